@@ -1,0 +1,44 @@
+# `make run` and `make test` need only Python >= 3.11, git and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run test test-all check bench clean lock
+
+run: $(STAMP)
+	$(BIN)/slackwater run
+
+test: $(STAMP)
+	$(BIN)/pytest -m "not slow"
+
+test-all: $(STAMP)
+	$(BIN)/pytest
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+# The environment: a virtual environment, uv in it through pip, and uv installs the locked versions.
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed, this is " + sys.version)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
+
+# Refresh the lock file within the bounds of pyproject.toml.
+lock:
+	test -x $(BIN)/uv || ($(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv)
+	$(BIN)/uv pip compile --quiet pyproject.toml --group test --group check --group build --universal --generate-hashes \
+	    --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist reports .prefect .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

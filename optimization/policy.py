@@ -1,0 +1,70 @@
+"""What a policy is: a pure function of what is known in a slot (M4, M4.9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from optimization.job import Job, Progress
+from optimization.market import MarketWindow, PointForecast
+from optimization.plan import Allocation
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All a policy sees in slot ``slot``: the job, its progress, this slot's price and count, and the newest forecast.
+
+    ``observed`` is False in a gap (then ``available`` is 0 and ``price`` the on-demand price). ``forecast``
+    was issued in this slot or before (element 0 of it is slot ``slot + 1`` whatever its age; the maker of the view shifts it);
+    None if there is none.
+    """
+
+    job: Job
+    progress: Progress
+    slot: int
+    price: float
+    available: int
+    observed: bool
+    on_demand_usd: float
+    slot_hours: float
+    forecast: PointForecast | None = None
+
+    def window(self, width: int) -> MarketWindow:
+        """This slot as observed and the next ``width - 1`` as forecast, cut at the deadline; the last forecast is held
+        beyond the forecast's horizon, and the present is held where there is no forecast at all (ours)."""
+        width = max(1, min(width, self.job.deadline_slots - self.slot))
+        price = np.full(width, self.price, dtype=float)
+        count = np.full(width, self.available, dtype=np.int64)
+        if self.forecast is not None and len(self.forecast.price) and width > 1:
+            take = np.minimum(np.arange(width - 1), len(self.forecast.price) - 1)
+            price[1:] = self.forecast.price[take]
+            count[1:] = self.forecast.available[take]
+        return MarketWindow(
+            price=price,
+            available=count,
+            on_demand_usd=self.on_demand_usd,
+            slot_hours=self.slot_hours,
+            observed=np.full(width, True),
+        )
+
+
+class Policy(Protocol[S]):
+    """A rule that chooses the instances of the present slot."""
+
+    name: str
+
+    def start(self, job: Job) -> S:
+        """The policy's own state before the first slot."""
+        ...
+
+    def decide(self, state: S, view: View) -> tuple[Allocation, S]:
+        """Choose the slot's allocation; pure: the same state and view give the same answer."""
+        ...
+
+    def explain(self, state: S, view: View, allocation: Allocation) -> str:
+        """Why it chose that, in one short sentence a person can act on ("on-demand because slack is 2 slots")."""
+        ...

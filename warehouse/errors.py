@@ -1,0 +1,98 @@
+"""Every error the project raises on purpose.
+
+::
+
+    SlackwaterError            root; the command line prints it as one line and exits with 2
+    ├── InputError             something the user gave cannot be used
+    │   ├── SourceFileError    a file of a source: names the file, the line and the remedy
+    │   ├── MarketError        a market that is unknown, ambiguous or has too little data
+    │   ├── JobError           a job that contradicts itself
+    │   └── SettingsError      a setting or option out of range
+    ├── HistoryError           a history that breaks its contract (order, time zone, step, sign)
+    ├── ForecastError          a forecast that breaks its contract (shape, crossing quantiles, bounds)
+    ├── AuditError             a plan or an outcome that does not add up
+    ├── PolicyError            a policy that asks for what cannot be held
+    └── StoreError             the warehouse file
+        ├── StoreLockedError   another process holds it
+        ├── SchemaError        it was written by a newer version
+        └── DamagedStoreError  it is not a readable warehouse
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class SlackwaterError(Exception):
+    """Root of all errors: what was found, what was expected, and what to do about it."""
+
+    def __init__(self, found: str, *, expected: str = "", remedy: str = "") -> None:
+        self.found = found
+        self.expected = expected
+        self.remedy = remedy
+        parts = [found]
+        if expected:
+            parts.append(f"expected {expected}")
+        if remedy:
+            parts.append(remedy)
+        super().__init__("; ".join(parts))
+
+
+class InputError(SlackwaterError):
+    """Something the user gave cannot be used."""
+
+
+class SourceFileError(InputError):
+    """A file of a source cannot be read; names the file, the line (1-based, 0 = whole file) and the remedy."""
+
+    def __init__(
+        self, file: Path | str, line: int, found: str, *, expected: str = "", remedy: str = ""
+    ) -> None:
+        self.file = str(file)
+        self.line = line
+        where = f"{file}, line {line}" if line else str(file)
+        super().__init__(f"{where}: {found}", expected=expected, remedy=remedy)
+
+
+class MarketError(InputError):
+    """A market that is unknown, ambiguous, or has too little data for what was asked."""
+
+
+class JobError(InputError):
+    """A job that contradicts itself or asks for what its form does not allow."""
+
+
+class SettingsError(InputError):
+    """A setting or command-line option that is out of range."""
+
+
+class HistoryError(SlackwaterError):
+    """A history that breaks its contract: order, time zone, step, sign or alignment."""
+
+
+class ForecastError(SlackwaterError):
+    """A forecast that breaks its contract: shape, crossing quantiles or bounds."""
+
+
+class AuditError(SlackwaterError):
+    """A plan or an outcome whose own numbers do not add up (M3.5)."""
+
+
+class PolicyError(SlackwaterError):
+    """A policy that asks for instances that cannot be held."""
+
+
+class StoreError(SlackwaterError):
+    """The warehouse file cannot do what was asked."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the warehouse file."""
+
+
+class SchemaError(StoreError):
+    """The warehouse file was written by a newer version of the program."""
+
+
+class DamagedStoreError(StoreError):
+    """The file is not a readable warehouse."""

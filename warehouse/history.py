@@ -1,0 +1,157 @@
+"""A market and its history on a slot grid: the one form in which data leaves the warehouse (M1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from warehouse.errors import HistoryError, MarketError
+
+PRICE = "price_usd"
+AVAILABLE = "available"
+ROW_KNOWN_AT = "known_at"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Market:
+    """A place where one instance type is rented: (provider, region, zone, instance type) (M1.1).
+
+    >>> Market.parse("aws/us-west-2/us-west-2a/p3.2xlarge").zone
+    'us-west-2a'
+    """
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+
+    @property
+    def key(self) -> str:
+        """``provider/region/zone/instance_type``, the form used on the command line and in tables."""
+        return f"{self.provider}/{self.region}/{self.zone}/{self.instance_type}"
+
+    @classmethod
+    def parse(cls, text: str) -> Market:
+        """Read ``provider/region/zone/instance_type``; raises `MarketError` on any other form."""
+        parts = text.strip().split("/")
+        if len(parts) != 4 or not all(parts):
+            raise MarketError(
+                f"market {text!r}",
+                expected="provider/region/zone/instance_type",
+                remedy="`slackwater markets` lists the known ones",
+            )
+        return cls(provider=parts[0], region=parts[1], zone=parts[2], instance_type=parts[3])
+
+    def __str__(self) -> str:
+        return self.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Price and count of one market on a regular slot grid, as known at one time.
+
+    ``frame`` has one row per slot [t, t + step), indexed by the slot's start (UTC, ascending, regular), with
+    float columns ``price_usd`` (USD per instance-hour), ``available`` (whole number of instances) and a
+    ``known_at`` column (UTC: when the newest value used in the row became known). NaN marks a gap (M1.3); gaps are never
+    filled. The value of a slot is the last observation at or before its start, so a slot is fully observed when it begins.
+
+    ``capacity`` is the largest count the market can show: what a probe could see (``capacity_stated``), else the
+    largest count known so far. ``real_clock`` says whether hour of day and weekday mean anything. ``assumptions`` lists,
+    in words, everything that was not measured (a constant price, another market's path, ...): a history
+    with any is synthetic and is shown as such.
+    """
+
+    market: Market
+    step: pd.Timedelta
+    known_at: pd.Timestamp
+    frame: pd.DataFrame
+    on_demand_usd: float
+    capacity: int
+    capacity_stated: bool = True
+    real_clock: bool = True
+    source: str = ""
+    assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        validate_history(self)
+
+    @property
+    def price(self) -> np.ndarray:
+        """Spot price per slot, USD per instance-hour, shape (slots,), NaN in gaps."""
+        return self.frame[PRICE].to_numpy(dtype=float)
+
+    @property
+    def available(self) -> np.ndarray:
+        """Instances one could hold per slot, shape (slots,), NaN in gaps."""
+        return self.frame[AVAILABLE].to_numpy(dtype=float)
+
+    @property
+    def slots(self) -> pd.DatetimeIndex:
+        """Start of every slot, UTC."""
+        return pd.DatetimeIndex(self.frame.index)
+
+    @property
+    def synthetic(self) -> bool:
+        """True if any of it was assumed instead of measured."""
+        return bool(self.assumptions)
+
+    @property
+    def slot_hours(self) -> float:
+        """Length of a slot in hours (Delta of M2.4)."""
+        return self.step / pd.Timedelta(hours=1)
+
+    def until(self, at: pd.Timestamp) -> History:
+        """The same history as known at ``at``: later slots cut off, later-learned values turned into gaps.
+
+        It can only lose information, never gain any: a value that was revised after ``at`` becomes a gap
+        here, although the warehouse may still know the older value (read the warehouse as of ``at`` for that).
+        """
+        if at >= self.known_at:
+            return self
+        frame = self.frame.loc[:at]
+        late = frame[ROW_KNOWN_AT] > at
+        if late.any():
+            frame = frame.copy()
+            frame.loc[late, [PRICE, AVAILABLE]] = np.nan
+            frame.loc[late, ROW_KNOWN_AT] = pd.NaT
+        counts = frame[AVAILABLE].to_numpy(dtype=float)
+        # A capacity that no probe states is the largest count seen, which must not be learned from the future.
+        seen = int(np.nanmax(counts)) if np.isfinite(counts).any() else 0
+        capacity = self.capacity if self.capacity_stated else seen
+        return replace(self, known_at=at, frame=frame, capacity=capacity)
+
+
+def validate_history(history: History) -> None:
+    """The one validator of histories; raises `HistoryError` with the first row that breaks the contract."""
+    frame, index = history.frame, history.frame.index
+    name = history.market.key
+    if not isinstance(index, pd.DatetimeIndex) or index.tz is None or str(index.tz) != "UTC":
+        raise HistoryError(f"{name}: index of type {type(index).__name__}", expected="a UTC DatetimeIndex")
+    missing = [c for c in (PRICE, AVAILABLE, ROW_KNOWN_AT) if c not in frame.columns]
+    if missing:
+        raise HistoryError(f"{name}: no column {missing}", expected=f"{PRICE}, {AVAILABLE}, {ROW_KNOWN_AT}")
+    if history.step <= pd.Timedelta(0):
+        raise HistoryError(f"{name}: step {history.step}", expected="a positive step")
+    if len(index) > 1 and not (index[1:] - index[:-1] == history.step).all():
+        raise HistoryError(f"{name}: slots are not {history.step} apart", expected="a regular ascending grid")
+    if len(index) and index[-1] > history.known_at:
+        raise HistoryError(
+            f"{name}: slot {index[-1]} after known_at {history.known_at}", expected="none later"
+        )
+    known = frame[ROW_KNOWN_AT]
+    if (known > history.known_at).any():
+        raise HistoryError(
+            f"{name}: a row learned at {known.max()}", expected=f"known_at <= {history.known_at}"
+        )
+    price, count = history.price, history.available
+    if (price < 0).any() or np.isinf(price).any():
+        raise HistoryError(f"{name}: price {np.nanmin(price)}", expected="finite prices >= 0")
+    counts = count[~np.isnan(count)]
+    if (counts < 0).any() or (counts != np.floor(counts)).any() or (counts > history.capacity).any():
+        raise HistoryError(
+            f"{name}: counts outside 0..{history.capacity} or not whole", expected="bounded integers"
+        )
+    if not history.on_demand_usd > 0:
+        raise HistoryError(f"{name}: on-demand price {history.on_demand_usd}", expected="a positive price")
