@@ -30,10 +30,11 @@ class MarketPanel:
 class ReportData:
     """One turn, ready to be drawn.
 
-    ``decisions``, ``leaderboard`` and ``ingested`` are as in the JSON answer of ``slackwater run``. ``accuracy`` is a long table with columns
-    market, variable ("price" | "count"), model, step (1-based), n, mae, rmse, mase, pinball, skill_mae, skill_pinball, coverage_80, brier,
-    fallback_share. ``weights`` has one row per round (in order) and one column per policy, each row summing to 1; its index is the round number and
-    ``round_jobs`` names the job of each round. ``simulated`` says that the market is simulated; ``notes`` are findings worth a sentence.
+    ``decisions``, ``leaderboard`` and ``ingested`` are as in the JSON answer of ``slackwater run``. ``accuracy`` is a
+    long table with columns market, variable ("price" | "count"), model, step (1-based), n, mae, rmse, mase, pinball,
+    skill_mae, skill_pinball, coverage_80, brier, fallback_share. ``weights`` has one row per round (in order) and one
+    column per policy, each row summing to 1; ``round_jobs`` names the job of each round. ``simulated`` says that the
+    market is simulated; ``notes`` are findings worth a sentence.
     """
 
     at: pd.Timestamp
