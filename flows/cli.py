@@ -270,7 +270,8 @@ def main() -> None:
         print("slackwater: stopped", file=sys.stderr)
         sys.exit(130)
     except TyperException as error:
-        print(f"slackwater: {error}".rstrip(": "), file=sys.stderr)
+        if str(error):  # empty: no command was given, and the help is already printed
+            print(f"slackwater: {error}", file=sys.stderr)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
 
