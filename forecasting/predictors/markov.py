@@ -1,0 +1,160 @@
+"""Markov chain of the count on {0..cap} with forgetting, shrunk towards staying put; the price keeps its last value (M4.6, M6.2).
+
+Transitions are counted slot by slot and forgotten with a half-life, so the chain moves on with the history between
+refits; what `fit` estimates is the half-life and the strength of the prior, by the log likelihood of one step ahead. Prices of the
+open series are flat or move by small steps, where a chain on levels was no better than last value, so that is what is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from forecasting.forecast import LEVELS
+from forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
+from forecasting.series import Series
+from forecasting.univariate import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
+
+#: Half-lives of transition counts that are tried.
+HALF_LIVES = (pd.Timedelta(hours=12), pd.Timedelta(days=1), pd.Timedelta(days=3), pd.Timedelta(days=10))
+#: Strengths of the prior in pseudo-transitions that are tried.
+PRIORS = (1.0, 4.0)
+#: More states than this would need more transitions than any history has.
+MOST_STATES = 128
+#: Fewer transitions than this say nothing.
+FEWEST_TRANSITIONS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkovChain:
+    """Model of the count: P(i -> j) from forgotten transition counts and a prior of staying put."""
+
+    def fit(self, series: Series) -> FittedVariable:
+        """Choose half-life and prior by the likelihood of one step ahead on the training part."""
+        simpler = LastValue().fit(series)
+        cap = int(series.upper[-1]) if len(series) else 0
+        pairs = int(np.isfinite(series.values[1:] - series.values[:-1]).sum())
+        if pairs < FEWEST_TRANSITIONS:
+            return FallsBack(simpler=simpler, reason=f"{pairs} transitions, {FEWEST_TRANSITIONS} are needed")
+        if cap >= MOST_STATES:
+            return FallsBack(simpler=simpler, reason=f"{cap + 1} states, at most {MOST_STATES} are used")
+        tried = [
+            FittedMarkovChain(
+                states=cap + 1, forget=float(0.5 ** (series.step / life)), prior=prior, simpler=simpler
+            )
+            for life in HALF_LIVES
+            for prior in PRIORS
+        ]
+        return max(tried, key=lambda chain: chain.log_likelihood(series))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedMarkovChain:
+    """``states`` 0..states-1, weight kept per slot ``forget``, prior strength ``prior`` in transitions."""
+
+    states: int
+    forget: float
+    prior: float
+    simpler: FittedLastValue
+
+    def log_likelihood(self, series: Series) -> float:
+        """Sum of log P(y(t) | y up to t-1) over the observed transitions."""
+        total = 0.0
+        values = series.values
+        for slot, counts in self._counts(values):
+            if slot + 1 >= values.shape[0] or np.isnan(values[slot]) or np.isnan(values[slot + 1]):
+                continue
+            row = self._matrix(counts, int(values[slot]))
+            total += float(np.log(row[int(values[slot + 1])]))
+        return total
+
+    def _counts(self, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield each slot with the forgotten transition counts up to it, shape (states, states), valid until the next one."""
+        counts = np.zeros((self.states, self.states))
+        previous = np.nan
+        for slot, value in enumerate(values):
+            counts *= self.forget
+            known = not (np.isnan(previous) or np.isnan(value))
+            if known and max(previous, value) < self.states:
+                counts[int(previous), int(value)] += 1.0
+            previous = value
+            yield slot, counts
+
+    def _matrix(self, counts: np.ndarray, only: int | None = None) -> np.ndarray:
+        """Transition probabilities (states, states) or one row of them: counts plus ``prior`` pseudo-transitions.
+
+        The prior of row i stays at i with the share s of all transitions that stayed, and else goes where transitions
+        went at all (with one more spread evenly), so no step is impossible (ours).
+        """
+        total = counts.sum()
+        stayed = (np.trace(counts) + 4.0) / (total + 5.0)
+        visits = counts.sum(axis=0) + 1.0 / self.states
+        elsewhere = (1.0 - stayed) * visits / visits.sum()
+        rows = counts if only is None else counts[only : only + 1]
+        prior = np.repeat(elsewhere[None, :], rows.shape[0], axis=0)
+        places = np.arange(self.states) if only is None else np.array([only])
+        prior[np.arange(rows.shape[0]), places] += stayed
+        out = (rows + self.prior * prior) / (rows.sum(axis=1, keepdims=True) + self.prior)
+        return np.asarray(out if only is None else out[0])
+
+    def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
+        """The chain's distribution after age + k steps from the newest value; stale or unseen states fall back."""
+        age, last = series.age(origins), series.last(origins)
+        stale = is_stale(series, age)
+        strange = last >= self.states
+        own = self._own(series, origins, horizon, np.where(stale, 0, age))
+        if not (stale | strange).any():
+            return own
+        simpler = self.simpler.outlook(series, origins, horizon)
+        labels = tuple(
+            "; ".join(
+                part for part in (f"count {n:.0f} was never seen in training" if new else "", why) if part
+            )
+            for n, new, why in zip(last, strange, simpler.reasons, strict=True)
+        )
+        given = Outlook(quantiles=simpler.quantiles, mean=simpler.mean, reasons=labels)
+        return mixed(own, given, stale | strange)
+
+    def _own(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> Outlook:
+        values = series.values[: int(origins.max()) + 1]
+        start = np.minimum(series.last(origins), self.states - 1).astype(int)
+        quantiles = np.empty((origins.size, horizon, LEVELS.size))
+        mean = np.empty((origins.size, horizon))
+        where: dict[int, list[int]] = {}
+        for i, origin in enumerate(origins):
+            where.setdefault(int(origin), []).append(i)
+        for slot, counts in self._counts(values):
+            if slot not in where:
+                continue
+            matrix = self._matrix(counts)
+            for i in where[slot]:
+                law = self._law(matrix, start[i], int(age[i]), horizon)
+                quantiles[i], mean[i] = quantiles_of(law), law @ np.arange(self.states)
+        return Outlook(quantiles=quantiles, mean=mean, reasons=("",) * origins.size)
+
+    def _law(self, matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarray:
+        law = np.zeros(self.states)
+        law[start] = 1.0
+        out = np.empty((horizon, self.states))
+        for k in range(age + horizon):
+            law = law @ matrix
+            if k >= age:
+                out[k - age] = law
+        return out
+
+
+def quantiles_of(law: np.ndarray) -> np.ndarray:
+    """Quantiles at `LEVELS` of distributions on 0..n-1: the least value whose cumulative probability reaches the level.
+
+    ``law`` has shape (..., n); the result (..., 19).
+    """
+    reached = np.cumsum(law, axis=-1)[..., None, :] >= LEVELS[:, None] - 1e-9
+    return np.argmax(reached, axis=-1).astype(float)
+
+
+def markov() -> UnivariatePredictor:
+    """The Markov predictor."""
+    return UnivariatePredictor(name="markov", price=LastValue(), count=MarkovChain())

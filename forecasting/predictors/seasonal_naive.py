@@ -1,0 +1,87 @@
+"""Seasonal naive: the same slot yesterday, or the same slot last week, whichever erred less in training (M6.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecasting.predictors.last_value import FittedLastValue, LastValue
+from forecasting.residuals import MAX_STEP, MIN_ERRORS, ErrorQuantiles, error_quantiles
+from forecasting.series import Series
+from forecasting.univariate import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeasonalNaive:
+    """Model of one variable: y(t+k) = y(t + k - m ceil(k/m)), m slots in a season of one day or one week."""
+
+    def fit(self, series: Series) -> FittedVariable:
+        """Choose the season by mean absolute error where both are defined; without a clock or a day, fall back to last value."""
+        simpler = LastValue().fit(series)
+        day = series.slots_per_day
+        if day < 2:
+            return FallsBack(simpler=simpler, reason="time of day is unknown")
+        daily = _differences(series.values, day)
+        if np.isfinite(daily).sum() < 1:
+            return FallsBack(simpler=simpler, reason="history shorter than a day")
+        weekly = _differences(series.values, 7 * day)
+        both = np.isfinite(daily) & np.isfinite(weekly)
+        season = day
+        if both.sum() >= max(MIN_ERRORS, day) and np.abs(weekly[both]).mean() < np.abs(daily[both]).mean():
+            season = 7 * day
+        seasons = -(-MAX_STEP // season)
+        errors = np.stack(
+            [_differences(series.values, season * back) for back in range(1, seasons + 1)], axis=1
+        )
+        column = (np.arange(MAX_STEP)) // season
+        return FittedSeasonalNaive(
+            season=season, spread=error_quantiles(errors[:, column], centred=True), simpler=simpler
+        )
+
+
+def _differences(values: np.ndarray, lag: int) -> np.ndarray:
+    """y(t) - y(t - lag), NaN where either is missing, shape (slots,)."""
+    out = np.full(values.shape[0], np.nan)
+    if 0 < lag < values.shape[0]:
+        out[lag:] = values[lag:] - values[:-lag]
+    return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedSeasonalNaive:
+    """The chosen season in slots, the spread of its errors, and last value for slots without a value a season ago."""
+
+    season: int
+    spread: ErrorQuantiles
+    simpler: FittedLastValue
+
+    def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
+        """The value of the same slot one season ago (the newest season the origin knows); last value, labelled, where that is a gap."""
+        steps = np.arange(1, horizon + 1)
+        places = origins[:, None] + steps - self.season * (-(-steps // self.season))
+        point = np.where(places >= 0, series.values[np.maximum(places, 0)], np.nan)
+        missing = np.isnan(point)
+        lost = missing.any(axis=1)
+        spread = np.broadcast_to(self.spread.at(steps), (origins.size, horizon, self.spread.table.shape[1]))
+        season = (
+            f"{self.season // series.slots_per_day} days" if self.season > series.slots_per_day else "a day"
+        )
+        own = Outlook(
+            quantiles=point[:, :, None] + spread, mean=point, reasons=(self.spread.reason,) * origins.size
+        )
+        simpler = self.simpler.outlook(series, origins, horizon)
+        labels = tuple(
+            f"{int(n)} of {horizon} slots have no value {season} before" for n in missing.sum(axis=1)
+        )
+        patched = Outlook(
+            quantiles=np.where(missing[:, :, None], simpler.quantiles, own.quantiles),
+            mean=np.where(missing, simpler.mean, point),
+            reasons=tuple(f"{a}; {b}" if b else a for a, b in zip(labels, simpler.reasons, strict=True)),
+        )
+        return mixed(own, patched, lost)
+
+
+def seasonal_naive() -> UnivariatePredictor:
+    """The seasonal-naive predictor."""
+    return UnivariatePredictor(name="seasonal_naive", price=SeasonalNaive(), count=SeasonalNaive())

@@ -1,0 +1,69 @@
+"""Quantiles of past errors by step ahead: how a point forecast becomes a distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecasting.forecast import LEVELS
+
+#: Errors are tabulated up to this step: the longest horizon (48) after a value as old again.
+MAX_STEP = 96
+#: A step with fewer errors than this takes the widest spread known instead (ours).
+MIN_ERRORS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorQuantiles:
+    """``table`` (MAX_STEP, 19): quantiles of actual minus forecast at each step; ``errors``: how many the best-known step had."""
+
+    table: np.ndarray
+    errors: int
+
+    def at(self, steps: np.ndarray) -> np.ndarray:
+        """Rows of the table for 1-based ``steps`` of any shape, shape (*steps, 19); beyond the table the widest row."""
+        rows = np.vstack([self.table, widest(self.table)])
+        return np.asarray(rows[np.minimum(steps, self.table.shape[0] + 1) - 1])
+
+    @property
+    def reason(self) -> str:
+        """Why the spread cannot be trusted, "" if it can."""
+        if self.errors >= MIN_ERRORS:
+            return ""
+        return f"spread from {self.errors} past errors, {MIN_ERRORS} are needed"
+
+
+def widest(table: np.ndarray) -> np.ndarray:
+    """The row with the widest range from the 5 % to the 95 % quantile, shape (19,)."""
+    return np.asarray(table[np.argmax(table[:, -1] - table[:, 0])])
+
+
+def error_quantiles(errors: np.ndarray, *, centred: bool = False) -> ErrorQuantiles:
+    """Tabulate errors of shape (origins, steps), NaN where there is none.
+
+    A step with fewer than `MIN_ERRORS` takes the widest row known; if no step has enough, the step with most errors
+    serves for all, and without any error the spread is zero (`ErrorQuantiles.reason` says so). ``centred`` shifts each row so that its
+    median is 0: the point forecast then is the median.
+    """
+    finite = np.isfinite(errors)
+    counts = finite.sum(axis=0) if errors.size else np.zeros(0, dtype=int)
+    most = int(counts.max()) if counts.size else 0
+    table = np.zeros((MAX_STEP, LEVELS.size))
+    if most == 0:
+        return ErrorQuantiles(table=table, errors=0)
+    enough = np.flatnonzero(counts[:MAX_STEP] >= min(MIN_ERRORS, most))
+    for step in enough:
+        table[step] = np.quantile(errors[finite[:, step], step], LEVELS)
+    if centred:
+        table[enough] -= table[enough, LEVELS.size // 2][:, None]
+    missing = np.setdiff1d(np.arange(MAX_STEP), enough)
+    table[missing] = widest(table[enough])
+    return ErrorQuantiles(table=table, errors=most)
+
+
+def ahead(values: np.ndarray, steps: int) -> np.ndarray:
+    """Matrix of shape (slots, steps) whose element (t, k-1) is ``values[t + k]``, NaN beyond the end."""
+    padded = np.concatenate([values, np.full(steps, np.nan)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, steps)
+    return np.asarray(windows[1 : values.shape[0] + 1])

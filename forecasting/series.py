@@ -1,0 +1,89 @@
+"""One variable of a history as the models see it: values with gaps, the bound known at each slot, the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from forecasting.forecast import Variable
+from warehouse.history import History
+
+_DAY = pd.Timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A variable on its slot grid.
+
+    ``values`` has shape (slots,), NaN in gaps (M1.3). ``upper`` has the same shape: the largest value possible as known at
+    each slot (M6.3): the capacity for counts, for prices the dearer of on-demand and the dearest seen so far. ``newest`` gives
+    for each slot the index of the newest observed one at or before it, -1 if none. ``companion`` holds the other variable.
+    ``slots_per_day`` is 0 where time of day means nothing (no real clock, or a step that does not divide a day); ``first_slot``
+    numbers slot 0 since the epoch in units of the step.
+    """
+
+    variable: Variable
+    values: np.ndarray
+    companion: np.ndarray
+    upper: np.ndarray
+    newest: np.ndarray
+    slots_per_day: int
+    first_slot: int
+    step: pd.Timedelta
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    @property
+    def observed(self) -> np.ndarray:
+        """The values that are not gaps, in order."""
+        return self.values[~np.isnan(self.values)]
+
+    def age(self, origins: np.ndarray) -> np.ndarray:
+        """Slots since the newest observed value at each origin, shape (origins,)."""
+        return np.asarray(origins - self.newest[origins])
+
+    def last(self, origins: np.ndarray) -> np.ndarray:
+        """The newest observed value at each origin, shape (origins,); each origin must have one."""
+        return np.asarray(self.values[self.newest[origins]])
+
+
+def series_of(history: History, variable: Variable) -> Series:
+    """Take one variable out of a history."""
+    prices, counts = history.price, history.available
+    values, companion = (prices, counts) if variable == "price" else (counts, prices)
+    n = values.shape[0]
+    if variable == "price":
+        upper = np.fmax.accumulate(np.append(history.on_demand_usd, prices))[1:]
+    else:
+        upper = capacities(history)
+    whole = _DAY % history.step == pd.Timedelta(0)
+    index = history.slots
+    epoch = pd.Timestamp(0, tz="UTC")
+    return Series(
+        variable=variable,
+        values=values,
+        companion=companion,
+        upper=upper.astype(float),
+        newest=newest_observed(values),
+        slots_per_day=int(_DAY / history.step) if history.real_clock and whole else 0,
+        first_slot=int((index[0] - epoch) // history.step) if n else 0,
+        step=history.step,
+    )
+
+
+def newest_observed(values: np.ndarray) -> np.ndarray:
+    """Index of the newest non-NaN value at or before each position, -1 before the first, shape (slots,)."""
+    places = np.where(np.isnan(values), -1, np.arange(values.shape[0]))
+    return np.maximum.accumulate(places)
+
+
+def capacities(history: History) -> np.ndarray:
+    """The capacity as known at each slot, shape (slots,), the same that `History.until` would give there."""
+    n = len(history.slots)
+    if history.capacity_stated:
+        return np.full(n, history.capacity)
+    seen = np.fmax.accumulate(np.append(0.0, history.available))[1:].astype(np.int64)
+    return np.where(history.slots >= history.known_at, history.capacity, seen)

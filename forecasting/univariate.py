@@ -1,0 +1,195 @@
+"""From models of one variable to a predictor of both: time, gaps, empty histories and bounds are handled here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from forecasting.forecast import LEVELS, Forecast
+from forecasting.series import Series, capacities, series_of
+from warehouse.history import ROW_KNOWN_AT, History
+
+NOTHING_OBSERVED = "no observed value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a model believes at each of m origins: ``quantiles`` (m, h, 19), ``mean`` (m, h), and for each origin why it fell back ("" = it did not)."""
+
+    quantiles: np.ndarray
+    mean: np.ndarray
+    reasons: tuple[str, ...]
+
+
+class FittedVariable(Protocol):
+    """A model of one variable with its parameters estimated."""
+
+    def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
+        """Forecast from each origin (an index into ``series`` with an observed value at or before it), reading nothing after it."""
+        ...
+
+
+class VariableModel(Protocol):
+    """A model of one variable, not yet estimated."""
+
+    def fit(self, series: Series) -> FittedVariable:
+        """Estimate on the whole series; never fails: what cannot be estimated answers with a simpler model and a reason."""
+        ...
+
+
+def bounded(
+    quantiles: np.ndarray, mean: np.ndarray, series: Series, origins: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Quantiles that do not cross and stay within 0 and the bound known at the origin, whole for counts (M6.3)."""
+    upper = series.upper[origins]
+    if series.variable == "count":
+        quantiles = np.floor(
+            quantiles + 0.5 + 1e-9
+        )  # halves go up, also when they are a rounding error short
+    quantiles = np.maximum.accumulate(quantiles, axis=2)
+    return np.clip(quantiles, 0.0, upper[:, None, None]), np.clip(mean, 0.0, upper[:, None])
+
+
+def mixed(own: Outlook, other: Outlook, use_other: np.ndarray) -> Outlook:
+    """``own`` where ``use_other`` (m,) is False, ``other`` with its reasons where it is True."""
+    return Outlook(
+        quantiles=np.where(use_other[:, None, None], other.quantiles, own.quantiles),
+        mean=np.where(use_other[:, None], other.mean, own.mean),
+        reasons=tuple(
+            o if use else a for a, o, use in zip(own.reasons, other.reasons, use_other, strict=True)
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallsBack:
+    """A simpler model that answers in another's place, with the reason why."""
+
+    simpler: FittedVariable
+    reason: str
+
+    def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
+        """The simpler model's outlook under the reason (and the simpler model's own, if it has one)."""
+        given = self.simpler.outlook(series, origins, horizon)
+        reasons = tuple(f"{self.reason}; {own}" if own else self.reason for own in given.reasons)
+        return replace(given, reasons=reasons)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnivariatePredictor:
+    """A predictor that forecasts price and count each with a model of its own."""
+
+    name: str
+    price: VariableModel
+    count: VariableModel
+
+    def fit(self, history: History) -> FittedUnivariate:
+        """Estimate both models on everything in ``history``."""
+        return FittedUnivariate(
+            name=self.name,
+            history=history,
+            price=self.price.fit(series_of(history, "price")),
+            count=self.count.fit(series_of(history, "count")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedUnivariate:
+    """Both fitted models, standing at the last slot of ``history``."""
+
+    name: str
+    history: History
+    price: FittedVariable
+    count: FittedVariable
+
+    def extend(self, history: History) -> FittedUnivariate:
+        """Stand at the end of a longer history with the same parameters (M6.4)."""
+        return replace(self, history=history)
+
+    def forecast(self, *, horizon: int) -> Forecast:
+        """Forecast the ``horizon`` slots after the last one; with no slot at all, after the time the history was known at."""
+        slots = self.history.slots
+        if len(slots) == 0:
+            return self._of_nothing(horizon)
+        return self._batch(self.history, np.array([len(slots) - 1]), horizon)[0]
+
+    def forecast_many(
+        self, history: History, origins: Sequence[pd.Timestamp], *, horizon: int
+    ) -> list[Forecast]:
+        """One forecast per origin in one pass, equal to ``extend(history.until(origin)).forecast(horizon=horizon)``.
+
+        Origins at which a row of their past was not yet known (learned late) are done one by one.
+        """
+        at = pd.DatetimeIndex(origins)
+        places = np.asarray(history.slots.searchsorted(at, side="right")) - 1
+        plain = (places >= 0) & ~_learned_late(history, at, places)
+        made = iter(self._batch(history, places[plain], horizon)) if plain.any() else iter(())
+        return [
+            next(made) if simple else self.extend(history.until(origin)).forecast(horizon=horizon)
+            for origin, simple in zip(at, plain, strict=True)
+        ]
+
+    def _of_nothing(self, horizon: int) -> Forecast:
+        at = self.history.known_at
+        nowhere = np.full((1, horizon, LEVELS.size), 0.0)
+        price = nowhere + self.history.on_demand_usd
+        return Forecast(
+            market=self.history.market, issued_at=at, step=self.history.step, predictor=self.name, newest_row=at,
+            price=price[0], price_mean=price[0, :, 0], count=nowhere[0], count_mean=nowhere[0, :, 0],
+            capacity=self.history.capacity, price_fallback=NOTHING_OBSERVED, count_fallback=NOTHING_OBSERVED,
+        )  # fmt: skip
+
+    def _batch(self, history: History, places: np.ndarray, horizon: int) -> list[Forecast]:
+        prices, counts = series_of(history, "price"), series_of(history, "count")
+        price = _known_outlook(self.price, prices, places, horizon, unknown=history.on_demand_usd)
+        count = _known_outlook(self.count, counts, places, horizon, unknown=0.0)
+        newest = np.maximum(prices.newest, counts.newest)[places]
+        slots, capacity = history.slots, capacities(history)
+        return [
+            Forecast(
+                market=history.market,
+                issued_at=slots[place],
+                step=history.step,
+                predictor=self.name,
+                # Of nothing observed the newest row is the origin itself: the reasons say that it holds no value.
+                newest_row=slots[newest[i]] if newest[i] >= 0 else slots[place],
+                price=price.quantiles[i],
+                price_mean=price.mean[i],
+                count=count.quantiles[i],
+                count_mean=count.mean[i],
+                capacity=int(capacity[place]),
+                price_fallback=price.reasons[i],
+                count_fallback=count.reasons[i],
+            )
+            for i, place in enumerate(places)
+        ]
+
+
+def _known_outlook(
+    fitted: FittedVariable, series: Series, places: np.ndarray, horizon: int, *, unknown: float
+) -> Outlook:
+    """The model's outlook where anything was observed, ``unknown`` under its reason where nothing was."""
+    seen = series.newest[places] >= 0
+    quantiles = np.full((places.size, horizon, LEVELS.size), unknown)
+    mean = np.full((places.size, horizon), unknown)
+    reasons = [NOTHING_OBSERVED] * places.size
+    if seen.any():
+        given = fitted.outlook(series, places[seen], horizon)
+        quantiles[seen], mean[seen] = bounded(given.quantiles, given.mean, series, places[seen])
+        for place, reason in zip(np.flatnonzero(seen), given.reasons, strict=True):
+            reasons[place] = reason
+    return Outlook(quantiles=quantiles, mean=mean, reasons=tuple(reasons))
+
+
+def _learned_late(history: History, at: pd.DatetimeIndex, places: np.ndarray) -> np.ndarray:
+    """For each origin, whether a row of its past became known only after it, shape (origins,)."""
+    known = history.frame[ROW_KNOWN_AT]
+    if not len(known):
+        return np.zeros(at.size, dtype=bool)
+    times = known.fillna(history.slots[0]).dt.tz_convert("UTC").to_numpy(dtype="datetime64[ns]")
+    newest = np.maximum.accumulate(times)
+    return np.asarray(newest[np.maximum(places, 0)] > at.to_numpy(dtype="datetime64[ns]"))
