@@ -1,0 +1,22 @@
+"""The policies by the name of their family; a pool is a grid over their parameters (M4.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
+from optimization.policies.committed_horizon import Ahap
+from optimization.policies.reactive import Ahanp
+from optimization.policy import Policy
+
+#: Family name -> how one of its policies is made from its parameters.
+POLICIES: dict[str, Callable[..., Policy[Any]]] = {
+    "OD-only": OnDemandOnly,
+    "MSU": MaximalSpot,
+    "UP": UniformProgress,
+    "AHANP": Ahanp,
+    "AHAP": Ahap,
+}
+
+__all__ = ["POLICIES"]

@@ -1,0 +1,161 @@
+"""The baselines: on-demand only, maximal spot utilisation, uniform progress (M4.1-M4.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optimization.job import Job
+from optimization.plan import Allocation
+from optimization.policies.narration import narrate
+from optimization.policies.pace import (
+    HOLD_NOTHING,
+    WORK_TOLERANCE,
+    all_spot,
+    expected_progress,
+    is_done,
+    least_size,
+    pace,
+    require_resumable,
+    safety_net,
+    slots_left,
+    split,
+    spot_is_cheaper,
+    work_left,
+)
+from optimization.policy import View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnDemandOnly:
+    """OD-only: the least constant n on demand that meets d, its first slot counted at mu_up (M4.1).
+
+    If no n meets d it holds the n that does most work by d (N_max where H grows), and M2.6 ends the job from
+    there like every other. The number is chosen once and kept, unless the job fell behind for another reason;
+    a gap changes nothing. State: that number.
+    """
+
+    name: str = "OD-only"
+
+    def start(self, job: Job) -> int:
+        """Nothing chosen yet; spot is never held, so the job need not be resumable."""
+        return 0
+
+    def decide(self, state: int, view: View) -> tuple[Allocation, int]:
+        """The constant number."""
+        if is_done(view):
+            return HOLD_NOTHING, state
+        n = state if state and _meets_deadline(view, state) else _least_constant(view)
+        return Allocation(n, 0), n
+
+    def explain(self, state: int, view: View, allocation: Allocation) -> str:
+        """Whether the number meets the deadline."""
+        if is_done(view):
+            return narrate(view, allocation)
+        n, left = allocation.on_demand, slots_left(view)
+        if _meets_deadline(view, n):
+            return f"on-demand only: {n} is the least constant number that meets the deadline in {left} slots"
+        return f"on-demand only: even {n} instances, the fastest choice, do not meet the deadline in {left} slots"
+
+
+def _meets_deadline(view: View, n: int) -> bool:
+    job = view.job
+    first = job.efficiency(n, view.progress.n_previous)
+    work = (first + slots_left(view) - 1) * pace(job, view.slot_hours).gain[n]
+    return work >= work_left(view) - WORK_TOLERANCE * job.workload
+
+
+def _least_constant(view: View) -> int:
+    job = view.job
+    for n in range(job.n_min, job.n_max + 1):
+        if _meets_deadline(view, n):
+            return n
+    return pace(job, view.slot_hours).fastest[slots_left(view)][view.progress.n_previous]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaximalSpot:
+    """MSU: all spot up to N_max, on-demand only once waiting one more slot would miss d at N_max (M4.2).
+
+    Spot below n_min, dearer than or as dear as on-demand, or not observed, is not taken. It has no state.
+    """
+
+    name: str = "MSU"
+
+    def start(self, job: Job) -> None:
+        """No state; raises `JobError` for a job that cannot resume (M2.7)."""
+        require_resumable(job, self.name)
+
+    def decide(self, state: None, view: View) -> tuple[Allocation, None]:
+        """All spot, or N_max when the safety net calls."""
+        if is_done(view):
+            return HOLD_NOTHING, None
+        return safety_net(view, all_spot(view)), None
+
+    def explain(self, state: None, view: View, allocation: Allocation) -> str:
+        """Pace, slack and spot of the slot."""
+        return narrate(view, allocation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformProgress:
+    """UP: spot up to N_max whenever there is any, on-demand only while behind Zexp, safety net as in MSU (M4.3).
+
+    Behind means z < Zexp(t); then n is the least that reaches Zexp(t + 1), spot first. After a slot with
+    on-demand both are taken two changeovers of 1 - mu_up slots later, so on-demand is left only when that far
+    ahead (the paper's rule c_p(t) >= c_e(t + 2d), "Can't Be Late", NSDI 2024). In a gap only the safety net
+    acts (ours). With ``single_cluster`` the job holds 0 or N_max instances, all spot or all on-demand, and
+    stays on on-demand through the hysteresis even when spot is there, as in that paper. State: whether
+    on-demand was held in the slot before.
+    """
+
+    name: str = "UP"
+    single_cluster: bool = False
+
+    def start(self, job: Job) -> bool:
+        """No on-demand held; raises `JobError` for a job that cannot resume (M2.7)."""
+        require_resumable(job, self.name)
+        return False
+
+    def decide(self, state: bool, view: View) -> tuple[Allocation, bool]:
+        """Spot, topped up to uniform progress."""
+        if is_done(view):
+            return HOLD_NOTHING, False
+        wish = HOLD_NOTHING
+        if view.observed:
+            wish = self._single(state, view) if self.single_cluster else self._mixed(state, view)
+        allocation = safety_net(view, wish)
+        if self.single_cluster and allocation.on_demand and allocation.spot:
+            allocation = Allocation(allocation.total, 0)
+        return allocation, allocation.on_demand > 0
+
+    def explain(self, state: bool, view: View, allocation: Allocation) -> str:
+        """Pace, slack and spot of the slot, and whether the hysteresis holds it."""
+        held = state and allocation.on_demand > 0 and not _behind(view, 0.0)
+        return narrate(view, allocation, rule="on-demand is left only two changeovers ahead" if held else "")
+
+    def _mixed(self, state: bool, view: View) -> Allocation:
+        spot = all_spot(view)
+        lead = _hysteresis(state, view)
+        if not _behind(view, lead):
+            return spot
+        need = least_size(view, expected_progress(view.job, view.slot + 1 + lead))
+        return spot if need <= spot.total else split(view, need)
+
+    def _single(self, state: bool, view: View) -> Allocation:
+        behind = _behind(view, _hysteresis(state, view))
+        n = view.job.n_max
+        if state and behind:
+            return Allocation(n, 0)
+        if spot_is_cheaper(view) and view.available >= n:
+            return Allocation(0, n)
+        return Allocation(n, 0) if behind else HOLD_NOTHING
+
+
+def _hysteresis(on_demand_held: bool, view: View) -> float:
+    """Two changeovers in slots after a slot with on-demand, else 0."""
+    return 2.0 * (1.0 - view.job.mu_up) if on_demand_held else 0.0
+
+
+def _behind(view: View, lead: float) -> bool:
+    job = view.job
+    return view.progress.done < expected_progress(job, view.slot + lead) - WORK_TOLERANCE * job.workload

@@ -1,0 +1,81 @@
+"""AHANP, the policy without predictions (M4.4, paper A)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from optimization.job import Job
+from optimization.plan import Allocation
+from optimization.policies.narration import narrate
+from optimization.policies.pace import (
+    HOLD_NOTHING,
+    WORK_TOLERANCE,
+    all_spot,
+    expected_progress,
+    is_done,
+    least_net,
+    least_size,
+    require_resumable,
+    slot_gain,
+    split,
+)
+from optimization.policy import View
+from warehouse.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahanp:
+    """AHANP(sigma): spot below sigma p_o while ahead of Zexp, the least n that catches up while behind (M4.4).
+
+    Behind, spot comes first and all of it is taken at p_s <= sigma p_o. The size of the slot before is kept
+    when the change would be one instance, progress stays at or above Zexp(t + 1), and, ahead, spot alone can
+    hold it. In a gap only the safety net acts; the net adds the least size that keeps d in reach (ours). It
+    has no state. Raises `SettingsError` for sigma outside (0, 1].
+    """
+
+    sigma: float
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.sigma <= 1.0:
+            raise SettingsError(
+                f"AHANP threshold sigma {self.sigma}", expected="a share of on-demand in (0, 1]"
+            )
+        object.__setattr__(self, "name", f"AHANP({self.sigma:g})")
+
+    def start(self, job: Job) -> None:
+        """No state; raises `JobError` for a job that cannot resume (M2.7)."""
+        require_resumable(job, self.name)
+
+    def decide(self, state: None, view: View) -> tuple[Allocation, None]:
+        """The rule of M4.4 under the safety net."""
+        if is_done(view):
+            return HOLD_NOTHING, None
+        return least_net(view, self._wish(view) if view.observed else HOLD_NOTHING), None
+
+    def explain(self, state: None, view: View, allocation: Allocation) -> str:
+        """Pace, slack and spot of the slot against the threshold."""
+        return narrate(view, allocation, rule=f"spot is bought up to {self.sigma:g} of on-demand")
+
+    def _wish(self, view: View) -> Allocation:
+        job = view.job
+        cheap = view.price <= self.sigma * view.on_demand_usd
+        spot = all_spot(view) if cheap else HOLD_NOTHING
+        behind = view.progress.done < expected_progress(job, view.slot) - WORK_TOLERANCE * job.workload
+        if not behind:
+            return self._keep(view, spot, spot_only=True) if spot.total else spot
+        need = least_size(view, expected_progress(job, view.slot + 1))
+        wish = spot if need <= spot.total else split(view, need)
+        return self._keep(view, wish, spot_only=False)
+
+    @staticmethod
+    def _keep(view: View, wish: Allocation, *, spot_only: bool) -> Allocation:
+        """The size of the slot before, where one instance is all that would change and progress stays on schedule."""
+        job, before = view.job, view.progress.n_previous
+        if abs(wish.total - before) != 1 or not job.n_min <= before <= job.n_max:
+            return wish
+        after = view.progress.done + slot_gain(view, before)
+        if after < expected_progress(job, view.slot + 1) - WORK_TOLERANCE * job.workload:
+            return wish
+        kept = split(view, before)
+        return wish if spot_only and kept.on_demand else kept
