@@ -24,6 +24,7 @@ class Settings(BaseModel):
         ("last_value", "seasonal_naive", "arima", "lightgbm", "markov"), description="forecasters to measure"
     )
     planner: str = Field("markov", description="the forecaster whose forecasts plans are made from")
+    planning_horizon: int = Field(48, ge=1, le=96, description="slots ahead that plans and risks look")
     history_days: float = Field(14.0, gt=0, description="how far back a forecaster looks")
     refit_hours: float = Field(24.0, gt=0, description="how often forecasters are estimated again (M6.4)")
     measured_origins: int = Field(

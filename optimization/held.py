@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from optimization.job import Job, Progress
-from optimization.market import MarketWindow
 from optimization.plan import Allocation
-from optimization.throughput import rates
+from optimization.policy import View
+from optimization.progress import finished
+from optimization.replay import Seen, step
 
 NOTHING = Allocation(0, 0)
 
@@ -24,20 +25,20 @@ def held(job: Job, decided: Allocation, available: int) -> Allocation:
     return kept if kept.total >= job.n_min else NOTHING
 
 
-def held_so_far(job: Job, window: MarketWindow, decided: Mapping[int, Allocation], *, slots: int) -> Progress:
-    """Progress after the job's first ``slots`` slots if each held what was decided for it (ours).
+def held_so_far(
+    job: Job, seen: Seen, decided: Mapping[int, Allocation], *, slots: int
+) -> tuple[Progress, list[View]]:
+    """Progress after the job's first ``slots`` slots if each held what was decided for it, and the view of each slot (ours).
 
     A slot without a decision held nothing. Spot that was not there, or that a gap leaves unknown, was not held and
-    is not paid for. ``window`` must cover those slots; progress stops at the workload, and so does the paying.
+    is not paid for. Nothing is paid after the finish, and no later view is given.
     """
-    gain = rates(job.throughput, job.n_max) * window.slot_hours
-    done, previous, cost = 0.0, 0, 0.0
+    progress = Progress()
+    views: list[View] = []
     for slot in range(slots):
-        if done >= job.workload:
+        if finished(progress.done, job.workload):
             break
-        kept = held(job, decided.get(slot, NOTHING), int(window.available[slot]))
-        hourly = kept.on_demand * window.on_demand_usd + kept.spot * float(window.price[slot])
-        cost += hourly * window.slot_hours
-        done += job.efficiency(kept.total, previous) * float(gain[kept.total])
-        previous = kept.total
-    return Progress(done=min(done, job.workload), n_previous=previous, cost_usd=cost)
+        view = seen.view(job, progress, slot)
+        views.append(view)
+        progress = step(progress, held(job, decided.get(slot, NOTHING), view.available), view)
+    return progress, views

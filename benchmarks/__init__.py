@@ -1,0 +1,1 @@
+"""Benchmarks: speed side by side, and accuracy on real histories."""

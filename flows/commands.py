@@ -1,0 +1,399 @@
+"""What the commands do: open the warehouse, call the stages, print. Only ``run`` starts the engine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from flows.clock import now, parse_time
+from flows.config import Settings, read_settings
+from flows.printing import print_json, print_table
+from flows.turn import Turn, run_id_of
+from warehouse.errors import InputError, MarketError
+from warehouse.store import Store, list_markets, open_store, read_rows
+
+DECISION_COLUMNS = {
+    "job": "job", "market": "market", "slot": "slot (UTC)", "on_demand": "on-demand", "spot": "spot",
+    "expected_cost_usd": "expected cost $", "expected_finish": "expected finish", "deadline": "deadline",
+    "late_probability": "P(late)", "policy": "policy", "reason": "why",
+}  # fmt: skip
+BOARD_COLUMNS = {
+    "policy": "policy", "jobs": "jobs", "mean_utility": "utility (OD-only cost = 1)", "mean_cost_usd": "cost $",
+    "on_time": "on time", "gap_to_hindsight": "gap to hindsight", "weight": "weight",
+}  # fmt: skip
+BASELINES = ("OD-only", "MSU", "UP")
+BOARD_ROWS = 10
+
+
+def say_to_stderr(text: str) -> None:
+    """Progress for a person who waits; standard output stays for the answer."""
+    print(f"  {text} ...", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def warehouse_for(db: Path, data: Path | None, *, say: Callable[[str], None]) -> Iterator[Store]:
+    """The warehouse at ``db``; with ``data`` a warehouse of its own that holds that folder and is thrown away after."""
+    if data is None:
+        with open_store(db) as store:
+            yield store
+        return
+    from flows.ingest import ingest_paths
+
+    with (
+        TemporaryDirectory(prefix="slackwater-") as folder,
+        open_store(Path(folder) / "data.duckdb") as store,
+    ):
+        say(f"read {data}")
+        ingest_paths(store, "tabular", [data], options={}, known_at=None, imported_at=EPOCH)
+        yield store
+
+
+#: Logical time of imports whose time does not matter: a warehouse that is thrown away.
+EPOCH = pd.Timestamp(0, tz="UTC")
+
+
+def logical_time(store: Store, at: str | None) -> tuple[pd.Timestamp, bool]:
+    """The time of a command and whether every market is taken at its own end: ``--at``, else the end of the record.
+
+    Raises `MarketError` on a warehouse without observations.
+    """
+    if at is not None:
+        return parse_time(at, "--at"), False
+    listing = list_markets(store)
+    if listing.empty:
+        raise MarketError(
+            "the warehouse has no observations", remedy="`slackwater run` or `slackwater ingest` brings some"
+        )
+    return pd.Timestamp(listing["last_observed"].max()), True
+
+
+def run_command(
+    *,
+    data: Path | None,
+    db: Path,
+    at: str | None,
+    job_files: Sequence[Path],
+    report: Path | None,
+    settings: Path | None,
+    as_json: bool,
+) -> None:
+    """``slackwater run``: one turn of the loop on the engine."""
+    from flows.jobfile import read_request
+
+    chosen = read_settings(settings)
+    requests = [read_request(file) for file in job_files]
+    when, own_end = _run_time(data, db, at, chosen)
+    placed = [_placed_alone(request, when).model_dump(mode="json") for request in requests]
+    target = report or Path("reports") / f"{run_id_of(when)}.html"
+    say_to_stderr(
+        f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC on {'the SIMULATED market' if data is None else data}"
+    )
+    from flows.engine import prepare_engine
+
+    prepare_engine(db.resolve().parent)
+    from flows.pipeline import pipeline
+
+    answer = pipeline(
+        db=db,
+        at=when.to_pydatetime(),
+        data=data,
+        jobs=placed,
+        report=target,
+        settings=settings,
+        own_end=own_end,
+    )
+    if as_json:
+        print_json(answer)
+    else:
+        print_turn(answer)
+
+
+def _run_time(data: Path | None, db: Path, at: str | None, settings: Settings) -> tuple[pd.Timestamp, bool]:
+    """Logical time of a run, floored to the grid: ``--at``, else the end of the folder's record, else the clock."""
+    step = pd.Timedelta(minutes=settings.step_minutes)
+    if at is not None:
+        return parse_time(at, "--at").floor(step), False
+    if data is None:
+        return now().floor(step), False
+    from flows.ingest import last_observed
+
+    return last_observed(data).ceil(step), True
+
+
+def _placed_alone(request: Any, at: pd.Timestamp) -> Any:
+    """A job file given to a run must name its market; its relative times count from the run's."""
+    from warehouse.errors import JobError
+
+    if request.market is None:
+        raise JobError(
+            f"job {request.name!r} names no market",
+            remedy='add market = "..." or use `slackwater job add --market`',
+        )
+    return request.placed(at=at, market=request.market, source=request.source)
+
+
+def print_turn(answer: Mapping[str, Any]) -> None:
+    """The tables of a turn."""
+    print_table(f"Decisions at {answer['at']}", answer["decisions"], DECISION_COLUMNS)
+    print_table(
+        "Forecast error, pooled over markets (skill: share of last value's pinball loss saved)",
+        pooled_accuracy(answer["accuracy"]),
+        {"variable": "variable", "model": "model", "step": "slots ahead", "mae": "MAE", "mae_last": "MAE of last value",
+         "skill_mae": "MAE skill", "skill_pinball": "pinball skill"},
+    )  # fmt: skip
+    print_board(answer["leaderboard"])
+    for note in answer["notes"]:
+        print(f"* {note}")
+    for source, counts in answer["ingested"].items():
+        print(
+            f"ingested from {source}: {counts['added']} added, {counts['repeated']} repeated, {counts['rejected']} rejected"
+        )
+    print(f"report: {answer['report']}")
+
+
+def print_board(board: Sequence[Mapping[str, Any]]) -> None:
+    """The best of the leaderboard and every baseline."""
+    shown = [row for i, row in enumerate(board) if i < BOARD_ROWS or row["policy"] in BASELINES]
+    print_table(
+        f"Policies over ended jobs (best {BOARD_ROWS} and baselines of {len(board)})", shown, BOARD_COLUMNS
+    )
+
+
+def pooled_accuracy(
+    rows: Sequence[Mapping[str, Any]], steps: Sequence[int] = (1, 4, 12)
+) -> list[dict[str, Any]]:
+    """Errors per variable, model and step, averaged over markets, beside last value's."""
+    if not rows:
+        return []
+    frame = pd.DataFrame(rows)
+    frame = frame[frame["step"].isin(list(steps))]
+    pooled = frame.groupby(["variable", "step", "model"], sort=True)[["mae", "pinball"]].mean().reset_index()
+    last = pooled[pooled["model"] == "last_value"].set_index(["variable", "step"])
+    out = []
+    for row in pooled.itertuples():
+        base = last.loc[(row.variable, row.step)] if (row.variable, row.step) in last.index else None
+        mae = float(base["mae"]) if base is not None else float("nan")
+        pinball = float(base["pinball"]) if base is not None else float("nan")
+        out.append(
+            {
+                "variable": row.variable,
+                "model": row.model,
+                "step": int(row.step),
+                "mae": float(row.mae),
+                "mae_last": mae,
+                "skill_mae": 1 - float(row.mae) / mae if mae > 0 else float("nan"),
+                "skill_pinball": 1 - float(row.pinball) / pinball if pinball > 0 else float("nan"),
+            }
+        )
+    return out
+
+
+def ingest_command(
+    source: str,
+    paths: Sequence[Path],
+    *,
+    db: Path,
+    options: Sequence[str],
+    known_at: str | None,
+    at: str | None,
+    as_json: bool,
+) -> None:
+    """``slackwater ingest``: read files into the warehouse."""
+    from flows.ingest import find_source, ingest_paths
+
+    if not source:
+        raise InputError(
+            "no source given",
+            expected="SOURCE PATH...",
+            remedy="`slackwater ingest --list` lists the sources",
+        )
+    find_source(source)
+    values = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise InputError(f"--set {option!r}", expected="NAME=VALUE")
+        values[name] = value
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"no file or folder {path}", remedy="check the path")
+    with open_store(db) as store:
+        counts = ingest_paths(
+            store,
+            source,
+            paths,
+            options=values,
+            known_at=parse_time(known_at, "--known-at") if known_at else None,
+            imported_at=parse_time(at, "--at") if at else now(),
+            progress=(lambda _: None) if as_json else say_to_stderr,
+        )
+    if as_json:
+        print_json(counts)
+        return
+    rows = [{"source": name, **row} for name, row in counts.items()]
+    print_table(
+        "Ingested",
+        rows,
+        {"source": "source", "added": "added", "repeated": "repeated", "rejected": "rejected"},
+    )
+
+
+def sources_command(*, as_json: bool) -> None:
+    """``slackwater ingest --list``: the sources and their options."""
+    from warehouse.sources import SOURCES
+
+    rows = [
+        {"source": name, "options": [f"{key}: {text}" for key, text in source.options.items()]}
+        for name, source in SOURCES.items()
+    ]
+    if as_json:
+        print_json({"sources": rows})
+    else:
+        print_table("Sources", rows, {"source": "source", "options": "options (--set NAME=VALUE)"})
+
+
+def markets_command(*, db: Path, data: Path | None, at: str | None, as_json: bool) -> None:
+    """``slackwater markets``: what the warehouse knows."""
+    with warehouse_for(db, data, say=say_to_stderr) as store:
+        listing = list_markets(store, known_at=parse_time(at, "--at") if at else None)
+    rows: list[dict[str, Any]] = listing.to_dict("records")
+    if as_json:
+        print_json({"markets": rows})
+        return
+    print_table(
+        "Markets",
+        rows,
+        {"market": "market", "source": "source", "kind": "kind", "count_rows": "counts", "price_rows": "prices",
+         "capacity": "capacity", "on_demand_usd": "on-demand $", "gap_seconds": "gap s", "first_observed": "first (UTC)",
+         "last_observed": "last (UTC)", "missing": "missing"},
+    )  # fmt: skip
+
+
+def leaderboard_command(*, db: Path, settings: Path | None, as_json: bool) -> None:
+    """``slackwater leaderboard``: every policy's record."""
+    from flows.stages import leaderboard_rows
+
+    with open_store(db) as store:
+        turn = Turn(store=store, at=EPOCH, settings=read_settings(settings), run_id="leaderboard")
+        board = leaderboard_rows(turn)
+    if as_json:
+        print_json({"leaderboard": board})
+    else:
+        print_board(board)
+
+
+def job_add_command(
+    file: Path, *, market: str | None, name: str | None, db: Path, at: str | None, as_json: bool
+) -> None:
+    """``slackwater job add``: keep a job, planned in every later run until it ends."""
+    from flows.jobfile import read_request, slot_job
+    from flows.markets import find_market, read_history, step_of
+    from flows.records import save_jobs
+
+    request = read_request(file)
+    if name:
+        request = request.model_copy(update={"name": name})
+    settings = read_settings(None)
+    text = market or request.market
+    if text is None:
+        raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
+    with open_store(db) as store:
+        when, own_end = logical_time(store, at)
+        followed = find_market(store, text, at=when, settings=settings, own_end=own_end and at is None)
+        placed = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+        history = read_history(store, followed, settings=settings, start=followed.at)
+        job = slot_job(placed, step=step_of(settings), on_demand_usd=history.on_demand_usd)
+        added = save_jobs(store, [placed], origin="user", at=followed.at, step=step_of(settings))
+    answer = {
+        "job": job.name,
+        "added": bool(added),
+        "market": followed.market.key,
+        "source": followed.source,
+        "start": placed.start,
+        "deadline": placed.deadline,
+        "deadline_slots": job.deadline_slots,
+        "workload": job.workload,
+        "value_usd": job.value,
+        "must_finish": job.must_finish,
+        "note": "no value given: one was chosen that never gives up while finishing is possible"
+        if job.must_finish
+        else "",
+    }
+    if as_json:
+        print_json(answer)
+    else:
+        print_table("Job", [answer], {key: key.replace("_", " ") for key in answer if key != "added"})
+
+
+def job_list_command(*, db: Path, at: str | None, as_json: bool) -> None:
+    """``slackwater job list``."""
+    from flows.records import stored_jobs
+
+    with open_store(db) as store:
+        jobs = stored_jobs(store)
+        scored = set(read_rows(store, "outcomes")["job"])
+        when = parse_time(at, "--at") if at else None
+    rows = [
+        {
+            "job": job.request.name,
+            "market": job.request.market,
+            "start": job.start,
+            "deadline": job.deadline,
+            "origin": job.origin,
+            "state": "scored" if job.request.name in scored else _state(job, when),
+        }
+        for job in jobs
+    ]
+    if as_json:
+        print_json({"jobs": rows})
+    else:
+        print_table(
+            "Jobs", rows, {key: key for key in ("job", "market", "start", "deadline", "origin", "state")}
+        )
+
+
+def _state(job: Any, at: pd.Timestamp | None) -> str:
+    if at is None:
+        return "open"
+    return "ended" if job.deadline <= at else "running" if job.start <= at else "waiting"
+
+
+def job_show_command(name: str, *, db: Path, as_json: bool) -> None:
+    """``slackwater job show``: a job, its decisions, its outcomes."""
+    from flows.records import decisions_of, find_job
+
+    with open_store(db) as store:
+        job = find_job(store, name)
+        decisions = decisions_of(store, name)
+        outcomes: list[dict[str, Any]] = read_rows(store, "outcomes", job=name).to_dict("records")
+    outcomes.sort(key=lambda row: -row["utility_usd"])
+    if as_json:
+        print_json(
+            {
+                "job": job.request.model_dump(mode="json"),
+                "origin": job.origin,
+                "decisions": decisions,
+                "outcomes": [{key: row[key] for key in OUTCOME_KEYS} for row in outcomes],
+            }
+        )
+        return
+    print(job.request.model_dump_json(indent=2, exclude_none=True))
+    print_table("Decisions", decisions, DECISION_COLUMNS)
+    print_table("Outcomes (best 10)", outcomes[:10], {key: key.replace("_", " ") for key in OUTCOME_KEYS})
+
+
+OUTCOME_KEYS = (
+    "policy",
+    "utility_usd",
+    "cost_usd",
+    "on_time",
+    "finish_slots",
+    "spot_share",
+    "hindsight_high_usd",
+)

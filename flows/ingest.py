@@ -1,0 +1,80 @@
+"""Bring new observations into the warehouse: files of any source, or the simulated market up to the logical time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from warehouse.errors import InputError
+from warehouse.source import Source, SourceOptions
+from warehouse.sources import SOURCES
+from warehouse.store import Appended, Store, ingest_file
+
+Counts = dict[str, dict[str, int]]
+
+
+def find_source(name: str) -> Source:
+    """The source of that name; raises `InputError` with the known names."""
+    if name not in SOURCES:
+        raise InputError(
+            f"source {name!r}",
+            expected=f"one of {', '.join(sorted(SOURCES))}",
+            remedy="see `slackwater ingest --list`",
+        )
+    return SOURCES[name]
+
+
+def ingest_paths(
+    store: Store,
+    name: str,
+    paths: Sequence[Path],
+    *,
+    options: Mapping[str, str],
+    known_at: pd.Timestamp | None,
+    imported_at: pd.Timestamp,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Counts:
+    """Ingest every file of a source below ``paths``; one transaction per file, counts summed."""
+    source = find_source(name)
+    total = Appended(added=0, repeated=0, rejected=0)
+    for path in source.files(paths):
+        progress(path.name)
+        done = ingest_file(
+            store,
+            source,
+            path,
+            options=SourceOptions(values=dict(options)),
+            known_at=known_at,
+            imported_at=imported_at,
+        )
+        total = Appended(
+            added=total.added + done.added,
+            repeated=total.repeated + done.repeated,
+            rejected=total.rejected + done.rejected,
+        )
+    return {name: {"added": total.added, "repeated": total.repeated, "rejected": total.rejected}}
+
+
+def last_observed(folder: Path) -> pd.Timestamp:
+    """The latest time in a folder's tidy tables, so that a run without a time can be put after all of it.
+
+    Raises `InputError` if the folder has no such table.
+    """
+    latest: list[pd.Timestamp] = []
+    source = find_source("tabular")
+    for path in source.files([folder]):
+        for batch in source.read(path, SourceOptions(values={})):
+            if batch.kind != "rejected" and batch.table.num_rows:
+                times = pd.to_datetime(batch.table.column("observed_at").to_pandas(), utc=True, errors="coerce")
+                latest.append(times.max())
+    if not latest:
+        raise InputError(f"folder {folder} has no observation", expected="tidy price or availability tables")
+    return max(latest)
+
+
+def ingest_simulated(turn: Turn) -> Counts:
+    """Bring the simulated market up to the turn's time: the whole stretch at first, then only what is new."""
+    source = find_source("simulated")
+    raise InputError(f"source {source.name} is not there yet")

@@ -1,0 +1,60 @@
+"""Tables for people and JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_json(value: object) -> None:
+    """One JSON object on stdout: no NaN, times as ISO 8601."""
+    print(json.dumps(plain(value), indent=2, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """The value with NaN as null and times as text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "isoformat"):
+        return None if str(value) == "NaT" else value.isoformat()
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def print_table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+    """A table of the named columns (key -> heading); a sentence instead of an empty one."""
+    console = Console()
+    if not rows:
+        console.print(f"{title}: none")
+        return
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for key, heading in columns.items():
+        numeric = all(isinstance(row.get(key), int | float | None) for row in rows)
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell(row.get(key)) for key in columns))
+    console.print(table)
+
+
+def cell(value: Any) -> str:
+    """A value as a person reads it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return "; ".join(str(item) for item in value)
+    text = str(value)
+    return text.removesuffix(":00+00:00").replace("T", " ", 1) if text.endswith("+00:00") else text

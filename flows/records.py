@@ -1,0 +1,229 @@
+"""Jobs, decisions, outcomes and weights as the warehouse keeps them, read back as values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from flows.jobfile import JobRequest, first_slot
+from flows.score import Scored, outcome_rows
+from optimization.plan import Allocation
+from optimization.selection import ANYTIME, Weights, replay_weights
+from warehouse.errors import JobError
+from warehouse.store import Store, read_rows, write_rows
+
+#: The learning rate of the selection: the number of rounds is not known beforehand (M5.2).
+RATE = ANYTIME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredJob:
+    """A placed request as kept: ``origin`` is "user", "example" or "practice"."""
+
+    request: JobRequest
+    origin: str
+    step: pd.Timedelta
+
+    @property
+    def start(self) -> pd.Timestamp:
+        """Start of the job's first slot."""
+        return first_slot(self.request, self.step)
+
+    @property
+    def deadline(self) -> pd.Timestamp:
+        """End of the last whole slot before its deadline."""
+        return pd.Timestamp(self.request.deadline).tz_convert("UTC").floor(self.step)
+
+
+def save_jobs(
+    store: Store, requests: Iterable[JobRequest], *, origin: str, at: pd.Timestamp, step: pd.Timedelta
+) -> int:
+    """Keep placed requests; the same again adds nothing. Raises `JobError` if a name is taken by another job."""
+    known = {job.request.name: job for job in stored_jobs(store)}
+    rows = []
+    for request in requests:
+        before = known.get(request.name)
+        if before is not None and before.request != request:
+            raise JobError(
+                f"job {request.name!r} is known with other terms",
+                remedy="give it another name with --name, or another deadline in its file",
+            )
+        rows.append(
+            {
+                "name": request.name,
+                "market": request.market,
+                "source": request.source or "",
+                "spec": request.model_dump_json(),
+                "origin": origin,
+                "created_at": at,
+                "start_at": first_slot(request, step),
+                "deadline_at": pd.Timestamp(request.deadline).tz_convert("UTC"),
+                "step_seconds": int(step / pd.Timedelta(seconds=1)),
+            }
+        )
+    return write_rows(store, "jobs", pd.DataFrame(rows)).added if rows else 0
+
+
+def stored_jobs(store: Store) -> list[StoredJob]:
+    """Every job, by start and name."""
+    rows = read_rows(store, "jobs")
+    jobs = [
+        StoredJob(
+            request=JobRequest.model_validate_json(row.spec),
+            origin=row.origin,
+            step=pd.Timedelta(seconds=int(row.step_seconds)),
+        )
+        for row in rows.itertuples()
+    ]
+    return sorted(jobs, key=lambda job: (job.start, job.request.name))
+
+
+def find_job(store: Store, name: str) -> StoredJob:
+    """The job of that name; raises `JobError` with the known names."""
+    jobs = stored_jobs(store)
+    for job in jobs:
+        if job.request.name == name:
+            return job
+    names = ", ".join(job.request.name for job in jobs[:5]) or "none"
+    raise JobError(
+        f"no job {name!r} in the warehouse", expected=f"a known job ({names})", remedy="`slackwater job list`"
+    )
+
+
+def save_decisions(store: Store, rows: Sequence[Mapping[str, Any]], *, run: str) -> None:
+    """Keep decisions; one that was issued for a job and slot before stands and is not changed."""
+    if not rows:
+        return
+    frame = pd.DataFrame(
+        [
+            {
+                "job": row["job"],
+                "slot": pd.Timestamp(row["slot"]),
+                "run": run,
+                "policy": row["policy"],
+                "on_demand": row["on_demand"],
+                "spot": row["spot"],
+                "reason": row["reason"],
+                "details": json.dumps(row),
+            }
+            for row in rows
+        ]
+    )
+    write_rows(store, "decisions", frame)
+
+
+def decisions_of(store: Store, job: str) -> list[dict[str, Any]]:
+    """Every decision made for a job, by slot, as plain values."""
+    rows = read_rows(store, "decisions", job=job)
+    return sorted((json.loads(row.details) for row in rows.itertuples()), key=lambda row: str(row["slot"]))
+
+
+def allocations_of(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, Allocation]:
+    """What was decided, by slot."""
+    return {
+        pd.Timestamp(row["slot"]): Allocation(int(row["on_demand"]), int(row["spot"])) for row in decisions
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """What the selection learned: one round a job, in order. ``utilities`` has shape (rounds, policies), in [0, 1]."""
+
+    jobs: tuple[str, ...]
+    at: tuple[pd.Timestamp, ...]
+    names: tuple[str, ...]
+    utilities: np.ndarray
+
+    def weights(self) -> list[Weights]:
+        """The weights before each round and after the last, rebuilt from the utilities (M5.3)."""
+        return replay_weights(self.names, self.utilities, rate=RATE)
+
+    def before(self, at: pd.Timestamp) -> Rounds:
+        """The rounds learned before ``at``; the first turn's own rounds if there are none before it (decision 3)."""
+        cut = [i for i, when in enumerate(self.at) if when < at] or [
+            i for i, when in enumerate(self.at) if when <= at
+        ]
+        return Rounds(
+            jobs=tuple(self.jobs[i] for i in cut),
+            at=tuple(self.at[i] for i in cut),
+            names=self.names,
+            utilities=self.utilities[cut],
+        )
+
+
+def stored_rounds(store: Store, names: Sequence[str]) -> Rounds:
+    """The rounds stored for exactly these policies; rounds of another pool are left out (their regret is another game)."""
+    rows = read_rows(store, "weights")
+    jobs: list[str] = []
+    times: list[pd.Timestamp] = []
+    utilities: list[list[float]] = []
+    for _, group in rows.groupby("round", sort=True):
+        by_name = dict(zip(group["policy"], group["utility"], strict=True))
+        if set(by_name) == set(names):
+            jobs.append(str(group["job"].iloc[0]))
+            times.append(pd.Timestamp(group["at"].iloc[0]))
+            utilities.append([float(by_name[name]) for name in names])
+    table = np.array(utilities, dtype=float).reshape(len(jobs), len(names))
+    return Rounds(jobs=tuple(jobs), at=tuple(times), names=tuple(names), utilities=table)
+
+
+def save_scored(store: Store, scored: Sequence[Scored], *, names: Sequence[str], at: pd.Timestamp) -> None:
+    """Keep the outcomes of jobs and add a round for each, in the order given; all of it or nothing."""
+    rounds = stored_rounds(store, names)
+    first = _next_round(store)
+    history = replay_weights(
+        names,
+        np.vstack([rounds.utilities, *[[[row.normalised for row in one.ledger]] for one in scored]]),
+        rate=RATE,
+    )[len(rounds.jobs) + 1 :]
+    with store.transaction():
+        for k, (one, after) in enumerate(zip(scored, history, strict=True)):
+            write_rows(store, "outcomes", pd.DataFrame(outcome_rows(one, at=at)))
+            write_rows(
+                store,
+                "weights",
+                pd.DataFrame(
+                    {
+                        "round": first + k,
+                        "job": one.ended.job.name,
+                        "policy": list(names),
+                        "at": at,
+                        "utility": [row.normalised for row in one.ledger],
+                        "log_weight": after.log_weight,
+                    }
+                ),
+            )
+
+
+def _next_round(store: Store) -> int:
+    rounds = read_rows(store, "weights")["round"]
+    return int(rounds.max()) + 1 if len(rounds) else 1
+
+
+def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
+    """Outcomes of these policies in the columns that `optimization.ledger.leaderboard` reads."""
+    rows = read_rows(store, "outcomes")
+    rows = rows[rows["policy"].isin(list(names))]
+    details = [json.loads(text) for text in rows["details"]]
+    return pd.DataFrame(
+        {
+            "job": rows["job"].to_numpy(),
+            "policy": rows["policy"].to_numpy(),
+            "utility": [detail["utility"] for detail in details],
+            "utility_usd": rows["utility_usd"].to_numpy(dtype=float),
+            "cost_usd": rows["cost_usd"].to_numpy(dtype=float),
+            "on_time": rows["on_time"].to_numpy(dtype=bool),
+            "gap_to_hindsight": [detail["gap_to_hindsight"] for detail in details],
+        }
+    )
+
+
+def save_run(store: Store, run: str, *, at: pd.Timestamp, stage: str, details: Mapping[str, Any]) -> None:
+    """Record that a stage of a run is done, with its counts."""
+    row = {"run": run, "at": at, "stage": stage, "status": "done", "details": json.dumps(dict(details))}
+    write_rows(store, "runs", pd.DataFrame([row]))

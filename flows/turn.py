@@ -1,0 +1,50 @@
+"""What every stage of a turn is given: the warehouse, the logical time, the settings, and a way to spread work out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pandas as pd
+
+from flows.config import Settings
+from warehouse.store import Store
+
+
+class Fan(Protocol):
+    """Calls one function for many arguments, perhaps side by side; results come back in the order of the calls."""
+
+    def __call__(
+        self, function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str
+    ) -> list[Any]:
+        """Results of ``function(**call)`` for every call, in order."""
+        ...
+
+
+def in_turn(function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str) -> list[Any]:
+    """The plain `Fan`: one call after the other."""
+    return [function(**call) for call in calls]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One turn of the loop.
+
+    ``at`` is the logical time, a slot's start. With ``own_end`` every market is taken at the end of its own record
+    instead, if that is earlier. ``run_id`` names the turn; the same one again writes nothing new. Only the process
+    that holds ``store`` writes: what `fan` calls gets values and returns values.
+    """
+
+    store: Store
+    at: pd.Timestamp
+    settings: Settings
+    run_id: str
+    own_end: bool = False
+    fan: Fan = field(default=in_turn)
+    say: Callable[[str], None] = field(default=lambda _: None)
+
+
+def run_id_of(at: pd.Timestamp, what: str = "run") -> str:
+    """The name of the turn at a logical time: the same time gives the same name."""
+    return f"{what}-{at:%Y%m%dT%H%M%SZ}"

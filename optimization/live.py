@@ -1,0 +1,36 @@
+"""Live solves: the MILP decides, the audit checks it, the exact twin stands in if the time runs out (M3.1, M3.4, M3.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from optimization.audit import audit_plan
+from optimization.labels import solve_window
+from optimization.plan import HorizonProblem, Plan, PlanStatus
+from optimization.solver import Limits, plan_problem
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveSolver:
+    """Answers horizon programs by the MILP within ``seconds`` each; keeps how every solve ended in ``notes``.
+
+    A solve that is not proved optimal in time is answered by the twin, which is exact, and the note says so.
+    """
+
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+
+    def __call__(self, problem: HorizonProblem) -> Plan:
+        """The optimal plan of one program, audited; raises `AuditError` if its numbers do not add up."""
+        plan = plan_problem(problem, limits=Limits(seconds=self.seconds))
+        if plan.status is PlanStatus.OPTIMAL:
+            self.notes.append(f"HiGHS optimal, gap {plan.gap:.1e}, {plan.seconds:.2f} s")
+        else:
+            self.notes.append(f"HiGHS {plan.status.value} after {plan.seconds:.2f} s, exact twin instead")
+            plan = solve_window(problem)
+        audit_plan(problem, plan)
+        return plan
+
+    def summary(self) -> str:
+        """How the solves of one decision ended, "" if there was none."""
+        return "; ".join(self.notes)
