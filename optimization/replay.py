@@ -16,7 +16,7 @@ from optimization.policies.committed_horizon import Solve, solve_by_labels
 from optimization.policies.pace import slot_gain
 from optimization.policy import Policy, View
 from optimization.progress import finished
-from optimization.termination import on_demand_to_go
+from optimization.termination import check_job, on_demand_to_go
 from warehouse.errors import JobError, MarketError, PolicyError
 
 S = TypeVar("S")
@@ -135,7 +135,7 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None) -> Seen:
 
 
 def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
-    """``allocation`` as plain whole numbers; raises `PolicyError` if it breaks M2.3."""
+    """``allocation`` as plain whole numbers; `PolicyError` if it breaks M2.3, `JobError` if M2.7."""
     job = view.job
     try:
         on_demand, spot = operator.index(allocation.on_demand), operator.index(allocation.spot)
@@ -153,6 +153,8 @@ def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
         raise PolicyError(
             f"{policy} in slot {view.slot} asks for {n} instances", expected=f"0 or {job.n_min}..{job.n_max}"
         )
+    if spot:
+        check_job(job, uses_spot=True)
     return Allocation(on_demand, spot)
 
 

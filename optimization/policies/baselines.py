@@ -15,7 +15,6 @@ from optimization.policies.pace import (
     is_done,
     least_size,
     pace,
-    require_resumable,
     safety_net,
     slots_left,
     split,
@@ -23,6 +22,7 @@ from optimization.policies.pace import (
     work_left,
 )
 from optimization.policy import View
+from optimization.termination import check_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class MaximalSpot:
 
     def start(self, job: Job) -> None:
         """No state; raises `JobError` for a job that cannot resume (M2.7)."""
-        require_resumable(job, self.name)
+        check_job(job, uses_spot=True)
 
     def decide(self, state: None, view: View) -> tuple[Allocation, None]:
         """All spot, or N_max when the safety net calls."""
@@ -113,7 +113,7 @@ class UniformProgress:
 
     def start(self, job: Job) -> bool:
         """No on-demand held; raises `JobError` for a job that cannot resume (M2.7)."""
-        require_resumable(job, self.name)
+        check_job(job, uses_spot=True)
         return False
 
     def decide(self, state: bool, view: View) -> tuple[Allocation, bool]:

@@ -18,11 +18,11 @@ from optimization.policies.pace import (
     is_done,
     least_net,
     least_size,
-    require_resumable,
     split,
     spot_is_cheaper,
 )
 from optimization.policy import View
+from optimization.termination import check_job
 from warehouse.errors import SettingsError
 
 Solve = Callable[[HorizonProblem], Plan]
@@ -80,7 +80,7 @@ class Ahap:
 
     def start(self, job: Job) -> Commitments:
         """No plan yet; raises `JobError` for a job that cannot resume (M2.7)."""
-        require_resumable(job, self.name)
+        check_job(job, uses_spot=True)
         return Commitments()
 
     def decide(self, state: Commitments, view: View) -> tuple[Allocation, Commitments]:

@@ -11,7 +11,6 @@ from optimization.job import Job
 from optimization.plan import Allocation
 from optimization.policy import View
 from optimization.throughput import rates
-from warehouse.errors import JobError
 
 #: Relative slack of a comparison of work, below the one that declares a job finished, so that the net errs to the safe side.
 WORK_TOLERANCE = 1e-10
@@ -48,16 +47,6 @@ def pace(job: Job, slot_hours: float) -> Pace:
         reach.append(tuple(work[before, best].tolist()))
         fastest.append(tuple(sizes[best].tolist()))
     return Pace(gain=tuple(gain.tolist()), reach=tuple(reach), fastest=tuple(fastest))
-
-
-def require_resumable(job: Job, policy: str) -> None:
-    """Raise `JobError` if the job cannot resume from a checkpoint: such a job may not use spot (M2.7)."""
-    if not job.resumable:
-        raise JobError(
-            f"job {job.name!r} cannot resume from a checkpoint, and {policy} holds spot instances",
-            expected="a resumable job",
-            remedy="use OD-only, or let the job write checkpoints",
-        )
 
 
 def expected_progress(job: Job, slot: float) -> float:

@@ -15,11 +15,11 @@ from optimization.policies.pace import (
     is_done,
     least_net,
     least_size,
-    require_resumable,
     slot_gain,
     split,
 )
 from optimization.policy import View
+from optimization.termination import check_job
 from warehouse.errors import SettingsError
 
 
@@ -45,7 +45,7 @@ class Ahanp:
 
     def start(self, job: Job) -> None:
         """No state; raises `JobError` for a job that cannot resume (M2.7)."""
-        require_resumable(job, self.name)
+        check_job(job, uses_spot=True)
 
     def decide(self, state: None, view: View) -> tuple[Allocation, None]:
         """The rule of M4.4 under the safety net."""
