@@ -1,0 +1,252 @@
+"""What every policy of the pool must do, whatever it is for (M2.3, M4.9, the safety net, purity)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optimization import Allocation, EndRule, Job, PointForecast, Progress, View
+from optimization.market import MarketWindow, market_window
+from optimization.policies import POLICIES
+from optimization.policies.baselines import UniformProgress
+from optimization.policies.committed_horizon import Ahap
+from optimization.policies.pace import pace
+from optimization.policy import Policy
+from optimization.pool import load_pool, policy_named
+from optimization.replay import replay, see, step
+from optimization.throughput import Amdahl, Linear, Power, Table, Throughput
+from warehouse.errors import JobError
+
+#: Every family and both ends of each parameter; AHAP is sampled.
+POLICIES_UNDER_TEST: list[Policy[Any]] = [
+    *(policy for policy in load_pool() if not policy.name.startswith("AHAP")),
+    UniformProgress(name="UP(single cluster)", single_cluster=True),
+    *(policy_named(f"AHAP({omega},{v},{sigma})") for omega, v, sigma in
+      [(1, 1, 0.3), (1, 1, 0.9), (3, 1, 0.5), (3, 2, 0.7), (3, 3, 0.9), (5, 1, 0.9), (5, 3, 0.3), (5, 5, 0.6)]),
+    Ahap(omega=4, commitment=2, sigma=0.7, end_rule=EndRule.TARGET),
+    Ahap(omega=4, commitment=2, sigma=0.7, end_rule=EndRule.ON_DEMAND_TO_GO),
+]  # fmt: skip
+every_policy = pytest.mark.parametrize("policy", POLICIES_UNDER_TEST, ids=lambda p: repr(p)[:70])
+
+THROUGHPUTS: list[Throughput] = [
+    Linear(alpha=1.0, beta=0.25),
+    Amdahl(parallel=0.95),
+    Power(exponent=0.9, scale=2.0),
+    Table(rates=(1.0, 2.1, 2.9, 3.9, 3.5, 4.4, 5.0, 4.9)),
+]
+
+
+def random_job(rng: np.random.Generator, *, load: float | None = None) -> Job:
+    """A job of up to 14 slots; ``load`` is its work as a share of what the fastest on-demand does by d."""
+    n_max = int(rng.integers(1, 9))
+    slots = int(rng.choice([1, 2, 3, 6, 10, 14]))
+    job = Job(
+        name="random",
+        workload=1.0,
+        deadline_slots=slots,
+        n_min=int(rng.integers(1, n_max + 1)),
+        n_max=n_max,
+        throughput=THROUGHPUTS[int(rng.integers(len(THROUGHPUTS)))],
+        mu_up=float(rng.choice([1.0, 0.9, 0.6, 0.0])),
+        mu_down=float(rng.choice([1.0, 0.95, 0.5])),
+        value=float(rng.uniform(0.0, 40.0)),
+        gamma=float(rng.choice([1.2, 1.5, 2.0])),
+    )
+    most = pace(job, 0.5).reach[slots][0]
+    share = float(rng.uniform(0.05, 1.3)) if load is None else load
+    return replace(job, workload=max(most, 0.1) * share)
+
+
+def random_market(rng: np.random.Generator, slots: int, n_max: int) -> MarketWindow:
+    """Sticky counts, prices that pass on-demand now and then, gaps, flat stretches, dead stretches."""
+    kind = int(rng.integers(5))
+    price = np.clip(0.6 + 0.15 * rng.normal(size=slots).cumsum(), 0.1, 1.5)
+    count = np.clip(rng.integers(0, n_max + 1) + rng.integers(-2, 3, size=slots).cumsum(), 0, n_max).astype(
+        float
+    )
+    if kind == 0:
+        count[:] = 0
+    elif kind == 1:
+        price[:] = 0.3
+    elif kind == 2:
+        price[:] = 1.1
+    elif kind == 3:
+        count = rng.integers(0, 2 * n_max + 1, size=slots).astype(float)
+    price[rng.random(slots) < 0.1] = np.nan
+    return market_window(price, count, on_demand_usd=1.0, slot_hours=0.5)
+
+
+def random_forecasts(rng: np.random.Generator, slots: int, n_max: int) -> list[PointForecast | None]:
+    """Forecasts unlike the market, of uneven length, some missing."""
+    forecasts: list[PointForecast | None] = []
+    for _ in range(slots):
+        horizon = int(rng.integers(0, 6))
+        issued = PointForecast(
+            price=rng.uniform(0.1, 1.4, horizon), available=rng.integers(0, n_max + 3, horizon)
+        )
+        forecasts.append(issued if rng.random() < 0.8 else None)
+    return forecasts
+
+
+def decisions(policy: Policy[Any], job: Job, market: MarketWindow, forecasts: Any) -> list[Allocation]:
+    return list(replay(policy, job, market, forecasts=forecasts).allocations)
+
+
+@every_policy
+def test_legal_on_anything(policy):
+    """The replay itself refuses what breaks M2.3; no market, forecast or workload may lead there."""
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        job = random_job(rng)
+        market = random_market(rng, job.deadline_slots, job.n_max)
+        forecasts = random_forecasts(rng, job.deadline_slots, job.n_max) if seed % 3 else None
+        outcome = replay(policy, job, market, forecasts=forecasts)
+        for slot, held in enumerate(outcome.allocations):
+            if market.price[slot] >= market.on_demand_usd or not market.observed[slot]:
+                assert held.spot == 0, "spot as dear as on-demand, or not observed, is never bought"
+
+
+@every_policy
+def test_the_deadline_is_met_whenever_on_demand_alone_could(policy):
+    """The promise of the safety net, at loads up to exactly what on-demand can do (M4.2, M4.3; M4.4, M4.5 ours)."""
+    for seed in range(40):
+        rng = np.random.default_rng(1000 + seed)
+        job = random_job(rng, load=float(rng.choice([0.2, 0.5, 0.8, 0.95, 1.0])))
+        if pace(job, 0.5).reach[job.deadline_slots][0] < job.workload:
+            continue
+        market = random_market(rng, job.deadline_slots, job.n_max)
+        forecasts = random_forecasts(rng, job.deadline_slots, job.n_max) if seed % 3 else None
+        outcome = replay(policy, job, market, forecasts=forecasts)
+        assert outcome.on_time, f"seed {seed}: {outcome.progress} of {job.workload}"
+
+
+@every_policy
+def test_the_same_state_and_view_give_the_same_answer(policy):
+    rng = np.random.default_rng(11)
+    job = random_job(rng, load=0.6)
+    job = replace(job, deadline_slots=8)
+    market = random_market(np.random.default_rng(5), 8, job.n_max)
+    seen = see(job, market, random_forecasts(rng, 8, job.n_max))
+    state, progress = policy.start(job), Progress()
+    for slot in range(8):
+        view = seen.view(job, progress, slot)
+        before = repr(state)
+        first, second = policy.decide(state, view), policy.decide(state, view)
+        assert first == second
+        assert repr(state) == before, "a state is never changed in place"
+        assert hash(state) == hash(state), "a state is a plain immutable value"
+        progress, state = step(progress, first[0], view), first[1]
+
+
+@every_policy
+def test_nothing_later_is_seen(policy):
+    """Scramble every slot and forecast after t: the decisions up to t stay (M4.9)."""
+    for seed in range(6):
+        rng = np.random.default_rng(2000 + seed)
+        job = replace(random_job(rng, load=0.7), deadline_slots=10)
+        market = random_market(rng, 10, job.n_max)
+        forecasts = random_forecasts(rng, 10, job.n_max)
+        original = decisions(policy, job, market, forecasts)
+        for last in (0, 3, 7):
+            price, count = market.price.copy(), market.available.copy()
+            price[last + 1 :] = rng.uniform(0.05, 2.0, 9 - last)
+            count[last + 1 :] = rng.integers(0, job.n_max + 4, 9 - last)
+            other = replace(market, price=price, available=count, observed=np.full(10, True))
+            other = replace(
+                other, observed=np.concatenate([market.observed[: last + 1], other.observed[last + 1 :]])
+            )
+            later = random_forecasts(rng, 10, job.n_max)
+            changed = decisions(policy, job, other, [*forecasts[: last + 1], *later[last + 1 :]])
+            assert changed[: last + 1] == original[: last + 1]
+
+
+@every_policy
+def test_a_finished_job_holds_nothing(policy):
+    job = Job(name="f", workload=10, deadline_slots=6, n_min=2, n_max=4, throughput=Linear(), value=50)
+    view = View(
+        job=job, progress=Progress(done=10.0, n_previous=3), slot=3, price=0.3, available=4, observed=True,
+        on_demand_usd=1.0, slot_hours=1.0,
+    )  # fmt: skip
+    state = policy.start(job)
+    allocation, _ = policy.decide(state, view)
+    assert allocation == Allocation(0, 0)
+    assert "finished" in policy.explain(state, view, allocation)
+
+
+@every_policy
+def test_a_gap_is_bridged_by_the_safety_net_only(policy):
+    """No spot in an unobserved slot, and on-demand only where waiting would put d out of reach (ours)."""
+    if policy.name == "OD-only":
+        pytest.skip("holds its constant number whatever is observed")
+    job = Job(
+        name="g", workload=16, deadline_slots=8, n_min=1, n_max=4, throughput=Linear(), mu_up=0.5, value=90
+    )
+    view = View(
+        job=job, progress=Progress(done=0.0, n_previous=2), slot=2, price=1.0, available=0, observed=False,
+        on_demand_usd=1.0, slot_hours=1.0,
+    )  # fmt: skip
+    state = policy.start(job)
+    assert policy.decide(state, view)[0] == Allocation(0, 0)
+    assert "not observed" in policy.explain(state, view, Allocation(0, 0))
+    pressed = replace(view, slot=4, progress=Progress(done=1.5, n_previous=2))
+    held, _ = policy.decide(state, pressed)
+    assert held.spot == 0
+    assert held.on_demand > 0
+
+
+@every_policy
+def test_hopeless_jobs_are_still_worked_on(policy):
+    """More work than anyone can do by gamma d: no crash, and the best effort of M2.7 for what was promised."""
+    job = Job(name="h", workload=1e6, deadline_slots=5, n_min=1, n_max=4, throughput=Linear(), value=1e9)
+    market = market_window([0.4, np.nan, 0.4, 1.2, 0.4], [2, 2, 0, 4, 4], on_demand_usd=1.0, slot_hours=1.0)
+    outcome = replay(policy, job, market)
+    assert outcome.finish_slots is None
+    assert outcome.value_usd == 0.0
+    if not isinstance(policy, Ahap):
+        assert [held.total for held in outcome.allocations] == [4] * 5
+
+
+@every_policy
+def test_a_job_that_cannot_resume_gets_no_spot(policy):
+    job = Job(
+        name="n",
+        workload=8,
+        deadline_slots=4,
+        n_min=1,
+        n_max=4,
+        throughput=Linear(),
+        value=9,
+        resumable=False,
+    )
+    market = market_window([0.4] * 4, [4] * 4, on_demand_usd=1.0, slot_hours=1.0)
+    if policy.name == "OD-only":
+        assert replay(policy, job, market).spot_share == 0.0
+        return
+    with pytest.raises(JobError, match="checkpoint"):
+        replay(policy, job, market)
+
+
+@every_policy
+def test_reasons_carry_the_slots_numbers(policy):
+    """One line, short enough to read, with a number in it, for every slot of a varied run."""
+    for seed in (3, 4):
+        rng = np.random.default_rng(seed)
+        job = replace(random_job(rng, load=0.7), deadline_slots=10)
+        seen = see(job, random_market(rng, 10, job.n_max), None)
+        state, progress = policy.start(job), Progress()
+        for slot in range(10):
+            view = seen.view(job, progress, slot)
+            allocation, after = policy.decide(state, view)
+            reason = policy.explain(state, view, allocation)
+            assert "\n" not in reason
+            assert 10 < len(reason) < 220
+            assert any(sign.isdigit() for sign in reason) or "finished" in reason
+            progress, state = step(progress, allocation, view), after
+
+
+def test_every_family_is_under_test():
+    names = {policy.name.split("(")[0] for policy in POLICIES_UNDER_TEST}
+    assert names >= set(POLICIES)
