@@ -43,8 +43,8 @@ def error_quantiles(errors: np.ndarray, *, centred: bool = False) -> ErrorQuanti
     """Tabulate errors of shape (origins, steps), NaN where there is none.
 
     A step with fewer than `MIN_ERRORS` takes the widest row known; if no step has enough, the step with most errors
-    serves for all, and without any error the spread is zero (`ErrorQuantiles.reason` says so). ``centred`` shifts each row so that its
-    median is 0: the point forecast then is the median.
+    serves for all, and without any error the spread is zero (`ErrorQuantiles.reason` says so).
+    ``centred`` shifts each row so that its median is 0: the point forecast then is the median.
     """
     finite = np.isfinite(errors)
     counts = finite.sum(axis=0) if errors.size else np.zeros(0, dtype=int)

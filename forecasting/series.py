@@ -55,10 +55,8 @@ def series_of(history: History, variable: Variable) -> Series:
     prices, counts = history.price, history.available
     values, companion = (prices, counts) if variable == "price" else (counts, prices)
     n = values.shape[0]
-    if variable == "price":
-        upper = np.fmax.accumulate(np.append(history.on_demand_usd, prices))[1:]
-    else:
-        upper = capacities(history)
+    dearest = np.fmax.accumulate(np.append(history.on_demand_usd, prices))[1:]
+    upper = dearest if variable == "price" else capacities(history)
     whole = _DAY % history.step == pd.Timedelta(0)
     index = history.slots
     epoch = pd.Timestamp(0, tz="UTC")

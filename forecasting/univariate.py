@@ -18,7 +18,10 @@ NOTHING_OBSERVED = "no observed value"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What a model believes at each of m origins: ``quantiles`` (m, h, 19), ``mean`` (m, h), and for each origin why it fell back ("" = it did not)."""
+    """What a model believes at each of m origins.
+
+    ``quantiles`` has shape (m, h, 19), ``mean`` (m, h); ``reasons`` says for each origin why it fell back ("" = it did not).
+    """
 
     quantiles: np.ndarray
     mean: np.ndarray

@@ -119,31 +119,39 @@ class FittedMarkovChain:
         return mixed(own, given, stale | strange)
 
     def _own(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> Outlook:
-        values = series.values[: int(origins.max()) + 1]
+        laws = self.laws(series, origins, horizon, age)
+        return Outlook(
+            quantiles=quantiles_of(laws), mean=laws @ np.arange(self.states), reasons=("",) * origins.size
+        )
+
+    def laws(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> np.ndarray:
+        """Distributions of the count 1..horizon slots after each origin, shape (origins, horizon, states).
+
+        ``age`` (origins,) is how many slots before its origin the newest value was observed.
+        """
         start = np.minimum(series.last(origins), self.states - 1).astype(int)
-        quantiles = np.empty((origins.size, horizon, LEVELS.size))
-        mean = np.empty((origins.size, horizon))
+        out = np.empty((origins.size, horizon, self.states))
         where: dict[int, list[int]] = {}
         for i, origin in enumerate(origins):
             where.setdefault(int(origin), []).append(i)
-        for slot, counts in self._counts(values):
-            if slot not in where:
-                continue
-            matrix = self._matrix(counts)
-            for i in where[slot]:
-                law = self._law(matrix, start[i], int(age[i]), horizon)
-                quantiles[i], mean[i] = quantiles_of(law), law @ np.arange(self.states)
-        return Outlook(quantiles=quantiles, mean=mean, reasons=("",) * origins.size)
-
-    def _law(self, matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarray:
-        law = np.zeros(self.states)
-        law[start] = 1.0
-        out = np.empty((horizon, self.states))
-        for k in range(age + horizon):
-            law = law @ matrix
-            if k >= age:
-                out[k - age] = law
+        for slot, counts in self._counts(series.values[: int(origins.max()) + 1]):
+            if slot in where:
+                matrix = self._matrix(counts)
+                for i in where[slot]:
+                    out[i] = _spread(matrix, start[i], int(age[i]), horizon)
         return out
+
+
+def _spread(matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarray:
+    """Distributions age+1..age+horizon steps after ``start``, shape (horizon, states)."""
+    law = np.zeros(matrix.shape[0])
+    law[start] = 1.0
+    out = np.empty((horizon, matrix.shape[0]))
+    for k in range(age + horizon):
+        law = law @ matrix
+        if k >= age:
+            out[k - age] = law
+    return out
 
 
 def quantiles_of(law: np.ndarray) -> np.ndarray:

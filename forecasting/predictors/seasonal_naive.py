@@ -57,7 +57,7 @@ class FittedSeasonalNaive:
     simpler: FittedLastValue
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-        """The value of the same slot one season ago (the newest season the origin knows); last value, labelled, where that is a gap."""
+        """The same slot's value in the newest season the origin knows; last value, labelled, where that is a gap."""
         steps = np.arange(1, horizon + 1)
         places = origins[:, None] + steps - self.season * (-(-steps // self.season))
         point = np.where(places >= 0, series.values[np.maximum(places, 0)], np.nan)
