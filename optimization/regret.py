@@ -52,9 +52,10 @@ def regret(
     chances = np.array([weights.probability for weights in history[:-1]])
     leaders = [leader(weights) for weights in history[:-1]]
     expected = (chances * utilities).sum(axis=1)
-    followed = np.array([table[name].iloc[k] for k, name in enumerate(leaders)])
+    columns = [history[0].names.index(name) for name in leaders]
+    followed = utilities[np.arange(len(table)), columns]
     best = utilities.cumsum(axis=0).max(axis=1)
-    sequence = np.array([best_sequence(utilities[: k + 1], shifts) for k in range(len(table))])
+    sequence = best_sequence(utilities, shifts)
     rounds, size = np.arange(1, len(table) + 1), utilities.shape[1]
     plain = [np.nan if share else static_bound(size, int(k), rate=rate) for k in rounds]
     moving = [

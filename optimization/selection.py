@@ -151,19 +151,19 @@ def shifting_rates(policies: int, rounds: int, shifts: int) -> tuple[float, floa
     return math.sqrt(8.0 * at_one / rounds), share
 
 
-def best_sequence(utilities: np.ndarray, shifts: int) -> float:
-    """Summed utility of the best sequence of policies with at most ``shifts`` changes; utilities of shape (K, M).
+def best_sequence(utilities: np.ndarray, shifts: int) -> np.ndarray:
+    """Summed utility, after each round, of the best sequence of policies with at most ``shifts`` changes, shape (K,).
 
-    Dynamic program over (round, changes used, policy): keep the policy, or change to it from the best of the
-    round before.
+    Dynamic program over (round, changes used, policy): keep the policy, or change to it from the best of the round before.
     """
     utilities = np.asarray(utilities, dtype=float)
-    best = np.tile(utilities[0], (shifts + 1, 1))
+    best, sums = np.tile(utilities[0], (shifts + 1, 1)), [utilities[0].max()]
     for row in utilities[1:]:
         changed = np.full_like(best, -np.inf)
         changed[1:] = best[:-1].max(axis=1, keepdims=True)
         best = np.maximum(best, changed) + row
-    return float(best.max())
+        sums.append(best.max())
+    return np.array(sums, dtype=float)
 
 
 def _checked_round(weights: Weights, utilities: np.ndarray) -> np.ndarray:
