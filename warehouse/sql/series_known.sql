@@ -1,0 +1,34 @@
+-- Every series of one market as known at $known_at, from its newest known versions. Times in microseconds since the epoch.
+-- latest_us: newest observation at or before $last_us. single: one distinct value, never repeated within $repeat_us.
+WITH chosen AS (
+    SELECT sid, source, kind, product FROM series JOIN markets USING (mid)
+    WHERE provider = $provider AND region = $region AND zone = $zone AND instance_type = $instance_type
+),
+versions AS (
+    SELECT sid, observed_at, known_at, price_usd AS value, on_demand_usd, NULL AS capacity, NULL AS gap_seconds FROM price
+    WHERE sid IN (SELECT sid FROM chosen WHERE kind = 'price') AND known_at <= $known_at
+    UNION ALL
+    SELECT sid, observed_at, known_at, available, NULL, capacity, gap_seconds FROM availability
+    WHERE sid IN (SELECT sid FROM chosen WHERE kind = 'availability') AND known_at <= $known_at
+),
+newest AS (
+    SELECT sid, epoch_us(observed_at) AS at_us, arg_max(value, known_at) AS value,
+        arg_max(on_demand_usd, known_at) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd,
+        arg_max(capacity, known_at) FILTER (WHERE capacity IS NOT NULL) AS capacity,
+        arg_max(gap_seconds, known_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds
+    FROM versions GROUP BY sid, observed_at
+),
+spaced AS (SELECT *, at_us - lag(at_us) OVER (PARTITION BY sid ORDER BY at_us) AS gap_us FROM newest)
+SELECT sid, source, kind, product,
+    min(at_us) AS first_us,
+    max(at_us) FILTER (WHERE at_us <= $last_us) AS latest_us,
+    min(value) = max(value) AND coalesce(min(gap_us) > $repeat_us, TRUE) AS single,
+    max(value) AS highest,
+    arg_max(on_demand_usd, at_us) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd,
+    max(capacity) AS capacity,
+    count(capacity) = count(*) AS capacity_stated,
+    coalesce(
+        1000000 * arg_max(gap_seconds, at_us) FILTER (WHERE gap_seconds IS NOT NULL),
+        median(gap_us)
+    ) AS nominal_us
+FROM chosen JOIN spaced USING (sid) GROUP BY sid, source, kind, product ORDER BY kind, source, product
