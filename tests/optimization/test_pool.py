@@ -1,0 +1,62 @@
+"""The pool as a parameter grid (M4.8) and canonical names."""
+
+import pytest
+
+from optimization import EndRule
+from optimization.policies.committed_horizon import Ahap
+from optimization.pool import expand, load_pool, policy_named
+from warehouse.errors import SettingsError
+
+
+def test_the_default_pool_has_the_papers_size_and_the_baselines():
+    names = [policy.name for policy in load_pool()]
+    assert len(names) == len(set(names))
+    assert sum(name.startswith("AHAP(") for name in names) == 105
+    assert sum(name.startswith("AHANP(") for name in names) == 7
+    assert {"OD-only", "MSU", "UP"} <= set(names)
+    assert {"AHAP(5,1,0.9)", "AHAP(1,1,0.3)", "AHANP(0.7)"} <= set(names)
+
+
+def test_every_name_reads_back():
+    for policy in load_pool():
+        assert policy_named(policy.name) == policy
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "AHAP", "AHAP(5,1)", "AHAP(1,2,0.5)", "AHAP(a,1,0.5)", "AHANP(2)", "UP(1)", "nobody", "AHANP(0.3"],
+)
+def test_unknown_names_are_refused(name):
+    with pytest.raises(SettingsError):
+        policy_named(name)
+
+
+def test_a_grid_crosses_its_lists():
+    grid = {"name": "AHAP", "omega": [1, 2], "commitment": [1, 2], "sigma": 0.5, "end_rule": "target"}
+    policies = expand(grid)
+    assert [policy.name for policy in policies] == ["AHAP(1,1,0.5)", "AHAP(2,1,0.5)", "AHAP(2,2,0.5)"]
+    assert all(isinstance(policy, Ahap) and policy.end_rule is EndRule.TARGET for policy in policies)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[[family]\n", "valid TOML"),
+        ("", "family"),
+        ('[[family]]\nname = "WAIT"\n', "one of OD-only"),
+        ('[[family]]\nname = "AHANP"\ntau = 0.5\n', "tau"),
+        (
+            '[[family]]\nname = "AHAP"\nomega = 2\ncommitment = 1\nsigma = 0.5\nend_rule = "never"\n',
+            "on_demand_to_go",
+        ),
+        ('[[family]]\nname = "UP"\n[[family]]\nname = "UP"\n', "twice"),
+        ('other = 1\n[[family]]\nname = "UP"\n', "only"),
+    ],
+)
+def test_a_wrong_pool_file_says_what_is_wrong(tmp_path, text, what):
+    file = tmp_path / "pool.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError, match=what):
+        load_pool(file)
+    with pytest.raises(SettingsError, match="readable"):
+        load_pool(tmp_path / "missing.toml")

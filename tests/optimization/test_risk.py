@@ -1,0 +1,125 @@
+"""Looking ahead over sampled futures: the same replay, from the state the policy is in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optimization import Job, PointForecast, Progress
+from optimization.ledger import perfect_forecasts
+from optimization.market import market_window
+from optimization.pool import policy_named
+from optimization.replay import catch_up, replay, see, step
+from optimization.risk import simulate_ahead
+from optimization.throughput import Linear
+from warehouse.errors import MarketError
+
+JOB = Job(
+    name="r", workload=30, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), mu_up=0.9, value=70
+)
+
+
+def market(seed: int):
+    rng = np.random.default_rng(seed)
+    price = np.clip(0.5 + 0.1 * rng.normal(size=12).cumsum(), 0.2, 1.2)
+    return market_window(price, rng.integers(0, 7, 12), on_demand_usd=1.0, slot_hours=1.0)
+
+
+@pytest.mark.parametrize("name", ["MSU", "UP", "AHANP(0.6)", "AHAP(3,2,0.8)", "OD-only"])
+def test_the_true_future_gives_the_true_end(name):
+    """One path, the one that comes: cost and finish are those of the replay, with the one vintage held."""
+    policy, window = policy_named(name), market(2)
+    at = 4
+    issued = [*perfect_forecasts(window, 5)[: at + 1], *[None] * 7]
+    whole = replay(policy, JOB, window, forecasts=issued)
+    assert len(whole.allocations) > at + 1
+    seen, progress, views = see(JOB, window, issued), Progress(), []
+    for slot in range(at):
+        views.append(seen.view(JOB, progress, slot))
+        progress = step(progress, whole.allocations[slot], views[-1])
+    state = catch_up(policy, JOB, views)
+    expected = simulate_ahead(
+        policy,
+        state,
+        seen.view(JOB, progress, at),
+        window.price[None, at + 1 :],
+        window.available[None, at + 1 :],
+    )
+    assert expected.cost_usd == pytest.approx(whole.total_cost_usd)
+    assert expected.utility_usd == pytest.approx(whole.utility_usd)
+    assert expected.finish_slots == expected.finish_median == whole.finish_slots
+    assert expected.late_probability == (0.0 if whole.on_time else 1.0)
+
+
+def first_view(job: Job, **changes):
+    window = market_window(np.full(12, 0.5), np.full(12, 3), on_demand_usd=1.0, slot_hours=1.0)
+    return see(job, window, [changes.get("forecast")] + [None] * 11).view(job, Progress(), 0)
+
+
+def test_the_mean_is_over_paths():
+    view = first_view(JOB)
+    rng = np.random.default_rng(0)
+    prices, counts = rng.uniform(0.2, 0.9, (20, 11)), rng.integers(0, 7, (20, 11))
+    policy = policy_named("UP")
+    together = simulate_ahead(policy, policy.start(JOB), view, prices, counts)
+    alone = [
+        simulate_ahead(policy, policy.start(JOB), view, prices[i : i + 1], counts[i : i + 1])
+        for i in range(20)
+    ]
+    assert together.paths == 20
+    assert together.cost_usd == pytest.approx(np.mean([one.cost_usd for one in alone]))
+    assert together.finish.tolist() == [one.finish_slots for one in alone]
+    assert together.cost_p10_usd <= together.cost_usd <= together.cost_p90_usd
+    assert together.late_probability == 0.0, "the safety net promises it"
+
+
+def test_what_cannot_be_met_is_late_and_what_cannot_pay_is_given_up():
+    late = Job(name="l", workload=75, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), value=400)
+    flat = np.full((3, 11), 0.5), np.full((3, 11), 6)
+    policy = policy_named("MSU")
+    expected = simulate_ahead(policy, None, first_view(late), *flat)
+    assert expected.late_probability == 1.0
+    assert expected.given_up_probability == 0.0
+    assert 12 < expected.finish_slots < 18
+    poor = Job(name="p", workload=75, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), value=0.5)
+    hopeless = simulate_ahead(policy, None, first_view(poor), *flat)
+    assert hopeless.given_up_probability == hopeless.late_probability == 1.0
+    assert hopeless.finish_slots == poor.late_limit
+    assert np.isnan(hopeless.finish).all()
+
+
+def test_the_forecast_at_hand_is_read_shifted():
+    forecast = PointForecast(price=np.array([0.3, 0.4, 0.5]), available=np.array([1, 2, 3]))
+    read = []
+
+    class Watching:
+        name = "watching"
+
+        def start(self, job):
+            return None
+
+        def decide(self, state, view):
+            read.append(None if view.forecast is None else view.forecast.available.tolist())
+            return policy_named("MSU").decide(None, view)
+
+        def explain(self, state, view, allocation):
+            return ""
+
+    flat = np.full((1, 11), 0.5), np.full((1, 11), 3)
+    simulate_ahead(Watching(), None, first_view(JOB, forecast=forecast), *flat)
+    assert read[:5] == [[1, 2, 3], [2, 3], [3], None, None]
+
+
+def test_the_last_slot_has_no_future():
+    view = first_view(
+        Job(name="o", workload=3, deadline_slots=1, n_min=1, n_max=6, throughput=Linear(), value=9)
+    )
+    expected = simulate_ahead(policy_named("MSU"), None, view, np.empty((1, 0)), np.empty((1, 0)))
+    assert (expected.cost_usd, expected.finish_slots, expected.late_probability) == (1.5, 1.0, 0.0)
+
+
+def test_paths_of_a_wrong_shape_are_refused():
+    view = first_view(JOB)
+    for prices, counts in [((3, 10), (3, 10)), ((3, 11), (2, 11)), ((0, 11), (0, 11)), ((11,), (11,))]:
+        with pytest.raises(MarketError, match="at least 11"):
+            simulate_ahead(policy_named("MSU"), None, view, np.ones(prices), np.ones(counts))
