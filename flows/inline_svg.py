@@ -18,7 +18,7 @@ PALETTE: Final[dict[str, str]] = {
     "ink": "#1d2733",
     "muted": "#5b6776",
     "grid": "#e3e8ee",
-    "gap": "#b4bcc7",
+    "gap": "#a0abb8",
     "rest": "#c9d0d9",
     "band90": "#dce9f5",
     "band80": "#b9d4ec",

@@ -53,10 +53,11 @@ def model_styles(models: pd.Series) -> dict[str, int]:
 
 def shared_rows(table: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """``metric`` and ``n`` by (market, step) and model, where every model has a value: only these may be pooled and compared."""
-    keys = {"index": ["market", "step"], "columns": "model"}
-    values = table.pivot_table(**keys, values=metric, aggfunc="mean", dropna=False)
-    values = values.dropna()
-    n = table.pivot_table(**keys, values="n", aggfunc="sum").reindex(values.index)
+    by = ["market", "step"]
+    values = table.pivot_table(
+        index=by, columns="model", values=metric, aggfunc="mean", dropna=False
+    ).dropna()
+    n = table.pivot_table(index=by, columns="model", values="n", aggfunc="sum").reindex(values.index)
     return values, n
 
 
@@ -178,16 +179,17 @@ def market_rows(table: pd.DataFrame) -> list[dict[str, str]]:
     means["mae_first"] = _weighted(table[table["step"] == steps.transform("min")], keys, ["mae"])["mae"]
     means["mae_last"] = _weighted(table[table["step"] == steps.transform("max")], keys, ["mae"])["mae"]
     means["n"] = table.groupby(keys)["n"].sum()
-    skill = _market_skill(means)
+    means[["skill_mae", "skill_pinball"]] = _market_skill(means)
     rows = [
         {
-            "market": str(key[0]), "variable": str(key[1]), "model": str(key[2]), "n": f"{int(row['n']):,}",
-            "mae_first": significant(row["mae_first"]), "mae_last": significant(row["mae_last"]),
-            "mase": number(row["mase"]), "skill_mae": number(skill.loc[key, "mae"]),
-            "skill_pinball": number(skill.loc[key, "pinball"]), "coverage_80": percent(row["coverage_80"]),
-            "brier": number(row["brier"], 3), "fallback_share": percent(row["fallback_share"]),
+            "market": str(row["market"]), "variable": str(row["variable"]), "model": str(row["model"]),
+            "n": f"{int(row['n']):,}", "mae_first": significant(row["mae_first"]),
+            "mae_last": significant(row["mae_last"]), "mase": number(row["mase"]),
+            "skill_mae": number(row["skill_mae"]), "skill_pinball": number(row["skill_pinball"]),
+            "coverage_80": percent(row["coverage_80"]), "brier": number(row["brier"], 3),
+            "fallback_share": percent(row["fallback_share"]),
         }
-        for key, row in means.iterrows()
+        for row in means.reset_index().to_dict("records")
     ]  # fmt: skip
     return sorted(
         rows, key=lambda r: (r["market"], r["variable"] != "price", r["model"] != LAST_VALUE, r["model"])
@@ -204,7 +206,10 @@ def _weighted(table: pd.DataFrame, keys: list[str], metrics: list[str]) -> pd.Da
 
 def _market_skill(means: pd.DataFrame) -> pd.DataFrame:
     """1 - error / error of last value on the same market and variable; undefined (NaN) where last value made none (M6.5)."""
-    errors = means[["mae", "pinball"]]
-    last = errors[errors.index.get_level_values("model") == LAST_VALUE].droplevel("model")
-    reference = last.reindex(errors.index.droplevel("model")).set_axis(errors.index)
+    errors, models = means[["mae", "pinball"]], means.index.get_level_values("model")
+    last = errors[models == LAST_VALUE].droplevel("model")
+    markets = pd.MultiIndex.from_arrays(
+        [errors.index.get_level_values(key) for key in ("market", "variable")]
+    )
+    reference = last.reindex(markets).set_axis(errors.index)
     return 1 - errors / reference.where(reference > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -23,15 +24,24 @@ def text(value: Any) -> str:
     return MISSING if missing(value) else str(value)
 
 
+def as_number(value: Any) -> float | None:
+    """A finite number as a float, None for anything else."""
+    if missing(value) or not isinstance(value, int | float | np.number):
+        return None
+    found = float(value)
+    return found if math.isfinite(found) else None
+
+
 def number(value: Any, digits: int = 2) -> str:
     """A number with ``digits`` decimals and a comma between thousands; other things as they are.
 
-    >>> number(1234.5), number(None), number(float("nan")), number("n/a")
-    ('1,234.50', '—', '—', 'n/a')
+    >>> number(1234.5), number(-0.25), number(float("nan")), number("n/a")
+    ('1,234.50', '−0.25', '—', 'n/a')
     """
-    if missing(value) or not isinstance(value, int | float | np.number):
-        return text(value)
-    return f"{float(value):,.{digits}f}" if np.isfinite(value) else MISSING
+    found = as_number(value)
+    if found is None:
+        return MISSING if isinstance(value, float | np.floating) else text(value)
+    return f"{found:,.{digits}f}".replace("-", "−")
 
 
 def price(value: Any) -> str:
@@ -50,12 +60,11 @@ def significant(value: Any) -> str:
     >>> significant(0.01234), significant(12.34), significant(0.0), significant(1234.5)
     ('0.0123', '12.3', '0', '1,234')
     """
-    if missing(value) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
-        return MISSING
-    if value == 0:
-        return "0"
-    digits = 2 - int(np.floor(np.log10(abs(value))))
-    return f"{float(value):,.{min(max(digits, 0), 6)}f}"
+    found = as_number(value)
+    if not found:
+        return MISSING if found is None else "0"
+    digits = 2 - math.floor(math.log10(abs(found)))
+    return number(found, min(max(digits, 0), 6))
 
 
 def percent(value: Any) -> str:
@@ -64,11 +73,12 @@ def percent(value: Any) -> str:
     >>> percent(0.25), percent(0.004), percent(0), percent(0.0001), percent(None)
     ('25 %', '0.4 %', '0 %', '< 0.1 %', '—')
     """
-    if missing(value) or not isinstance(value, int | float | np.number):
-        return text(value)
-    if 0 < value < 0.001:
+    found = as_number(value)
+    if found is None:
+        return number(value)
+    if 0 < found < 0.001:
         return "< 0.1 %"
-    return f"{100 * value:.0f} %" if value == 0 or value >= 0.0995 else f"{100 * value:.1f} %"
+    return f"{100 * found:.0f} %" if found == 0 or found >= 0.0995 else f"{100 * found:.1f} %"
 
 
 def utc(value: Any) -> str:

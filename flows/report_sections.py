@@ -10,7 +10,19 @@ import pandas as pd
 
 from flows.plots import LINES, Line, Mark, draw_market, draw_utilities, draw_weights, panel_step, shown_past
 from flows.report_data import MarketPanel
-from flows.report_format import MISSING, duration, listed, missing, number, percent, plural, price, text, utc
+from flows.report_format import (
+    MISSING,
+    as_number,
+    duration,
+    listed,
+    missing,
+    number,
+    percent,
+    plural,
+    price,
+    text,
+    utc,
+)
 from warehouse.errors import InputError
 
 #: The policies without forecasts that every other one must beat (M4.1-M4.3).
@@ -24,12 +36,14 @@ WORRYING, LIKELY = 0.1, 0.5
 def decisions_view(decisions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The decision table and one sentence that sums it up."""
     rows = [_decision_row(row) for row in decisions]
-    on_demand, spot = (sum(int(row.get(k) or 0) for row in decisions) for k in ("on_demand", "spot"))
-    costs = [float(r["expected_cost_usd"]) for r in decisions if not missing(r.get("expected_cost_usd"))]
+    on_demand, spot = (
+        sum(int(as_number(row.get(k)) or 0) for row in decisions) for k in ("on_demand", "spot")
+    )
+    costs = [c for c in (as_number(row.get("expected_cost_usd")) for row in decisions) if c is not None]
     late = sum(row["risk"] != "" for row in rows)
     summary = (
         f"{plural(len(rows), 'job')}: hold {plural(on_demand, 'on-demand instance')} and "
-        f"{plural(spot, 'spot instance')} in the slot named below. Expected cost until the jobs end: "
+        f"{plural(spot, 'spot instance')} in the slot named below. Expected cost of these jobs, from start to end: "
         f"{number(sum(costs)) + ' USD' if costs else MISSING}. "
     )
     summary += (
@@ -40,8 +54,8 @@ def decisions_view(decisions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
     late = row.get("late_probability")
-    known = not missing(late) and isinstance(late, int | float)
-    risk = "" if not known or late < WORRYING else "likely late" if late >= LIKELY else "at risk"
+    chance = as_number(late) or 0.0
+    risk = "likely late" if chance >= LIKELY else "at risk" if chance >= WORRYING else ""
     cost = number(row.get("expected_cost_usd"))
     return {
         "job": text(row.get("job")),
@@ -167,8 +181,8 @@ def leaderboard_view(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _value(row: Mapping[str, Any], key: str, default: float = float("nan")) -> float:
-    value = row.get(key)
-    return default if missing(value) else float(value)
+    value = as_number(row.get(key))
+    return default if value is None else value
 
 
 def _policy_row(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
