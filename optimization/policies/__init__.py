@@ -19,4 +19,4 @@ POLICIES: dict[str, Callable[..., Policy[Any]]] = {
     "AHAP": Ahap,
 }
 
-__all__ = ["POLICIES"]
+__all__ = ["POLICIES", "Ahanp", "Ahap", "MaximalSpot", "OnDemandOnly", "UniformProgress"]
