@@ -1,0 +1,138 @@
+"""What the Pyomo model and its exact twin share: sizes, slot costs, the target, and the worth of a sequence of sizes (M3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from optimization.job import Job
+from optimization.market import MarketWindow
+from optimization.plan import Allocation, EndRule, HorizonProblem
+from optimization.progress import TOLERANCE, finished
+from optimization.termination import check_job, on_demand_to_go
+from optimization.throughput import rates
+from warehouse.errors import JobError, MarketError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """What a sequence of sizes is worth in a `HorizonProblem`, by the arithmetic of M2.4 and M3.3.
+
+    ``objective`` is as in `Plan`: W - cost for on-demand to go, the cost for target. ``end_progress`` is capped at the
+    workload, and for target at the target.
+    """
+
+    allocations: tuple[Allocation, ...]
+    cost_usd: float
+    end_progress: float
+    objective: float
+
+
+def sizes(job: Job) -> np.ndarray:
+    """The numbers of instances a slot may hold, ascending: 0 and n_min..n_max (M2.3)."""
+    return np.concatenate([[0], np.arange(job.n_min, job.n_max + 1)]).astype(np.int64)
+
+
+def cheap_spot(window: MarketWindow) -> np.ndarray:
+    """Spot instances worth taking per slot, shape (slots,): those that cost less than on-demand (M3.2)."""
+    return np.where(window.price < window.on_demand_usd, window.available, 0).astype(np.int64)
+
+
+def split(n: int, spot: int) -> Allocation:
+    """The cheapest allocation of ``n`` instances when ``spot`` cheaper ones can be had: spot first (M3.2)."""
+    held = min(n, spot)
+    return Allocation(n - held, held)
+
+
+def slot_costs(job: Job, window: MarketWindow) -> np.ndarray:
+    """USD for one slot on each size, cheapest split, shape (slots, sizes) (M2.4, M3.2)."""
+    held = np.minimum(sizes(job), cheap_spot(window)[:, None])
+    dear = sizes(job) - held
+    return (dear * window.on_demand_usd + held * window.price[:, None]) * window.slot_hours
+
+
+def slot_gains(job: Job, slot_hours: float) -> np.ndarray:
+    """Work units in one slot on each size at full efficiency, H(n) Delta, shape (sizes,) (M2.4)."""
+    return rates(job.throughput, job.n_max)[sizes(job)] * slot_hours
+
+
+def target(problem: HorizonProblem) -> float:
+    """Uniform progress at the window's end: Zexp(t + w) = L min(1, (t + w) / d) (M3.3a)."""
+    job = problem.job
+    return job.workload * min(1.0, (problem.slot + len(problem.window)) / job.deadline_slots)
+
+
+def work_tolerance(job: Job) -> float:
+    """Work units within which two amounts of progress count as equal (M2.4)."""
+    return job.workload * TOLERANCE
+
+
+def worth(problem: HorizonProblem, chosen: Sequence[int]) -> Worth:
+    """Walk the slots with ``chosen`` instances each, as M2.4 says; nothing is held or paid after the finish.
+
+    Under the target rule nothing is held once the target is reached, if the sizes say so; that is for the solver to choose.
+    """
+    job, window = problem.job, problem.window
+    spot, gain = cheap_spot(window), rates(job.throughput, job.n_max) * window.slot_hours
+    done, previous, cost = problem.done, problem.n_previous, 0.0
+    held: list[Allocation] = []
+    for i, wish in enumerate(chosen):
+        n = 0 if finished(done, job.workload) else int(wish)
+        allocation = split(n, int(spot[i]))
+        cost += (
+            allocation.on_demand * window.on_demand_usd + allocation.spot * float(window.price[i])
+        ) * window.slot_hours
+        done += job.efficiency(n, previous) * float(gain[n])
+        previous = n
+        held.append(allocation)
+    done = min(done, job.workload)
+    if problem.end_rule is EndRule.TARGET:
+        return Worth(
+            allocations=tuple(held), cost_usd=cost, end_progress=min(done, target(problem)), objective=cost
+        )
+    end = on_demand_to_go(
+        job,
+        done=done,
+        n_previous=previous,
+        slot=problem.slot + len(window),
+        on_demand_usd=window.on_demand_usd,
+        slot_hours=window.slot_hours,
+    )
+    return Worth(
+        allocations=tuple(held), cost_usd=cost, end_progress=done, objective=end.value_usd - cost
+    )
+
+
+def validate_problem(problem: HorizonProblem) -> None:
+    """Raise on the first thing that makes a horizon program meaningless.
+
+    `MarketError` for an empty or malformed window, `JobError` for a window past the deadline (M2.6 ends every job there), a
+    state that cannot be, or spot within reach of a job that cannot resume (M2.7).
+    """
+    job, window, w = problem.job, problem.window, len(problem.window)
+    if w == 0 or window.available.shape != (w,):
+        raise MarketError(
+            f"job {job.name!r}: a window of {w} prices and {window.available.shape} counts",
+            expected="at least one slot, one price and one count each",
+        )
+    numbers = np.isfinite(window.price) & (window.price >= 0) & (window.available >= 0)
+    if not numbers.all() or not (window.on_demand_usd > 0 and window.slot_hours > 0):
+        raise MarketError(
+            f"job {job.name!r}: slot {int(np.argmin(numbers))} of the window is priced {window.price[np.argmin(numbers)]}",
+            expected="finite prices and counts >= 0, on-demand price and slot length > 0",
+            remedy="build it with market_window(...)",
+        )
+    if problem.slot < 0 or problem.slot + w > job.deadline_slots:
+        raise JobError(
+            f"job {job.name!r}: a window of slots {problem.slot}..{problem.slot + w - 1}",
+            expected=f"slots within 0..{job.deadline_slots - 1}",
+            remedy="cut the window at the deadline",
+        )
+    if not problem.done >= 0 or not 0 <= problem.n_previous:
+        raise JobError(
+            f"job {job.name!r}: progress {problem.done} and {problem.n_previous} instances before",
+            expected="both >= 0",
+        )
+    check_job(job, uses_spot=bool((cheap_spot(window) >= 1).any()))
