@@ -73,7 +73,7 @@ def test_an_unclosed_quote_loses_no_line(tmp_path):
 
 
 def test_line_numbers_hold_across_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("warehouse.sources.textfiles._CSV_BLOCK_BYTES", 4096)
+    monkeypatch.setattr("warehouse.sources.csvfiles._BLOCK_BYTES", 4096)
     good, bad = PRICE_LINE, "x,y\n"
     text = "".join(bad if i % 97 == 5 else good for i in range(2000))
     path = write(tmp_path / "prices.csv", PRICES + text)

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from warehouse.errors import SourceFileError
 from warehouse.source import Batch, Kind, SourceOptions
 from warehouse.sources.batches import Row, batch_of, pack, rejection, require_rows
+from warehouse.sources.csvfiles import CsvChunk, csv_chunks, rejected_batch
 from warehouse.sources.places import check_options, data_file, region_of
-from warehouse.sources.textfiles import CsvChunk, collect, csv_chunks, head, read_json, rejected_batch
+from warehouse.sources.textfiles import collect, head, read_json
 
 EXPECTED_JSON = 'the JSON of describe-spot-price-history: {"SpotPriceHistory": [{"AvailabilityZone": ...}]}'
 EXPECTED_TSV = "five fields separated by tabs: zone ID, instance type, product, price, time"

@@ -12,6 +12,7 @@ from typing import Any
 from warehouse.errors import SourceFileError
 from warehouse.source import Batch, Kind, SourceOptions
 from warehouse.sources.batches import Row, batch_of, pack, rejection, require_rows
+from warehouse.sources.csvfiles import csv_chunks, shown
 from warehouse.sources.places import (
     check_options,
     instance_type_in,
@@ -19,7 +20,7 @@ from warehouse.sources.places import (
     region_of,
     whole_option,
 )
-from warehouse.sources.textfiles import collect, csv_chunks, head, numbered_lines, read_json
+from warehouse.sources.textfiles import collect, head, numbered_lines, read_json
 
 EXPECTED = "a CSV with the columns date,availability or the JSON of a probe round with zone_results"
 REMEDY = "name another source"
@@ -70,9 +71,7 @@ def _recognised(path: Path) -> bool:
 def _read_csv(path: Path, options: SourceOptions, label: str) -> Iterator[Batch]:
     def check(names: Sequence[str]) -> None:
         if list(names) != ["date", "availability"]:
-            raise SourceFileError(
-                path, 1, f"columns {', '.join(names[:12])}", expected=EXPECTED, remedy=REMEDY
-            )
+            raise SourceFileError(path, 1, f"columns {shown(names)}", expected=EXPECTED, remedy=REMEDY)
 
     constants: dict[str, Any] | None = None
     for chunk in csv_chunks(path, check_header=check):

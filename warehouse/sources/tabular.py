@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 from warehouse.errors import SourceFileError
 from warehouse.source import Batch, SourceOptions
 from warehouse.sources.batches import batch_of, require_rows
+from warehouse.sources.csvfiles import csv_chunks, shown
 from warehouse.sources.places import check_options
-from warehouse.sources.textfiles import csv_chunks, numbered_lines
+from warehouse.sources.textfiles import numbered_lines
 
 Form = Literal["price", "availability"]
 
@@ -61,7 +62,7 @@ def form_of(path: Path, columns: Sequence[str]) -> Form:
     if forms:
         found, remedy = "both spot_price_usd_per_hour and available", "split it into one file of each"
         raise SourceFileError(path, 1, found, expected="one of them", remedy=remedy)
-    found = f"columns {', '.join(columns[:12])}" if any(columns) else "no column names"
+    found = f"columns {shown(columns)}" if any(columns) else "no column names"
     raise SourceFileError(path, 1, found, expected=EXPECTED, remedy=REMEDY)
 
 

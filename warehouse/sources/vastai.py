@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 from warehouse.errors import SettingsError, SourceFileError
 from warehouse.source import Batch, Kind, SourceOptions
 from warehouse.sources.batches import Row, pack, rejection, require_rows
+from warehouse.sources.csvfiles import csv_chunks
 from warehouse.sources.places import check_options, data_file
-from warehouse.sources.textfiles import collect, csv_chunks, head
+from warehouse.sources.textfiles import collect, head
 
 COLUMNS = (
     "date", "provider", "gpu_model", "gpu_count", "region", "rental_type", "price_min_usd",
