@@ -6,6 +6,7 @@ from warehouse.source import Source
 from warehouse.sources.aws import Aws
 from warehouse.sources.bamboo import Bamboo
 from warehouse.sources.primeintellect import PrimeIntellect
+from warehouse.sources.simulated import Simulated
 from warehouse.sources.skynomad import SkyNomad
 from warehouse.sources.skypilot import SkyPilot
 from warehouse.sources.tabular import Tabular
@@ -16,6 +17,7 @@ SOURCES: dict[str, Source] = {
     "aws": Aws(),
     "bamboo": Bamboo(),
     "primeintellect": PrimeIntellect(),
+    "simulated": Simulated(),
     "skynomad": SkyNomad(),
     "skypilot": SkyPilot(),
     "tabular": Tabular(),
