@@ -1,0 +1,199 @@
+"""What every source must do: translate without loss, in bounded chunks, and refuse what is not of its format."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from warehouse.errors import InputError, SettingsError, SourceFileError
+from warehouse.source import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS, SourceOptions
+from warehouse.sources import SOURCES
+from warehouse.sources.vastai import COLUMNS as VAST_COLUMNS
+
+COLUMNS = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS, "rejected": REJECTED_COLUMNS}
+NONE = SourceOptions(values={})
+RANGE = {"start": "2026-01-05", "end": "2026-01-06"}
+
+_TIDY = "provider,region,zone,instance_type,timestamp,available\naws,us-east-1,us-east-1a,p3.2xlarge,2021-03-02,3\n"
+_AWS = {
+    "AvailabilityZone": "us-east-1a", "InstanceType": "p3.2xlarge", "ProductDescription": "Linux/UNIX",
+    "SpotPrice": "0.9180", "Timestamp": "2021-05-30T20:47:31+00:00",
+}  # fmt: skip
+_ROUND = {
+    "scheduled_at": "2025-10-03T17:10:00-07:00",
+    "zone_results": {"us-east4-a": {"instances_created": 3, "instances_requested": 16}},
+}
+_SNAPSHOT = {
+    "timestamp": "2025-10-19T21:00:00+00:00", "gpu_type": "H100_80GB", "socket_type": "SXM5", "price_stats": {"min": 1.0},
+    "availability": {"total": 3}, "by_provider": {"a": {"count": 3}}, "by_config": {},
+}  # fmt: skip
+_VAST = "2026-01-01,vast.ai,L40S,1,US,spot,0.5,0.5,0.5,3,https://console.vast.ai/,2026-01-01T20:30:00+00:00"
+
+#: (source, file name, smallest file of its format); what is not of these formats must be refused under the same names.
+GOOD = [
+    ("aws", "history.json", json.dumps({"SpotPriceHistory": [_AWS]})),
+    ("aws", "prices.tsv", "use1-az6\tp3.2xlarge\tLinux/UNIX\t0.918\t2022-05-31T18:20:41+00:00\n"),
+    ("bamboo", "v100x1-east1c.txt", "2021-12-10, 13:07:45, 80\n"),
+    ("bamboo", "events.csv", "0,add,node1\n"),
+    ("primeintellect", "h100.jsonl", json.dumps(_SNAPSHOT) + "\n"),
+    ("skynomad", "us-west-2a_v100_1.csv", "date,availability\n2023-02-15 22:08:16,1\n"),
+    ("skynomad", "h100_round.json", json.dumps(_ROUND)),
+    ("skypilot", "us-west-2a_v100_1.json", json.dumps({"metadata": {"gap_seconds": 300}, "data": [1]})),
+    ("tabular", "availability.csv", _TIDY),
+    ("vastai", "observations.csv", ",".join(VAST_COLUMNS) + f"\n{_VAST}\n"),
+]
+FILES = [pytest.param(*entry, id=f"{entry[0]}-{entry[1]}") for entry in GOOD]
+
+WRONG = {
+    "empty": b"",
+    "blank lines": b"\n\n\n",
+    "prose": b"Call me Ishmael.\nSome years ago,\nnever mind how long.\n",
+    "not UTF-8": b"date,availability\n\xff\xfe\x00caf\xe9,1\n",
+    "binary": bytes(range(256)) * 8,
+    "truncated JSON": b'{"SpotPriceHistory": [{"AvailabilityZone": "us-ea',
+    "JSON of another form": b'{"a": {"b": [1, 2, 3]}}',
+    "JSON that is a number": b"42\n",
+    "JSON list": b"[1, 2, 3]",
+    "other columns": b"a,b,c\n1,2,3\n4,5,6\n",
+    "other tabs": b"a\tb\n1\t2\n",
+    "only a header": b"date,availability\n",
+}
+
+
+def read_all(name, path, **values):
+    return list(SOURCES[name].read(path, SourceOptions(values=values)))
+
+
+def put(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_the_registry_names_every_source_by_its_own_name():
+    assert sorted(SOURCES) == [
+        "aws", "bamboo", "primeintellect", "simulated", "skynomad", "skypilot", "tabular", "vastai"
+    ]  # fmt: skip
+    for name, source in SOURCES.items():
+        assert source.name == name
+        assert source.options
+        assert all(isinstance(text, str) and len(text) > 10 for text in source.options.values())
+        assert "source" in source.options
+
+
+@pytest.mark.parametrize(("name", "file", "content"), FILES)
+def test_the_smallest_file_is_found_and_read(tmp_path, name, file, content):
+    path = put(tmp_path, file, content)
+    source = SOURCES[name]
+    assert source.files([path]) == source.files([tmp_path]) == [path]
+    found = read_all(name, path)
+    assert sum(b.table.num_rows for b in found if b.kind != "rejected") > 0
+    for batch in found:
+        assert tuple(batch.table.column_names) == COLUMNS[batch.kind]
+        assert isinstance(batch.table, pa.Table)
+        assert batch.table.num_rows <= 1_000_000
+        assert set(batch.table["file"].to_pylist()) == {str(path)}
+        assert all(line >= 1 for line in batch.table["line"].to_pylist())
+    assert all(isinstance(text, str) for text in source.assumptions(path, NONE))
+
+
+@pytest.mark.parametrize(("name", "file", "content"), FILES)
+def test_reading_twice_gives_the_same_rows(tmp_path, name, file, content):
+    path = put(tmp_path, file, content)
+    one, two = ([b.table.to_pylist() for b in read_all(name, path)] for _ in range(2))
+    assert one == two
+
+
+@pytest.mark.parametrize(("name", "file", "content"), FILES)
+def test_the_label_can_be_given(tmp_path, name, file, content):
+    path = put(tmp_path, file, content)
+    for batch in read_all(name, path, source="mine"):
+        assert set(batch.table["source"].to_pylist()) == {"mine"}
+    assert all(None not in b.table["source"].to_pylist() for b in read_all(name, path))
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize(("name", "file", "content"), FILES)
+def test_a_file_of_another_format_is_refused_by_name_with_a_remedy(tmp_path, name, file, content, wrong):
+    path = put(tmp_path, file, WRONG[wrong])
+    with pytest.raises(SourceFileError) as caught:
+        read_all(name, path)
+    error = caught.value
+    assert error.file == str(path)
+    assert error.found
+    assert error.expected
+    assert error.remedy
+    assert str(path) in str(error)
+    assert "\x00" not in str(error)
+
+
+@pytest.mark.parametrize(("name", "file", "content"), FILES)
+def test_a_file_of_another_source_is_refused(tmp_path, name, file, content):
+    for other, _, theirs in GOOD:
+        if other != name:
+            path = put(tmp_path, file, theirs)
+            with pytest.raises(SourceFileError):
+                read_all(name, path)
+
+
+@pytest.mark.parametrize(("name", "file", "content"), FILES)
+def test_bytes_that_are_not_utf8_in_the_middle_are_refused_with_their_line(tmp_path, name, file, content):
+    good = content.encode().rstrip(b"\n")
+    path = put(tmp_path, file, good + b"\n" + good[:-1] + b"\xff\n")
+    with pytest.raises(SourceFileError, match="UTF-8") as caught:
+        read_all(name, path)
+    assert caught.value.line == good.count(b"\n") + 2 + (good.count(b"\n") if b"\n" in good else 0)
+
+
+@pytest.mark.parametrize("name", [n for n in SOURCES if n != "simulated"])
+def test_a_folder_without_files_and_a_path_that_is_not_there_are_refused(tmp_path, name):
+    put(tmp_path, "notes.md", "# nothing\n")
+    for paths in ([tmp_path], [tmp_path / "gone.csv"], []):
+        with pytest.raises(SourceFileError) as caught:
+            SOURCES[name].files(paths)
+        assert caught.value.expected
+        assert caught.value.remedy
+    with pytest.raises(SourceFileError):
+        read_all(name, tmp_path / "gone.csv")
+    with pytest.raises(SourceFileError):
+        read_all(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_unknown_options_are_refused(tmp_path, name):
+    with pytest.raises(SettingsError, match=f"option 'colour' of the source '{name}'"):
+        read_all(name, tmp_path / "x.csv", colour="blue")
+    assert issubclass(SettingsError, InputError)
+
+
+def test_parquet_of_other_columns_broken_or_empty_is_refused(tmp_path):
+    other = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [1], "b": [2]}), other)
+    broken = put(tmp_path, "b.parquet", b"PAR1 and then nothing")
+    cut = put(tmp_path, "c.parquet", other.read_bytes()[:-20])
+    names = ("provider", "region", "zone", "instance_type", "timestamp", "available")
+    empty = tmp_path / "d.parquet"
+    pq.write_table(pa.table({n: pa.array([], pa.string()) for n in names}), empty)
+    for path, found in ((other, "columns a, b"), (broken, "Parquet"), (cut, "Parquet"), (empty, "no record")):
+        with pytest.raises(SourceFileError, match=found) as caught:
+            read_all("tabular", path)
+        assert caught.value.file == str(path)
+        assert caught.value.expected
+        assert caught.value.remedy
+
+
+def test_broken_compression_is_refused(tmp_path):
+    for name, file in (("tabular", "prices.csv.gz"), ("aws", "prices.tsv.zst")):
+        path = put(tmp_path, file, b"this is not compressed")
+        with pytest.raises(SourceFileError) as caught:
+            read_all(name, path)
+        assert caught.value.file == str(path)
+
+
+def test_the_simulated_source_fits_the_same_columns():
+    found = read_all("simulated", Path("simulated:"), **RANGE)
+    assert {b.kind for b in found} == {"price", "availability"}
+    for batch in found:
+        assert tuple(batch.table.column_names) == COLUMNS[batch.kind]
