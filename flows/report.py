@@ -10,13 +10,13 @@ from flows.inline_svg import PALETTE
 from flows.report_accuracy import accuracy_view
 from flows.report_data import ReportData
 from flows.report_format import utc
+from flows.report_policies import leaderboard_view, weights_view
 from flows.report_sections import (
     decisions_view,
     ingest_view,
-    leaderboard_view,
     line_swatch,
     markets_view,
-    weights_view,
+    slot_length,
 )
 from warehouse.errors import InputError
 
@@ -45,6 +45,7 @@ def render_report(data: ReportData) -> str:
         simulated=data.simulated,
         palette=PALETTE,
         decisions=decisions_view(data.decisions),
+        slot=slot_length(data.panels),
         markets=markets_view(data.panels, data.decisions, data.at),
         accuracy=accuracy_view(data.accuracy),
         board=leaderboard_view(data.leaderboard),

@@ -25,14 +25,15 @@ UNITS: Final = {"price": "USD per instance-hour", "count": "instances"}
 def accuracy_view(accuracy: pd.DataFrame) -> dict[str, Any]:
     """What the template shows of the accuracy table: one block a variable, the legend, the table per market.
 
-    Raises `InputError` if a table with rows lacks one of `COLUMNS`.
+    A market measured in several sources (a column ``source``, if there) counts as several. Raises `InputError` if a table with
+    rows lacks one of `COLUMNS`.
     """
     if accuracy.empty:
         return {"blocks": [], "legend": [], "markets": [], "rows": 0}
     lacking = [column for column in COLUMNS if column not in accuracy.columns]
     if lacking:
         raise InputError(f"accuracy table without {', '.join(lacking)}", expected=", ".join(COLUMNS))
-    table = accuracy[accuracy["n"] > 0]
+    table = _apart(accuracy)
     styles = model_styles(table["model"])
     blocks = [
         _block(table[table["variable"] == v], v, styles) for v in UNITS if (table["variable"] == v).any()
@@ -43,6 +44,18 @@ def accuracy_view(accuracy: pd.DataFrame) -> dict[str, Any]:
         groups.setdefault(row["market"], []).append(row)
     legend = [{"label": model, "style": style} for model, style in styles.items()]
     return {"blocks": blocks, "legend": legend, "markets": list(groups.items()), "rows": len(rows)}
+
+
+def _apart(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Rows that measured something, as floats, with markets of several sources named ``market@source``."""
+    accuracy = accuracy.reset_index(drop=True)
+    numbers = accuracy[list(COLUMNS[4:])].astype(float)
+    table = accuracy[list(COLUMNS[:4])].join(numbers)
+    if "source" in accuracy.columns:
+        several = accuracy.groupby("market")["source"].transform("nunique") > 1
+        named = accuracy["market"].astype(str) + "@" + accuracy["source"].astype(str)
+        table["market"] = table["market"].where(~several, named)
+    return table[table["n"] > 0]
 
 
 def model_styles(models: pd.Series) -> dict[str, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,14 +19,10 @@ from flows.plots import gap_runs, hour_ticks, utility_range
 from flows.report import render_report, write_report
 from flows.report_accuracy import accuracy_view, losing_sentences, market_rows, pooled, pooled_skill
 from flows.report_data import ReportData
+from flows.report_policies import TOP_POLICIES, leaderboard_view, leaders_of, shown_policies, weights_view
 from flows.report_sections import (
-    TOP_POLICIES,
     decided_for,
     decisions_view,
-    leaderboard_view,
-    leaders_of,
-    shown_policies,
-    weights_view,
 )
 from warehouse.errors import InputError
 
@@ -293,6 +291,28 @@ def test_accuracy_without_a_column_is_refused(data):
         render_report(replace(data, accuracy=data.accuracy.drop(columns="pinball")))
 
 
+def test_a_market_of_two_sources_counts_twice():
+    one = accuracy_table([("a", "last_value", 1, 5, 1.0), ("a", "m", 1, 5, 2.0)])
+    table = pd.concat([one.assign(source="s"), one.assign(source="t", mae=3.0)], ignore_index=True)
+    view = accuracy_view(table)
+    assert [market for market, _ in view["markets"]] == ["a@s", "a@t"]
+    assert "Pooled over 2 markets" in view["blocks"][0]["note"]
+    assert [market for market, _ in accuracy_view(one.assign(source="s"))["markets"]] == ["a"]
+
+
+def test_decision_names_the_forecaster_and_its_fallback():
+    rows = [
+        {"forecaster": "markov", "fallback": ""},
+        {"forecaster": "arima", "fallback": "count: flat"},
+        {"fallback": "no forecast"},
+    ]
+    assert [row["model"] for row in decisions_view(rows)["rows"]] == [
+        "markov",
+        "arima (fell back: count: flat)",
+        "no forecast",
+    ]
+
+
 def test_models_that_share_no_market_are_not_pooled():
     table = accuracy_table([("a", "last_value", 1, 5, 1.0), ("b", "m", 1, 5, 2.0)])
     text = Page(render_report(replace(empty(), accuracy=table))).text("accuracy")
@@ -408,3 +428,8 @@ def test_examples_in_docstrings(module):
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_drawing_library_is_imported_only_to_draw():
+    code = "import sys, flows.report, flows.plots; sys.exit('matplotlib' in sys.modules or 'jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
