@@ -184,13 +184,15 @@ def replay_pool(
     *,
     forecasts: Forecasts | None = None,
     progress: Callable[[int, int], None] | None = None,
+    memo: PlanMemo | None = None,
 ) -> list[Outcome]:
     """`replay` of every policy on one job, equal to one by one but with each horizon program solved once (M5.1).
 
-    ``progress(done, total)`` is called after each policy.
+    ``progress(done, total)`` is called after each policy. ``memo`` carries plans over from another replay of
+    the same job (same market or not: plans are told apart by content).
     """
     seen = see(job, window, forecasts)
-    memo = PlanMemo()
+    memo = memo or PlanMemo()
     outcomes = []
     for policy in policies:
         shared = with_shared_plans(policy, memo)

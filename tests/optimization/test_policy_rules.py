@@ -205,7 +205,7 @@ class TestAhap:
         solve = scripted([(0, 3)] * 3)
         forecast = PointForecast(price=np.array([0.7, 0.8]), available=np.array([3, 2]))
         policy = Ahap(omega=3, commitment=1, sigma=0.9, end_rule=EndRule.TARGET, solve=solve)
-        assert answer(policy, view(available=5, done=2.0, n_previous=1, slot=1, forecast=forecast)) == (1, 5)
+        assert answer(policy, view(available=5, done=2.0, n_previous=1, slot=1, forecast=forecast)) == (0, 3)
         problem = solve.asked[0]
         assert (problem.slot, problem.done, problem.n_previous, problem.end_rule) == (
             1,
@@ -256,8 +256,13 @@ class TestAhap:
         assert answer(policy, replace(short, price=1.1), state) == (1, 0)
 
     def test_behind_never_below_need(self):
-        policy = Ahap(omega=3, commitment=1, sigma=0.9, solve=scripted([(0, 1)] * 3))
-        assert answer(policy, view(slot=3, done=10.0, available=4)) == (2, 4)
+        late = view(slot=3, done=10.0, available=4)
+        # one slot: 16 are due after it, 6 are missing; three: 24 are due, the two later slots can do 16
+        one = Ahap(omega=1, commitment=1, sigma=0.9, solve=scripted([(0, 1)]))
+        assert answer(one, late) == (2, 4)
+        three = Ahap(omega=3, commitment=1, sigma=0.9, solve=scripted([(0, 1)] * 3, [(0, 1)] * 3))
+        assert answer(three, late) == (0, 1)
+        assert answer(three, replace(late, progress=Progress(done=2.5), available=2)) == (4, 2)
 
     def test_far_ahead_spot_only_below_the_threshold(self):
         far = view(slot=2, done=20.0, available=6)  # the line at the window's end is 20
