@@ -55,7 +55,10 @@ class View:
 class Policy(Protocol[S]):
     """A rule that chooses the instances of the present slot."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The canonical name, such as ``AHAP(5,1,0.9)``."""
+        ...
 
     def start(self, job: Job) -> S:
         """The policy's own state before the first slot."""

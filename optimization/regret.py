@@ -25,12 +25,12 @@ def round_table(rows: pd.DataFrame, *, value: str = "normalised") -> pd.DataFram
 
     Raises `SettingsError` if a job lacks a policy: full information is what the bounds rest on (M5.1).
     """
-    jobs, policies = pd.unique(rows["job"]), pd.unique(rows["policy"])
-    table = rows.pivot(index="job", columns="policy", values=value).loc[jobs, policies]
-    if table.isna().to_numpy().any():
-        job = table.index[table.isna().any(axis=1)][0]
+    jobs, policies = list(dict.fromkeys(rows["job"])), list(dict.fromkeys(rows["policy"]))
+    table = rows.pivot(index="job", columns="policy", values=value).reindex(index=jobs, columns=policies)
+    holes = np.flatnonzero(table.isna().to_numpy().any(axis=1))
+    if holes.size:
         raise SettingsError(
-            f"job {job!r} has no utility for some policy", remedy="replay the whole pool on it"
+            f"job {jobs[holes[0]]!r} has no utility for some policy", remedy="replay the whole pool on it"
         )
     return table
 

@@ -21,13 +21,15 @@ HOLD_NOTHING = Allocation(0, 0)
 class Pace:
     """Numbers of one job that every slot asks for, computed once.
 
-    ``gain[n]`` is H(n) Delta, work units in a slot at full efficiency; ``reach[k][n_previous]`` the most work
-    k slots of on-demand can do after holding ``n_previous``, max over n of (mu(n, n_previous) + k - 1) H(n)
-    Delta (M2.4), and ``fastest[k][n_previous]`` that n. Later changes of size never do more, since the change
-    pays mu once either way.
+    ``gain[n]`` is H(n) Delta, work units in a slot at full efficiency, ``work[n_previous][n]`` the work of
+    this slot, mu H(n) Delta (M2.4); ``reach[k][n_previous]`` is the most work k slots of on-demand can do
+    after holding ``n_previous``, max over n of (mu(n, n_previous) + k - 1) H(n) Delta (M2.4), and
+    ``fastest[k][n_previous]`` that n. Later changes of size never do more, since the change pays mu once
+    either way.
     """
 
     gain: tuple[float, ...]
+    work: tuple[tuple[float, ...], ...]
     reach: tuple[tuple[float, ...], ...]
     fastest: tuple[tuple[int, ...], ...]
 
@@ -38,15 +40,17 @@ def pace(job: Job, slot_hours: float) -> Pace:
     gain = rates(job.throughput, job.n_max) * slot_hours
     sizes = np.arange(job.n_min, job.n_max + 1)
     before = np.arange(job.n_max + 1)
-    first = np.where(sizes > before[:, None], job.mu_up, np.where(sizes < before[:, None], job.mu_down, 1.0))
+    efficiency = [[job.efficiency(n, held) for n in range(job.n_max + 1)] for held in before.tolist()]
+    now = np.array(efficiency) * gain
     reach: list[tuple[float, ...]] = [(0.0,) * before.size]
     fastest: list[tuple[int, ...]] = [(0,) * before.size]
     for k in range(1, job.deadline_slots + 1):
-        work = (first + (k - 1)) * gain[sizes]
+        work = now[:, sizes] + (k - 1) * gain[sizes]
         best = work.argmax(axis=1)
         reach.append(tuple(work[before, best].tolist()))
         fastest.append(tuple(sizes[best].tolist()))
-    return Pace(gain=tuple(gain.tolist()), reach=tuple(reach), fastest=tuple(fastest))
+    work_now = tuple(tuple(row) for row in now.tolist())
+    return Pace(gain=tuple(gain.tolist()), work=work_now, reach=tuple(reach), fastest=tuple(fastest))
 
 
 def expected_progress(job: Job, slot: float) -> float:
@@ -66,38 +70,41 @@ def is_done(view: View) -> bool:
 
 def slot_gain(view: View, n: int) -> float:
     """mu H(n) Delta of this slot on ``n`` instances (M2.4)."""
-    job = view.job
-    return job.efficiency(n, view.progress.n_previous) * pace(job, view.slot_hours).gain[n]
+    return pace(view.job, view.slot_hours).work[view.progress.n_previous][n]
 
 
 def least_size(view: View, target: float) -> int:
-    """The least n with which progress after this slot is at least ``target`` work units; the fastest n if none does."""
-    job = view.job
+    """The least n with which work after this slot is at least ``target`` units; the fastest n if none."""
+    job, before = view.job, view.progress.n_previous
     slack = WORK_TOLERANCE * job.workload
-    missing = min(target, job.workload) - view.progress.done
-    if missing <= slack:
+    missing = min(target, job.workload) - view.progress.done - slack
+    if missing <= 0.0:
         return 0
-    for n in range(job.n_min, job.n_max + 1):
-        if slot_gain(view, n) >= missing - slack:
-            return n
-    return pace(job, view.slot_hours).fastest[1][view.progress.n_previous]
-
-
-def size_in_reach(view: View, slots: int) -> int:
-    """The least n now with which on-demand can still be at Zexp(t + slots) by then; the fastest n if none can be."""
-    job = view.job
     numbers = pace(job, view.slot_hours)
-    missing = expected_progress(job, view.slot + slots) - view.progress.done - WORK_TOLERANCE * job.workload
-    for n in (0, *range(job.n_min, job.n_max + 1)):
-        if slot_gain(view, n) + numbers.reach[slots - 1][n] >= missing:
-            return n
-    return numbers.fastest[slots][view.progress.n_previous]
+    if missing <= numbers.reach[1][before]:
+        work = numbers.work[before]
+        for n in range(job.n_min, job.n_max + 1):
+            if work[n] >= missing:
+                return n
+    return numbers.fastest[1][before]
 
 
 def finishing_size(view: View) -> int | None:
     """The least n that finishes the job in this very slot, None if none does."""
     n = least_size(view, view.job.workload)
     return n if slot_gain(view, n) >= work_left(view) - WORK_TOLERANCE * view.job.workload else None
+
+
+def size_in_reach(view: View, slots: int) -> int:
+    """The least n now with which on-demand can still be at Zexp(t + slots) by then; the fastest if none."""
+    job = view.job
+    numbers = pace(job, view.slot_hours)
+    work, later = numbers.work[view.progress.n_previous], numbers.reach[slots - 1]
+    missing = expected_progress(job, view.slot + slots) - view.progress.done - WORK_TOLERANCE * job.workload
+    for n in (0, *range(job.n_min, job.n_max + 1)):
+        if work[n] + later[n] >= missing:
+            return n
+    return numbers.fastest[slots][view.progress.n_previous]
 
 
 def spot_is_cheaper(view: View) -> bool:
@@ -130,10 +137,9 @@ def slots_left(view: View) -> int:
 
 def keeps_deadline(view: View, n: int) -> bool:
     """True if after this slot on ``n`` instances on-demand alone can still finish by d."""
-    job = view.job
-    left = work_left(view) - slot_gain(view, n)
-    later = pace(job, view.slot_hours).reach[slots_left(view) - 1][n]
-    return left <= later + WORK_TOLERANCE * job.workload
+    numbers = pace(view.job, view.slot_hours)
+    left = work_left(view) - numbers.work[view.progress.n_previous][n]
+    return left <= numbers.reach[slots_left(view) - 1][n] + WORK_TOLERANCE * view.job.workload
 
 
 def deadline_in_reach(view: View) -> bool:
