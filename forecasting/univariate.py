@@ -127,6 +127,8 @@ class FittedUnivariate:
 
         Origins at which a row of their past was not yet known (learned late) are done one by one.
         """
+        if not len(origins):
+            return []
         at = pd.DatetimeIndex(origins)
         places = np.asarray(history.slots.searchsorted(at, side="right")) - 1
         plain = (places >= 0) & ~_learned_late(history, at, places)

@@ -15,7 +15,8 @@ from forecasting.series import Series
 from forecasting.univariate import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
 
 Order = tuple[int, int, int]
-#: The grid of orders (p, d, q). Small ones: the larger were slow, badly identified and no better.
+#: The grid of orders (p, d, q). Small ones: the larger were slow, badly identified and no better. Differenced once: with
+#: d = 0 forecasts are drawn back to the mean of the training part, which cost more than it gained where the level moves.
 ORDERS: tuple[Order, ...] = ((0, 1, 1), (1, 1, 0), (1, 1, 1))
 #: Only the newest so many slots are estimated on.
 LONGEST_TRAINING = 1000
@@ -48,7 +49,13 @@ class Arima:
         if cycle is not None:
             cyclic = _estimate(recent, cycle, best.order)
             best = cyclic if cyclic is not None and cyclic.aicc < best.aicc else best
-        fitted = FittedArima(chosen=best, spread=error_quantiles(np.zeros((0, 0))), simpler=simpler)
+        low, high = float(recent.observed.min()), float(recent.observed.max())
+        fitted = FittedArima(
+            chosen=best,
+            spread=error_quantiles(np.zeros((0, 0))),
+            simpler=simpler,
+            known=(2 * low - high, 2 * high - low),
+        )
         return replace(fitted, spread=error_quantiles(_errors(fitted, recent)))
 
 
@@ -73,12 +80,10 @@ class Chosen:
     aicc: float
 
 
-def _model(values: np.ndarray, order: Order) -> SARIMAX:
+def _model(values: np.ndarray, order: Order, *, concentrate_scale: bool) -> SARIMAX:
     """The state-space model of values of mean zero; gaps are missing observations to the filter."""
     return SARIMAX(
-        values, order=order, trend="n", simple_differencing=True, concentrate_scale=True,
-        # Likelihoods of differenced and undifferenced values compare only given the same first value.
-        loglikelihood_burn=1 - order[1],
+        values, order=order, trend="n", simple_differencing=True, concentrate_scale=concentrate_scale,
     )  # fmt: skip
 
 
@@ -92,9 +97,9 @@ def _estimate(series: Series, cycle: DailyCycle, order: Order) -> Chosen | None:
         warnings.simplefilter(
             "ignore"
         )  # statsmodels' notes on starting values and convergence; the outcome is checked
-        model = _model(values / scale, order)
+        model = _model(values / scale, order, concentrate_scale=True)
         try:
-            result = model.fit(disp=0, maxiter=50, cov_type="none")
+            result = model.fit(disp=0, maxiter=50, cov_type="none", low_memory=True)
         except (np.linalg.LinAlgError, ValueError):
             return None
     if not (result.mle_retvals["converged"] and np.isfinite(result.llf)):
@@ -106,44 +111,46 @@ def _estimate(series: Series, cycle: DailyCycle, order: Order) -> Chosen | None:
 
 
 def _filtered(chosen: Chosen, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One filter pass: states given the past and present (slots, states), transition T and design Z."""
-    model = _model(values, chosen.order)
-    model.update(chosen.parameters)
+    """One filter pass over the differences: states given past and present (slots, states), transition T and design Z."""
+    # Expected values do not depend on the variance, so any will do.
+    model = _model(values, chosen.order, concentrate_scale=False)
+    model.update(np.append(chosen.parameters, 1.0))
     result = model.ssm.filter()
     states = np.asarray(result.filtered_state).T
-    if chosen.order[1]:  # differences begin at the second slot; nothing is known of them at the first
-        states = np.vstack([np.zeros((1, states.shape[1])), states])
+    # Differences begin at the second slot; nothing is known of them at the first.
+    states = np.vstack([np.zeros((1, states.shape[1])), states])
     return states, np.asarray(model.ssm["transition"]), np.asarray(model.ssm["design"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedArima:
-    """The chosen order, the spread of its in-sample errors by step, and last value where the newest value is stale."""
+    """The chosen order, the spread of its in-sample errors by step, and last value where it cannot be used.
+
+    ``known`` is the training part's range, doubled: a shock beyond it says nothing the estimated coefficients were made for (ours).
+    """
 
     chosen: Chosen
     spread: ErrorQuantiles
     simpler: FittedLastValue
+    known: tuple[float, float]
 
     def point(self, series: Series, places: np.ndarray, steps: int) -> np.ndarray:
-        """Expected values 1..steps slots after observed slots, shape (places, steps): Z T^k a(t|t), summed up if differenced."""
+        """Expected values 1..steps slots after observed slots, shape (places, steps): y(t) + sum of Z T^k a(t|t)."""
         chosen = self.chosen
         slots = np.arange(len(series))
         values = series.values - chosen.cycle.at(series, slots)
-        if len(series) < 2:
-            ahead_of = np.zeros((places.size, steps))
-        else:
+        changes = np.zeros((places.size, steps))
+        if len(series) > 1:
             states, transition, design = _filtered(chosen, values)
-            ahead_of = np.empty((places.size, steps))
             state = states[places]
             for k in range(steps):
                 state = state @ transition.T
-                ahead_of[:, k] = state @ design[0]
-        if chosen.order[1] or len(series) < 2:
-            ahead_of = values[places][:, None] + np.cumsum(ahead_of, axis=1)
-        return ahead_of + chosen.cycle.at(series, places[:, None] + np.arange(1, steps + 1))
+                changes[:, k] = state @ design[0]
+        level = values[places][:, None] + np.cumsum(changes, axis=1)
+        return level + chosen.cycle.at(series, places[:, None] + np.arange(1, steps + 1))
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-        """Forecast from the newest observed slot of each origin; an origin whose newest value is stale falls back."""
+        """Forecast from the newest observed slot of each origin; an origin whose newest value is stale or strange falls back."""
         age, newest = series.age(origins), series.newest[origins]
         stale = is_stale(series, age)
         shown = np.where(stale, 0, age)
@@ -156,7 +163,18 @@ class FittedArima:
             mean=point,
             reasons=(self.spread.reason,) * origins.size,
         )
-        return mixed(own, self.simpler.outlook(series, origins, horizon), stale) if stale.any() else own
+        last = series.last(origins)
+        strange = (last < self.known[0]) | (last > self.known[1])
+        if not (stale | strange).any():
+            return own
+        simpler = self.simpler.outlook(series, origins, horizon)
+        labels = tuple(
+            "; ".join(
+                part for part in ("newest value is far outside the training part" if new else "", why) if part
+            )
+            for new, why in zip(strange, simpler.reasons, strict=True)
+        )
+        return mixed(own, replace(simpler, reasons=labels), stale | strange)
 
 
 def _errors(fitted: FittedArima, series: Series) -> np.ndarray:

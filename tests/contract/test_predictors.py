@@ -1,0 +1,304 @@
+"""What every predictor must keep to, whatever it is (M1.2, M6.1-M6.4). A new one in `PREDICTORS` is checked by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from series_kit import HALF_HOUR, START, history, wandering
+
+from forecasting.forecast import LEVELS
+from forecasting.predictors import PREDICTORS, make_predictor
+from warehouse.errors import SettingsError
+from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT
+
+NAMES = sorted(PREDICTORS)
+NAN = float("nan")
+
+ODD = {
+    "nothing at all": history([], []),
+    "one point": history([1.0], [3]),
+    "two points": history([1.0, 1.1], [3, 4]),
+    "one gap": history([NAN], [NAN], capacity=4),
+    "all gaps": history([NAN] * 100, [NAN] * 100, capacity=4),
+    "price only": history(1.0 + 0.01 * np.arange(200), [NAN] * 200, capacity=4),
+    "count only": history([NAN] * 200, np.arange(200) % 5),
+    "flat": history([0.918] * 300, [4] * 300),
+    "all zero": history([0.0] * 300, [0] * 300, capacity=16),
+    "capacity zero": history([1.0] * 300, [0] * 300, capacity=0),
+    "short": wandering(30),
+    "shorter than a day": wandering(40),
+    "mostly gaps": wandering(400, gaps=0.9),
+    "ends in a long gap": history([1.0, 1.1, 1.2] * 60 + [NAN] * 40, [0, 4, 2] * 60 + [NAN] * 40),
+    "one observation, then gaps": history([1.0] + [NAN] * 200, [3] + [NAN] * 200),
+    "begins in a long gap": history([NAN] * 200 + [1.0, 1.1, 1.2] * 40, [NAN] * 200 + [0, 4, 2] * 40),
+    "alternating": history([1.0, 2.0] * 200, [0, 16] * 200),
+    "no clock": wandering(300, clock=False),
+    "above on-demand": history(np.linspace(1.0, 30.0, 200), [1] * 200),
+    "step up at the end": history([1.0] * 199 + [2.0], [0] * 199 + [4]),
+    "capacity not stated": wandering(300, stated=False),
+    "many instances": history([1.0] * 300, 200 + np.arange(300) % 50),
+    "daily slots": wandering(70, step=pd.Timedelta(days=1)),
+    "slots that do not divide a day": wandering(300, step=pd.Timedelta(minutes=50)),
+}  # fmt: skip
+
+
+def same(a, b, *, tolerance=1e-9):
+    """Two forecasts are the same in every field; numbers to a rounding error."""
+    for name in (
+        "market",
+        "issued_at",
+        "step",
+        "predictor",
+        "newest_row",
+        "capacity",
+        "price_fallback",
+        "count_fallback",
+    ):
+        assert getattr(a, name) == getattr(b, name), name
+    for name in ("price", "price_mean", "count", "count_mean"):
+        np.testing.assert_allclose(
+            getattr(a, name), getattr(b, name), atol=tolerance, rtol=tolerance, err_msg=name
+        )
+
+
+def check(forecast, past, horizon):
+    """What any forecast must be, beyond what `Forecast` itself refuses (crossing, negative, above capacity)."""
+    assert forecast.horizon == horizon
+    assert forecast.market == past.market
+    assert forecast.step == past.step
+    assert forecast.issued_at == (past.slots[-1] if len(past.slots) else past.known_at)
+    assert forecast.capacity == past.capacity
+    assert (forecast.count == np.floor(forecast.count)).all()
+    assert (forecast.count_mean >= 0).all()
+    assert (forecast.count_mean <= past.capacity).all()
+    dearest = np.nanmax(np.append(past.price, past.on_demand_usd))
+    assert (forecast.price <= dearest + 1e-9).all()
+    assert (forecast.price_mean >= 0).all()
+    assert (forecast.price_mean <= dearest + 1e-9).all()
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def fitted(name):
+    """Every predictor fitted on the first 400 of 640 slots with gaps (M6.4)."""
+    whole = wandering(640)
+    return make_predictor(name).fit(whole.until(whole.slots[399])), whole
+
+
+@pytest.mark.parametrize("case", ODD, ids=lambda case: case.replace(" ", "-"))
+def test_any_history_gives_a_forecast(name, case):
+    predictor = make_predictor(name)
+    assert predictor.name == name
+    for horizon in (1, 48):
+        forecast = predictor.fit(ODD[case]).forecast(horizon=horizon)
+        assert forecast.predictor == name
+        check(forecast, ODD[case], horizon)
+
+
+def test_nothing_observed_is_priced_at_on_demand_and_says_so(name):
+    """No observation, no claim: on-demand price, no instance, with the reason, for each variable apart."""
+    for case, blind in (
+        ("nothing at all", "pc"),
+        ("all gaps", "pc"),
+        ("price only", "c"),
+        ("count only", "p"),
+    ):
+        forecast = make_predictor(name).fit(ODD[case]).forecast(horizon=5)
+        if "p" in blind:
+            assert (forecast.price == 3.06).all()
+            assert (forecast.price_mean == 3.06).all()
+            assert forecast.price_fallback == "no observed value"
+        else:
+            assert forecast.price_fallback != "no observed value"
+        if "c" in blind:
+            assert (forecast.count == 0).all()
+            assert (forecast.count_mean == 0).all()
+            assert forecast.count_fallback == "no observed value"
+        else:
+            assert forecast.count_fallback != "no observed value"
+
+
+def test_an_old_value_is_labelled(name):
+    """The newest value lies 40 slots (20 hours) back: nobody may pass it off as the present."""
+    forecast = make_predictor(name).fit(ODD["ends in a long gap"]).forecast(horizon=3)
+    assert forecast.newest_row == ODD["ends in a long gap"].slots[179]
+    if name == "seasonal_naive":  # it looks a day back, where there are values
+        return
+    assert forecast.price_fallback
+    assert forecast.count_fallback
+
+
+def test_a_well_observed_history_needs_no_fallback(fitted):
+    """A label that is always there says nothing."""
+    model, _ = fitted
+    assert model.forecast(horizon=12).fallback == ""
+
+
+def test_forecast_many_equals_one_by_one(fitted):
+    """M6.4: one pass over all origins gives what a step-by-step life would have given."""
+    model, whole = fitted
+    origins = list(whole.slots[[0, 1, 47, 300, 399, 400, 433, 520, 600, 639]])
+    made = model.forecast_many(whole, origins, horizon=48)
+    assert [forecast.issued_at for forecast in made] == origins
+    for origin, forecast in zip(origins, made, strict=True):
+        same(forecast, model.extend(whole.until(origin)).forecast(horizon=48))
+
+
+def test_origins_may_come_in_any_order_and_repeat(fitted):
+    model, whole = fitted
+    order = [600, 450, 600, 401]
+    made = model.forecast_many(whole, list(whole.slots[order]), horizon=4)
+    for place, forecast in zip(order, made, strict=True):
+        same(forecast, model.forecast_many(whole, [whole.slots[place]], horizon=4)[0])
+    assert model.forecast_many(whole, [], horizon=4) == []
+
+
+def scrambled(whole, place, seed):
+    """The history with everything after a slot replaced by noise."""
+    rng = np.random.default_rng(seed)
+    frame = whole.frame.copy()
+    after = len(frame) - place - 1
+    if after:
+        frame.iloc[place + 1 :, frame.columns.get_loc(PRICE)] = rng.uniform(0, 50, after)
+        frame.iloc[place + 1 :, frame.columns.get_loc(AVAILABLE)] = rng.integers(0, whole.capacity + 1, after)
+    return replace(whole, frame=frame)
+
+
+def test_a_scrambled_future_changes_nothing(fitted):
+    """M1.2: what comes after an origin cannot be felt at it, in one pass over origins no more than one by one."""
+    model, whole = fitted
+    origins = list(whole.slots[380:600:20])
+    truth = model.forecast_many(whole, origins, horizon=24)
+    for place, seed in ((400, 1), (500, 2), (599, 3)):
+        noisy = model.forecast_many(scrambled(whole, place, seed), origins, horizon=24)
+        reached = whole.slots[place]
+        for before, after in zip(truth, noisy, strict=True):
+            if before.issued_at <= reached:
+                same(before, after)
+        if place < 580:
+            assert any(
+                not np.array_equal(a.count, b.count)
+                for a, b in zip(truth, noisy, strict=True)
+                if a.issued_at > reached
+            ), "the scramble changed nothing at all: the test would not notice a leak"
+
+
+def test_fit_sees_no_future(name):
+    """M1.2: fitting on `until(T)` of two histories that differ after T gives one and the same model."""
+    whole = wandering(420, seed=5)
+    at = whole.slots[299]
+    first = make_predictor(name).fit(whole.until(at))
+    second = make_predictor(name).fit(scrambled(whole, 299, 9).until(at))
+    same(first.forecast(horizon=12), second.forecast(horizon=12))
+
+
+def test_fitting_twice_gives_the_same(name):
+    whole = wandering(300, seed=6)
+    same(
+        make_predictor(name).fit(whole).forecast(horizon=24),
+        make_predictor(name).fit(whole).forecast(horizon=24),
+        tolerance=0,
+    )
+
+
+def test_extend_moves_on_without_estimating_again(fitted):
+    """M6.4: the state moves, the fitted object stays as it was, and extending in two leaps is extending in one."""
+    model, whole = fitted
+    before = model.forecast(horizon=6)
+    leap = model.extend(whole.until(whole.slots[520]))
+    same(model.forecast(horizon=6), before)
+    assert leap.forecast(horizon=6).issued_at == whole.slots[520]
+    twice = model.extend(whole.until(whole.slots[450])).extend(whole.until(whole.slots[520]))
+    same(twice.forecast(horizon=6), leap.forecast(horizon=6), tolerance=0)
+
+
+def test_what_was_learned_late_is_not_known_early(fitted):
+    """M1.2: rows of the past that became known after an origin are gaps to it."""
+    model, whole = fitted
+    frame = whole.frame.copy()
+    late = np.arange(500, 510)
+    frame.iloc[late, frame.columns.get_loc(ROW_KNOWN_AT)] = whole.slots[560]
+    held_back = replace(whole, frame=frame)
+    origins = list(whole.slots[[480, 505, 515, 559, 560, 600]])
+    made = model.forecast_many(held_back, origins, horizon=6)
+    for origin, forecast in zip(origins, made, strict=True):
+        same(forecast, model.extend(held_back.until(origin)).forecast(horizon=6))
+    other = scrambled(whole, 499, 4).frame
+    frame.iloc[late] = other.iloc[late].assign(known_at=whole.slots[560])
+    changed = model.forecast_many(replace(whole, frame=frame), origins, horizon=6)
+    for origin, a, b in zip(origins, made, changed, strict=True):
+        if origin < whole.slots[560]:
+            same(a, b)
+
+
+def test_a_capacity_nobody_stated_is_not_learned_from_the_future(name):
+    """M1.2, M6.3: the largest count so far bounds a forecast, not the largest ever."""
+    count = [1, 2, 1, 0] * 60 + [9, 8, 9, 7] * 30
+    whole = history([1.0] * 360, count, stated=False)
+    model = make_predictor(name).fit(whole.until(whole.slots[200]))
+    early, late = model.forecast_many(whole, [whole.slots[220], whole.slots[300]], horizon=12)
+    assert early.capacity == 2
+    assert early.count.max() <= 2
+    assert late.capacity == 9
+    same(late, model.extend(whole.until(whole.slots[300])).forecast(horizon=12))
+    assert late.median("count")[0] >= 7, "a count never seen in training is answered by the last value"
+
+
+def test_a_model_of_nothing_can_meet_a_market_later(name):
+    """Fitted on an empty history, extended to a real one: a labelled forecast around the newest value."""
+    whole = wandering(200, seed=3, gaps=0.0)
+    forecast = make_predictor(name).fit(ODD["nothing at all"]).extend(whole).forecast(horizon=12)
+    check(forecast, whole, 12)
+    assert forecast.count_fallback
+    assert forecast.median("count")[0] == whole.available[-1]
+
+
+def test_origins_between_slots_and_before_all(fitted):
+    """An origin between two slots knows the earlier one; one before all slots knows nothing."""
+    model, whole = fitted
+    between, before = whole.slots[450] + HALF_HOUR / 3, START - HALF_HOUR
+    first, second = model.forecast_many(whole, [between, before], horizon=3)
+    same(first, model.extend(whole.until(between)).forecast(horizon=3))
+    assert first.issued_at == whole.slots[450]
+    assert second.price_fallback == "no observed value"
+
+
+values = st.one_of(st.none(), st.integers(0, 5))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    data=st.lists(st.tuples(values, values), min_size=1, max_size=70),
+    horizon=st.integers(1, 30),
+    split=st.floats(0, 1),
+)
+def test_arbitrary_short_histories(data, horizon, split):
+    """Whatever the gaps, every predictor answers within bounds, and one pass equals one by one."""
+    price, count = (
+        np.array([NAN if v is None else v for v in column], dtype=float) for column in zip(*data, strict=True)
+    )
+    whole = history(price, count, capacity=5)
+    cut = whole.slots[int(split * (len(data) - 1))]
+    for each in NAMES:
+        model = make_predictor(each).fit(whole.until(cut))
+        (forecast,) = model.forecast_many(whole, [whole.slots[-1]], horizon=horizon)
+        check(forecast, whole, horizon)
+        same(forecast, model.extend(whole).forecast(horizon=horizon))
+
+
+def test_an_unknown_predictor_is_refused_by_name():
+    with pytest.raises(SettingsError, match=r"predictor 'prophet'.*last_value"):
+        make_predictor("prophet")
+
+
+def test_every_level_is_there(fitted):
+    assert fitted[0].forecast(horizon=2).price.shape == (2, LEVELS.size)
