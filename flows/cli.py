@@ -167,7 +167,7 @@ def forecast(
     json: Json = False,
 ) -> None:
     """Issue forecasts of price and count for one market, or for all followed ones, and keep them."""
-    from flows.commands import forecast_command
+    from flows.planning import forecast_command
 
     forecast_command(
         market=market, model=model, horizon=horizon, data=data, db=db, at=at, settings=settings, as_json=json
@@ -190,7 +190,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Decide the next slot of one job: instances to hold, expected cost and finish, and why. Nothing is stored."""
-    from flows.commands import plan_command
+    from flows.planning import plan_command
 
     plan_command(job, market=market, policy=policy, data=data, db=db, at=at, settings=settings, as_json=json)
 
@@ -222,7 +222,7 @@ def replay(
     json: Json = False,
 ) -> None:
     """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
-    from flows.commands import replay_command
+    from flows.planning import replay_command
 
     replay_command(
         job,
@@ -254,7 +254,7 @@ def report(
     json: Json = False,
 ) -> None:
     """Write the HTML report of the newest run (or of the one at --at) again from the warehouse."""
-    from flows.commands import report_command
+    from flows.planning import report_command
 
     report_command(db=db, at=at, out=out, settings=settings, as_json=json)
 

@@ -371,7 +371,7 @@ def job_show_command(name: str, *, db: Path, as_json: bool) -> None:
     with open_store(db) as store:
         job = find_job(store, name)
         decisions = decisions_of(store, name)
-        outcomes: list[dict[str, Any]] = read_rows(store, "outcomes", job=name).to_dict("records")
+        outcomes: list[dict[str, Any]] = read_rows(store, "outcomes", where={"job": name}).to_dict("records")
     outcomes.sort(key=lambda row: -row["utility_usd"])
     if as_json:
         print_json(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from flows.config import Settings
-from forecasting.backtest import score
+from forecasting.accuracy import score
 from forecasting.forecast import Forecast
 from forecasting.predictors import make_predictor
 from forecasting.schedule import Timetable, scheduled
@@ -72,6 +72,5 @@ def forecast_market(
         (f for f in everything if f.issued_at >= first and f.predictor in settings.models),
         key=lambda forecast: (forecast.predictor, forecast.issued_at),
     )
-    return MarketForecasts(
-        issued=made, planned=planned[0], accuracy=score(measured, history, horizon=settings.horizon)
-    )
+    errors = score(measured, history, horizon=settings.horizon).assign(source=history.source)
+    return MarketForecasts(issued=made, planned=planned[0], accuracy=errors)

@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pandas as pd
 
+from flows.turn import Turn
 from warehouse.errors import InputError
 from warehouse.source import Source, SourceOptions
 from warehouse.sources import SOURCES
-from warehouse.store import Appended, Store, ingest_file
+from warehouse.sources.simulated import generate, said
+from warehouse.store import Appended, Store, append, ingest_file, list_markets
+
+#: Minutes between observations of the simulated market.
+SIMULATED_STEP = 10
 
 Counts = dict[str, dict[str, int]]
 
@@ -67,7 +72,9 @@ def last_observed(folder: Path) -> pd.Timestamp:
     for path in source.files([folder]):
         for batch in source.read(path, SourceOptions(values={})):
             if batch.kind != "rejected" and batch.table.num_rows:
-                times = pd.to_datetime(batch.table.column("observed_at").to_pandas(), utc=True, errors="coerce")
+                times = pd.to_datetime(
+                    batch.table.column("observed_at").to_pandas(), utc=True, errors="coerce"
+                )
                 latest.append(times.max())
     if not latest:
         raise InputError(f"folder {folder} has no observation", expected="tidy price or availability tables")
@@ -75,6 +82,20 @@ def last_observed(folder: Path) -> pd.Timestamp:
 
 
 def ingest_simulated(turn: Turn) -> Counts:
-    """Bring the simulated market up to the turn's time: the whole stretch at first, then only what is new."""
-    source = find_source("simulated")
-    raise InputError(f"source {source.name} is not there yet")
+    """Bring the simulated market up to the turn's time: ``simulated_days`` of it at first, then what is new since its last row."""
+    settings = turn.settings
+    listing = list_markets(turn.store)
+    label = f"simulated:{settings.seed}"
+    there = listing[listing["source"] == label]["last_observed"]
+    start = turn.at - pd.Timedelta(days=settings.simulated_days) if there.empty else min(there.max(), turn.at)
+    batches = generate(
+        start.to_pydatetime(),
+        turn.at.to_pydatetime(),
+        seed=settings.seed,
+        step_minutes=SIMULATED_STEP,
+        label=label,
+    )
+    done = append(
+        turn.store, batches, source="simulated", assumptions=said(settings.seed), imported_at=turn.at
+    )
+    return {"simulated": {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}}

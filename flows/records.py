@@ -11,11 +11,14 @@ import numpy as np
 import pandas as pd
 
 from flows.jobfile import JobRequest, first_slot
+from flows.markets import Followed
+from flows.printing import plain
 from flows.score import Scored, outcome_rows
+from forecasting.forecast import Forecast
 from optimization.plan import Allocation
 from optimization.selection import ANYTIME, Weights, replay_weights
 from warehouse.errors import JobError
-from warehouse.store import Store, read_rows, write_rows
+from warehouse.store import Store, read_forecasts, read_rows, write_rows
 
 #: The learning rate of the selection: the number of rounds is not known beforehand (M5.2).
 RATE = ANYTIME
@@ -119,7 +122,7 @@ def save_decisions(store: Store, rows: Sequence[Mapping[str, Any]], *, run: str)
 
 def decisions_of(store: Store, job: str) -> list[dict[str, Any]]:
     """Every decision made for a job, by slot, as plain values."""
-    rows = read_rows(store, "decisions", job=job)
+    rows = read_rows(store, "decisions", where={"job": job})
     return sorted((json.loads(row.details) for row in rows.itertuples()), key=lambda row: str(row["slot"]))
 
 
@@ -166,7 +169,7 @@ def stored_rounds(store: Store, names: Sequence[str]) -> Rounds:
         by_name = dict(zip(group["policy"], group["utility"], strict=True))
         if set(by_name) == set(names):
             jobs.append(str(group["job"].iloc[0]))
-            times.append(pd.Timestamp(group["at"].iloc[0]))
+            times.append(pd.Timestamp(group["scored_at"].iloc[0]))
             utilities.append([float(by_name[name]) for name in names])
     table = np.array(utilities, dtype=float).reshape(len(jobs), len(names))
     return Rounds(jobs=tuple(jobs), at=tuple(times), names=tuple(names), utilities=table)
@@ -192,7 +195,7 @@ def save_scored(store: Store, scored: Sequence[Scored], *, names: Sequence[str],
                         "round": first + k,
                         "job": one.ended.job.name,
                         "policy": list(names),
-                        "at": at,
+                        "scored_at": at,
                         "utility": [row.normalised for row in one.ledger],
                         "log_weight": after.log_weight,
                     }
@@ -223,7 +226,49 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
     )
 
 
+def stored_forecasts(
+    store: Store,
+    followed: Followed,
+    model: str,
+    *,
+    start: pd.Timestamp,
+    end: pd.Timestamp,
+    step: pd.Timedelta,
+) -> list[Forecast]:
+    """The vintages of one model on one market, issued from ``start`` to ``end``, ascending."""
+    return read_forecasts(
+        store,
+        Forecast,
+        market=followed.market,
+        source=followed.source,
+        model=model,
+        start=start,
+        end=end,
+        step=step,
+    )
+
+
 def save_run(store: Store, run: str, *, at: pd.Timestamp, stage: str, details: Mapping[str, Any]) -> None:
     """Record that a stage of a run is done, with its counts."""
-    row = {"run": run, "at": at, "stage": stage, "status": "done", "details": json.dumps(dict(details))}
+    row = {
+        "run": run,
+        "logical_at": at,
+        "stage": stage,
+        "status": "done",
+        "details": json.dumps(dict(details)),
+    }
     write_rows(store, "runs", pd.DataFrame([row]))
+
+
+#: Columns of the errors that the warehouse keeps apart; the rest goes into "more" as JSON.
+ACCURACY_COLUMNS = (
+    "market", "source", "model", "variable", "step", "n", "mae", "rmse", "mase", "pinball", "skill_mae",
+    "skill_pinball", "coverage_80", "width_80", "brier", "absent", "unpredicted", "fallback_share",
+)  # fmt: skip
+
+
+def save_accuracy(store: Store, accuracy: pd.DataFrame, *, at: pd.Timestamp) -> None:
+    """Keep the errors measured at ``at``."""
+    others = accuracy[[name for name in accuracy.columns if name not in ACCURACY_COLUMNS]]
+    more = [json.dumps(plain(row)) for row in others.to_dict("records")]
+    write_rows(store, "accuracy", accuracy[list(ACCURACY_COLUMNS)].assign(measured_at=at, more=more))

@@ -20,10 +20,12 @@ from flows.records import (
     allocations_of,
     decisions_of,
     outcome_frame,
+    save_accuracy,
     save_decisions,
     save_jobs,
     save_run,
     save_scored,
+    stored_forecasts,
     stored_jobs,
     stored_rounds,
 )
@@ -36,7 +38,7 @@ from optimization.pool import DEFAULT_POOL, load_pool, policy_named
 from optimization.selection import leader
 from warehouse.errors import MarketError
 from warehouse.history import History
-from warehouse.store import read_forecasts, record_assumptions, write_forecasts, write_rows
+from warehouse.store import record_assumptions, write_forecasts
 
 #: Example jobs opened on a warehouse without jobs.
 OPEN_EXAMPLES = 8
@@ -150,7 +152,7 @@ def forecast_stage(turn: Turn, work: Work) -> Measured:
             newest[followed] = result.planned
     accuracy = pd.concat([result.accuracy for result in done], ignore_index=True) if done else pd.DataFrame()
     if len(accuracy):
-        write_rows(turn.store, "accuracy", accuracy.assign(at=turn.at))
+        save_accuracy(turn.store, accuracy, at=turn.at)
     made = sum(len(result.issued) for result in done)
     save_run(
         turn.store,
@@ -179,9 +181,7 @@ def _forecast_call(
     turn: Turn, followed: Followed, history: History, origins: dict[str, list[pd.Timestamp]]
 ) -> dict[str, Any]:
     stored = {
-        model: read_forecasts(
-            turn.store, followed.market, source=followed.source, model=model, start=slots[0], end=slots[-1]
-        )
+        model: stored_forecasts(turn.store, followed, model, start=slots[0], end=slots[-1], step=history.step)
         for model, slots in origins.items()
     }
     known = set(history.slots)
@@ -211,13 +211,10 @@ def score_stage(turn: Turn, work: Work) -> list[str]:
 
 
 def _planned(turn: Turn, followed: Followed, job: StoredJob) -> list[Forecast]:
-    return read_forecasts(
-        turn.store,
-        followed.market,
-        source=followed.source,
-        model=turn.settings.planner,
-        start=job.start,
-        end=min(job.deadline, followed.at),
+    """The planner's vintages in a job's slots so far."""
+    end = min(job.deadline, followed.at)
+    return stored_forecasts(
+        turn.store, followed, turn.settings.planner, start=job.start, end=end, step=job.step
     )
 
 

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from flows.config import Settings
 from flows.ingest import Counts
 from flows.jobfile import JobRequest
-from flows.records import RATE, stored_rounds
+from flows.markets import find_market, read_history, step_of
+from flows.records import RATE, stored_forecasts, stored_rounds
 from flows.report import write_report
 from flows.report_data import MarketPanel, ReportData
 from flows.stages import (
@@ -29,7 +31,11 @@ from flows.stages import (
     work_stage,
 )
 from flows.turn import Turn
+from forecasting.forecast import Forecast
 from optimization.regret import regret, why_leader_changed
+from warehouse.errors import InputError
+from warehouse.history import AVAILABLE, PRICE, History
+from warehouse.store import Store, read_rows
 
 #: Slots of the past that the report draws.
 PANEL_SLOTS = 336
@@ -101,24 +107,13 @@ def _finished(
     simulated: bool,
 ) -> TurnResult:
     """Write the report and put the answer together."""
-    board = leaderboard_rows(turn)
-    notes = findings(turn, board)
-    rounds = stored_rounds(turn.store, pool_names(turn))
-    after = [weights.probability for weights in rounds.weights()[1:]]
-    data = ReportData(
-        at=turn.at,
-        run_id=turn.run_id,
-        simulated=simulated,
+    data = report_data(
+        turn,
         decisions=decisions,
         accuracy=measured.accuracy,
-        leaderboard=board,
-        weights=pd.DataFrame(
-            np.array(after).reshape(len(after), len(rounds.names)), columns=list(rounds.names)
-        ),
-        round_jobs=list(rounds.jobs),
         ingested=ingested,
-        panels=panels(work, measured),
-        notes=notes,
+        drawn=[panel(measured.histories[one], measured.forecasts.get(one)) for one in work.markets],
+        simulated=simulated,
     )
     return TurnResult(
         run_id=turn.run_id,
@@ -126,10 +121,82 @@ def _finished(
         ingested=ingested,
         accuracy=accuracy_rows(measured.accuracy),
         decisions=decisions,
-        leaderboard=board,
-        notes=notes,
+        leaderboard=data.leaderboard,
+        notes=data.notes,
         report=write_report(data, report),
     )
+
+
+def report_data(
+    turn: Turn,
+    *,
+    decisions: list[dict[str, Any]],
+    accuracy: pd.DataFrame,
+    ingested: Counts,
+    drawn: list[MarketPanel],
+    simulated: bool,
+) -> ReportData:
+    """What the report shows, with the leaderboard and the weights as the warehouse has them."""
+    board = leaderboard_rows(turn)
+    rounds = stored_rounds(turn.store, pool_names(turn))
+    after = [weights.probability for weights in rounds.weights()[1:]]
+    return ReportData(
+        at=turn.at,
+        run_id=turn.run_id,
+        simulated=simulated,
+        decisions=decisions,
+        accuracy=accuracy,
+        leaderboard=board,
+        weights=pd.DataFrame(
+            np.array(after).reshape(len(after), len(rounds.names)), columns=list(rounds.names)
+        ),
+        round_jobs=list(rounds.jobs),
+        ingested=ingested,
+        panels=drawn,
+        notes=findings(turn, board),
+    )
+
+
+def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None, path: Path | None) -> Path:
+    """Write the report of the newest run, or of the run at ``at``, again from what the warehouse keeps.
+
+    Raises `InputError` if there is no such run.
+    """
+    runs = read_rows(store, "runs", where={"stage": "forecast"}, order_by=["logical_at"])
+    if at is not None:
+        runs = runs[runs["logical_at"] == at]
+    if runs.empty:
+        raise InputError(
+            f"no run {'at ' + at.isoformat() if at is not None else 'in this warehouse'}",
+            remedy="`slackwater run` makes one",
+        )
+    run, when = str(runs["run"].iloc[-1]), pd.Timestamp(runs["logical_at"].iloc[-1])
+    turn = Turn(store=store, at=when, settings=settings, run_id=run, own_end=True)
+    accuracy = read_rows(store, "accuracy", where={"measured_at": when}).drop(columns=["measured_at", "more"])
+    decided = read_rows(store, "decisions", where={"run": run}, order_by=["job"])
+    ingest = read_rows(store, "runs", where={"run": run, "stage": "ingest"})
+    drawn, sources = [], set()
+    for key, source in dict.fromkeys(zip(accuracy["market"], accuracy["source"], strict=True)):
+        followed = find_market(store, f"{key}@{source}", at=when, settings=settings, own_end=True)
+        start = followed.at - PANEL_SLOTS * step_of(settings)
+        issued = stored_forecasts(
+            store, followed, settings.planner, start=followed.at, end=followed.at, step=step_of(settings)
+        )
+        drawn.append(
+            panel(
+                read_history(store, followed, settings=settings, start=start), issued[0] if issued else None
+            )
+        )
+        sources.add(source)
+    data = report_data(
+        turn,
+        decisions=[json.loads(text) for text in decided["details"]],
+        accuracy=accuracy,
+        ingested=json.loads(ingest["details"].iloc[-1]) if len(ingest) else {},
+        drawn=drawn,
+        simulated=all(source.startswith("simulated") for source in sources),
+    )
+    return write_report(data, path or Path("reports") / f"{run}.html")
 
 
 def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:
@@ -141,26 +208,20 @@ def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def panels(work: Work, measured: Measured) -> list[MarketPanel]:
-    """The recent past and the planning forecast of every followed market."""
-    drawn = []
-    for followed in work.markets:
-        history = measured.histories[followed]
-        tail = history.frame.iloc[-PANEL_SLOTS:]
-        drawn.append(
-            MarketPanel(
-                title=history.market.key,
-                source=history.source,
-                slots=pd.DatetimeIndex(tail.index),
-                price=tail["price_usd"].to_numpy(dtype=float),
-                available=tail["available"].to_numpy(dtype=float),
-                on_demand_usd=history.on_demand_usd,
-                capacity=history.capacity,
-                forecast=measured.forecasts.get(followed),
-                assumptions=history.assumptions,
-            )
-        )
-    return drawn
+def panel(history: History, forecast: Forecast | None) -> MarketPanel:
+    """The recent past and the planning forecast of a market."""
+    tail = history.frame.iloc[-PANEL_SLOTS:]
+    return MarketPanel(
+        title=history.market.key,
+        source=history.source,
+        slots=pd.DatetimeIndex(tail.index),
+        price=tail[PRICE].to_numpy(dtype=float),
+        available=tail[AVAILABLE].to_numpy(dtype=float),
+        on_demand_usd=history.on_demand_usd,
+        capacity=history.capacity,
+        forecast=forecast,
+        assumptions=history.assumptions,
+    )
 
 
 def findings(turn: Turn, board: list[dict[str, Any]]) -> list[str]:
