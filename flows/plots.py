@@ -30,6 +30,8 @@ LINES: Final = (
     ("series7", (0, (1, 1)), "X"),
     ("series8", (0, (8, 2)), "<"),
 )
+#: Letters of a policy's name that fit beside the axis; the table has it whole.
+NAME_LENGTH: Final = 20
 _TICK_HOURS: Final = (0.25, 0.5, 1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 720)
 
 
@@ -148,6 +150,16 @@ def hour_ticks(zero: pd.Timestamp, low: float, high: float) -> tuple[list[float]
     return [ticks[i] for i in inside], [labels[i] for i in inside]
 
 
+def whole_ticks(first: int, last: int) -> list[int]:
+    """At most twelve whole numbers from ``first`` to ``last``, round ones when not all of them fit.
+
+    >>> whole_ticks(1, 1), whole_ticks(1, 24)
+    ([1], [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24])
+    """
+    every = next(n * 10**k for k in range(9) for n in (1, 2, 5) if (last - first + 1) / (n * 10**k) <= 12)
+    return [n for n in range(first, last + 1) if n % every == 0]
+
+
 def draw_steps(
     steps: np.ndarray, lines: Sequence[Line], *, name: str, label: str, floor: float | None = None
 ) -> str:
@@ -158,7 +170,7 @@ def draw_steps(
         figure = new_figure(380, 215)
         axes = figure.add_axes((0.145, 0.19, 0.835, 0.77))
         for line in lines:
-            colour, dash, marker = LINES[line.style % len(LINES)] if line.style >= 0 else ("ink", "-", ".")
+            colour, dash, marker = LINES[line.style % len(LINES)] if line.style >= 0 else ("ink", "-", "o")
             width = 1.5 if line.style >= 0 else 2.6
             axes.plot(
                 steps,
@@ -176,7 +188,7 @@ def draw_steps(
             axes.axhline(0, color=PALETTE["ink"], linewidth=2.6)
             axes.set_ylim(max(min(bottom, -0.05), floor), max(top, 0.05))
         axes.set_xlim(steps.min() - 0.4, steps.max() + 0.4)
-        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+        axes.set_xticks(whole_ticks(int(steps.min()), int(steps.max())))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.set_xlabel("slots ahead", color=PALETTE["muted"], fontsize=10.5)
         return inline_svg(figure, name=name, label=label)
@@ -206,7 +218,8 @@ def draw_utilities(
                 )
         if bound is not None:
             axes.axvline(bound, color=PALETTE["capacity"], linewidth=1.6, linestyle=(0, (4, 2)))
-        axes.set_yticks(rows, list(labels))
+        short = [name if len(name) <= NAME_LENGTH else name[: NAME_LENGTH - 1] + "…" for name in labels]
+        axes.set_yticks(rows, short)
         for text, marked in zip(axes.get_yticklabels(), baseline, strict=True):
             text.set_color(PALETTE["on-demand" if marked else "ink"])
         axes.set_ylim(len(labels) - 0.4, -0.6)
@@ -233,8 +246,6 @@ def draw_weights(lines: Sequence[Line], rest: np.ndarray | None, marks: Sequence
 
     A strip of its own, because at first nearly all weight is in it and the lines would lie on the axis.
     """
-    from matplotlib.ticker import MaxNLocator
-
     rounds = np.arange(1, lines[0].y.size + 1)
     with house_style():
         figure = new_figure(640, 330)
@@ -247,7 +258,7 @@ def draw_weights(lines: Sequence[Line], rest: np.ndarray | None, marks: Sequence
             )  # fmt: skip
         axes.set_ylim(0, None)
         axes.set_xlim(0.5, rounds.size + 0.5)
-        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
+        axes.set_xticks(whole_ticks(1, rounds.size))
         axes.set_xlabel("round (one job that ended)", color=PALETTE["muted"])
         axes.text(0, 1.03, "weight, %", transform=axes.transAxes, color=PALETTE["muted"])
         for mark in marks:

@@ -166,21 +166,23 @@ def losing_sentences(table: pd.DataFrame, variable: str) -> list[str]:
 
 
 def _losers(errors: pd.DataFrame) -> str:
+    """Models grouped by the steps at which their pooled error is above that of last value."""
     last = errors[LAST_VALUE]
-    losing, tied_or_better = [], []
+    where: dict[str, list[str]] = {}
     for model in errors.columns.drop(LAST_VALUE):
-        worse = errors.index[errors[model] > last * (1 + 1e-9) + 1e-12]
-        if len(worse) == len(errors.index):
-            losing.append(f"{model} loses to last value at every step")
-        elif len(worse):
-            word = "step" if len(worse) == 1 else "steps"
-            losing.append(f"{model} loses to last value at {word} {ranges(int(s) for s in worse)}")
-        else:
-            tied_or_better.append(str(model))
-    parts = ["; ".join(losing)] if losing else []
-    if tied_or_better:
-        verb = "is" if len(tied_or_better) == 1 else "are"
-        parts.append(f"{listed(tied_or_better)} {verb} at least as good at every step")
+        worse = [int(step) for step in errors.index[errors[model] > last * (1 + 1e-9) + 1e-12]]
+        every = len(worse) == len(errors.index)
+        steps = "every step" if every else f"{'step' if len(worse) == 1 else 'steps'} {ranges(worse)}"
+        where.setdefault(steps if worse else "", []).append(str(model))
+    fine = where.pop("", [])
+    parts = [
+        f"{listed(models)} {'loses' if len(models) == 1 else 'lose'} to last value at {steps}"
+        for steps, models in where.items()
+    ]
+    if fine:
+        parts.append(
+            f"{listed(fine)} {'is' if len(fine) == 1 else 'are'} at least as good as it at every step"
+        )
     return "; ".join(parts) + "."
 
 

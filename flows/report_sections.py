@@ -34,16 +34,22 @@ def decisions_view(decisions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         sum(int(as_number(row.get(k)) or 0) for row in decisions) for k in ("on_demand", "spot")
     )
     costs = [c for c in (as_number(row.get("expected_cost_usd")) for row in decisions) if c is not None]
-    late = sum(row["risk"] != "" for row in rows)
     summary = (
         f"{plural(len(rows), 'job')}: hold {plural(on_demand, 'on-demand instance')} and "
-        f"{plural(spot, 'spot instance')} in the slot named below. Expected cost of these jobs, from start to end: "
-        f"{number(sum(costs)) + ' USD' if costs else MISSING}. "
+        f"{plural(spot, 'spot instance')} in the slot named below. "
+        f"Expected cost, from start to end: {number(sum(costs)) + ' USD' if costs else MISSING}. "
     )
-    summary += (
+    return {"rows": rows, "summary": summary + _lateness(rows)}
+
+
+def _lateness(rows: Sequence[Mapping[str, Any]]) -> str:
+    late, unknown = sum(row["risk"] != "" for row in rows), sum(row["late"] == MISSING for row in rows)
+    sentence = (
         f"{plural(late, 'job')} may miss the deadline." if late else "No job is in danger of being late."
     )
-    return {"rows": rows, "summary": summary}
+    if unknown == len(rows):
+        return "Whether the deadline will be met was not estimated."
+    return sentence + (f" For {plural(unknown, 'job')} this was not estimated." if unknown else "")
 
 
 def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:

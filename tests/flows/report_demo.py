@@ -58,7 +58,7 @@ def demo_panel(
     )
     last = (float(price[-1]), float(count[-1]))
     if i % 3 == 2:
-        a = int(rng.integers(5, slots - 30))
+        a = int(rng.integers(5, max(6, slots - 30)))
         price[a : a + 14] = np.nan
         count[a + 4 : a + 18] = np.nan
     forecast = demo_forecast(

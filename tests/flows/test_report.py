@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from report_demo import NOW, STEP, demo_data, demo_panel
 
-from flows.plots import gap_runs, hour_ticks, utility_range
+from flows.plots import gap_runs, hour_ticks, utility_range, whole_ticks
 from flows.report import render_report, write_report
 from flows.report_accuracy import accuracy_view, losing_sentences, market_rows, pooled, pooled_skill
 from flows.report_data import ReportData
@@ -168,6 +168,11 @@ def test_decision_row_shows_what_is_there_and_a_dash_for_what_is_not():
         for k in ("market", "slot", "on_demand", "spot", "policy", "reason", "cost", "finish", "late")
     } == {"—"}
     assert view["summary"].startswith("2 jobs: hold 2 on-demand instances and 3 spot instances")
+    assert view["summary"].endswith("1 job may miss the deadline. For 1 job this was not estimated.")
+    assert decisions_view([{"job": "bare"}])["summary"].endswith("was not estimated.")
+    assert decisions_view([{"late_probability": 0.0}])["summary"].endswith(
+        "No job is in danger of being late."
+    )
     text = Page(render_report(replace(empty(), decisions=[full]))).text("decisions")
     assert "hidden" not in text
     assert "secret" not in text
@@ -258,11 +263,12 @@ def test_sentence_names_the_models_that_lose_to_last_value_and_where():
     rows = [("a", "last_value", s, 5, 1.0) for s in range(1, 6)]
     rows += [("a", "bad", s, 5, 1.5) for s in range(1, 6)]
     rows += [("a", "late", s, 5, 1.1 if s in (1, 2, 5) else 0.9) for s in range(1, 6)]
+    rows += [("a", "worse", s, 5, 1.7) for s in range(1, 6)]
     rows += [("a", "tie", s, 5, 1.0) for s in range(1, 6)]
     (sentence,) = losing_sentences(accuracy_table(rows), "price")
-    assert "bad loses to last value at every step" in sentence
+    assert "bad and worse lose to last value at every step" in sentence
     assert "late loses to last value at steps 1–2, 5" in sentence
-    assert "tie is at least as good at every step" in sentence
+    assert "tie is at least as good as it at every step" in sentence
     assert "not measured" in losing_sentences(accuracy_table(rows[5:]), "price")[0]
 
 
@@ -414,6 +420,8 @@ def test_templates_are_files_of_the_package():
 def test_gap_runs_and_ticks():
     assert gap_runs(np.array([False, True, True, False, True])) == [(1, 3), (4, 5)]
     assert gap_runs(np.zeros(3, dtype=bool)) == []
+    assert whole_ticks(1, 12) == list(range(1, 13))
+    assert whole_ticks(1, 1000) == list(range(100, 1001, 100))
     for hours in (0.1, 0.5, 3, 30, 300, 3000):
         ticks, labels = hour_ticks(NOW, -hours, hours / 5)
         assert len(ticks) == len(labels) <= 6
