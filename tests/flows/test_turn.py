@@ -1,0 +1,189 @@
+"""A whole turn in plain code: what it answers, that it is repeatable, and that it cannot see the future."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+import pytest
+
+from flows.config import Settings
+from flows.jobfile import parse_request
+from flows.records import stored_rounds
+from flows.stages import pool_names
+from flows.turn import Turn, run_id_of
+from flows.whole_turn import whole_turn
+from optimization.selection import replay_weights
+from warehouse.sources.simulated import generate
+from warehouse.store import open_store, read_rows
+
+AT = pd.Timestamp("2026-03-10T06:00Z")
+POOL = """
+[[family]]
+name = "OD-only"
+[[family]]
+name = "UP"
+[[family]]
+name = "AHANP"
+sigma = [0.5, 0.9]
+[[family]]
+name = "AHAP"
+omega = 3
+commitment = [1, 2]
+sigma = 0.9
+"""
+KEYS = {"at", "ingested", "accuracy", "decisions", "leaderboard", "report"}
+DECISION_KEYS = {
+    "job", "market", "slot", "on_demand", "spot", "policy", "reason", "expected_cost_usd", "expected_finish",
+    "late_probability",
+}  # fmt: skip
+BOARD_KEYS = {"policy", "jobs", "mean_utility", "mean_cost_usd", "on_time", "gap_to_hindsight", "weight"}
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory) -> Settings:
+    pool = tmp_path_factory.mktemp("pool") / "pool.toml"
+    pool.write_text(POOL)
+    return Settings(
+        models=("last_value", "markov"),
+        planner="markov",
+        measured_origins=6,
+        horizon=4,
+        planning_horizon=12,
+        max_markets=3,
+        backlog_jobs=4,
+        simulated_days=6,
+        history_days=4,
+        risk_paths=20,
+        pool=pool,
+    )
+
+
+def tidy_tables(folder: Path, start: pd.Timestamp, end: pd.Timestamp) -> None:
+    """The simulated market as the two tidy files that `--data` reads."""
+    names = {"observed_at": "timestamp", "price_usd": "spot_price_usd_per_hour", "capacity": "capacity_probed",
+             "on_demand_usd": "on_demand_price_usd_per_hour"}  # fmt: skip
+    tables = {"price": [], "availability": []}
+    for batch in generate(start.to_pydatetime(), end.to_pydatetime(), seed=3):
+        kept = batch.table.drop_columns(["file", "line", "known_at"])
+        tables[batch.kind].append(kept.rename_columns([names.get(c, c) for c in kept.column_names]))
+    for kind, file in (("price", "prices"), ("availability", "availability")):
+        pa.parquet.write_table(
+            pa.concat_tables(tables[kind], promote_options="permissive"), folder / f"{file}.parquet"
+        )
+
+
+def scramble_after(folder: Path, at: pd.Timestamp) -> None:
+    """Turn every row after ``at`` into nonsense: full counts to none and back, prices tripled."""
+    for file, column in (("prices", "spot_price_usd_per_hour"), ("availability", "available")):
+        path = folder / f"{file}.parquet"
+        table = pa.parquet.read_table(path)
+        later = pc.greater(table["timestamp"], pa.scalar(at.to_pydatetime(), table["timestamp"].type))
+        values = table[column]
+        other = pc.multiply(values, 3.0) if file == "prices" else pc.if_else(pc.equal(values, 0), 1, 0)
+        mixed = pc.if_else(later, other.cast(values.type), values)
+        table = table.set_column(table.column_names.index(column), column, mixed)
+        pa.parquet.write_table(table, path)
+
+
+def one_turn(db: Path, settings: Settings, *, at=AT, data: Path | None = None, requests=()):
+    with open_store(db) as store:
+        turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
+        return whole_turn(turn, data=data, requests=list(requests), report=db.parent / "report.html")
+
+
+def dump(db: Path) -> dict[str, list]:
+    """Every table as sorted rows, for comparison."""
+    tables = ("price", "availability", "vintages", "forecasts", "accuracy", "jobs", "decisions", "outcomes", "weights", "runs")
+    with open_store(db) as store:
+        return {name: sorted(map(repr, read_rows(store, name).to_numpy().tolist())) for name in tables}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory, settings):
+    db = tmp_path_factory.mktemp("turn") / "w.duckdb"
+    return db, one_turn(db, settings)
+
+
+def test_the_answer_has_the_promised_form(first):
+    answer = first[1].answer()
+    assert set(answer) >= KEYS
+    assert answer["ingested"]["simulated"]["added"] > 0
+    assert len(answer["decisions"]) >= 3
+    assert all(set(row) >= DECISION_KEYS for row in answer["decisions"])
+    assert all(set(row) >= BOARD_KEYS for row in answer["leaderboard"])
+    assert {row["model"] for row in answer["accuracy"]} == {"last_value", "markov"}
+    assert sum(row["weight"] for row in answer["leaderboard"]) == pytest.approx(1, abs=1e-4)
+    json.dumps(answer, allow_nan=False)
+    assert Path(answer["report"]).read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_same_turn_again_writes_nothing_new(first, settings):
+    db, result = first
+    before = dump(db)
+    again = one_turn(db, settings)
+    assert again.decisions == result.decisions
+    assert again.leaderboard == result.leaderboard
+    assert dump(db) == before
+
+
+def test_stored_weights_are_those_rebuilt_from_stored_utilities(first, settings):
+    with open_store(first[0]) as store:
+        turn = Turn(store=store, at=AT, settings=settings, run_id="x")
+        names = pool_names(turn)
+        rounds = stored_rounds(store, names)
+        rows = read_rows(store, "weights", order_by=["round"])
+    rebuilt = replay_weights(names, rounds.utilities, rate="anytime")[1:]
+    assert len(rounds.jobs) == 4
+    for number, weights in enumerate(rebuilt, start=1):
+        stored = rows[rows["round"] == number].set_index("policy")["log_weight"]
+        assert [stored[name] for name in names] == weights.log_weight.tolist()
+
+
+def test_a_later_turn_goes_on_from_the_earlier(first, settings):
+    db, result = first
+    later = one_turn(db, settings, at=AT + pd.Timedelta("30min"))
+    assert {row["job"] for row in later.decisions} <= {row["job"] for row in result.decisions}
+    assert all(pd.Timestamp(row["slot"]) == AT + pd.Timedelta("30min") for row in later.decisions)
+    assert 0 < later.ingested["simulated"]["added"] < result.ingested["simulated"]["added"] / 10
+
+
+def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, settings):
+    answers = []
+    for name in ("true", "scrambled"):
+        folder = tmp_path / name
+        folder.mkdir()
+        tidy_tables(folder, AT - pd.Timedelta(days=6), AT + pd.Timedelta(days=2))
+        if name == "scrambled":
+            scramble_after(folder, AT)
+        db = folder / "w.duckdb"
+        answer = one_turn(db, settings, data=folder).answer()
+        tables = dump(db)
+        assert len(answer["decisions"]) >= 3
+        answers.append(
+            [answer["decisions"], answer["accuracy"], answer["leaderboard"]]
+            + [tables[key] for key in ("vintages", "forecasts", "decisions", "outcomes", "weights")]
+        )
+    assert answers[0] == answers[1]
+
+
+def test_a_job_that_cannot_resume_is_planned_without_spot(tmp_path, settings):
+    with open_store(tmp_path / "w.duckdb") as store:
+        turn = Turn(store=store, at=AT, settings=settings, run_id="x")
+        whole_turn(turn, data=None, requests=[], report=tmp_path / "r.html")
+        market = read_rows(store, "jobs")["market"].iloc[0]
+    request = parse_request(
+        {
+            "name": "fixed", "deadline_in": "6h", "n_min": 1, "n_max": 4,
+            "workload": {"amount": 8, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+            "checkpoint": {"resumable": False},
+        },
+        "test",
+    ).placed(at=AT, market=market, source=None)  # fmt: skip
+    result = one_turn(tmp_path / "w.duckdb", settings, requests=[request])
+    row = next(row for row in result.decisions if row["job"] == "fixed")
+    assert row["spot"] == 0
+    assert row["policy"] == "OD-only"
+    assert "cannot resume" in row["reason"]
