@@ -52,6 +52,8 @@ WRONG = {
     "prose": b"Call me Ishmael.\nSome years ago,\nnever mind how long.\n",
     "not UTF-8": b"date,availability\n\xff\xfe\x00caf\xe9,1\n",
     "binary": bytes(range(256)) * 8,
+    "a number without end": b"[" + b"9" * 5000 + b"]",
+    "brackets without end": b"[" * 200_000,
     "truncated JSON": b'{"SpotPriceHistory": [{"AvailabilityZone": "us-ea',
     "JSON of another form": b'{"a": {"b": [1, 2, 3]}}',
     "JSON that is a number": b"42\n",
@@ -197,3 +199,68 @@ def test_the_simulated_source_fits_the_same_columns():
     assert {b.kind for b in found} == {"price", "availability"}
     for batch in found:
         assert tuple(batch.table.column_names) == COLUMNS[batch.kind]
+
+
+ODD = [
+    None,
+    True,
+    -1,
+    2.5,
+    1e300,
+    10**30,
+    10**400,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "9" * 40,
+    [],
+    [1],
+    {},
+    {"a": 1},
+]
+
+
+def changed(value, odd):
+    """Copies of a JSON value with one leaf, or one whole branch, replaced by an odd one."""
+    yield odd
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield {k: v for k, v in value.items() if k != key}
+            yield from (value | {key: other} for other in changed(inner, odd))
+    elif isinstance(value, list):
+        yield from ([other] for inner in value for other in changed(inner, odd))
+
+
+JSON_FILES = [
+    ("aws", "h.json", {"SpotPriceHistory": [_AWS]}),
+    ("primeintellect", "h.jsonl", _SNAPSHOT),
+    (
+        "skynomad",
+        "h100.json",
+        {**_ROUND, "ended_at": "2025-10-03", "interval_sec": 600, "zones_probed": ["us-east4-a"]},
+    ),
+    ("skypilot", "us-west-2a_v100_1.json", {"metadata": {"gap_seconds": 300}, "data": [1], "prices": [0.9]}),
+]
+
+
+@pytest.mark.parametrize(("name", "file", "good"), JSON_FILES, ids=[entry[0] for entry in JSON_FILES])
+def test_odd_values_give_rows_for_the_store_to_judge_or_a_clear_refusal(tmp_path, name, file, good):
+    read, refused = 0, 0
+    for odd in ODD:
+        for content in changed(good, odd):
+            path = put(
+                tmp_path,
+                file,
+                json.dumps(content) + "\n" + (json.dumps(good) + "\n") * (name == "primeintellect"),
+            )
+            try:
+                rows = sum(b.table.num_rows for b in read_all(name, path))
+                SOURCES[name].assumptions(path, NONE)
+            except SourceFileError:
+                refused += 1
+            else:
+                read += 1
+                assert rows > 0
+    assert read > 0
+    assert refused > 0 or name == "primeintellect"

@@ -21,6 +21,7 @@ def test_the_count_list_gives_every_line_and_its_last_lines_are_the_tidy_series(
     place = ["provider", "region", "zone", "instance_type"]
     assert found.iloc[0][place].tolist() == want.iloc[0][place].tolist()
     assert found["capacity"].unique().tolist() == [80]
+    assert found["source"].unique().tolist() == ["bamboo:counts"]
     assert found["kind"].unique().tolist() == ["held"]
 
 
@@ -32,6 +33,7 @@ def test_the_events_give_a_count_a_minute_equal_to_the_tidy_series():
     assert found["observed_at"].tolist() == want["timestamp"].tolist()
     assert found["capacity"].tolist() == want["capacity_probed"].tolist()
     assert found["line"].iloc[-1] == 344
+    assert found["source"].unique().tolist() == ["bamboo:events"]
     assert found["line"].is_monotonic_increasing
     assert found.iloc[0][["provider", "region", "zone", "instance_type"]].tolist() == [
         "aws", "unknown", "unknown", "p3.2xlarge"
@@ -61,11 +63,12 @@ def test_events_are_counted_up_to_and_including_the_minute(tmp_path):
 
 
 def test_impossible_events_and_broken_lines_are_rejected_and_do_not_count(tmp_path):
-    text = "0,add,a\n0,add,a\n60000,remove,z\nnoise\n\n120000,add,b\n"
+    text = "0,add,a\n0,add,a\n60000,remove,z\nnoise\n\n120000,add,b\n99999999999999,add,c\n"
     frames = read(Bamboo(), write(tmp_path / "e.csv", text))
     assert frames["availability"]["available"].tolist() == [1, 1, 2]
     reasons = frames["rejected"].set_index("line")["reason"].to_dict()
-    assert sorted(reasons) == [2, 3, 4, 5]
+    assert sorted(reasons) == [2, 3, 4, 5, 7]
+    assert "more than a year" in reasons[7]
     assert "adds a node that is there" in reasons[2]
     assert "removes a node that is not there" in reasons[3]
 

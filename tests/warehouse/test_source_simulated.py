@@ -109,6 +109,12 @@ def test_a_later_run_extends_and_changes_nothing(step):
     assert set(long) == set(short) | set(later)
 
 
+def test_times_of_pandas_and_other_zones_are_the_same_times():
+    want = rows(generate(START, START + timedelta(days=1), seed=3))
+    begin, end = pd.Timestamp(START).tz_convert("US/Pacific"), pd.Timestamp(START) + pd.Timedelta(days=1)
+    assert rows(generate(begin, end, seed=3)) == want
+
+
 def test_steps_see_one_path():
     fine = rows(generate(START, START + timedelta(days=2), seed=3, step_minutes=5))
     coarse = rows(generate(START, START + timedelta(days=2), seed=3, step_minutes=60))

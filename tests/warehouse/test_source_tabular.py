@@ -1,4 +1,5 @@
 import gzip
+import random
 
 import pandas as pd
 import pyarrow as pa
@@ -83,6 +84,37 @@ def test_line_numbers_hold_across_chunks(tmp_path, monkeypatch):
     expected_bad = [i + 2 for i in range(2000) if i % 97 == 5]
     assert frames["rejected"]["line"].tolist() == expected_bad
     assert frames["price"]["line"].tolist() == sorted(set(range(2, 2002)) - set(expected_bad))
+
+
+def test_every_line_of_a_mangled_file_is_a_row_or_a_rejection(tmp_path, monkeypatch):
+    good = PRICE_LINE.rstrip()
+    mangled = [
+        good,
+        "x,y",
+        "",
+        good + ",more",
+        good.replace("Linux/UNIX", '"a, b"'),
+        good.replace("Linux/UNIX", '"open'),
+        ",,,,,,,,",
+        good.replace("here", '"he""re"'),
+    ]
+    path, read_whole, refused = tmp_path / "prices.csv", 0, []
+    for seed in range(150):
+        rng = random.Random(seed)
+        monkeypatch.setattr("warehouse.sources.csvfiles._BLOCK_BYTES", rng.choice([400, 1000, 1 << 20]))
+        lines = [*rng.choices(mangled, weights=[20, 1, 1, 1, 2, 1, 1, 1], k=rng.randrange(1, 40)), good]
+        end = rng.choice(["\n", "\r\n"])
+        path.write_text(PRICES.replace("\n", end) + end.join(lines) + rng.choice([end, ""]), newline="")
+        try:
+            found = read(Tabular(), path)
+        except SourceFileError:  # a quote that stays open over a whole block
+            refused.append("".join(lines))
+            continue
+        numbers = [n for kind in ("price", "rejected") if len(found[kind]) for n in found[kind]["line"]]
+        assert sorted(numbers) == list(range(2, len(lines) + 2)), lines
+        read_whole += 1
+    assert read_whole > 75
+    assert all('"open' in text for text in refused)
 
 
 def test_gzip_byte_order_mark_and_windows_line_ends(tmp_path):

@@ -30,6 +30,8 @@ _EVENT = re.compile(r"^(\d+)\s*,\s*(add|remove)\s*,\s*(\S+)\s*$")
 # Bamboo shortens Google Cloud zones: east1c is us-east1-c.
 _SHORT_ZONE = re.compile(r"(?<![a-z0-9])((?:east|west|central)\d)([a-z])(?![a-z0-9])")
 _MINUTE_MS = 60_000
+# A count a minute is written out up to the last event: a mistyped time must not fill the disk.
+_LONGEST_MS = 366 * 24 * 60 * _MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Bamboo:
         "zone": "zone (default of a count list: from a name such as east1c; of an event list: unknown)",
         "instance_type": "instance type (default: from a name such as v100x1; of an event list: p3.2xlarge)",
         "capacity": "instances that were asked for (default: the largest count)",
-        "source": "label of all rows (default: bamboo)",
+        "source": "label of all rows (default: bamboo:counts or bamboo:events, the latter without a real clock)",
     }
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
@@ -68,7 +70,7 @@ class Bamboo:
         events = _is_event_list(path)
         constants: dict[str, Any] = {
             **(_event_market(path, options) if events else _count_market(path, options)),
-            "source": options.get("source") or self.name,
+            "source": options.get("source") or f"{self.name}:{'events' if events else 'counts'}",
             "capacity": whole_option(options, "capacity") or _largest(path, options),
             "gap_seconds": 60 if events else None,
             "kind": "held",
@@ -151,6 +153,8 @@ def _events(path: Path) -> tuple[list[_Event], list[tuple[Kind, Row]]]:
         if match is None:
             reason = "not `milliseconds,add|remove,node`" if text.strip() else "empty line"
             rejected.append(rejection(line, text, reason))
+        elif int(match[1]) > _LONGEST_MS:
+            rejected.append(rejection(line, text, "event more than a year after the start"))
         else:
             change = 1 if match[2] == "add" else -1
             found.append(_Event(line, int(match[1]), match[3], change))

@@ -50,14 +50,19 @@ def _column(name: str, value: Any, rows: int) -> pa.Array | pa.ChunkedArray:
     wanted = _TYPES.get(name, pa.string())
     if value is None:
         return pa.nulls(rows, wanted)
-    if isinstance(value, str):
-        return pa.repeat(pa.scalar(value), rows)
-    if isinstance(value, Iterable):
-        values = list(value)
-        # Text stays text (the store casts it and counts what cannot be cast).
-        text = any(isinstance(v, str) for v in values)
-        return pa.array(values, pa.string() if text else wanted)
-    return pa.repeat(pa.scalar(value, wanted), rows)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return _typed(list(value), wanted)
+    return pa.repeat(_typed([value], wanted)[0], rows)
+
+
+def _typed(values: list[Any], wanted: pa.DataType) -> pa.Array:
+    if not any(isinstance(value, str) for value in values):
+        try:
+            return pa.array(values, wanted)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            pass
+    # Text, and what is not of the type, goes on as text: the store casts it and counts what cannot be cast.
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def pack(rows: Iterable[tuple[Kind, Row]], constants: Mapping[str, Any]) -> Iterator[Batch]:

@@ -87,7 +87,7 @@ def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
             continue
         try:
             snapshot = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             yield line, text, f"not JSON ({error})"
             continue
         yield line, text, _checked(snapshot)

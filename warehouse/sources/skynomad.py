@@ -25,6 +25,7 @@ from warehouse.sources.textfiles import collect, head, numbered_lines, read_json
 EXPECTED = "a CSV with the columns date,availability or the JSON of a probe round with zone_results"
 REMEDY = "name another source"
 _GAP_SAMPLE = 1000
+_LONGEST_GAP_SECONDS = 31 * 86_400
 
 
 class SkyNomad:
@@ -110,11 +111,12 @@ def _read_round(path: Path, options: SourceOptions, label: str) -> Iterator[Batc
     if not isinstance(results, dict) or not isinstance(content.get("scheduled_at"), str):
         found = "JSON without zone_results and scheduled_at"
         raise SourceFileError(path, 1, found, expected=EXPECTED, remedy=REMEDY)
+    ended, gap = content.get("ended_at"), content.get("interval_sec")
     constants = {
         "source": label,
         "observed_at": content["scheduled_at"],
-        "known_at": content.get("ended_at"),
-        "gap_seconds": content.get("interval_sec"),
+        "known_at": ended if isinstance(ended, str) else None,
+        "gap_seconds": gap if isinstance(gap, int) and 0 < gap <= _LONGEST_GAP_SECONDS else None,
         "kind": "probe",
         "truncated": False,
         "file": str(path),
@@ -125,7 +127,9 @@ def _read_round(path: Path, options: SourceOptions, label: str) -> Iterator[Batc
 def _round_rows(path: Path, options: SourceOptions, content: Mapping[str, Any]) -> Iterator[tuple[Kind, Row]]:
     results = content["zone_results"]
     probed = content.get("zones_probed")
-    zones = sorted({*results, *(probed if isinstance(probed, list) else [])})
+    zones = sorted(
+        {*results, *(z for z in (probed if isinstance(probed, list) else []) if isinstance(z, str))}
+    )
     # Counts of a round that broke off are not what the market would have given.
     status = content.get("status", "success")
     for line, zone in enumerate(zones, start=1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from warehouse.errors import SettingsError, SourceFileError
 from warehouse.source import Batch, Kind, SourceOptions
@@ -23,6 +23,9 @@ from warehouse.sources.textfiles import collect, head, read_json
 
 EXPECTED = 'a SkyPilot trace: {"metadata": {"gap_seconds": N}, "data": [counts], "prices": [optional]}'
 REMEDY = "name another source"
+_HUGE = 1e300
+_LONGEST_GAP_SECONDS = 31 * 86_400
+_LONGEST_SECONDS = 100 * 366 * 86_400
 
 
 class SkyPilot:
@@ -86,7 +89,7 @@ def _load(path: Path) -> dict[str, Any]:
     content = read_json(path, expected=EXPECTED, remedy=REMEDY)
     metadata = content.get("metadata") if isinstance(content, dict) else None
     gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
-    if isinstance(gap, bool) or not isinstance(gap, int | float) or not gap > 0:
+    if not _number(gap) or not 0 < gap <= _LONGEST_GAP_SECONDS:
         raise SourceFileError(path, 1, "JSON without metadata.gap_seconds", expected=EXPECTED, remedy=REMEDY)
     data, prices = content.get("data"), content.get("prices")
     if not isinstance(data, list) or not (prices is None or isinstance(prices, list)):
@@ -95,6 +98,9 @@ def _load(path: Path) -> dict[str, Any]:
         raise SourceFileError(
             path, 1, "a trace without samples", expected=EXPECTED, remedy="check that it is complete"
         )
+    if len(data) * gap > _LONGEST_SECONDS:
+        found = f"{len(data)} samples {gap:g} s apart, which is more than a century"
+        raise SourceFileError(path, 1, found, expected=EXPECTED, remedy="check metadata.gap_seconds")
     if prices is not None and len(prices) != len(data):
         found = f"{len(prices)} prices for {len(data)} counts"
         raise SourceFileError(
@@ -103,8 +109,9 @@ def _load(path: Path) -> dict[str, Any]:
     return {"gap": float(gap), "data": data, "prices": prices}
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _number(value: object) -> TypeGuard[int | float]:
+    # Compared, not converted: whole numbers in JSON may be longer than any float. NaN fails both comparisons.
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_HUGE < value < _HUGE
 
 
 def _rows(trace: Mapping[str, Any], start: datetime) -> Iterator[tuple[Kind, Row]]:

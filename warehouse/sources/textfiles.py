@@ -106,6 +106,6 @@ def read_json(path: Path, *, expected: str, remedy: str) -> Any:
         raise SourceFileError(path, 0, "an empty file", expected=expected, remedy=remedy)
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
         raise SourceFileError(path, line, f"not JSON ({error})", expected=expected, remedy=remedy) from error

@@ -131,9 +131,16 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]] | tuple[Kind, Row]
                 yield line, dict(zip(COLUMNS, fields, strict=True))
 
 
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "an unknown site"
+    except ValueError:
+        return "an unknown site"
+
+
 def _offer(line: int, fields: Mapping[str, str]) -> _Offer | str:
     """The offer of a line, or the reason why it cannot be used."""
-    host = urlsplit(fields["source_url"]).hostname or "an unknown site"
+    host = _host(fields["source_url"])
     if host != "vast.ai" and not host.endswith(".vast.ai"):
         return f"row from {host}: prices are per instance, not an interruptible offer of Vast.ai"
     if fields["rental_type"] not in ("spot", "on_demand"):
