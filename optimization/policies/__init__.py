@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
@@ -15,6 +16,7 @@ POLICIES: dict[str, Callable[..., Policy[Any]]] = {
     "OD-only": OnDemandOnly,
     "MSU": MaximalSpot,
     "UP": UniformProgress,
+    "UP-single": partial(UniformProgress, name="UP-single", single_cluster=True),
     "AHANP": Ahanp,
     "AHAP": Ahap,
 }

@@ -11,7 +11,6 @@ import pytest
 from optimization import Allocation, EndRule, Job, PointForecast, Progress, View
 from optimization.market import MarketWindow, market_window
 from optimization.policies import POLICIES
-from optimization.policies.baselines import UniformProgress
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.pace import pace
 from optimization.policy import Policy
@@ -23,7 +22,7 @@ from warehouse.errors import JobError
 #: Every family and both ends of each parameter; AHAP is sampled.
 POLICIES_UNDER_TEST: list[Policy[Any]] = [
     *(policy for policy in load_pool() if not policy.name.startswith("AHAP")),
-    UniformProgress(name="UP(single cluster)", single_cluster=True),
+    policy_named("UP-single"),
     *(policy_named(f"AHAP({omega},{v},{sigma})") for omega, v, sigma in
       [(1, 1, 0.3), (1, 1, 0.9), (3, 1, 0.5), (3, 2, 0.7), (3, 3, 0.9), (5, 1, 0.9), (5, 3, 0.3), (5, 5, 0.6)]),
     Ahap(omega=4, commitment=2, sigma=0.7, end_rule=EndRule.TARGET),
@@ -119,6 +118,21 @@ def test_the_deadline_is_met_whenever_on_demand_alone_could(policy):
             continue
         market = random_market(rng, job.deadline_slots, job.n_max)
         forecasts = random_forecasts(rng, job.deadline_slots, job.n_max) if seed % 3 else None
+        outcome = replay(policy, job, market, forecasts=forecasts)
+        assert outcome.on_time, f"seed {seed}: {outcome.progress} of {job.workload}"
+
+
+@pytest.mark.slow
+@every_policy
+def test_the_deadline_is_met_on_a_thousand_markets(policy):
+    """The long form: more jobs, loads up to exactly what on-demand can do."""
+    for seed in range(1000):
+        rng = np.random.default_rng(50_000 + seed)
+        job = random_job(rng, load=float(rng.choice([0.3, 0.7, 0.95, 1.0])))
+        if pace(job, 0.5).reach[job.deadline_slots][0] < job.workload:
+            continue
+        market = random_market(rng, job.deadline_slots, job.n_max)
+        forecasts = random_forecasts(rng, job.deadline_slots, job.n_max)
         outcome = replay(policy, job, market, forecasts=forecasts)
         assert outcome.on_time, f"seed {seed}: {outcome.progress} of {job.workload}"
 

@@ -23,6 +23,7 @@ from optimization.market import market_window
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from optimization.policies.committed_horizon import Ahap, Commitments
 from optimization.policies.reactive import Ahanp
+from optimization.pool import policy_named
 from optimization.replay import replay
 from optimization.termination import on_demand_to_go
 from optimization.throughput import Linear, Table
@@ -141,7 +142,7 @@ class TestUniformProgress:
         assert policy.decide(True, view(slot=3, done=20.0, available=8))[1] is False
 
     def test_single_cluster_is_all_or_nothing(self):
-        policy = UniformProgress(name="UP(single cluster)", single_cluster=True)
+        policy = policy_named("UP-single")
         assert answer(policy, view(available=7)) == (0, 0)
         assert answer(policy, view(available=8)) == (0, 8)
         assert answer(policy, view(slot=3, done=10.0, available=7)) == (8, 0)
