@@ -100,9 +100,7 @@ def worth(problem: HorizonProblem, chosen: Sequence[int]) -> Worth:
         on_demand_usd=window.on_demand_usd,
         slot_hours=window.slot_hours,
     )
-    return Worth(
-        allocations=tuple(held), cost_usd=cost, end_progress=done, objective=end.value_usd - cost
-    )
+    return Worth(allocations=tuple(held), cost_usd=cost, end_progress=done, objective=end.value_usd - cost)
 
 
 def validate_problem(problem: HorizonProblem) -> None:
@@ -130,7 +128,7 @@ def validate_problem(problem: HorizonProblem) -> None:
             expected=f"slots within 0..{job.deadline_slots - 1}",
             remedy="cut the window at the deadline",
         )
-    if not problem.done >= 0 or not 0 <= problem.n_previous:
+    if not problem.done >= 0 or not problem.n_previous >= 0:
         raise JobError(
             f"job {job.name!r}: progress {problem.done} and {problem.n_previous} instances before",
             expected="both >= 0",

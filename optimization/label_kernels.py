@@ -139,9 +139,7 @@ def least_loss(terms: Terms, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 
 
 @njit(cache=True)
-def merged(
-    s1: np.ndarray, l1: np.ndarray, s2: np.ndarray, l2: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def merged(s1: np.ndarray, l1: np.ndarray, s2: np.ndarray, l2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two lists of segments, each by ascending slope, as one."""
     slope, length = np.empty(s1.size + s2.size), np.empty(s1.size + s2.size)
     a = b = 0
@@ -168,7 +166,9 @@ def optimistic(terms: Terms, work: np.ndarray, loss: np.ndarray, k: int, corners
 
 
 @njit(cache=True)
-def dive(terms: Terms, cost: np.ndarray, work: np.ndarray, loss: np.ndarray, corners: np.ndarray) -> np.ndarray:
+def dive(
+    terms: Terms, cost: np.ndarray, work: np.ndarray, loss: np.ndarray, corners: np.ndarray
+) -> np.ndarray:
     """A good first sequence of size indices: each slot the size with the best optimistic worth."""
     chosen = np.zeros(cost.shape[0], dtype=np.int64)
     z, before = terms.done, terms.n_previous
@@ -177,7 +177,9 @@ def dive(terms: Terms, cost: np.ndarray, work: np.ndarray, loss: np.ndarray, cor
         for j in range(terms.sizes.size):
             rest = terms.line - z - efficiency(terms, terms.sizes[j], before) * terms.gain[j]
             k = np.searchsorted(work[i + 1, : corners[i + 1]], max(rest, 0.0))
-            ahead = optimistic(terms, work[i + 1], loss[i + 1], k, corners[i + 1], max(rest, 0.0)) - cost[i, j]
+            ahead = (
+                optimistic(terms, work[i + 1], loss[i + 1], k, corners[i + 1], max(rest, 0.0)) - cost[i, j]
+            )
             if ahead > best:
                 best, took = ahead, j
         chosen[i] = took

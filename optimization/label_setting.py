@@ -9,7 +9,6 @@ from optimization.label_kernels import (
     MONEY_SLACK,
     Terms,
     dive,
-    efficiency,
     end_value,
     least_loss,
     optimistic,
@@ -28,9 +27,7 @@ def grown(a: np.ndarray, size: int) -> np.ndarray:
 
 
 @njit(cache=True)
-def pareto_union(
-    z: np.ndarray, c: np.ndarray, known: np.ndarray, start: int, stop: int
-) -> np.ndarray:
+def pareto_union(z: np.ndarray, c: np.ndarray, known: np.ndarray, start: int, stop: int) -> np.ndarray:
     """Pareto front of the labels ``known`` and start..stop-1, both by descending work: label numbers, in that order."""
     out = np.empty(known.size + stop - start, dtype=np.int64)
     a, b, k, least = 0, start, 0, np.inf
