@@ -1,0 +1,69 @@
+"""The pool on measured counts: H100 probes of 14 days, at a flat price as in the catalog (open data)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from optimization import Job
+from optimization.ledger import leaderboard, perfect_forecasts, score
+from optimization.market import MarketWindow, market_window
+from optimization.pool import load_pool
+from optimization.replay import replay_pool
+from optimization.throughput import Linear
+
+DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no open data at {DATA}; set SLACKWATER_DATA")
+POOL = [
+    p
+    for p in load_pool()
+    if not p.name.startswith("AHAP") or (p.commitment in (1, p.omega) and p.sigma == 0.9)
+]
+
+
+def counts(zone: str) -> np.ndarray:
+    """Half-hour counts by sample and hold; a slot whose last probe is older than an hour is a gap (M1.3)."""
+    rows = pd.read_parquet(
+        DATA / "availability.parquet",
+        filters=[("zone", "==", zone), ("instance_type", "==", "a3-highgpu-1g")],
+        columns=["timestamp", "available"],
+    ).sort_values("timestamp")
+    grid = pd.DataFrame(
+        {
+            "slot": pd.date_range(
+                rows["timestamp"].iloc[0].ceil("30min"), rows["timestamp"].iloc[-1], freq="30min"
+            )
+        }
+    )
+    held = pd.merge_asof(grid, rows, left_on="slot", right_on="timestamp", tolerance=pd.Timedelta(hours=1))
+    return held["available"].to_numpy(dtype=float)
+
+
+def windows(zone: str, slots: int, every: int) -> list[MarketWindow]:
+    count = counts(zone)
+    return [
+        market_window(np.full(slots, 0.4), count[k : k + slots], on_demand_usd=1.0, slot_hours=0.5)
+        for k in range(0, len(count) - slots, every)
+    ]
+
+
+@pytest.mark.parametrize(("zone", "load"), [("us-west1-a", 0.5), ("us-west1-b", 0.7), ("us-east4-a", 0.3)])
+def test_the_pool_on_measured_counts(zone, load):
+    job = Job(
+        name="h100", workload=load * 24 * 8 * 0.5, deadline_slots=24, n_min=1, n_max=8, throughput=Linear(),
+        mu_up=0.9, mu_down=0.95, value=1.5 * load * 24 * 8 * 0.5,
+    )  # fmt: skip
+    rows = []
+    for i, window in enumerate(windows(zone, 24, 96)):
+        outcomes = replay_pool(POOL, job, window, forecasts=perfect_forecasts(window, 5))
+        assert all(outcome.on_time for outcome in outcomes)
+        rows += score(replace(job, name=f"h100-{i}"), window, outcomes, hindsight_low=job.value)
+    board = leaderboard(rows).set_index("policy")
+    assert (board["jobs"] >= 7).all()
+    assert (board["mean_utility"].drop("OD-only") > board.loc["OD-only", "mean_utility"]).all()
+    assert board.loc["AHAP(5,1,0.9)", "mean_utility"] > board.loc["UP", "mean_utility"] - 1e-9
