@@ -77,10 +77,10 @@ def refit_groups(origins: pd.DatetimeIndex, refit_every: pd.Timedelta | None) ->
         return [origins]
     starts = [0]
     while True:
-        due = int(origins.searchsorted(origins[starts[-1]] + refit_every))
+        due = max(int(origins.searchsorted(origins[starts[-1]] + refit_every)), starts[-1] + 1)
         if due >= len(origins):
             break
-        starts.append(max(due, starts[-1] + 1))
+        starts.append(due)
     return [origins[a:b] for a, b in zip(starts, [*starts[1:], len(origins)], strict=True)]
 
 
