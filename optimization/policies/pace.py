@@ -101,7 +101,9 @@ def size_in_reach(view: View, slots: int) -> int:
     numbers = pace(job, view.slot_hours)
     work, later = numbers.work[view.progress.n_previous], numbers.reach[slots - 1]
     missing = expected_progress(job, view.slot + slots) - view.progress.done - WORK_TOLERANCE * job.workload
-    for n in [0, *range(job.n_min, job.n_max + 1)]:
+    if later[0] >= missing:
+        return 0
+    for n in range(job.n_min, job.n_max + 1):
         if work[n] + later[n] >= missing:
             return n
     return numbers.fastest[slots][view.progress.n_previous]

@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 
 from optimization import Job
+from optimization.audit import audit_outcome
+from optimization.hindsight import hindsight
 from optimization.ledger import leaderboard, perfect_forecasts, score
 from optimization.market import MarketWindow, market_window
 from optimization.pool import load_pool
@@ -61,9 +63,13 @@ def test_the_pool_on_measured_counts(zone, load):
     rows = []
     for i, window in enumerate(windows(zone, 24, 96)):
         outcomes = replay_pool(POOL, job, window, forecasts=perfect_forecasts(window, 5))
-        assert all(outcome.on_time for outcome in outcomes)
-        rows += score(replace(job, name=f"h100-{i}"), window, outcomes, hindsight_low=job.value)
+        best = hindsight(job, window)
+        for outcome in outcomes:
+            assert outcome.on_time
+            audit_outcome(job, window, outcome)
+            assert outcome.utility_usd <= best.high + 1e-6
+        rows += score(replace(job, name=f"h100-{i}"), window, outcomes, hindsight_low=best.low)
     board = leaderboard(rows).set_index("policy")
     assert (board["jobs"] >= 7).all()
+    assert (board["gap_to_hindsight"] >= -1e-9).all()
     assert (board["mean_utility"].drop("OD-only") > board.loc["OD-only", "mean_utility"]).all()
-    assert board.loc["AHAP(5,1,0.9)", "mean_utility"] > board.loc["UP", "mean_utility"] - 1e-9

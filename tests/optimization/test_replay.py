@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, Job, PointForecast, Progress, View
+from optimization.audit import audit_outcome
+from optimization.hindsight import hindsight
 from optimization.ledger import perfect_forecasts
 from optimization.market import MarketWindow, market_window
 from optimization.pool import load_pool, policy_named
@@ -226,3 +228,16 @@ def test_catching_up_gives_the_state_of_the_run():
     assert len(views) > 4
     for slot in range(len(views)):
         assert catch_up(policy, job, views[:slot]) == states[slot]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_outcomes_pass_the_audit_and_stay_below_hindsight(seed):
+    """Cost, progress and utility recomputed apart from the replay (M3.5), and the bound of M4.7."""
+    n_max = (3, 6, 1, 5)[seed]
+    job = Job(name="a", workload=(0.3, 0.5, 0.4, 0.9)[seed] * 6 * n_max, deadline_slots=12, n_min=1, n_max=n_max,
+              throughput=Linear(alpha=1.0, beta=0.25), mu_up=0.6, mu_down=0.95, value=9.0 * n_max)  # fmt: skip
+    market = random_market(seed + 20, 12, n_max)
+    best = hindsight(job, market)
+    for outcome in replay_pool(POOL, job, market, forecasts=perfect_forecasts(market, 5)):
+        audit_outcome(job, market, outcome)
+        assert outcome.utility_usd <= best.high + 1e-6
