@@ -49,18 +49,36 @@ AVAILABILITY = Variable(
 )
 
 
+def places_sql(variable: Variable, schema: pa.Schema) -> str:
+    """SELECT over ``incoming`` giving each distinct series of the batch: pid, what was found (raw_*), identity, reason.
+
+    A batch has few of them: to trim and judge them once, not in every row, makes casting three times as fast.
+    """
+    found = _Found(schema)
+    keys = _place_columns(schema)
+    raw = ", ".join(f"incoming.{name} AS raw_{name}" for name in keys)
+    distinct = f"SELECT DISTINCT {raw} FROM incoming" if keys else "SELECT 1"
+    names = IDENTITY if variable is PRICE else IDENTITY[:-1]
+    texts = [f"{found.text(name)} AS {name}" for name in names]
+    if variable is PRICE:
+        texts[-1] = f"coalesce({found.text('product')}, 'unspecified') AS product"
+    else:
+        texts.append("'' AS product")
+    columns = [f"coalesce({found.text('file')}, '') AS file", *texts]
+    return (
+        f"SELECT row_number() OVER () AS pid, *, {_case(_place_reasons(found))} AS reason "
+        f"FROM (SELECT *, {', '.join(columns)} FROM ({distinct}) AS raw) AS named"
+    )
+
+
 def cast_sql(variable: Variable, schema: pa.Schema) -> str:
-    """SELECT over ``incoming`` giving n, file, line, identity, times, value, sides, reason (null if usable) and raw (JSON).
+    """SELECT over ``incoming`` and ``places``: n, pid, line, times, value, sides, reason (null if usable), raw (JSON).
 
     ``$offset`` is the number of rows read before this batch.
     """
     found = _Found(schema)
     columns = [
-        "row_number() OVER () + $offset AS n",
-        f"coalesce({found.text('file')}, '') AS file",
         f"coalesce(CAST({found.number('line')} AS BIGINT), 0) AS line",
-        *(f"{found.text(name)} AS {name}" for name in IDENTITY[:-1]),
-        _product(variable, found),
         f"{found.time('observed_at')} AS observed_at",
         f"{found.time('known_at')} AS stated_known_at",
     ]
@@ -70,15 +88,27 @@ def cast_sql(variable: Variable, schema: pa.Schema) -> str:
     columns += [f"{found.number(name)} AS {name}_number" for name in numbers]
     if variable is AVAILABILITY:
         columns += [f"{found.text('kind')} AS kind", f"{found.flag('truncated')} AS truncated"]
-    reasons = _common_reasons(found) + (_price_reasons(found) if variable is PRICE else _count_reasons(found))
-    typed = _typed_price() if variable is PRICE else _typed_count()
-    cases = " ".join(f"WHEN {test} THEN {words}" for test, words in reasons)
+    reasons = _time_reasons(found) + (_price_reasons(found) if variable is PRICE else _count_reasons(found))
+    same = " AND ".join(f"i.raw_{name} IS NOT DISTINCT FROM p.raw_{name}" for name in _place_columns(schema))
+    raw = ", ".join(f"incoming.{name} AS raw_{name}" for name in schema.names)
+    whole = ", ".join(f"'{name}': raw_{name}" for name in schema.names)
     return (
-        f"WITH found AS (SELECT incoming AS whole, {', '.join(columns)} FROM incoming), "
-        f"judged AS (SELECT *, CASE {cases} END AS reason FROM found) "
-        f"SELECT n, file, line, {', '.join(IDENTITY)}, observed_at, stated_known_at, {typed}, reason, "
-        "CASE WHEN reason IS NOT NULL THEN CAST(to_json(whole) AS VARCHAR) END AS raw FROM judged"
+        f"WITH i AS (SELECT row_number() OVER () + $offset AS n, {raw} FROM incoming), "
+        f"found AS (SELECT i.*, p.pid, p.reason AS place_reason, {', '.join(columns)} "
+        f"FROM i JOIN places AS p ON {same or 'TRUE'}), "
+        f"judged AS (SELECT *, coalesce(place_reason, {_case(reasons)}) AS reason FROM found) "
+        f"SELECT n, pid, line, observed_at, stated_known_at, "
+        f"{_typed_price() if variable is PRICE else _typed_count()}, reason, "
+        f"CASE WHEN reason IS NOT NULL THEN CAST(to_json({{{whole}}}) AS VARCHAR) END AS raw FROM judged"
     )
+
+
+def _place_columns(schema: pa.Schema) -> list[str]:
+    return [name for name in ("file", *IDENTITY) if name in schema.names]
+
+
+def _case(reasons: list[tuple[str, str]]) -> str:
+    return "CASE " + " ".join(f"WHEN {test} THEN {words}" for test, words in reasons) + " END"
 
 
 class _Found:
@@ -91,15 +121,15 @@ class _Found:
         """Trimmed text, null when empty."""
         if name not in self._types:
             return "CAST(NULL AS VARCHAR)"
-        return f"nullif(trim(CAST(incoming.{name} AS VARCHAR)), '')"
+        return f"nullif(trim(CAST(raw_{name} AS VARCHAR)), '')"
 
     def empty(self, name: str) -> str:
         """Whether there is nothing in the column: a null, or an empty text."""
         if name not in self._types:
             return "TRUE"
         if self._is_text(name):
-            return f"nullif(trim(CAST(whole.{name} AS VARCHAR)), '') IS NULL"
-        return f"whole.{name} IS NULL"
+            return f"nullif(trim(CAST(raw_{name} AS VARCHAR)), '') IS NULL"
+        return f"raw_{name} IS NULL"
 
     def absent(self, name: str) -> str:
         """Empty, or the NaN that stands for a missing number in floating columns."""
@@ -107,7 +137,7 @@ class _Found:
 
     def shown(self, name: str) -> str:
         """The text of the column as it stands in a reason; evaluated for refused rows only."""
-        return f"trim(CAST(whole.{name} AS VARCHAR))" if name in self._types else "''"
+        return f"trim(CAST(raw_{name} AS VARCHAR))" if name in self._types else "''"
 
     def says(self, name: str, words: str) -> str:
         """The reason ``<name> <text found> <words>``."""
@@ -126,7 +156,7 @@ class _Found:
         """DOUBLE, null when empty or not a number."""
         if name not in self._types:
             return "CAST(NULL AS DOUBLE)"
-        return f"TRY_CAST({self.text(name) if self._is_text(name) else f'incoming.{name}'} AS DOUBLE)"
+        return f"TRY_CAST({self.text(name) if self._is_text(name) else f'raw_{name}'} AS DOUBLE)"
 
     def flag(self, name: str) -> str:
         """BOOLEAN, null when empty or not a truth value."""
@@ -138,7 +168,7 @@ class _Found:
             return "CAST(NULL AS TIMESTAMPTZ)"
         kind = self._types[name]
         if types.is_timestamp(kind) or types.is_date(kind):
-            return f"CAST(incoming.{name} AS TIMESTAMPTZ)"
+            return f"CAST(raw_{name} AS TIMESTAMPTZ)"
         text = self.text(name)
         # DuckDB 1.5 wants seconds; words such as "epoch" or "infinity" are times to DuckDB, but not to us.
         whole = f"regexp_replace({text}, '^(.{{10}}[T ]\\d{{2}}:\\d{{2}})(Z|[+-].*)$', '\\1:00\\2')"
@@ -148,23 +178,18 @@ class _Found:
         )
 
 
-def _product(variable: Variable, found: _Found) -> str:
-    return (
-        "'' AS product"
-        if variable is AVAILABILITY
-        else f"coalesce({found.text('product')}, 'unspecified') AS product"
-    )
-
-
-def _common_reasons(found: _Found) -> list[tuple[str, str]]:
+def _place_reasons(found: _Found) -> list[tuple[str, str]]:
     reasons = [(f"{name} IS NULL", f"'no {name}'") for name in IDENTITY[:-1]]
     for name in _MARKET:
         # "/" and "@" would make provider/region/zone/instance_type@source ambiguous.
         reasons.append(
             (f"contains({name}, '/') OR contains({name}, '@')", found.says(name, "contains / or @"))
         )
+    return reasons
+
+
+def _time_reasons(found: _Found) -> list[tuple[str, str]]:
     return [
-        *reasons,
         (found.empty("observed_at"), "'no observed_at'"),
         ("observed_at IS NULL OR NOT isfinite(observed_at)", found.says("observed_at", "is not a time")),
         ("year(observed_at) NOT BETWEEN 1900 AND 2200", found.says("observed_at", "is outside 1900..2200")),

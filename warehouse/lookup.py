@@ -86,5 +86,5 @@ def _elsewhere(store: Store, market: Market, grid: Grid, trust: Sequence[str]) -
             product,
         )
 
-    _, region, zone, source, _, usd, _ = min(rows, key=rank)  # type: ignore[arg-type]
+    _, region, zone, source, _, usd, _ = min(rows, key=rank)
     return usd, f"{market.provider}/{region}/{zone} ({source})"

@@ -8,6 +8,7 @@ observation. A version that says what the one known before it already said is re
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from warehouse.casting import IDENTITY, Variable
@@ -15,6 +16,8 @@ from warehouse.casting import IDENTITY, Variable
 if TYPE_CHECKING:
     from warehouse.store import Store
 
+#: Rows merged at a time: the sorts and joins of a part stay well inside the store's memory limit.
+PART_ROWS = 1_000_000
 _KEY = "sid, observed_at, known_at"
 
 
@@ -47,15 +50,66 @@ def keep_series(store: Store) -> None:
 
 
 def merge(store: Store, variable: Variable, batch: int) -> Merged:
-    """Merge the staged rows of one variable; rejected ones go to ``staged_rejected``."""
-    (read,) = store.execute(f"SELECT count(*) FROM staged_{variable.kind}")[0]
-    if not read:
-        return Merged(added=0, repeated=0)
+    """Merge the staged rows of one variable, in parts of bounded size; rejected ones go to ``staged_rejected``."""
+    added = repeated = 0
+    for part in _parts(store, variable):
+        store.execute(
+            "CREATE OR REPLACE TEMP TABLE part AS SELECT s.sid, t.* "
+            f"FROM staged_{variable.kind} AS t JOIN staged_series AS s USING (tsid) "
+            "WHERE sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND observed_at < $stop",
+            part,
+        )
+        merged = _merge_part(store, variable, batch)
+        added += merged.added
+        repeated += merged.repeated
+    for table in ("part", "contested", "hard", "winners", "chain"):
+        store.execute(f"DROP TABLE IF EXISTS temp.{table}")
+    return Merged(added=added, repeated=repeated)
+
+
+def _parts(store: Store, variable: Variable) -> list[dict[str, object]]:
+    """Ranges of series ids, and of times where one series is long, that hold about `PART_ROWS` rows each.
+
+    All rows of an observation fall into one part, and parts are in the order of the tables.
+    """
+    sizes = store.execute(
+        f"SELECT s.sid, count(*) FROM staged_{variable.kind} JOIN staged_series AS s USING (tsid) GROUP BY s.sid ORDER BY s.sid"
+    )
+    parts: list[dict[str, object]] = []
+    room = 0
+    for sid, size in sizes:
+        if size > PART_ROWS:
+            parts += _time_parts(store, variable, sid, size)
+            room = 0
+        elif size > room:
+            parts.append({"first_sid": sid, "last_sid": sid, "start": "-infinity", "stop": "infinity"})
+            room = PART_ROWS - size
+        else:
+            parts[-1]["last_sid"] = sid
+            room -= size
+    return parts
+
+
+def _time_parts(store: Store, variable: Variable, sid: int, size: int) -> list[dict[str, object]]:
+    shares = ", ".join(str(k * PART_ROWS / size) for k in range(1, -(-size // PART_ROWS)))
+    (marks,) = store.execute(
+        f"SELECT quantile_disc(observed_at, [{shares}]) FROM staged_{variable.kind} "
+        "WHERE tsid IN (SELECT tsid FROM staged_series WHERE sid = $sid)",
+        {"sid": sid},
+    )[0]
+    bounds = ["-infinity", *sorted(set(marks)), "infinity"]
+    return [
+        {"first_sid": sid, "last_sid": sid, "start": start, "stop": stop} for start, stop in pairwise(bounds)
+    ]
+
+
+def _merge_part(store: Store, variable: Variable, batch: int) -> Merged:
+    (read,) = store.execute("SELECT count(*) FROM part")[0]
     _find_contested(store, variable)
     columns = ", ".join(variable.columns)
     added = _inserted(
         store,
-        f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) SELECT {_KEY}, {columns}, $batch FROM mapped "
+        f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) SELECT {_KEY}, {columns}, $batch FROM part "
         f"ANTI JOIN contested USING (sid, observed_at) ORDER BY {_KEY}",
         batch,
     )
@@ -66,8 +120,6 @@ def merge(store: Store, variable: Variable, batch: int) -> Merged:
         _complete_stored(store, variable)
         rejected += _reject_conflicts(store, variable)
         added += _add_versions(store, variable, batch)
-    for table in ("contested", "hard", "winners", "chain"):
-        store.execute(f"DROP TABLE IF EXISTS temp.{table}")
     return Merged(added=added, repeated=read - added - rejected)
 
 
@@ -77,18 +129,13 @@ def _inserted(store: Store, sql: str, batch: int) -> int:
 
 def _find_contested(store: Store, variable: Variable) -> None:
     """Observations that the import states more than once, or that the store has already."""
-    table = variable.kind
-    store.execute(
-        f"CREATE OR REPLACE TEMP VIEW mapped AS SELECT s.sid, s.file, t.* FROM staged_{table} AS t "
-        "JOIN staged_series AS s USING (tsid)"
-    )
     store.execute(
         "CREATE OR REPLACE TEMP TABLE contested AS "
-        "SELECT sid, observed_at FROM mapped GROUP BY ALL HAVING count(*) > 1 UNION "
-        "SELECT DISTINCT sid, observed_at FROM mapped SEMI JOIN "
-        f"(SELECT sid, observed_at FROM {table} WHERE sid IN (SELECT sid FROM staged_series) "
-        f"AND observed_at BETWEEN (SELECT min(observed_at) FROM staged_{table}) "
-        f"AND (SELECT max(observed_at) FROM staged_{table})) AS stored USING (sid, observed_at)"
+        "SELECT sid, observed_at FROM part GROUP BY ALL HAVING count(*) > 1 UNION "
+        f"SELECT DISTINCT sid, observed_at FROM part SEMI JOIN (SELECT sid, observed_at FROM {variable.kind} "
+        "WHERE sid BETWEEN (SELECT min(sid) FROM part) AND (SELECT max(sid) FROM part) "
+        "AND observed_at BETWEEN (SELECT min(observed_at) FROM part) AND (SELECT max(observed_at) FROM part)) AS stored "
+        "USING (sid, observed_at)"
     )
 
 
@@ -99,7 +146,7 @@ def _choose_winners(store: Store, variable: Variable) -> None:
         f"arg_max({side}, n) FILTER (WHERE {side} IS NOT NULL) AS {side}" for side in variable.sides
     )
     store.execute(
-        "CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM mapped SEMI JOIN contested USING (sid, observed_at)"
+        "CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM part SEMI JOIN contested USING (sid, observed_at)"
     )
     store.execute(
         f"CREATE OR REPLACE TEMP TABLE winners AS SELECT {_KEY}, {value}, last_n, last_line, {sides} FROM hard JOIN "

@@ -38,7 +38,6 @@ _READABLE = (
     "availability",
 )
 
-Rows = pd.DataFrame | pa.Table | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,7 @@ class Written:
     repeated: int
 
 
-def write_rows(store: Store, table: str, rows: Rows) -> Written:
+def write_rows(store: Store, table: str, rows: pd.DataFrame | pa.Table | Sequence[Mapping[str, Any]]) -> Written:
     """Add rows to one of the tables of `NATURAL_KEYS`; a key that is there already, or twice in ``rows``, counts as repeated.
 
     Columns that are left out are null. Raises `StoreError` for an unknown table or column, or a missing key column.
@@ -73,12 +72,12 @@ def write_rows(store: Store, table: str, rows: Rows) -> Written:
     return Written(added=added, repeated=incoming.num_rows - added)
 
 
-def _as_arrow(rows: Rows) -> pa.Table:
-    if isinstance(rows, pa.Table):
-        return rows
+def _as_arrow(rows: pd.DataFrame | pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
     if isinstance(rows, pd.DataFrame):
         return pa.Table.from_pandas(rows, preserve_index=False)
-    return pa.Table.from_pylist([dict(row) for row in rows])
+    if isinstance(rows, Sequence):
+        return pa.Table.from_pylist([dict(row) for row in rows])
+    return rows
 
 
 def _columns(store: Store, table: str) -> list[str]:

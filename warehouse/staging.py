@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from warehouse.casting import AVAILABILITY, IDENTITY, PRICE, cast_sql
+from warehouse.casting import AVAILABILITY, IDENTITY, PRICE, cast_sql, places_sql
 from warehouse.source import Batch
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Stage:
         """Remove the temporary tables."""
         for name in ("series", "rejected", "price", "availability"):
             self._store.execute(f"DROP TABLE IF EXISTS temp.staged_{name}")
-        self._store.execute("DROP TABLE IF EXISTS temp.cast_rows")
+        for name in ("cast_rows", "places"):
+            self._store.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
     def fill(self, batches: Iterable[Batch], *, hashed: bool) -> str:
         """Stage all batches; returns the digest of their content if asked for."""
@@ -66,26 +67,28 @@ class Stage:
             )
             return
         variable = PRICE if batch.kind == "price" else AVAILABILITY
-        store, parameters = self._store, {"offset": self._rows}
-        store.execute(
-            f"CREATE OR REPLACE TEMP TABLE cast_rows AS {cast_sql(variable, batch.table.schema)}", parameters
-        )
-        store.execute(
-            "INSERT INTO staged_rejected SELECT n, file, line, raw, reason FROM cast_rows WHERE reason IS NOT NULL"
-        )
+        store, schema, kind = self._store, batch.table.schema, {"kind": variable.kind}
         keys = ", ".join(("file", *IDENTITY))
+        store.execute(f"CREATE OR REPLACE TEMP TABLE places AS {places_sql(variable, schema)}")
         store.execute(
-            f"INSERT INTO staged_series SELECT (SELECT count(*) FROM staged_series) + row_number() OVER (ORDER BY {keys}), "
-            f"NULL, {keys}, $kind FROM (SELECT DISTINCT {keys} FROM cast_rows WHERE reason IS NULL) AS new "
-            f"ANTI JOIN (SELECT * FROM staged_series WHERE kind = $kind) AS old USING ({keys})",
-            {"kind": variable.kind},
+            f"CREATE OR REPLACE TEMP TABLE cast_rows AS {cast_sql(variable, schema)}", {"offset": self._rows}
         )
+        store.execute(
+            "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason FROM cast_rows AS c "
+            "JOIN places USING (pid) WHERE c.reason IS NOT NULL"
+        )
+        store.execute(
+            "INSERT INTO staged_series SELECT (SELECT count(*) FROM staged_series) + row_number() OVER (ORDER BY "
+            f"{keys}), NULL, {keys}, $kind FROM (SELECT DISTINCT {keys} FROM places WHERE reason IS NULL) AS new "
+            f"ANTI JOIN (SELECT * FROM staged_series WHERE kind = $kind) AS old USING ({keys})",
+            kind,
+        )
+        columns = ", ".join(f"c.{name}" for name in variable.columns)
         store.execute(
             f"INSERT INTO staged_{variable.kind} SELECT tsid, n, line, observed_at, "
-            f"coalesce(stated_known_at, {self._rule}), {', '.join(f'cast_rows.{name}' for name in variable.columns)} "
-            f"FROM cast_rows JOIN (SELECT * EXCLUDE (kind) FROM staged_series WHERE kind = $kind) AS s USING ({keys}) "
-            "WHERE reason IS NULL",
-            {"kind": variable.kind},
+            f"coalesce(stated_known_at, {self._rule}), {columns} FROM cast_rows AS c JOIN (SELECT pid, tsid FROM places "
+            f"JOIN staged_series USING ({keys}) WHERE staged_series.kind = $kind) AS s USING (pid) WHERE c.reason IS NULL",
+            kind,
         )
 
 

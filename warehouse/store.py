@@ -87,7 +87,8 @@ class Store:
     def arrays(self, sql: str, parameters: Parameters = ()) -> dict[str, np.ndarray]:
         """Run one query and return its columns as arrays (no nulls expected: the query replaces them)."""
         with self._turn, translated(self.name):
-            return dict(self._connection.execute(sql, parameters).fetchnumpy())
+            columns = self._connection.execute(sql, parameters).fetchnumpy()
+            return {name: np.asarray(column) for name, column in columns.items()}
 
     def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Run one query and return an Arrow table."""
@@ -153,6 +154,7 @@ def open_store(
         connection = duckdb.connect(name, read_only=read_only and not memory)
         try:
             connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET enable_progress_bar = false")
             connection.execute(f"SET memory_limit = '{memory_limit}'")
             _check_schema(connection, name, read_only)
         except BaseException:
@@ -221,8 +223,8 @@ def _translate(name: str, error: duckdb.Error) -> StoreError:
             f"warehouse {name} is damaged or no warehouse: {text}",
             remedy="restore it from a copy, or name another file and ingest again; it is never rebuilt silently",
         )
-    if isinstance(error, duckdb.OutOfMemoryException) or "No space left" in text:
-        return StoreError(
-            f"warehouse {name}: {text}", remedy="free disk space beside the file, where data is spilled"
-        )
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return StoreError(f"warehouse {name}: {text}", remedy="open it with a larger memory limit")
+    if "No space left" in text:
+        return StoreError(f"warehouse {name}: {text}", remedy="free disk space beside the file")
     return StoreError(f"warehouse {name}: {text}")
