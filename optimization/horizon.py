@@ -69,6 +69,12 @@ def work_tolerance(job: Job) -> float:
     return job.workload * TOLERANCE
 
 
+def nothing_to_do(problem: HorizonProblem) -> bool:
+    """True if the job is finished, or under the target rule the target is reached, before the window begins."""
+    goal = target(problem) if problem.end_rule is EndRule.TARGET else problem.job.workload
+    return problem.done >= goal - work_tolerance(problem.job)
+
+
 def worth(problem: HorizonProblem, chosen: Sequence[int]) -> Worth:
     """Walk the slots with ``chosen`` instances each, as M2.4 says; nothing is held or paid after the finish.
 

@@ -1,9 +1,9 @@
 """Compiled inner loops of the exact twin: label setting with Pareto pruning and a concave bound (M3.2).
 
-A label is (slot, size, work z, cost c). On one size more work for less cost is at least as good under every continuation, so
-only the Pareto front of each (slot, size) is kept, sorted by work, descending. The gain of the next slot depends on the size before
-only through "smaller, same, larger" (M2.4): the fronts of all smaller sizes are merged once, those of all larger ones once, and each
-new front is a three-way merge. A label is dropped when even an optimistic completion is not worth more than the best one known.
+A label is (slot, size, work z, cost c). On one size more work for less cost is at least as good under every continuation,
+so only the Pareto front of each (slot, size) is kept, sorted by work, descending. The gain of the next slot depends on the size
+before only through "smaller, same, larger" (M2.4): the fronts of all smaller sizes are merged once, those of all larger ones once,
+and each new front is a three-way merge. A label is dropped when even an optimistic completion is not worth more than the best one known.
 """
 
 from __future__ import annotations

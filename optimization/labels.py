@@ -41,10 +41,12 @@ def solve_window(problem: HorizonProblem) -> Plan:
         start = np.zeros(len(window), dtype=np.int64)
         terms = terms_of(problem, line=needed(job.workload), finish_usd=job.value)
     if problem.done >= terms.line:
+        # Finished, at the target, or no size makes any progress (mu_up = 0).
         return _plan(worth(problem, [0] * len(window)), 0.0, optimal=True)
     chosen, best, bound, _ = search(terms, cost, start, LABEL_LIMIT)
     found = worth(problem, choice[chosen].tolist())
-    return _plan(found, bound - best, optimal=bound <= best)
+    slack = bound - best if terms.to_go else best - bound
+    return _plan(found, slack, optimal=bound <= best)
 
 
 def terms_of(problem: HorizonProblem, *, line: float, finish_usd: float) -> Terms:
@@ -73,7 +75,7 @@ def _plan(found: Worth, slack: float, *, optimal: bool) -> Plan:
         status=PlanStatus.OPTIMAL if optimal else PlanStatus.TIME_LIMIT,
         objective=found.objective,
         bound=found.objective if optimal else found.objective + slack,
-        gap=0.0 if optimal else slack / max(abs(found.objective), 1e-9),
+        gap=0.0 if optimal else abs(slack) / max(abs(found.objective), abs(slack)),
         seconds=0.0,
         cost_usd=found.cost_usd,
         end_progress=found.end_progress,
