@@ -85,7 +85,7 @@ def load_history(
     if step <= pd.Timedelta(0):
         raise SettingsError(f"step {step}", expected="a positive slot length")
     step_us = microseconds(step, "step")
-    last_us = microseconds(min(end, known_at), "end") // step_us * step_us
+    last_us = min(microseconds(end, "end"), microseconds(known_at, "known_at")) // step_us * step_us
     grid = Grid(
         first_us=None if start is None else -(-microseconds(start, "start") // step_us) * step_us,
         last_us=last_us,

@@ -39,7 +39,6 @@ _READABLE = (
 )
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """Rows (or forecasts) that were added, and those whose key was there already."""
@@ -48,7 +47,9 @@ class Written:
     repeated: int
 
 
-def write_rows(store: Store, table: str, rows: pd.DataFrame | pa.Table | Sequence[Mapping[str, Any]]) -> Written:
+def write_rows(
+    store: Store, table: str, rows: pd.DataFrame | pa.Table | Sequence[Mapping[str, Any]]
+) -> Written:
     """Add rows to one of the tables of `NATURAL_KEYS`; a key that is there already, or twice in ``rows``, counts as repeated.
 
     Columns that are left out are null. Raises `StoreError` for an unknown table or column, or a missing key column.
