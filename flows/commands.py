@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import pandas as pd
 
 from flows.clock import now, parse_time
 from flows.config import Settings, read_settings
-from flows.printing import print_json, print_table
+from flows.printing import print_json, print_table, say_to_stderr
 from flows.turn import Turn, run_id_of
 from warehouse.errors import InputError, MarketError
 from warehouse.store import Store, list_markets, open_store, read_rows
@@ -29,11 +28,6 @@ BOARD_COLUMNS = {
 }  # fmt: skip
 BASELINES = ("OD-only", "MSU", "UP")
 BOARD_ROWS = 10
-
-
-def say_to_stderr(text: str) -> None:
-    """Progress for a person who waits; standard output stays for the answer."""
-    print(f"  {text} ...", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.config import Settings, read_settings
 from flows.jobfile import JobRequest
 from flows.markets import step_of
+from flows.printing import say_to_stderr
 from flows.stages import (
     allocate_stage,
     forecast_stage,
@@ -74,6 +75,7 @@ def opened_turn(
             run_id=run_id or run_id_of(when),
             own_end=own_end,
             fan=tasks_of,
+            say=say_to_stderr,
         )
 
 

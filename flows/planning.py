@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ import pandas as pd
 
 from flows.allocate import decide, open_job
 from flows.clock import parse_time
-from flows.commands import BOARD_COLUMNS, DECISION_COLUMNS, logical_time, say_to_stderr, warehouse_for
+from flows.commands import BOARD_COLUMNS, DECISION_COLUMNS, logical_time, warehouse_for
 from flows.config import Settings, read_settings
 from flows.forecast import timetable_of
-from flows.jobfile import JobRequest, read_request
+from flows.jobfile import JobRequest, first_slot, read_request
 from flows.markets import Followed, choose_markets, find_market, read_history, step_of
-from flows.printing import print_json, print_table
+from flows.printing import print_json, print_table, say_to_stderr
 from flows.records import allocations_of, decisions_of, find_job
 from flows.score import EndedJob, Scored, ended_job, job_slots, score_job
 from flows.stages import deciding_policy, pool_of
@@ -24,7 +25,7 @@ from flows.turn import Turn
 from flows.whole_turn import stored_report
 from forecasting.forecast import Forecast
 from forecasting.predictors import make_predictor
-from forecasting.schedule import scheduled
+from forecasting.schedule import scheduled, since
 from optimization.ledger import perfect_forecasts
 from optimization.pool import policy_named
 from optimization.termination import check_job
@@ -111,8 +112,10 @@ def issue(
 def forecast_row(followed: Followed, forecast: Forecast) -> dict[str, Any]:
     """A forecast as plain values."""
     frame = forecast.frame.drop(columns=["fallback"])
+    numbers = frame.select_dtypes("float").columns
+    frame[numbers] = frame[numbers].round(6)
     tables = {
-        str(variable): table.drop(columns=["variable"]).round(6).to_dict("records")
+        str(variable): table.drop(columns=["variable"]).to_dict("records")
         for variable, table in frame.groupby("variable", sort=True)
     }
     return {
@@ -165,7 +168,7 @@ def plan_command(
         followed = find_market(store, text, at=when, settings=chosen, own_end=own_end)
         if request.deadline is None or request.start is None:
             request = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-        first, _ = _first_slot(request, step_of(chosen))
+        first = first_slot(request, step_of(chosen))
         if not first <= followed.at < pd.Timestamp(request.deadline):
             raise JobError(
                 f"job {request.name!r} runs from {first} to {request.deadline}, the market is taken at {followed.at}",
@@ -177,24 +180,12 @@ def plan_command(
         forecasts = issue(history, chosen.planner, slots, settings=chosen, horizon=chosen.planning_horizon)
         turn = Turn(store=store, at=followed.at, settings=chosen, run_id="plan", own_end=own_end)
         by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
-    running = open_job(request, _from(history, first), decided=allocations_of(decisions), forecasts=forecasts)
+    running = open_job(request, since(history, first), decided=allocations_of(decisions), forecasts=forecasts)
     decision = decide(running, by, settings=chosen).row() | {"chosen_because": why}
     if as_json:
         print_json(decision)
     else:
         print_table(f"Decision for {decision['slot']}", [decision], DECISION_COLUMNS)
-
-
-def _from(history: History, start: pd.Timestamp) -> History:
-    from forecasting.schedule import since
-
-    return since(history, start)
-
-
-def _first_slot(request: JobRequest, step: pd.Timedelta) -> tuple[pd.Timestamp, pd.Timedelta]:
-    from flows.jobfile import first_slot
-
-    return first_slot(request, step), step
 
 
 def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]]]:
@@ -232,7 +223,14 @@ def replay_command(
         when, _ = logical_time(store, None)
         followed = find_market(store, market, at=when, settings=chosen, own_end=True)
         placed = _placed_in_record(request, followed, parse_time(start, "--from") if start else None, chosen)
-        first, step = _first_slot(placed, step_of(chosen))
+        step = step_of(chosen)
+        first = first_slot(placed, step)
+        if first > followed.at:
+            raise MarketError(
+                f"job {placed.name!r} starts at {first}, the record of {followed.key} ends at {followed.at}",
+                expected="a start within the record",
+                remedy="choose an earlier --from",
+            )
         history = _history(store, followed, chosen, [first])
         pool = pool_of(Turn(store=store, at=when, settings=chosen, run_id="replay"))
     policies = pool if policy == "all" else [policy_named(policy)]
@@ -266,17 +264,11 @@ def _with_forecasts(request: JobRequest, history: History, planner: str, setting
     """The ended job with the forecasts that would have been issued in each of its slots."""
     if planner == PERFECT:
         ended = ended_job(request, history, [])
-        return _replaced(ended, perfect_forecasts(ended.window, settings.planning_horizon))
+        return replace(ended, forecasts=list(perfect_forecasts(ended.window, settings.planning_horizon)))
     _, grid = job_slots(request, history)
     inside = [slot for slot in grid if slot in history.slots]
     forecasts = issue(history, planner, inside, settings=settings, horizon=settings.planning_horizon)
     return ended_job(request, history, forecasts)
-
-
-def _replaced(ended: EndedJob, forecasts: Sequence[Any]) -> EndedJob:
-    from dataclasses import replace
-
-    return replace(ended, forecasts=list(forecasts))
 
 
 def replay_row(

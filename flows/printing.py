@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+#: Columns of a table that goes into a file or a pipe: nobody's window is too narrow for it.
+PIPED_WIDTH = 200
+
+
+def say_to_stderr(text: str) -> None:
+    """Progress for a person who waits; standard output stays for the answer."""
+    print(f"  {text} ...", file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:
@@ -34,6 +43,8 @@ def plain(value: Any) -> Any:
 def print_table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
     """A table of the named columns (key -> heading); a sentence instead of an empty one."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPED_WIDTH)
     if not rows:
         console.print(f"{title}: none")
         return

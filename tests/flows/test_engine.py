@@ -1,0 +1,106 @@
+"""The same turn on the real engine: equal answers, artifacts, typed parameters, and the single flows one after the other."""
+
+import os
+import tomllib
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+from test_turn import AT, POOL, dump, one_turn
+
+from flows.config import read_settings
+from flows.engine import ENGINE_SETTINGS, prepare_engine
+
+pytestmark = pytest.mark.engine
+
+SETTINGS = """
+models = ["last_value", "markov"]
+planner = "markov"
+measured_origins = 4
+horizon = 3
+planning_horizon = 6
+max_markets = 2
+backlog_jobs = 2
+simulated_days = 4
+history_days = 3
+risk_paths = 10
+"""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    """The embedded engine with a home of its own."""
+    home = tmp_path_factory.mktemp("engine")
+    before = dict(os.environ)
+    for name in ("PREFECT_HOME", "PREFECT_API_URL", *ENGINE_SETTINGS):
+        os.environ.pop(name, None)
+    prepare_engine(home)
+    yield home
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def settings_file(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("settings")
+    (folder / "pool.toml").write_text(POOL)
+    file = folder / "slackwater.toml"
+    file.write_text(SETTINGS + f'pool = "{folder / "pool.toml"}"\n')
+    tomllib.loads(file.read_text())
+    return file
+
+
+@pytest.fixture(scope="module")
+def on_engine(engine, settings_file):
+    from flows.pipeline import pipeline
+
+    db = engine / "engine.duckdb"
+    answer = pipeline(
+        db=db, at=AT.to_pydatetime().astimezone(UTC), report=engine / "r.html", settings=settings_file
+    )
+    return db, answer
+
+
+def test_the_engine_gives_the_plain_answer(on_engine, settings_file, tmp_path):
+    db, answer = on_engine
+    plain = one_turn(tmp_path / "plain.duckdb", read_settings(settings_file)).answer()
+    assert {**answer, "report": ""} == {**plain, "report": ""}
+    assert dump(db) == dump(tmp_path / "plain.duckdb")
+
+
+def test_tables_are_kept_as_artifacts(on_engine):
+    from prefect.artifacts import Artifact
+
+    found = Artifact.get("slackwater-decisions")
+    assert found is not None
+    assert found.type == "table"
+    assert on_engine[1]["decisions"][0]["job"] in str(found.data)
+
+
+def test_parameters_are_typed(engine, settings_file):
+    from prefect.exceptions import ParameterTypeError
+
+    from flows.pipeline import pipeline
+
+    with pytest.raises(ParameterTypeError, match="at"):
+        pipeline(db=engine / "x.duckdb", at="teatime", settings=settings_file)
+    assert not (engine / "x.duckdb").exists()
+
+
+def test_the_single_flows_do_the_same_turn(on_engine, settings_file, tmp_path):
+    from flows.pipeline import allocate, forecast, ingest, score
+
+    db, when = tmp_path / "single.duckdb", AT.to_pydatetime()
+    ingest(db=db, at=when, settings=settings_file)
+    forecast(db=db, at=when, settings=settings_file)
+    board = score(db=db, at=when, settings=settings_file)
+    decisions = allocate(db=db, at=when, settings=settings_file)
+    assert board == on_engine[1]["leaderboard"]
+    assert decisions == on_engine[1]["decisions"]
+
+
+def test_without_the_decorators_the_code_is_plain(on_engine, settings_file, tmp_path):
+    from flows.pipeline import ingest
+
+    counts = ingest.fn(db=tmp_path / "w.duckdb", at=AT.to_pydatetime(), settings=settings_file)
+    assert counts == on_engine[1]["ingested"]
