@@ -1,0 +1,60 @@
+"""The horizon program and the hindsight bound on cases whose answers were enumerated apart from this project."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from optimization.audit import audit_plan
+from optimization.hindsight import hindsight
+from optimization.job import Job
+from optimization.labels import solve_window
+from optimization.market import market_window
+from optimization.plan import EndRule, HorizonProblem, PlanStatus
+from optimization.solver import plan_problem
+from optimization.throughput import Linear
+
+HERE = Path(__file__).parent
+WINDOWS = json.loads((HERE / "windows.json").read_text())
+HINDSIGHT = json.loads((HERE / "hindsight.json").read_text())
+
+
+def job_of(case):
+    told = dict(case["job"])
+    market = {"on_demand_usd": told.pop("on_demand_price"), "slot_hours": told.pop("slot_hours")}
+    throughput = Linear(alpha=told.pop("alpha"), beta=told.pop("beta"))
+    return Job(name="golden", throughput=throughput, **told), market_window(
+        case["price"], case["available"], **market
+    )
+
+
+@pytest.mark.parametrize("end_rule", list(EndRule))
+@pytest.mark.parametrize("solve", [solve_window, plan_problem])
+def test_windows(solve, end_rule):
+    assert len(WINDOWS) == 80
+    for number, case in enumerate(WINDOWS):
+        job, window = job_of(case)
+        problem = HorizonProblem(
+            job=job,
+            slot=case["slot"],
+            done=case["progress"],
+            n_previous=case["n_previous"],
+            window=window,
+            end_rule=end_rule,
+        )
+        plan, expected = solve(problem), case["expect"][end_rule.value]
+        assert plan.status is PlanStatus.OPTIMAL
+        audit_plan(problem, plan)
+        if end_rule is EndRule.TARGET:
+            assert plan.end_progress == pytest.approx(expected["progress"], abs=1e-6), number
+            assert plan.cost_usd == pytest.approx(expected["cost"], abs=1e-6), number
+        else:
+            assert plan.objective == pytest.approx(expected["objective"], abs=1e-6), number
+
+
+def test_hindsight():
+    assert len(HINDSIGHT) == 40
+    for number, case in enumerate(HINDSIGHT):
+        bracket = hindsight(*job_of(case))
+        assert bracket.exact
+        assert bracket.low == pytest.approx(case["expect"]["utility"], abs=1e-6), number

@@ -1,0 +1,224 @@
+"""The exact twin against plain enumeration, and what must hold of every optimum (M3.2, M3.3)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from window_cases import by_enumeration, programs, random_problem
+
+import optimization.labels as labels
+from optimization.audit import audit_plan
+from optimization.horizon import slot_costs, slot_gains
+from optimization.job import Job
+from optimization.label_kernels import end_value, least_loss, optimistic
+from optimization.labels import solve_window, terms_of
+from optimization.market import market_window
+from optimization.plan import Allocation, EndRule, HorizonProblem, PlanStatus
+from optimization.progress import needed
+from optimization.termination import on_demand_to_go
+from optimization.throughput import Linear
+from warehouse.errors import JobError, MarketError
+
+RULES = list(EndRule)
+JOB = Job(
+    name="j",
+    workload=20,
+    deadline_slots=10,
+    n_min=1,
+    n_max=4,
+    throughput=Linear(),
+    mu_up=0.9,
+    mu_down=0.95,
+    value=40,
+)
+
+
+def window(price, available):
+    return market_window(np.array(price), np.array(available), on_demand_usd=1.0, slot_hours=1.0)
+
+
+def problem(end_rule=EndRule.ON_DEMAND_TO_GO, **changes):
+    made = HorizonProblem(
+        job=JOB,
+        slot=5,
+        done=9.0,
+        n_previous=2,
+        window=window([0.3, 0.4, 1.2], [4, 1, 4]),
+        end_rule=end_rule,
+    )
+    return replace(made, **changes)
+
+
+def agrees(case, plan):
+    objective, progress = by_enumeration(case)
+    scale = case.job.value + abs(objective) + 1e-9
+    assert plan.objective == pytest.approx(objective, abs=1e-8 * scale, rel=1e-8), case
+    if progress is not None:
+        assert plan.end_progress == pytest.approx(progress, abs=2e-9 * case.job.workload), case
+    audit_plan(case, plan)
+
+
+@pytest.mark.parametrize("end_rule", RULES)
+def test_equals_enumeration_on_tiny_programs(end_rule):
+    for case in programs(250, seed=11, end_rule=end_rule, w=3, n_max=3):
+        agrees(case, solve_window(case))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end_rule", RULES)
+def test_equals_enumeration_on_thousands(end_rule):
+    for case in programs(3000, seed=12, end_rule=end_rule, w=3, n_max=3):
+        agrees(case, solve_window(case))
+
+
+def test_kernel_end_value_is_the_termination_rule():
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        case = random_problem(rng, w=2, n_max=6, end_rule=EndRule.ON_DEMAND_TO_GO)
+        terms = terms_of(case, line=needed(case.job.workload), finish_usd=case.job.value)
+        z, before = float(rng.uniform(0, 1.01)) * case.job.workload, int(rng.integers(0, 7))
+        told = on_demand_to_go(
+            case.job,
+            done=z,
+            n_previous=before,
+            slot=case.slot + 2,
+            on_demand_usd=case.window.on_demand_usd,
+            slot_hours=case.window.slot_hours,
+        )
+        assert end_value(terms, z, before) == pytest.approx(told.value_usd, rel=1e-12, abs=1e-12)
+
+
+def test_optimistic_bound_is_never_below_what_a_sequence_gets():
+    rng = np.random.default_rng(4)
+    for _ in range(100):
+        case = random_problem(rng, w=4, n_max=5, end_rule=EndRule.ON_DEMAND_TO_GO)
+        job, cost = case.job, slot_costs(case.job, case.window)
+        terms = terms_of(case, line=needed(job.workload), finish_usd=job.value)
+        work, loss, corners = least_loss(terms, cost)
+        gains = slot_gains(job, case.window.slot_hours)
+        chosen = rng.integers(0, gains.size, 4)
+        z, before, worth = case.done, case.n_previous, []
+        states = []
+        for i, j in enumerate(chosen):
+            states.append((i, z, sum(worth)))
+            z += job.efficiency(int(terms.sizes[j]), before) * gains[j]
+            before = int(terms.sizes[j])
+            worth.append(-cost[i, j])
+        total = sum(worth) + end_value(terms, z, before)
+        for i, at, paid in states:
+            rest = terms.line - at
+            k = int(np.searchsorted(work[i, : corners[i]], max(rest, 0.0)))
+            bound = optimistic(terms, work[i], loss[i], k, int(corners[i]), max(rest, 0.0))
+            assert bound >= total - paid - 1e-9 * (1 + job.value)
+
+
+@pytest.mark.parametrize("end_rule", RULES)
+@pytest.mark.parametrize("done", [20.0, 20.0 * (1 - 1e-12), 23.0])
+def test_a_finished_job_holds_and_pays_nothing(end_rule, done):
+    plan = solve_window(problem(end_rule, done=done))
+    assert plan.allocations == (Allocation(0, 0),) * 3
+    assert plan.cost_usd == 0.0
+    assert plan.objective == (40.0 if end_rule is EndRule.ON_DEMAND_TO_GO else 0.0)
+    audit_plan(problem(end_rule, done=done), plan)
+
+
+def test_finishing_within_the_window_gets_the_full_value_and_pays_nothing_after():
+    case = problem(done=17.0, window=window([0.3, 0.1, 0.2], [4, 4, 4]), n_previous=3)
+    plan = solve_window(case)
+    # Waiting a slot and then using spot at 0.1: mu_up 0.9 of four is enough for three.
+    assert plan.allocations == (Allocation(0, 0), Allocation(0, 4), Allocation(0, 0))
+    assert plan.objective == pytest.approx(40 - 0.4)
+
+
+def test_a_job_worth_nothing_is_given_up():
+    case = problem(job=replace(JOB, value=0.0))
+    assert solve_window(case).allocations == (Allocation(0, 0),) * 3
+    assert solve_window(case).objective == 0.0
+
+
+def test_no_progress_possible_costs_nothing():
+    stuck = replace(JOB, mu_up=0.0, n_max=1)
+    case = problem(EndRule.TARGET, job=stuck, n_previous=0, window=window([0.3], [1]), done=2.0)
+    plan = solve_window(case)
+    assert plan.allocations == (Allocation(0, 0),)
+    assert (plan.cost_usd, plan.end_progress) == (0.0, 2.0)
+
+
+@pytest.mark.parametrize("end_rule", RULES)
+def test_more_spot_is_never_worse(end_rule):
+    rng = np.random.default_rng(5)
+    for case in programs(60, seed=6, end_rule=end_rule, w=6, n_max=8):
+        wider = replace(case.window, available=case.window.available + rng.integers(0, 3, len(case.window)))
+        before, after = solve_window(case), solve_window(replace(case, window=wider))
+        slack = 1e-9 * (1 + case.job.value + before.cost_usd)
+        if end_rule is EndRule.TARGET:
+            assert after.end_progress == pytest.approx(before.end_progress, abs=2e-9 * case.job.workload)
+            assert after.objective <= before.objective + slack
+        else:
+            assert after.objective >= before.objective - slack
+
+
+@pytest.mark.parametrize("end_rule", RULES)
+def test_money_and_work_have_no_natural_unit(end_rule):
+    for case in programs(40, seed=7, end_rule=end_rule, w=5, n_max=6):
+        usd = replace(case.window, price=case.window.price * 8, on_demand_usd=case.window.on_demand_usd * 8)
+        dear = replace(case, job=replace(case.job, value=case.job.value * 8), window=usd)
+        assert solve_window(dear).objective == pytest.approx(
+            8 * solve_window(case).objective, rel=1e-8, abs=1e-8
+        )
+
+
+@pytest.mark.parametrize("end_rule", RULES)
+def test_gone_spot_prices_do_not_matter(end_rule):
+    case = problem(end_rule, window=window([0.3, 0.4, 0.2], [0, 0, 0]))
+    other = problem(end_rule, window=window([0.9, 0.1, 5.0], [0, 0, 0]))
+    assert solve_window(case) == solve_window(other)
+
+
+def test_refuses_a_window_past_the_deadline():
+    with pytest.raises(JobError, match="cut the window"):
+        solve_window(problem(slot=8))
+
+
+def test_refuses_spot_for_a_job_that_cannot_resume():
+    once = replace(JOB, resumable=False)
+    with pytest.raises(JobError, match="resume"):
+        solve_window(problem(job=once))
+    on_demand = solve_window(problem(job=once, window=window([1.2, 1.2, 1.2], [4, 4, 4])))
+    assert sum(a.spot for a in on_demand.allocations) == 0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        window([], []),
+        replace(window([0.3, 0.4], [1, 1]), price=np.array([0.3, np.nan])),
+        replace(window([0.3, 0.4], [1, 1]), price=np.array([0.3, -0.1])),
+        replace(window([0.3, 0.4], [1, 1]), available=np.array([1, -1])),
+        replace(window([0.3, 0.4], [1, 1]), available=np.array([1])),
+    ],
+)
+def test_refuses_a_malformed_window(bad):
+    with pytest.raises(MarketError):
+        solve_window(problem(window=bad))
+
+
+@pytest.mark.parametrize("end_rule", RULES)
+def test_out_of_labels_says_so_and_keeps_a_true_bound(end_rule, monkeypatch):
+    rng = np.random.default_rng(8)
+    seen = 0
+    for _ in range(30):
+        case = random_problem(rng, w=8, n_max=8, end_rule=end_rule)
+        best = solve_window(case)
+        monkeypatch.setattr(labels, "LABEL_LIMIT", 40)
+        plan = solve_window(case)
+        monkeypatch.undo()
+        audit_plan(case, plan)
+        if plan.status is PlanStatus.OPTIMAL:
+            assert plan.objective == pytest.approx(best.objective)
+            continue
+        seen += 1
+        slack = 1e-9 * (1 + case.job.value)
+        sign = 1 if end_rule is EndRule.ON_DEMAND_TO_GO else -1
+        assert sign * plan.objective <= sign * best.objective + slack <= sign * plan.bound + 2 * slack
+    assert seen > 5
