@@ -20,6 +20,6 @@ def parse_time(text: str, option: str) -> pd.Timestamp:
         stamp = pd.Timestamp(text)
     except ValueError as error:
         raise SettingsError(f"{option} {text!r}", expected="a time such as 2025-10-10T12:00Z") from error
-    if stamp is pd.NaT:
+    if pd.isna(stamp):
         raise SettingsError(f"{option} {text!r}", expected="a time such as 2025-10-10T12:00Z")
     return stamp.tz_localize("UTC") if stamp.tz is None else stamp.tz_convert("UTC")

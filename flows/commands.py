@@ -12,6 +12,7 @@ import pandas as pd
 
 from flows.clock import now, parse_time
 from flows.config import Settings, read_settings
+from flows.frames import rows_of
 from flows.printing import print_json, print_table, say_to_stderr
 from flows.turn import Turn, run_id_of
 from warehouse.errors import InputError, MarketError
@@ -167,23 +168,17 @@ def pooled_accuracy(
         return []
     frame = pd.DataFrame(rows)
     frame = frame[frame["step"].isin(list(steps))]
-    pooled = frame.groupby(["variable", "step", "model"], sort=True)[["mae", "pinball"]].mean().reset_index()
-    last = pooled[pooled["model"] == "last_value"].set_index(["variable", "step"])
+    pooled = rows_of(
+        frame.groupby(["variable", "step", "model"], sort=True)[["mae", "pinball"]].mean().reset_index()
+    )
+    last = {(row["variable"], row["step"]): row for row in pooled if row["model"] == "last_value"}
+    unknown = {"mae": float("nan"), "pinball": float("nan")}
     out = []
-    for row in pooled.itertuples():
-        base = last.loc[(row.variable, row.step)] if (row.variable, row.step) in last.index else None
-        mae = float(base["mae"]) if base is not None else float("nan")
-        pinball = float(base["pinball"]) if base is not None else float("nan")
+    for row in pooled:
+        base = last.get((row["variable"], row["step"]), unknown)
+        skill = {loss: 1 - row[loss] / base[loss] if base[loss] > 0 else float("nan") for loss in unknown}
         out.append(
-            {
-                "variable": row.variable,
-                "model": row.model,
-                "step": int(row.step),
-                "mae": float(row.mae),
-                "mae_last": mae,
-                "skill_mae": 1 - float(row.mae) / mae if mae > 0 else float("nan"),
-                "skill_pinball": 1 - float(row.pinball) / pinball if pinball > 0 else float("nan"),
-            }
+            row | {"mae_last": base["mae"], "skill_mae": skill["mae"], "skill_pinball": skill["pinball"]}
         )
     return out
 
@@ -256,7 +251,7 @@ def markets_command(*, db: Path, data: Path | None, at: str | None, as_json: boo
     """``slackwater markets``: what the warehouse knows."""
     with warehouse_for(db, data, say=say_to_stderr) as store:
         listing = list_markets(store, known_at=parse_time(at, "--at") if at else None)
-    rows: list[dict[str, Any]] = listing.to_dict("records")
+    rows = rows_of(listing)
     if as_json:
         print_json({"markets": rows})
         return
@@ -365,7 +360,7 @@ def job_show_command(name: str, *, db: Path, as_json: bool) -> None:
     with open_store(db) as store:
         job = find_job(store, name)
         decisions = decisions_of(store, name)
-        outcomes: list[dict[str, Any]] = read_rows(store, "outcomes", where={"job": name}).to_dict("records")
+        outcomes = rows_of(read_rows(store, "outcomes", where={"job": name}))
     outcomes.sort(key=lambda row: -row["utility_usd"])
     if as_json:
         print_json(

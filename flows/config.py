@@ -66,10 +66,10 @@ def read_settings(path: Path | None = None) -> Settings:
     if path is None:
         path = Path(SETTINGS_FILE)
         if not path.exists():
-            return Settings()
+            return Settings.model_validate({})
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Settings(**values)
+        return Settings.model_validate(values)
     except OSError as error:
         raise SettingsError(
             f"settings file {path}: {error.strerror}", remedy="name a readable file"

@@ -135,6 +135,22 @@ class JobRequest(_Part):
             }
         )
 
+    @property
+    def starts(self) -> pd.Timestamp:
+        """Start of a placed request, UTC; raises `JobError` if it is not placed."""
+        return _placed_time(self.start, self.name)
+
+    @property
+    def ends(self) -> pd.Timestamp:
+        """Deadline of a placed request, UTC; raises `JobError` if it is not placed."""
+        return _placed_time(self.deadline, self.name)
+
+
+def _placed_time(value: datetime | None, name: str) -> pd.Timestamp:
+    if value is None:
+        raise JobError(f"job {name!r} has no start or deadline yet", expected="a request that was placed")
+    return pd.Timestamp(value).tz_convert("UTC")
+
 
 def _utc(value: datetime, field: str, name: str) -> pd.Timestamp:
     stamp = pd.Timestamp(value)
@@ -185,7 +201,7 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
 
 def first_slot(request: JobRequest, step: pd.Timedelta) -> pd.Timestamp:
     """The first whole slot of a placed request: its start rounded up to the grid."""
-    return pd.Timestamp(request.start).tz_convert("UTC").ceil(step)
+    return request.starts.ceil(step)
 
 
 def slot_job(request: JobRequest, *, step: pd.Timedelta, on_demand_usd: float) -> Job:
@@ -194,7 +210,7 @@ def slot_job(request: JobRequest, *, step: pd.Timedelta, on_demand_usd: float) -
     Without a value, one is chosen that never gives up while finishing is possible (``must_finish``). Raises `JobError` when no
     whole slot fits before the deadline, or an overhead exceeds a slot.
     """
-    span = pd.Timestamp(request.deadline).tz_convert("UTC") - first_slot(request, step)
+    span = request.ends - first_slot(request, step)
     slots = math.floor(span / step + 1e-9)
     if slots < 1:
         raise JobError(

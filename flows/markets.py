@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from flows.config import Settings
+from flows.frames import rows_of
 from flows.turn import Turn
 from warehouse.conventions import matches
 from warehouse.errors import MarketError
@@ -89,7 +90,7 @@ def find_market(
             remedy="`slackwater markets` lists them",
         )
     row = min(
-        rows.to_dict("records"),
+        rows_of(rows),
         key=lambda one: (_trust_rank(one["source"], settings), not one["has_counts"], one["source"]),
     )
     when = own_time(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
@@ -110,7 +111,7 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     """
     step = step_of(turn.settings)
     listing = list_markets(turn.store, known_at=turn.at)
-    rows = [row for row in listing.to_dict("records") if _qualifies(row, turn, step)]
+    rows = [row for row in rows_of(listing) if _qualifies(row, turn, step)]
     rows.sort(key=_informative)
     left = dict(KINDS)
     chosen: list[tuple[Followed, int, pd.Timestamp]] = []

@@ -16,9 +16,11 @@ import pandas as pd
 from prefect import flow, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.futures import PrefectFuture
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.config import Settings, read_settings
+from flows.frames import rows_of
 from flows.jobfile import JobRequest
 from flows.markets import step_of
 from flows.printing import say_to_stderr
@@ -36,12 +38,12 @@ from warehouse.store import open_store
 
 #: Tasks at the same time; the heavy libraries let go of the interpreter lock while they calculate.
 WORKERS = 2
-RUNNER: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=WORKERS)
+RUNNER: TaskRunner[PrefectFuture[Any]] = ThreadPoolTaskRunner(max_workers=WORKERS)  # type: ignore[assignment]
 
 
 def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str) -> list[Any]:
     """The engine's `Fan`: one Prefect task per call, results in the order of the calls."""
-    unit = task(_called, name=label, cache_policy=NO_CACHE, persist_result=False)
+    unit = task(name=label, cache_policy=NO_CACHE, persist_result=False)(_called)
     return [future.result() for future in [unit.submit(_Call(function, call)) for call in calls]]
 
 
@@ -94,8 +96,7 @@ def forecast(
 ) -> list[dict[str, Any]]:
     """Issue forecasts at ``at``, fill in those that past slots lack, and measure them; returns the errors."""
     with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
-        rows: list[dict[str, Any]] = forecast_stage(turn, work_stage(turn, [])).accuracy.to_dict("records")
-        return rows
+        return rows_of(forecast_stage(turn, work_stage(turn, [])).accuracy)
 
 
 @flow(name="allocate", task_runner=RUNNER)

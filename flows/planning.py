@@ -169,7 +169,7 @@ def plan_command(
         if request.deadline is None or request.start is None:
             request = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
         first = first_slot(request, step_of(chosen))
-        if not first <= followed.at < pd.Timestamp(request.deadline):
+        if not first <= followed.at < request.ends:
             raise JobError(
                 f"job {request.name!r} runs from {first} to {request.deadline}, the market is taken at {followed.at}",
                 expected="a time between the two",
@@ -253,7 +253,7 @@ def _placed_in_record(
     step = step_of(settings)
     if start is None and request.start is None:
         trial = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-        start = followed.at + step - (pd.Timestamp(trial.deadline) - pd.Timestamp(trial.start))
+        start = followed.at + step - (trial.ends - trial.starts)
         start = start.ceil(step)
     if start is not None:
         request = request.model_copy(update={"start": start.to_pydatetime()})

@@ -77,7 +77,7 @@ def practice_jobs(
         choice = fitting(requests, capacity)
         request = choice[int(rng.integers(len(choice)))].model_copy(update={"start": None})
         now = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-        length = pd.Timestamp(now.deadline) - first_slot(now, step)
+        length = now.ends - first_slot(now, step)
         earliest, latest = (first + pd.Timedelta(days=1)).ceil(step), (followed.at - length).floor(step)
         slots = int((latest - earliest) / step)
         if slots < 0:

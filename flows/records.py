@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from flows.frames import rows_of
 from flows.jobfile import JobRequest, first_slot
 from flows.markets import Followed
 from flows.printing import plain
@@ -40,7 +41,7 @@ class StoredJob:
     @property
     def deadline(self) -> pd.Timestamp:
         """End of the last whole slot before its deadline."""
-        return pd.Timestamp(self.request.deadline).tz_convert("UTC").floor(self.step)
+        return self.request.ends.floor(self.step)
 
 
 def save_jobs(
@@ -65,7 +66,7 @@ def save_jobs(
                 "origin": origin,
                 "created_at": at,
                 "start_at": first_slot(request, step),
-                "deadline_at": pd.Timestamp(request.deadline).tz_convert("UTC"),
+                "deadline_at": request.ends,
                 "step_seconds": int(step / pd.Timedelta(seconds=1)),
             }
         )
@@ -77,11 +78,11 @@ def stored_jobs(store: Store) -> list[StoredJob]:
     rows = read_rows(store, "jobs")
     jobs = [
         StoredJob(
-            request=JobRequest.model_validate_json(row.spec),
-            origin=row.origin,
-            step=pd.Timedelta(seconds=int(row.step_seconds)),
+            request=JobRequest.model_validate_json(row["spec"]),
+            origin=row["origin"],
+            step=pd.Timedelta(seconds=int(row["step_seconds"])),
         )
-        for row in rows.itertuples()
+        for row in rows_of(rows)
     ]
     return sorted(jobs, key=lambda job: (job.start, job.request.name))
 
@@ -123,7 +124,7 @@ def save_decisions(store: Store, rows: Sequence[Mapping[str, Any]], *, run: str)
 def decisions_of(store: Store, job: str) -> list[dict[str, Any]]:
     """Every decision made for a job, by slot, as plain values."""
     rows = read_rows(store, "decisions", where={"job": job})
-    return sorted((json.loads(row.details) for row in rows.itertuples()), key=lambda row: str(row["slot"]))
+    return sorted((json.loads(text) for text in rows["details"]), key=lambda row: str(row["slot"]))
 
 
 def allocations_of(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, Allocation]:
@@ -270,5 +271,5 @@ ACCURACY_COLUMNS = (
 def save_accuracy(store: Store, accuracy: pd.DataFrame, *, at: pd.Timestamp) -> None:
     """Keep the errors measured at ``at``."""
     others = accuracy[[name for name in accuracy.columns if name not in ACCURACY_COLUMNS]]
-    more = [json.dumps(plain(row)) for row in others.to_dict("records")]
+    more = [json.dumps(plain(row)) for row in rows_of(others)]
     write_rows(store, "accuracy", accuracy[list(ACCURACY_COLUMNS)].assign(measured_at=at, more=more))

@@ -11,6 +11,7 @@ import pandas as pd
 
 from flows.allocate import decide, is_finished, open_job
 from flows.forecast import MarketForecasts, forecast_market, lacking, timetable_of
+from flows.frames import rows_of
 from flows.ingest import Counts, ingest_paths, ingest_simulated
 from flows.jobfile import JobRequest
 from flows.markets import Followed, choose_markets, find_market, read_history, step_of
@@ -261,16 +262,16 @@ def leaderboard_rows(turn: Turn) -> list[dict[str, Any]]:
     board = leaderboard(frame, stored_rounds(turn.store, names).weights()[-1])
     return [
         {
-            "policy": row.policy,
-            "jobs": int(row.jobs),
-            "mean_utility": round(float(row.mean_utility), 6),
-            "mean_utility_usd": round(float(row.mean_utility_usd), 4),
-            "mean_cost_usd": round(float(row.mean_cost_usd), 4),
-            "on_time": round(float(row.on_time), 4),
-            "gap_to_hindsight": round(float(row.gap_to_hindsight), 6),
-            "weight": round(float(row.weight), 6),
+            "policy": row["policy"],
+            "jobs": int(row["jobs"]),
+            "mean_utility": round(float(row["mean_utility"]), 6),
+            "mean_utility_usd": round(float(row["mean_utility_usd"]), 4),
+            "mean_cost_usd": round(float(row["mean_cost_usd"]), 4),
+            "on_time": round(float(row["on_time"]), 4),
+            "gap_to_hindsight": round(float(row["gap_to_hindsight"]), 6),
+            "weight": round(float(row["weight"]), 6),
         }
-        for row in board.itertuples()
+        for row in rows_of(board)
     ]
 
 
