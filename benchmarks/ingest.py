@@ -106,13 +106,17 @@ def measure(path: Path, store_path: Path, answer: Any) -> None:
     )
 
 
-def run(rows: int = 10_000_000, *, suffix: str = ".parquet", folder: Path | None = None) -> dict[str, Any]:
+def run(rows: int = 1_000_000, *, suffix: str = ".parquet", folder: Path | None = None) -> dict[str, Any]:
     """Make a file of ``rows`` rows and ingest it twice: as it is, and under another name (all rows repeat)."""
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         path = Path(scratch) / f"prices{suffix}"
         make_file(path, rows)
-        figures: dict[str, Any] = {"rows": rows, "format": suffix[1:], "file_mib": round(path.stat().st_size / 2**20, 1)}
+        figures: dict[str, Any] = {
+            "rows": rows,
+            "format": suffix[1:],
+            "file_mib": round(path.stat().st_size / 2**20, 1),
+        }
         for turn in ("first", "again"):
             receiver, sender = spawn.Pipe(duplex=False)
             child = spawn.Process(target=measure, args=(path, Path(scratch) / "store.duckdb", sender))
@@ -126,5 +130,5 @@ def run(rows: int = 10_000_000, *, suffix: str = ".parquet", folder: Path | None
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    size = int(arguments[0]) if arguments else 10_000_000
+    size = int(arguments[0]) if arguments else 1_000_000
     print(json.dumps(run(size, suffix=arguments[1] if len(arguments) > 1 else ".parquet"), indent=2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from warehouse.casting import AVAILABILITY, PRICE
-from warehouse.errors import SettingsError
+from warehouse.errors import SettingsError, StoreError
 from warehouse.merge import keep_assumptions, keep_rejected, keep_series, merge
 from warehouse.source import Batch, Source, SourceOptions
 from warehouse.staging import Stage
@@ -156,7 +157,8 @@ def _import(
             with store.transaction():
                 return _keep(store, origin, fingerprint=fingerprint, content=content)
         finally:
-            stage.drop()
+            with suppress(StoreError):  # inside a failed transaction the tables go with it
+                stage.drop()
 
 
 def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Appended:

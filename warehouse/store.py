@@ -109,7 +109,8 @@ class Store:
             try:
                 yield
             finally:
-                self._connection.unregister(name)
+                with suppress(duckdb.TransactionException):  # a failed transaction takes the name with it
+                    self._connection.unregister(name)
 
     @contextmanager
     def transaction(self) -> Iterator[Store]:

@@ -29,6 +29,7 @@ from storekit import (
     write_json,
 )
 
+from benchmarks.ingest import run as run_ingest
 from warehouse.errors import SettingsError, SourceFileError, StoreError
 from warehouse.source import Batch, SourceOptions
 from warehouse.store import Appended, append, ingest_file, open_store, read_rows
@@ -386,6 +387,43 @@ def test_contradicting_rows_are_all_counted_and_never_double(rows, cut):
         for part in (made[:cut], made[cut:]):
             assert append(store, prices(*part) if part else [], source="t").added == 0
         assert tables(store) == final
+
+
+@pytest.mark.parametrize("part_rows", [1, 4, 25])
+def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
+    """Large files are merged in parts, by series and, where one series is long, by time."""
+    rows = random_observations(3, size=120) + random_observations(3, size=40)
+    rows += [("price", price_row(T0 + k * MINUTE, 1.0, k, source="long")) for k in range(60)]
+    rows += [("price", price_row(T0 + k * MINUTE, 2.0, 100 + k, source="long")) for k in range(5)]
+    with open_store(":memory:") as whole, open_store(":memory:") as parts:
+        expected = append(whole, by_kind(rows), source="t")
+        monkeypatch.setattr("warehouse.merge.PART_ROWS", part_rows)
+        assert append(parts, by_kind(rows), source="t") == expected
+        assert expected.rejected == 5
+        assert tables(parts) == tables(whole)
+        assert append(parts, by_kind(rows[::-1]), source="t").added == 0
+
+
+def test_an_import_that_breaks_inside_a_turn_says_what_broke(store):
+    def fail():
+        with store.transaction():
+            store.execute("DROP TABLE rejected")
+            append(store, prices(price_row(T0, 1.0)), source="t")
+
+    with pytest.raises(StoreError, match="rejected"):
+        fail()
+    assert append(store, prices(price_row(T0, 1.0)), source="t") == done(added=1)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("rows", [200_000, pytest.param(10_000_000, marks=pytest.mark.slow)])
+def test_a_large_file_is_taken_in_bounded_memory(tmp_path, rows, suffix):
+    """The process may grow by little more than the store's memory limit (1 GB), however large the file is."""
+    figures = run_ingest(rows, suffix=suffix, folder=tmp_path)
+    assert (figures["first"]["added"], figures["again"]["repeated"]) == (rows, rows)
+    for turn in ("first", "again"):
+        assert figures[turn]["rows_kept"] == rows
+        assert figures[turn]["peak_mib"] - figures[turn]["before_mib"] < 1500
 
 
 def test_what_cannot_be_kept_says_so(tmp_path):
