@@ -14,8 +14,8 @@ from optimization.horizon import (
     work_tolerance,
     worth,
 )
-from optimization.label_kernels import Terms, furthest
-from optimization.label_setting import search
+from optimization.label_bounds import Terms, least_loss
+from optimization.label_setting import furthest, optimistic_at, search
 from optimization.plan import EndRule, HorizonProblem, Plan, PlanStatus
 from optimization.progress import needed
 
@@ -42,11 +42,12 @@ def solve_window(problem: HorizonProblem) -> Plan:
         terms = terms_of(problem, line=needed(job.workload), finish_usd=job.value)
     if problem.done >= terms.line:
         # Finished, at the target, or no size makes any progress (mu_up = 0).
-        return _plan(worth(problem, [0] * len(window)), 0.0, optimal=True)
-    chosen, best, bound, _ = search(terms, cost, start, LABEL_LIMIT)
+        return _plan(worth(problem, [0] * len(window)), 0.0)
+    curves = least_loss(terms, cost)
+    chosen, best, proved = search(terms, curves, cost, start, LABEL_LIMIT)
     found = worth(problem, choice[chosen].tolist())
-    slack = bound - best if terms.to_go else best - bound
-    return _plan(found, slack, optimal=bound <= best)
+    slack = 0.0 if proved else max(0.0, optimistic_at(terms, curves, 0, terms.done) - best)
+    return _plan(found, slack if terms.to_go else -slack, optimal=proved)
 
 
 def terms_of(problem: HorizonProblem, *, line: float, finish_usd: float) -> Terms:
@@ -69,13 +70,13 @@ def terms_of(problem: HorizonProblem, *, line: float, finish_usd: float) -> Term
     )
 
 
-def _plan(found: Worth, slack: float, *, optimal: bool) -> Plan:
+def _plan(found: Worth, slack: float, *, optimal: bool = True) -> Plan:
     return Plan(
         allocations=found.allocations,
         status=PlanStatus.OPTIMAL if optimal else PlanStatus.TIME_LIMIT,
         objective=found.objective,
-        bound=found.objective if optimal else found.objective + slack,
-        gap=0.0 if optimal else abs(slack) / max(abs(found.objective), abs(slack)),
+        bound=found.objective + slack,
+        gap=0.0 if optimal else abs(slack) / max(abs(found.objective), abs(slack), 1e-300),
         seconds=0.0,
         cost_usd=found.cost_usd,
         end_progress=found.end_progress,

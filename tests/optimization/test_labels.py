@@ -10,7 +10,8 @@ import optimization.labels as labels
 from optimization.audit import audit_plan
 from optimization.horizon import slot_costs, slot_gains
 from optimization.job import Job
-from optimization.label_kernels import end_value, least_loss, optimistic
+from optimization.label_bounds import least_loss
+from optimization.label_setting import end_value, optimistic_at
 from optimization.labels import solve_window, terms_of
 from optimization.market import market_window
 from optimization.plan import Allocation, EndRule, HorizonProblem, PlanStatus
@@ -94,7 +95,7 @@ def test_optimistic_bound_is_never_below_what_a_sequence_gets():
         case = random_problem(rng, w=4, n_max=5, end_rule=EndRule.ON_DEMAND_TO_GO)
         job, cost = case.job, slot_costs(case.job, case.window)
         terms = terms_of(case, line=needed(job.workload), finish_usd=job.value)
-        work, loss, corners = least_loss(terms, cost)
+        curves = least_loss(terms, cost)
         gains = slot_gains(job, case.window.slot_hours)
         chosen = rng.integers(0, gains.size, 4)
         z, before, worth = case.done, case.n_previous, []
@@ -106,9 +107,7 @@ def test_optimistic_bound_is_never_below_what_a_sequence_gets():
             worth.append(-cost[i, j])
         total = sum(worth) + end_value(terms, z, before)
         for i, at, paid in states:
-            rest = terms.line - at
-            k = int(np.searchsorted(work[i, : corners[i]], max(rest, 0.0)))
-            bound = optimistic(terms, work[i], loss[i], k, int(corners[i]), max(rest, 0.0))
+            bound = optimistic_at(terms, curves, i, at)
             assert bound >= total - paid - 1e-9 * (1 + job.value)
 
 
