@@ -77,18 +77,18 @@ def _pairs(forecasts: Sequence[Forecast], actual: History, variable: Variable) -
 
 def absolute_error(pairs: pd.DataFrame) -> np.ndarray:
     """|y - median|; its mean is the MAE."""
-    return np.abs(pairs["actual"].to_numpy() - pairs["q50"].to_numpy())
+    return np.asarray(np.abs(pairs["actual"].to_numpy() - pairs["q50"].to_numpy()))
 
 
 def squared_error(pairs: pd.DataFrame) -> np.ndarray:
     """(y - mean)^2; the root of its mean is the RMSE."""
-    return np.square(pairs["actual"].to_numpy() - pairs["mean"].to_numpy())
+    return np.asarray(np.square(pairs["actual"].to_numpy() - pairs["mean"].to_numpy()))
 
 
 def pinball_by_level(pairs: pd.DataFrame) -> np.ndarray:
     """Pinball loss max(a (y - q), (a - 1)(y - q)) of every level a of `LEVELS`, shape (rows, 19)."""
     error = pairs["actual"].to_numpy()[:, None] - pairs[QUANTILES].to_numpy()
-    return np.maximum(LEVELS * error, (LEVELS - 1.0) * error)
+    return np.asarray(np.maximum(LEVELS * error, (LEVELS - 1.0) * error))
 
 
 def pinball(pairs: pd.DataFrame) -> np.ndarray:
@@ -109,7 +109,7 @@ def covered(pairs: pd.DataFrame, percent: int) -> np.ndarray:
 def width(pairs: pd.DataFrame, percent: int) -> np.ndarray:
     """Width of the central interval."""
     low, high = INTERVALS[percent]
-    return pairs[high].to_numpy() - pairs[low].to_numpy()
+    return np.asarray(pairs[high].to_numpy() - pairs[low].to_numpy())
 
 
 def brier_at_least(pairs: pd.DataFrame) -> np.ndarray:
@@ -137,12 +137,12 @@ def absent(pairs: pd.DataFrame) -> np.ndarray:
 
     With `unpredicted` this is the split of "A universal error measure for input predictions" (2022).
     """
-    return np.maximum(_count_error(pairs), 0.0)
+    return np.asarray(np.maximum(_count_error(pairs), 0.0))
 
 
 def unpredicted(pairs: pd.DataFrame) -> np.ndarray:
     """Instances that were there and not forecast: max(actual - forecast, 0); counts only."""
-    return np.maximum(-_count_error(pairs), 0.0)
+    return np.asarray(np.maximum(-_count_error(pairs), 0.0))
 
 
 def _count_error(pairs: pd.DataFrame) -> np.ndarray:

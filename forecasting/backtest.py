@@ -52,7 +52,7 @@ def backtest(
     origin at least ``refit_every`` after the last estimation (None: never again); in between the state moves on alone (M6.4).
     A predictor is handed ``history.until(...)`` and nothing else. Raises `SettingsError` on origins that are not ascending slots.
     """
-    at = pd.DatetimeIndex(origins)
+    at = pd.DatetimeIndex(list(origins))
     if not at.is_monotonic_increasing or not at.is_unique or not at.isin(history.slots).all():
         raise SettingsError(
             f"{len(at)} origins, {int((~at.isin(history.slots)).sum())} of them outside the history",

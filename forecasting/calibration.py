@@ -31,8 +31,8 @@ def calibrate(
     """The same forecasts with their intervals corrected; the k-th answers the k-th given.
 
     All must come from one predictor and market, in ascending order of issue, with one horizon; else `ForecastError`.
-    The newest ``window`` scores are used; a step with fewer than ``minimum`` keeps its interval, so the first forecasts come back unchanged
-    but for their name. Means and medians never change. Nothing known after an origin touches its forecast (M1.2).
+    The newest ``window`` scores are used; a step with fewer than ``minimum`` keeps its interval, so the first forecasts come
+    back unchanged but for their name. Means and medians never change. Nothing known after an origin touches its forecast (M1.2).
     """
     if not forecasts:
         return []

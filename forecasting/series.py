@@ -39,7 +39,7 @@ class Series:
     @property
     def observed(self) -> np.ndarray:
         """The values that are not gaps, in order."""
-        return self.values[~np.isnan(self.values)]
+        return np.asarray(self.values[~np.isnan(self.values)])
 
     def age(self, origins: np.ndarray) -> np.ndarray:
         """Slots since the newest observed value at each origin, shape (origins,)."""

@@ -129,7 +129,7 @@ class FittedUnivariate:
         """
         if not len(origins):
             return []
-        at = pd.DatetimeIndex(origins)
+        at = pd.DatetimeIndex(list(origins))
         places = np.asarray(history.slots.searchsorted(at, side="right")) - 1
         plain = (places >= 0) & ~_learned_late(history, at, places)
         made = iter(self._batch(history, places[plain], horizon)) if plain.any() else iter(())

@@ -147,7 +147,7 @@ class FittedArima:
                 state = state @ transition.T
                 changes[:, k] = state @ design[0]
         level = values[places][:, None] + np.cumsum(changes, axis=1)
-        return level + chosen.cycle.at(series, places[:, None] + np.arange(1, steps + 1))
+        return np.asarray(level + chosen.cycle.at(series, places[:, None] + np.arange(1, steps + 1)))
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast from the newest observed slot of each origin; an origin whose newest value is stale or strange falls back."""

@@ -160,7 +160,7 @@ def quantiles_of(law: np.ndarray) -> np.ndarray:
     ``law`` has shape (..., n); the result (..., 19).
     """
     reached = np.cumsum(law, axis=-1)[..., None, :] >= LEVELS[:, None] - 1e-9
-    return np.argmax(reached, axis=-1).astype(float)
+    return np.asarray(np.argmax(reached, axis=-1), dtype=float)
 
 
 def markov() -> UnivariatePredictor:

@@ -62,7 +62,7 @@ class FittedSeasonalNaive:
         places = origins[:, None] + steps - self.season * (-(-steps // self.season))
         point = np.where(places >= 0, series.values[np.maximum(places, 0)], np.nan)
         missing = np.isnan(point)
-        lost = missing.any(axis=1)
+        lost = np.asarray(missing.any(axis=1))
         spread = np.broadcast_to(self.spread.at(steps), (origins.size, horizon, self.spread.table.shape[1]))
         season = (
             f"{self.season // series.slots_per_day} days" if self.season > series.slots_per_day else "a day"
