@@ -218,13 +218,13 @@ def make_files(folder):
 @pytest.mark.parametrize(
     ("line", "delay"),
     [
-        ("batch 2", 0),
+        pytest.param("batch 2", 0, marks=pytest.mark.slow),
         ("read", 0),
-        ("read", 0.01),
+        pytest.param("read", 0.01, marks=pytest.mark.slow),
         ("read", 0.03),
         ("done 0.json", 0),
-        ("done 0.json", 0.05),
-        ("done 1.json", 0),
+        pytest.param("done 0.json", 0.05, marks=pytest.mark.slow),
+        pytest.param("done 1.json", 0, marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_ingest_leaves_whole_files_and_the_rerun_completes_it(
