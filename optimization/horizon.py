@@ -50,12 +50,14 @@ def slot_costs(job: Job, window: MarketWindow) -> np.ndarray:
     """USD for one slot on each size, cheapest split, shape (slots, sizes) (M2.4, M3.2)."""
     held = np.minimum(sizes(job), cheap_spot(window)[:, None])
     dear = sizes(job) - held
-    return (dear * window.on_demand_usd + held * window.price[:, None]) * window.slot_hours
+    paid: np.ndarray = dear * window.on_demand_usd + held * window.price[:, None]
+    return paid * window.slot_hours
 
 
 def slot_gains(job: Job, slot_hours: float) -> np.ndarray:
     """Work units in one slot on each size at full efficiency, H(n) Delta, shape (sizes,) (M2.4)."""
-    return rates(job.throughput, job.n_max)[sizes(job)] * slot_hours
+    hourly: np.ndarray = rates(job.throughput, job.n_max)[sizes(job)]
+    return hourly * slot_hours
 
 
 def target(problem: HorizonProblem) -> float:

@@ -67,7 +67,7 @@ def optimistic(terms: Terms, curves: Curves, i: int, k: int, rest: float) -> flo
         return terms.finish_usd
     x0, y0 = curves.work[i, k - 1], curves.loss[i, k - 1]
     share = (rest - x0) / (curves.work[i, k] - x0)
-    value = terms.finish_usd - (y0 + share * (curves.loss[i, k] - y0))
+    value: float = terms.finish_usd - (y0 + share * (curves.loss[i, k] - y0))
     return max(value, 0.0) if terms.to_go else value
 
 
@@ -75,7 +75,8 @@ def optimistic(terms: Terms, curves: Curves, i: int, k: int, rest: float) -> flo
 def optimistic_at(terms: Terms, curves: Curves, i: int, z: float) -> float:
     """Bound on the worth of slots i.. from progress z."""
     rest = max(terms.line - z, 0.0)
-    return optimistic(terms, curves, i, np.searchsorted(curves.work[i, : curves.corners[i]], rest), rest)
+    k = int(np.searchsorted(curves.work[i, : curves.corners[i]], rest))
+    return optimistic(terms, curves, i, k, rest)
 
 
 @njit(cache=True)

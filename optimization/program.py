@@ -1,7 +1,7 @@
 """The horizon program of M3.1 in Pyomo, read from top to bottom: variables, one function per constraint family, objectives.
 
-Sizes are numbered j = 0..J: s_0 = 0 and s_1..s_J = n_min..n_max. In slot i = 0..w-1 the job runs on size j for one of three reasons,
-each a binary: scaled up to it, kept it, scaled down to it. Their sum is the choice "n = s_j", so any throughput is a
+Sizes are numbered j = 0..J: s_0 = 0 and s_1..s_J = n_min..n_max. In slot i = 0..w-1 the job runs on size j for one of three
+reasons, each a binary: scaled up to it, kept it, scaled down to it. Their sum is the choice "n = s_j", so any throughput is a
 coefficient (M2.2) and the product of a size and its efficiency (M2.4) is linear without a big constant.
 
 What links two slots is a *ladder*: whoever leaves a size upwards climbs rung by rung to a larger one, whoever leaves
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from optimization.horizon import sizes, slot_costs, slot_gains, target
+from optimization.horizon import sizes, slot_costs, slot_gains
 from optimization.plan import EndRule, HorizonProblem
 from optimization.progress import TOLERANCE
 from optimization.termination import slots_needed
@@ -50,13 +50,13 @@ def horizon_model(problem: HorizonProblem) -> pyo.ConcreteModel:
     if problem.end_rule is EndRule.ON_DEMAND_TO_GO:
         _add_ending(m, problem)
     else:
-        _add_target(m, problem)
+        _add_target(m)
     return m
 
 
 def require_progress(m: pyo.ConcreteModel, progress: float) -> None:
     """Second solve of the target rule: at least ``progress`` work units, now at the least cost (M3.3a)."""
-    m.enough = pyo.Constraint(expr=m.reach >= progress / m.workload - TOLERANCE / 2.0)
+    m.enough = pyo.Constraint(expr=m.done >= progress / m.workload - TOLERANCE / 2.0)
     m.progress.deactivate()
     m.paid.activate()
 
@@ -149,11 +149,12 @@ def _fix_first_slot(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
             m.down[0, j].fix(0)
 
 
-def _add_target(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
-    """reach <= z_end, reach <= Zexp(t + w): most progress first, least cost second (M3.3a)."""
-    m.reach = pyo.Var(bounds=(0.0, target(problem) / m.workload))
-    m.reached = pyo.Constraint(expr=m.reach <= m.done)
-    m.progress = pyo.Objective(expr=m.reach, sense=pyo.maximize)
+def _add_target(m: pyo.ConcreteModel) -> None:
+    """Most progress first, least cost second (M3.3a).
+
+    Progress is not capped at the target here: a longest path through the ladder needs no branching, a capped one does.
+    """
+    m.progress = pyo.Objective(expr=m.done, sense=pyo.maximize)
     m.paid = pyo.Objective(expr=m.spent, sense=pyo.minimize)
     m.paid.deactivate()
 

@@ -22,7 +22,6 @@ OPTIONS: dict[str, Any] = {
     "mip_feasibility_tolerance": 1e-9,
     "mip_allow_restart": False,
     "mip_pscost_minreliable": 1,
-    "mip_heuristic_effort": 0.0,
 }
 #: Relative difference between the solver's objective and the plan's own beyond which the solve counts as an error.
 TRUST = 1e-6
@@ -150,9 +149,9 @@ def plan_problem(problem: HorizonProblem, limits: Limits | None = None) -> Plan:
     validate_problem(problem)
     limits = limits or Limits()
     if nothing_to_do(problem):
-        found = worth(problem, [0] * len(problem.window))
+        idle = worth(problem, [0] * len(problem.window))
         return _plan(
-            found, Solution(status=PlanStatus.OPTIMAL, objective=found.objective, bound=found.objective)
+            idle, Solution(status=PlanStatus.OPTIMAL, objective=idle.objective, bound=idle.objective)
         )
     model = horizon_model(problem)
     if problem.end_rule is EndRule.TARGET:

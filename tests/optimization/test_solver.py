@@ -216,7 +216,6 @@ def test_the_ladder_links_sizes_as_one_arc_per_change_would():
         for i, j in enumerate(chosen):
             model.add_component(f"fix{i}", pyo.Constraint(expr=model.run[i, int(j)] == 1))
         pyo.TransformationFactory("core.relax_integer_vars").apply_to(model)
-        model.reach.setub(None)
         solution = solve(model, Limits())
         z, before = 0.0, case.n_previous
         for j in chosen:
