@@ -1,5 +1,6 @@
 # `make run` and `make test` need only Python >= 3.11, git and make.
 PYTHON ?= python3
+export OPENBLAS_NUM_THREADS ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

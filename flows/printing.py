@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+#: A time as ISO 8601 in UTC; a person reads it to the minute.
+TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d):\d\d(?:\.\d+)?\+00:00")
+#: Sentences need room.
+WIDTHS = {"reason": 40, "job": 14, "slot": 16, "deadline": 16, "expected_finish": 16}
 #: Columns of a table that goes into a file or a pipe: nobody's window is too narrow for it.
 PIPED_WIDTH = 200
 
@@ -51,7 +56,9 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[
     table = Table(title=title, title_justify="left", title_style="bold")
     for key, heading in columns.items():
         numeric = all(isinstance(row.get(key), int | float | None) for row in rows)
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            heading, justify="right" if numeric else "left", overflow="fold", min_width=WIDTHS.get(key)
+        )
     for row in rows:
         table.add_row(*(cell(row.get(key)) for key in columns))
     console.print(table)
@@ -68,4 +75,5 @@ def cell(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(str(item) for item in value)
     text = str(value)
-    return text.removesuffix(":00+00:00").replace("T", " ", 1) if text.endswith("+00:00") else text
+    stamp = TIME.fullmatch(text)
+    return f"{stamp[1]} {stamp[2]}" if stamp else text

@@ -7,7 +7,7 @@ open series are flat or move by small steps, where a chain on levels was no bett
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +48,7 @@ class MarkovChain:
             for life in HALF_LIVES
             for prior in PRIORS
         ]
-        return max(tried, key=lambda chain: chain.log_likelihood(series))
+        return tried[int(np.argmax(log_likelihoods(series.values, tried)))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,17 +59,6 @@ class FittedMarkovChain:
     forget: float
     prior: float
     simpler: FittedLastValue
-
-    def log_likelihood(self, series: Series) -> float:
-        """Sum of log P(y(t) | y up to t-1) over the observed transitions."""
-        total = 0.0
-        values = series.values
-        for slot, counts in self._counts(values):
-            if slot + 1 >= values.shape[0] or np.isnan(values[slot]) or np.isnan(values[slot + 1]):
-                continue
-            row = self._matrix(counts, int(values[slot]))
-            total += float(np.log(row[int(values[slot + 1])]))
-        return total
 
     def _counts(self, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each slot with the forgotten transition counts up to it, shape (states, states), valid until the next one."""
@@ -140,6 +129,39 @@ class FittedMarkovChain:
                 for i in where[slot]:
                     out[i] = _spread(matrix, start[i], int(age[i]), horizon)
         return out
+
+
+def log_likelihoods(values: np.ndarray, chains: Sequence[FittedMarkovChain]) -> np.ndarray:
+    """Sum of log P(y(t) | y up to t-1) over the observed transitions of ``values``, for each chain, shape (chains,).
+
+    The chains differ in forgetting and prior alone, so one pass serves them all; only the entry of the transition
+    matrix that is asked for is worked out (the formula of ``_matrix``).
+    """
+    states = chains[0].states
+    forget = np.array([chain.forget for chain in chains])
+    prior = np.array([chain.prior for chain in chains])
+    counts = np.zeros((len(chains), states, states))
+    visits, stays, total = np.zeros((len(chains), states)), np.zeros(len(chains)), np.zeros(len(chains))
+    out = np.zeros(len(chains))
+    for before, after in zip(values[:-1], values[1:], strict=True):
+        if not (np.isnan(before) or np.isnan(after)) and max(before, after) < states:
+            i, j = int(before), int(after)
+            stayed = (stays + 4.0) / (total + 5.0)
+            pull = (1.0 - stayed) * (visits[:, j] + 1.0 / states) / (total + 1.0) + (
+                stayed if i == j else 0.0
+            )
+            out += np.log((counts[:, i, j] + prior * pull) / (counts[:, i].sum(axis=1) + prior))
+        else:
+            i = j = -1
+        counts *= forget[:, None, None]
+        visits *= forget[:, None]
+        stays, total = stays * forget, total * forget
+        if i >= 0:
+            counts[:, i, j] += 1.0
+            visits[:, j] += 1.0
+            stays += i == j
+            total += 1.0
+    return out
 
 
 def _spread(matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarray:
