@@ -5,8 +5,12 @@ reasons, each a binary: scaled up to it, kept it, scaled down to it. Their sum i
 coefficient (M2.2) and the product of a size and its efficiency (M2.4) is linear without a big constant.
 
 What links two slots is a *ladder*: whoever leaves a size upwards climbs rung by rung to a larger one, whoever leaves
-downwards descends. With 6 columns a size and slot it is as tight as one arc per change n -> n' (J^2 of them), because what
+downwards descends. With 7 columns a size and slot it is as tight as one arc per change n -> n' (J^2 of them), because what
 a slot yields depends on where one arrives and in which direction only.
+
+Measured side by side on 20 programs of w = 5, N_max = 16 (five throughputs, gap 1e-6, a busy machine), median and sum of solve
+seconds: ladder 0.42 and 17.0, n-indexed choice with big constants for the direction 0.50 and 18.2, one arc per change 0.55
+and 22.2; on four programs of w = 12 the ladder proved all and both others left one open after 15 s.
 
 With on-demand to go (M3.3b) slot w is the ending: the size n = s_j and the number of slots k that on-demand runs after the window.
 
