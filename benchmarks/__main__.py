@@ -1,7 +1,8 @@
 """Run the benchmarks and print one JSON object: ``python -m benchmarks [NAME ...]`` (`make bench` runs all).
 
-Each benchmark is a module of this package with a function ``run() -> dict`` (seconds are of this machine and this moment: read the
-ratios). Those that need the real histories take the folder from ``SLACKWATER_DATA`` and are left out, with the reason, when it is absent.
+Each benchmark is a module of this package with a function ``run() -> dict``. Seconds are of this machine and this
+moment: read the ratios. Those that need the real histories take the folder from ``SLACKWATER_DATA`` and are left out, with
+the reason, when it is absent.
 """
 
 from __future__ import annotations

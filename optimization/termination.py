@@ -68,7 +68,9 @@ def infeasible_by(job: Job, *, on_demand_usd: float, slot_hours: float) -> int:
     del on_demand_usd
     hourly = rates(job.throughput, job.n_max)
     fastest = min(
-        slots_needed(needed(job.workload), job.mu_up * float(hourly[n]) * slot_hours, float(hourly[n]) * slot_hours)
+        slots_needed(
+            needed(job.workload), job.mu_up * float(hourly[n]) * slot_hours, float(hourly[n]) * slot_hours
+        )
         for n in range(job.n_min, job.n_max + 1)
     )
     last = math.ceil(job.late_limit) - 1

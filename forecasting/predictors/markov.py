@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -143,7 +144,7 @@ def log_likelihoods(values: np.ndarray, chains: Sequence[FittedMarkovChain]) -> 
     counts = np.zeros((len(chains), states, states))
     visits, stays, total = np.zeros((len(chains), states)), np.zeros(len(chains)), np.zeros(len(chains))
     out = np.zeros(len(chains))
-    for before, after in zip(values[:-1], values[1:], strict=True):
+    for before, after in pairwise(values):
         if not (np.isnan(before) or np.isnan(after)) and max(before, after) < states:
             i, j = int(before), int(after)
             stayed = (stays + 4.0) / (total + 5.0)

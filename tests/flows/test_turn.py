@@ -96,7 +96,18 @@ def one_turn(db: Path, settings: Settings, *, at=AT, data: Path | None = None, r
 
 def dump(db: Path) -> dict[str, list]:
     """Every table as sorted rows, for comparison."""
-    tables = ("price", "availability", "vintages", "forecasts", "accuracy", "jobs", "decisions", "outcomes", "weights", "runs")
+    tables = (
+        "price",
+        "availability",
+        "vintages",
+        "forecasts",
+        "accuracy",
+        "jobs",
+        "decisions",
+        "outcomes",
+        "weights",
+        "runs",
+    )
     with open_store(db) as store:
         return {name: sorted(map(repr, read_rows(store, name).to_numpy().tolist())) for name in tables}
 
