@@ -23,6 +23,7 @@ from optimization.policy import Policy
 from optimization.progress import finished
 from optimization.replay import Planning, Seen, catch_up, see
 from optimization.risk import Expected, simulate_ahead
+from optimization.termination import infeasible_by
 from warehouse.history import History
 
 
@@ -141,7 +142,11 @@ def decide(running: OpenJob, policy: Policy[Any], *, settings: Settings) -> Deci
     state = catch_up(policy, running.job, views)
     view = running.seen.view(running.job, progress, running.slot)
     allocation, _ = asked.decide(state, view)
-    reason = refused + policy.explain(state, view, allocation)
+    short = infeasible_by(running.job, slot_hours=running.seen.slot_hours)
+    hopeless = (
+        f"best effort: on-demand alone is {short} slots too slow to finish while it is worth anything; "
+    )
+    reason = refused + (hopeless if short else "") + policy.explain(state, view, allocation)
     return Decision(
         running=running,
         allocation=allocation,

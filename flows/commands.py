@@ -284,6 +284,7 @@ def job_add_command(
     from flows.jobfile import read_request, slot_job
     from flows.markets import find_market, read_history, step_of
     from flows.records import save_jobs
+    from optimization.termination import infeasible_by
 
     request = read_request(file)
     if name:
@@ -310,6 +311,7 @@ def job_add_command(
         "workload": job.workload,
         "value_usd": job.value,
         "must_finish": job.must_finish,
+        "infeasible_by_slots": infeasible_by(job, slot_hours=history.slot_hours),
         "note": "no value given: one was chosen that never gives up while finishing is possible"
         if job.must_finish
         else "",

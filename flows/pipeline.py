@@ -6,6 +6,7 @@ themselves; only the flow's process writes it. Work is spread out in a few coars
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -38,27 +39,31 @@ from warehouse.store import open_store
 
 #: Tasks at the same time; the heavy libraries let go of the interpreter lock while they calculate.
 WORKERS = 2
+#: Tasks of one stage at most: the engine is made for tens of tasks in a flow, not for one a market or job.
+TASKS_A_STAGE = 12
 RUNNER: TaskRunner[PrefectFuture[Any]] = ThreadPoolTaskRunner(max_workers=WORKERS)  # type: ignore[assignment]
 
 
 def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str) -> list[Any]:
-    """The engine's `Fan`: one Prefect task per call, results in the order of the calls."""
+    """The engine's `Fan`: at most `TASKS_A_STAGE` Prefect tasks, results in the order of the calls."""
     unit = task(name=label, cache_policy=NO_CACHE, persist_result=False)(_called)
-    return [future.result() for future in [unit.submit(_Call(function, call)) for call in calls]]
+    size = math.ceil(len(calls) / TASKS_A_STAGE) or 1
+    parts = [_Part(function, calls[i : i + size]) for i in range(0, len(calls), size)]
+    return [result for future in [unit.submit(part) for part in parts] for result in future.result()]
 
 
-class _Call:
-    """One call with its arguments, opaque to the engine: it would otherwise walk through every table looking for futures."""
+class _Part:
+    """The calls of one task, opaque to the engine: it would otherwise walk through every table looking for futures."""
 
-    __slots__ = ("arguments", "function")
+    __slots__ = ("calls", "function")
 
-    def __init__(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> None:
         self.function = function
-        self.arguments = arguments
+        self.calls = calls
 
 
-def _called(call: _Call) -> Any:
-    return call.function(**call.arguments)
+def _called(part: _Part) -> list[Any]:
+    return [part.function(**call) for call in part.calls]
 
 
 @contextmanager

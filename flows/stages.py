@@ -59,11 +59,15 @@ def ingest_stage(turn: Turn, data: Path | None) -> Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a turn is about: the markets it follows, and the jobs on each that run or have ended unscored."""
+    """What a turn is about: the markets it follows, and the jobs on each that run or have ended unscored.
+
+    ``left_out`` says in words which jobs and markets could not be read at this time, and why; they stop nothing else.
+    """
 
     markets: tuple[Followed, ...]
     running: tuple[tuple[StoredJob, Followed], ...]
     ended: tuple[tuple[StoredJob, Followed], ...]
+    left_out: tuple[str, ...] = ()
 
     def jobs_on(self, followed: Followed) -> list[StoredJob]:
         """The jobs of one market."""
@@ -78,14 +82,27 @@ def work_stage(turn: Turn, requests: Sequence[JobRequest]) -> Work:
     step, settings = step_of(turn.settings), turn.settings
     save_jobs(turn.store, requests, origin="user", at=turn.at, step=step)
     known = stored_jobs(turn.store)
-    chosen = choose_markets(turn, most=settings.max_markets)
+    left_out: list[str] = []
+    chosen = [
+        one for one in choose_markets(turn, most=settings.max_markets) if _readable(turn, one[0], left_out)
+    ]
     if not any(job.origin == "practice" for job in known):
         _add_practice(turn, chosen, step)
     if not any(job.deadline > turn.at for job in known if job.origin != "practice"):
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
-    return _sorted_jobs(turn, [followed for followed, _, _ in chosen])
+    return _sorted_jobs(turn, [followed for followed, _, _ in chosen], left_out)
+
+
+def _readable(turn: Turn, followed: Followed, left_out: list[str]) -> bool:
+    """Whether a market has a history at its time; if not, why goes into ``left_out``."""
+    try:
+        read_history(turn.store, followed, settings=turn.settings, start=followed.at)
+    except MarketError as error:
+        left_out.append(f"market {followed.key} is left out: {error}")
+        return False
+    return True
 
 
 def _add_practice(
@@ -95,14 +112,20 @@ def _add_practice(
     save_jobs(turn.store, jobs, origin="practice", at=turn.at, step=step)
 
 
-def _sorted_jobs(turn: Turn, chosen: Sequence[Followed]) -> Work:
+def _sorted_jobs(turn: Turn, chosen: Sequence[Followed], left_out: list[str]) -> Work:
     """Which stored jobs run at their market's time and which ended by it without having been scored."""
     scored = set(stored_rounds(turn.store, pool_names(turn)).jobs)
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
     for job in stored_jobs(turn.store):
         text = f"{job.request.market}@{job.request.source}" if job.request.source else str(job.request.market)
-        followed = find_market(turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end)
+        try:
+            followed = find_market(turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end)
+        except MarketError as error:
+            left_out.append(f"job {job.request.name} is left out: {error}")
+            continue
+        if followed not in chosen and not _readable(turn, followed, left_out):
+            continue
         if job.deadline <= followed.at:
             if job.request.name not in scored:
                 ended.append((job, followed))
@@ -112,7 +135,9 @@ def _sorted_jobs(turn: Turn, chosen: Sequence[Followed]) -> Work:
     of_jobs = [followed for _, followed in (*running, *ended)]
     markets = list(dict.fromkeys([*of_jobs, *chosen]))
     most = max(turn.settings.max_markets, len(set(of_jobs)))
-    return Work(markets=tuple(markets[:most]), running=tuple(running), ended=tuple(ended))
+    return Work(
+        markets=tuple(markets[:most]), running=tuple(running), ended=tuple(ended), left_out=tuple(left_out)
+    )
 
 
 def pool_of(turn: Turn) -> list[Policy[Any]]:

@@ -110,6 +110,7 @@ def _finished(
     data = report_data(
         turn,
         decisions=decisions,
+        left_out=work.left_out,
         accuracy=measured.accuracy,
         ingested=ingested,
         drawn=[panel(measured.histories[one], measured.forecasts.get(one)) for one in work.markets],
@@ -135,6 +136,7 @@ def report_data(
     ingested: Counts,
     drawn: list[MarketPanel],
     simulated: bool,
+    left_out: Sequence[str] = (),
 ) -> ReportData:
     """What the report shows, with the leaderboard and the weights as the warehouse has them."""
     board = leaderboard_rows(turn)
@@ -153,7 +155,7 @@ def report_data(
         round_jobs=list(rounds.jobs),
         ingested=ingested,
         panels=drawn,
-        notes=findings(turn, board),
+        notes=[*left_out, *findings(turn, board)],
     )
 
 

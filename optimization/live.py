@@ -14,7 +14,8 @@ from optimization.solver import Limits, plan_problem
 class LiveSolver:
     """Answers horizon programs by the MILP within ``seconds`` each; keeps how every solve ended in ``notes``.
 
-    A solve that is not proved optimal in time is answered by the twin, which is exact, and the note says so.
+    A solve that is not proved optimal in time is answered by the twin, which is exact, and the note says so. Notes hold
+    no seconds: they are kept with the decision, and the same turn again must write the same rows.
     """
 
     seconds: float
@@ -24,9 +25,9 @@ class LiveSolver:
         """The optimal plan of one program, audited; raises `AuditError` if its numbers do not add up."""
         plan = plan_problem(problem, limits=Limits(seconds=self.seconds))
         if plan.status is PlanStatus.OPTIMAL:
-            self.notes.append(f"HiGHS optimal, gap {plan.gap:.1e}, {plan.seconds:.2f} s")
+            self.notes.append(f"HiGHS optimal, gap {plan.gap:.1e}")
         else:
-            self.notes.append(f"HiGHS {plan.status.value} after {plan.seconds:.2f} s, exact twin instead")
+            self.notes.append(f"HiGHS {plan.status.value}, exact twin instead")
             plan = solve_window(problem)
         audit_plan(problem, plan)
         return plan

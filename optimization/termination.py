@@ -59,13 +59,11 @@ def on_demand_to_go(
     return best
 
 
-def infeasible_by(job: Job, *, on_demand_usd: float, slot_hours: float) -> int:
+def infeasible_by(job: Job, *, slot_hours: float) -> int:
     """By how many slots on-demand alone misses gamma d at its fastest; 0 if the job can be finished before it (M2.7).
 
-    A job is worth nothing from gamma d on, so finishing needs k < gamma d slots. The price is not needed for it and is
-    taken so that all questions about endings are asked alike.
+    A job is worth nothing from gamma d on, so finishing needs k < gamma d slots.
     """
-    del on_demand_usd
     hourly = rates(job.throughput, job.n_max)
     fastest = min(
         slots_needed(

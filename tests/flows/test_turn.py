@@ -198,3 +198,40 @@ def test_a_job_that_cannot_resume_is_planned_without_spot(tmp_path, settings):
     assert row["spot"] == 0
     assert row["policy"] == "OD-only"
     assert "cannot resume" in row["reason"]
+
+
+def _request(name: str, **changes: object):
+    terms = {
+        "name": name, "deadline_in": "6h", "n_min": 1, "n_max": 4,
+        "workload": {"amount": 8, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+        "checkpoint": {"resumable": True, "overhead_minutes": 2},
+    }  # fmt: skip
+    return parse_request({**terms, **changes}, "test")
+
+
+def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings):
+    """A job that cannot finish, one on a market that is not there, one on a market that has gone silent."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    tidy_tables(folder, AT - pd.Timedelta(days=6), AT)
+    table = pa.parquet.read_table(folder / "availability.parquet")
+    zone = sorted(set(table["zone"].to_pylist()))[0]
+    silent = AT - pd.Timedelta(hours=5)
+    late = pc.greater(table["timestamp"], pa.scalar(silent.to_pydatetime(), table["timestamp"].type))
+    gone = pc.and_(pc.equal(table["zone"], zone), late)
+    row = table.filter(pc.equal(table["zone"], zone)).slice(0, 1).to_pylist()[0]
+    pa.parquet.write_table(table.filter(pc.invert(gone)), folder / "availability.parquet")
+    there = "/".join(row[key] for key in ("provider", "region", "zone", "instance_type"))
+    hopeless = _request("hopeless", workload={"amount": 500, "unit": "gpu_hours"})
+    requests = [
+        hopeless.placed(at=AT, market=there, source=None),
+        _request("blind").placed(at=AT, market=there, source=None),
+        _request("nowhere").placed(at=AT, market="no/such/market/here", source=None),
+    ]
+    result = one_turn(tmp_path / "w.duckdb", settings, data=folder, requests=requests)
+    rows = {row["job"]: row for row in result.decisions}
+    assert "best effort" in rows["hopeless"]["reason"]
+    assert rows["hopeless"]["late_probability"] == 1
+    assert rows["blind"]["spot"] == 0  # the count of this slot is unknown
+    assert "nowhere" not in rows
+    assert any("nowhere is left out" in note for note in result.notes)

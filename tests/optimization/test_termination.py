@@ -27,7 +27,7 @@ JOB = Job(
 
 
 def ending(job=JOB, **state):
-    return on_demand_to_go(job, slot=6, on_demand_usd=1.0, slot_hours=1.0, **state)
+    return on_demand_to_go(job, slot=6, slot_hours=1.0, **state)
 
 
 def test_takes_the_constant_size_worth_most():
@@ -76,12 +76,12 @@ def test_slots_needed(rest, first, gain, slots):
 
 def test_misses_by_slots():
     # 20 work: 4.5 + 5 + 5 + 5 + 0.5: five slots at best.
-    assert infeasible_by(JOB, on_demand_usd=1.0, slot_hours=1.0) == 0
+    assert infeasible_by(JOB, slot_hours=1.0) == 0
     late = replace(JOB, workload=42.0)
     # 4.5 + 7 x 5 = 39.5 in eight slots, nine needed, and gamma d = 9 is worth nothing already.
-    assert infeasible_by(late, on_demand_usd=1.0, slot_hours=1.0) == 1
-    assert infeasible_by(replace(late, workload=60.0), on_demand_usd=1.0, slot_hours=1.0) == 5
-    assert infeasible_by(JOB, on_demand_usd=1.0, slot_hours=0.25) > 0
+    assert infeasible_by(late, slot_hours=1.0) == 1
+    assert infeasible_by(replace(late, workload=60.0), slot_hours=1.0) == 5
+    assert infeasible_by(JOB, slot_hours=0.25) > 0
 
 
 def test_spot_needs_a_job_that_resumes():
