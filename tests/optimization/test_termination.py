@@ -27,7 +27,7 @@ JOB = Job(
 
 
 def ending(job=JOB, **state):
-    return on_demand_to_go(job, slot=6, slot_hours=1.0, **state)
+    return on_demand_to_go(job, slot=6, on_demand_usd=1.0, slot_hours=1.0, **state)
 
 
 def test_takes_the_constant_size_worth_most():
