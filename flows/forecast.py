@@ -11,7 +11,7 @@ from flows.config import Settings
 from forecasting.accuracy import score
 from forecasting.forecast import Forecast
 from forecasting.predictors import make_predictor
-from forecasting.schedule import Timetable, scheduled
+from forecasting.schedule import Timetable, scheduled, since
 from warehouse.errors import ForecastError
 from warehouse.history import History
 
@@ -72,5 +72,7 @@ def forecast_market(
         (f for f in everything if f.issued_at >= first and f.predictor in settings.models),
         key=lambda forecast: (forecast.predictor, forecast.issued_at),
     )
-    errors = score(measured, history, horizon=settings.horizon).assign(source=history.source)
+    # However far back this turn's jobs reach, errors are scaled (MASE) by the same stretch of history.
+    scale = since(history, timetable_of(settings).start(first))
+    errors = score(measured, scale, horizon=settings.horizon).assign(source=history.source)
     return MarketForecasts(issued=made, planned=planned[0], accuracy=errors)

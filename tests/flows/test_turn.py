@@ -137,6 +137,7 @@ def test_the_same_turn_again_writes_nothing_new(first, settings):
     again = one_turn(db, settings)
     assert again.decisions == result.decisions
     assert again.leaderboard == result.leaderboard
+    assert again.accuracy == result.accuracy
     assert dump(db) == before
 
 
