@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from flows.turn import Turn
-from warehouse.errors import InputError
+from warehouse.errors import InputError, SourceFileError
 from warehouse.source import Source, SourceOptions
 from warehouse.sources import SOURCES
 from warehouse.sources.simulated import generate, said
@@ -41,23 +41,39 @@ def ingest_paths(
     imported_at: pd.Timestamp,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Counts:
-    """Ingest every file of a source below ``paths``; one transaction per file, counts summed."""
+    """Ingest every file of a source below ``paths``; one transaction per file, counts summed.
+
+    A file that is not of the source's format stops none of the others; it is refused after them, with `SourceFileError`.
+    """
     source = find_source(name)
     total = Appended(added=0, repeated=0, rejected=0)
-    for path in source.files(paths):
+    refused: list[SourceFileError] = []
+    files = source.files(paths)
+    for path in files:
         progress(path.name)
-        done = ingest_file(
-            store,
-            source,
-            path,
-            options=SourceOptions(values=dict(options)),
-            known_at=known_at,
-            imported_at=imported_at,
-        )
+        try:
+            done = ingest_file(
+                store,
+                source,
+                path,
+                options=SourceOptions(values=dict(options)),
+                known_at=known_at,
+                imported_at=imported_at,
+            )
+        except SourceFileError as error:
+            refused.append(error)
+            continue
         total = Appended(
             added=total.added + done.added,
             repeated=total.repeated + done.repeated,
             rejected=total.rejected + done.rejected,
+        )
+    if len(files) == 1 and refused:
+        raise refused[0]
+    if refused:
+        raise InputError(
+            f"{len(refused)} of {len(files)} files refused, the first: {refused[0]}",
+            remedy=f"the others are in: {total.added} rows added, {total.repeated} repeated, {total.rejected} rejected",
         )
     return {name: {"added": total.added, "repeated": total.repeated, "rejected": total.rejected}}
 

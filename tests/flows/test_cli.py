@@ -111,6 +111,21 @@ def test_ingest_counts_and_repeats(call, data, tmp_path):
     assert {"market", "source", "capacity", "count_rows", "price_rows"} <= set(listed[0])
 
 
+def test_a_refused_file_stops_no_other_file(call, tmp_path):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    (folder / "us-west-2a_v100_1.json").write_text('{"metadata": {"gap_seconds": 300}, "data": [0, 1, 1, 0]}')
+    (folder / "us-west-2b_v100_1.json").write_text('{"metadata": {"gap_seconds": 300}, "data": [0, 1')
+    code, _, err = call("ingest", "skypilot", folder, "--db", tmp_path / "w.duckdb", "--json")
+    assert code == 2
+    assert "1 of 2 files refused" in err
+    assert "us-west-2b_v100_1.json" in err
+    assert "4 rows added" in err
+    listed = json.loads(call("markets", "--db", tmp_path / "w.duckdb", "--json")[1])["markets"]
+    assert [row["count_rows"] for row in listed] == [4]
+    assert listed[0]["real_clock"] is False
+
+
 def test_replay_answers_for_any_policy(call, data, market):
     job = ROOT / "examples" / "llama-8b-lora.toml"
     words = ("replay", "--job", job, "--market", market, "--data", data, "--json")
