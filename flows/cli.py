@@ -132,7 +132,7 @@ def job_add(
     json: Json = False,
 ) -> None:
     """Add a job to the warehouse; it is planned in every later run until it ends."""
-    from flows.commands import job_add_command
+    from flows.job_commands import job_add_command
 
     job_add_command(file, market=market, name=name, db=db, at=at, as_json=json)
 
@@ -140,7 +140,7 @@ def job_add(
 @job_app.command("list")
 def job_list(db: Db = DEFAULT_DB, at: At = None, json: Json = False) -> None:
     """List the jobs."""
-    from flows.commands import job_list_command
+    from flows.job_commands import job_list_command
 
     job_list_command(db=db, at=at, as_json=json)
 
@@ -148,7 +148,7 @@ def job_list(db: Db = DEFAULT_DB, at: At = None, json: Json = False) -> None:
 @job_app.command("show")
 def job_show(name: str, db: Db = DEFAULT_DB, json: Json = False) -> None:
     """Show one job, the decisions made for it and how it came out."""
-    from flows.commands import job_show_command
+    from flows.job_commands import job_show_command
 
     job_show_command(name, db=db, as_json=json)
 
@@ -222,7 +222,7 @@ def replay(
     json: Json = False,
 ) -> None:
     """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
-    from flows.planning import replay_command
+    from flows.replaying import replay_command
 
     replay_command(
         job,
@@ -254,7 +254,7 @@ def report(
     json: Json = False,
 ) -> None:
     """Write the HTML report of the newest run (or of the one at --at) again from the warehouse."""
-    from flows.planning import report_command
+    from flows.commands import report_command
 
     report_command(db=db, at=at, out=out, settings=settings, as_json=json)
 

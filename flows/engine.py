@@ -17,8 +17,13 @@ ENGINE_SETTINGS = {
 }
 
 
-def prepare_engine(folder: Path) -> None:
-    """Set what is not set yet; Prefect keeps its own state in ``folder``/.prefect unless PREFECT_HOME says otherwise."""
+def prepare_engine(folder: Path, *, quiet: bool = False) -> None:
+    """Set what is not set yet; Prefect keeps its own state in ``folder``/.prefect unless PREFECT_HOME says otherwise.
+
+    ``quiet`` is for the command line, which says itself what went wrong: the engine would log the error's traceback first.
+    """
+    if quiet:
+        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_HOME", str((folder / ".prefect").resolve()))
     for name, value in ENGINE_SETTINGS.items():
         os.environ.setdefault(name, value)

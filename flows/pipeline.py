@@ -25,16 +25,10 @@ from flows.frames import rows_of
 from flows.jobfile import JobRequest
 from flows.markets import step_of
 from flows.printing import say_to_stderr
-from flows.stages import (
-    allocate_stage,
-    forecast_stage,
-    ingest_stage,
-    leaderboard_rows,
-    score_stage,
-    work_stage,
-)
+from flows.stages import allocate_stage, forecast_stage, ingest_stage, leaderboard_rows, score_stage
 from flows.turn import Turn, run_id_of
 from flows.whole_turn import TurnResult, whole_turn
+from flows.work import work_stage
 from warehouse.store import open_store
 
 #: Tasks at the same time; the heavy libraries let go of the interpreter lock while they calculate.

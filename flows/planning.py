@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from flows.allocate import decide, open_job
-from flows.clock import parse_time
-from flows.commands import BOARD_COLUMNS, DECISION_COLUMNS, logical_time, warehouse_for
+from flows.commands import DECISION_COLUMNS, logical_time, warehouse_for
 from flows.config import Settings, read_settings
 from flows.forecast import timetable_of
 from flows.jobfile import JobRequest, first_slot, read_request
 from flows.markets import Followed, choose_markets, find_market, read_history, step_of
 from flows.printing import print_json, print_table, say_to_stderr
 from flows.records import allocations_of, decisions_of, find_job
-from flows.score import EndedJob, Scored, ended_job, job_slots, score_job
-from flows.stages import deciding_policy, pool_of
+from flows.stages import deciding_policy
 from flows.turn import Turn
-from flows.whole_turn import stored_report
 from forecasting.forecast import Forecast
 from forecasting.predictors import make_predictor
 from forecasting.schedule import scheduled, since
-from optimization.ledger import perfect_forecasts
 from optimization.pool import policy_named
-from optimization.termination import check_job
 from warehouse.errors import JobError, MarketError
 from warehouse.history import History
 from warehouse.store import Store, write_forecasts
 
-#: The forecaster that is never wrong: a bound, not a policy.
-PERFECT = "perfect"
-REPLAY_COLUMNS = {
-    "policy": "policy", "cost_usd": "cost $", "value_usd": "value $", "utility_usd": "utility $",
-    "utility": BOARD_COLUMNS["mean_utility"], "finish": "finish", "on_time": "on time", "spot_share": "spot share",
-    "gap_to_hindsight": "gap to hindsight",
-}  # fmt: skip
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
 
 
@@ -62,7 +48,7 @@ def forecast_command(
         when, own_end = logical_time(store, at)
         turn = Turn(store=store, at=when, settings=chosen, run_id="forecast", own_end=own_end)
         for followed in _asked_markets(turn, market):
-            history = _history(store, followed, chosen, [followed.at])
+            history = long_history(store, followed, chosen, [followed.at])
             for name in models:
                 steps = horizon or (chosen.planning_horizon if name == chosen.planner else chosen.horizon)
                 forecasts = issue(history, name, [followed.at], settings=chosen, horizon=steps)
@@ -93,7 +79,7 @@ def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
     return [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
 
 
-def _history(
+def long_history(
     store: Store, followed: Followed, settings: Settings, origins: Sequence[pd.Timestamp]
 ) -> History:
     """History that reaches back far enough for forecasts at ``origins``."""
@@ -176,7 +162,7 @@ def plan_command(
                 remedy="give --at TIME",
             )
         slots = list(pd.date_range(first, followed.at, freq=step_of(chosen)))
-        history = _history(store, followed, chosen, slots)
+        history = long_history(store, followed, chosen, slots)
         forecasts = issue(history, chosen.planner, slots, settings=chosen, horizon=chosen.planning_horizon)
         turn = Turn(store=store, at=followed.at, settings=chosen, run_id="plan", own_end=own_end)
         by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
@@ -201,157 +187,3 @@ def _market_text(request: JobRequest, market: str | None) -> str:
     if request.market is None:
         raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
     return f"{request.market}@{request.source}" if request.source else request.market
-
-
-def replay_command(
-    job: Path,
-    *,
-    market: str,
-    policy: str,
-    start: str | None,
-    model: str | None,
-    data: Path | None,
-    db: Path,
-    settings: Path | None,
-    as_json: bool,
-) -> None:
-    """``slackwater replay``: one job, one market, one policy (or the pool), beside hindsight."""
-    chosen = read_settings(settings)
-    request = read_request(job)
-    planner = model or chosen.planner
-    with warehouse_for(db, data, say=say_to_stderr) as store:
-        when, _ = logical_time(store, None)
-        followed = find_market(store, market, at=when, settings=chosen, own_end=True)
-        placed = _placed_in_record(request, followed, parse_time(start, "--from") if start else None, chosen)
-        step = step_of(chosen)
-        first = first_slot(placed, step)
-        if first > followed.at:
-            raise MarketError(
-                f"job {placed.name!r} starts at {first}, the record of {followed.key} ends at {followed.at}",
-                expected="a start within the record",
-                remedy="choose an earlier --from",
-            )
-        history = _history(store, followed, chosen, [first])
-        pool = pool_of(Turn(store=store, at=when, settings=chosen, run_id="replay"))
-    policies = pool if policy == "all" else [policy_named(policy)]
-    ended = _with_forecasts(placed, history, planner, chosen)
-    if policy != "OD-only":
-        check_job(ended.job, uses_spot=True)
-    scored = score_job(ended, policies)
-    rows = [replay_row(scored, i, followed, planner, step) for i in range(len(policies))]
-    rows.sort(key=lambda row: -row["utility_usd"])
-    if as_json:
-        print_json(rows[0] if policy != "all" else {"replays": [_short(row) for row in rows]})
-        return
-    print_replay(rows, scored)
-
-
-def _placed_in_record(
-    request: JobRequest, followed: Followed, start: pd.Timestamp | None, settings: Settings
-) -> JobRequest:
-    """The request placed at ``start``, else at its own start, else so that its last slot is the record's last."""
-    step = step_of(settings)
-    if start is None and request.start is None:
-        trial = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-        start = followed.at + step - (trial.ends - trial.starts)
-        start = start.ceil(step)
-    if start is not None:
-        request = request.model_copy(update={"start": start.to_pydatetime()})
-    return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-
-
-def _with_forecasts(request: JobRequest, history: History, planner: str, settings: Settings) -> EndedJob:
-    """The ended job with the forecasts that would have been issued in each of its slots."""
-    if planner == PERFECT:
-        ended = ended_job(request, history, [])
-        return replace(ended, forecasts=list(perfect_forecasts(ended.window, settings.planning_horizon)))
-    _, grid = job_slots(request, history)
-    inside = [slot for slot in grid if slot in history.slots]
-    forecasts = issue(history, planner, inside, settings=settings, horizon=settings.planning_horizon)
-    return ended_job(request, history, forecasts)
-
-
-def replay_row(
-    scored: Scored, i: int, followed: Followed, planner: str, step: pd.Timedelta
-) -> dict[str, Any]:
-    """One replay as plain values: cost, utility, finish, allocations, hindsight bracket."""
-    ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
-    finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
-    slots = [
-        {
-            "slot": ended.start + t * step,
-            "on_demand": a.on_demand,
-            "spot": a.spot,
-            "price_usd": float(ended.window.price[t]) if ended.window.observed[t] else None,
-            "available": int(ended.window.available[t]) if ended.window.observed[t] else None,
-        }
-        for t, a in enumerate(outcome.allocations)
-    ]
-    return {
-        "job": ended.job.name,
-        "market": followed.market.key,
-        "source": followed.source,
-        "policy": outcome.policy,
-        "forecaster": planner,
-        "from": ended.start,
-        "deadline": ended.start + ended.job.deadline_slots * step,
-        "deadline_slots": ended.job.deadline_slots,
-        "cost_usd": outcome.total_cost_usd,
-        "value_usd": outcome.value_usd,
-        "utility_usd": outcome.utility_usd,
-        "utility": row.utility,
-        "finish": finish,
-        "finish_slots": outcome.finish_slots,
-        "on_time": outcome.on_time,
-        "spot_share": outcome.spot_share,
-        "on_demand_only_usd": row.on_demand_only_usd,
-        "hindsight": {"low": scored.hindsight_low, "high": scored.hindsight_high},
-        "gap_to_hindsight": row.gap_to_hindsight,
-        "must_finish": ended.job.must_finish,
-        "gaps": int(np.count_nonzero(~ended.window.observed)),
-        "synthetic": list(ended.assumptions),
-        "allocations": slots,
-    }
-
-
-def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "allocations"}
-
-
-def print_replay(rows: Sequence[Mapping[str, Any]], scored: Scored) -> None:
-    """The outcome and, for a single policy, the slots."""
-    first = rows[0]
-    print_table(
-        f"{first['job']} on {first['market']} from {first['from']:%Y-%m-%d %H:%M} UTC, {first['deadline_slots']} slots",
-        rows[:20],
-        REPLAY_COLUMNS,
-    )
-    bracket = f"{scored.hindsight_low:.4f} to {scored.hindsight_high:.4f} USD"
-    print(f"hindsight: {bracket}; on-demand only costs {first['on_demand_only_usd']:.4f} USD")
-    for text in first["synthetic"]:
-        print(f"synthetic: {text}")
-    if len(rows) == 1:
-        print_table(
-            "Slots",
-            first["allocations"],
-            {
-                "slot": "slot (UTC)",
-                "on_demand": "on-demand",
-                "spot": "spot",
-                "price_usd": "price $",
-                "available": "available",
-            },
-        )
-
-
-def report_command(
-    *, db: Path, at: str | None, out: Path | None, settings: Path | None, as_json: bool
-) -> None:
-    """``slackwater report``: write the page of a run again from the warehouse."""
-    chosen = read_settings(settings)
-    with warehouse_for(db, None, say=say_to_stderr) as store:
-        path = stored_report(store, chosen, at=parse_time(at, "--at") if at else None, path=out)
-    if as_json:
-        print_json({"report": str(path)})
-    else:
-        print(f"report: {path}")

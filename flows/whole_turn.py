@@ -18,19 +18,9 @@ from flows.markets import find_market, read_history, step_of
 from flows.records import RATE, stored_forecasts, stored_rounds
 from flows.report import write_report
 from flows.report_data import MarketPanel, ReportData
-from flows.stages import (
-    Measured,
-    Work,
-    allocate_stage,
-    forecast_stage,
-    ingest_stage,
-    leaderboard_rows,
-    pool_names,
-    require_markets,
-    score_stage,
-    work_stage,
-)
+from flows.stages import Measured, allocate_stage, forecast_stage, ingest_stage, leaderboard_rows, score_stage
 from flows.turn import Turn
+from flows.work import Work, pool_names, require_markets, work_stage
 from forecasting.forecast import Forecast
 from optimization.regret import regret, why_leader_changed
 from warehouse.errors import InputError

@@ -12,9 +12,9 @@ import pytest
 from flows.config import Settings
 from flows.jobfile import parse_request
 from flows.records import stored_rounds
-from flows.stages import pool_names
 from flows.turn import Turn, run_id_of
 from flows.whole_turn import whole_turn
+from flows.work import pool_names
 from optimization.selection import replay_weights
 from warehouse.sources.simulated import generate
 from warehouse.store import open_store, read_rows

@@ -1,0 +1,95 @@
+"""A turn killed at any moment and run again ends with the same tables."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_turn import AT, POOL, dump
+
+STAGES = ("ingest", "forecast", "replay", "decide", "report")
+TURN = """
+import os, sys
+from pathlib import Path
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+import pandas as pd
+from flows.config import read_settings
+from flows.turn import Turn, run_id_of
+from flows.whole_turn import whole_turn
+from warehouse.store import open_store
+
+at = pd.Timestamp(sys.argv[2])
+with open_store(sys.argv[1]) as store:
+    turn = Turn(store=store, at=at, settings=read_settings(Path(sys.argv[3])), run_id=run_id_of(at),
+                say=lambda text: print(text, flush=True))
+    whole_turn(turn, data=None, requests=[], report=Path(sys.argv[1]).parent / "r.html")
+"""
+SETTINGS = """
+models = ["last_value", "markov"]
+planner = "markov"
+measured_origins = 4
+horizon = 3
+planning_horizon = 6
+max_markets = 2
+backlog_jobs = 2
+simulated_days = 4
+history_days = 3
+risk_paths = 10
+"""
+
+
+@pytest.fixture(scope="module")
+def settings_file(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("settings")
+    (folder / "pool.toml").write_text(POOL)
+    file = folder / "slackwater.toml"
+    file.write_text(SETTINGS + f'pool = "{folder / "pool.toml"}"\n')
+    return file
+
+
+def start(db: Path, settings: Path) -> subprocess.Popen:
+    words = [sys.executable, "-c", TURN, str(db), AT.isoformat(), str(settings)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+def kill_when(db: Path, settings: Path, stage: str) -> None:
+    """Kill -9 as soon as the turn says that it begins ``stage``."""
+    process = start(db, settings)
+    for line in process.stdout:
+        if line.startswith(stage):
+            os.kill(process.pid, signal.SIGKILL)
+            break
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+
+
+def run_through(db: Path, settings: Path) -> None:
+    process = start(db, settings)
+    process.communicate()
+    assert process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, settings_file):
+    db = tmp_path_factory.mktemp("whole") / "w.duckdb"
+    run_through(db, settings_file)
+    return dump(db)
+
+
+def test_killed_twice_and_run_again(tmp_path, settings_file, uninterrupted):
+    db = tmp_path / "w.duckdb"
+    for stage in ("forecast", "decide"):
+        kill_when(db, settings_file, stage)
+    run_through(db, settings_file)
+    assert dump(db) == uninterrupted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES)
+def test_killed_in_each_stage(tmp_path, settings_file, uninterrupted, stage):
+    db = tmp_path / "w.duckdb"
+    kill_when(db, settings_file, stage)
+    run_through(db, settings_file)
+    assert dump(db) == uninterrupted
