@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,13 +68,26 @@ _RC: Final[dict[str, Any]] = {
 }
 
 
+_STYLED: Final[ContextVar[bool]] = ContextVar("styled", default=False)
+
+
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw in the report's style whatever the user's own matplotlib settings say; the same figure gives the same bytes."""
+    """Draw in the report's style whatever the user's own matplotlib settings say; the same figure gives the same bytes.
+
+    Inside another one it does nothing: setting the style takes longer than a small drawing.
+    """
+    if _STYLED.get():
+        yield
+        return
     from matplotlib import style
 
     with style.context(["default", _RC], after_reset=True):
-        yield
+        token = _STYLED.set(True)
+        try:
+            yield
+        finally:
+            _STYLED.reset(token)
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -71,14 +71,22 @@ def own_time(last: pd.Timestamp, at: pd.Timestamp, step: pd.Timedelta, *, own_en
 
 
 def find_market(
-    store: Store, text: str, *, at: pd.Timestamp, settings: Settings, own_end: bool = False
+    store: Store,
+    text: str,
+    *,
+    at: pd.Timestamp,
+    settings: Settings,
+    own_end: bool = False,
+    known: pd.DataFrame | None = None,
 ) -> Followed:
     """The followed market that a user's text means; raises `MarketError` with the nearest known ones.
 
-    Without ``@source`` the most trusted source of the market that was known at ``at`` is taken.
+    Without ``@source`` the most trusted source of the market that was known at ``at`` is taken. ``known`` is the listing
+    at ``at``, for callers that ask for many.
     """
     market, source = parse_market(text)
-    known = list_markets(store, known_at=at)
+    if known is None:
+        known = list_markets(store, known_at=at)
     rows = known[known["market"] == market.key]
     if source is not None:
         rows = rows[rows["source"] == source]

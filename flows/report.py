@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from flows.inline_svg import PALETTE
+from flows.inline_svg import PALETTE, house_style
 from flows.report_accuracy import accuracy_view
 from flows.report_data import ReportData
 from flows.report_format import utc
@@ -39,20 +39,21 @@ def render_report(data: ReportData) -> str:
     )
     environment.filters["drawing"] = Markup  # the drawings are our own markup, escaped where they were made
     environment.globals["swatch"] = line_swatch
-    return environment.get_template("report.html").render(
-        at=utc(data.at),
-        run_id=data.run_id,
-        simulated=data.simulated,
-        palette=PALETTE,
-        decisions=decisions_view(data.decisions),
-        slot=slot_length(data.panels),
-        markets=markets_view(data.panels, data.decisions, data.at),
-        accuracy=accuracy_view(data.accuracy),
-        board=leaderboard_view(data.leaderboard),
-        weights=weights_view(data.weights, data.round_jobs),
-        ingest=ingest_view(data.ingested),
-        notes=data.notes,
-    )
+    with house_style():  # set once for all drawings
+        return environment.get_template("report.html").render(
+            at=utc(data.at),
+            run_id=data.run_id,
+            simulated=data.simulated,
+            palette=PALETTE,
+            decisions=decisions_view(data.decisions),
+            slot=slot_length(data.panels),
+            markets=markets_view(data.panels, data.decisions, data.at),
+            accuracy=accuracy_view(data.accuracy),
+            board=leaderboard_view(data.leaderboard),
+            weights=weights_view(data.weights, data.round_jobs),
+            ingest=ingest_view(data.ingested),
+            notes=data.notes,
+        )
 
 
 def write_report(data: ReportData, path: Path) -> Path:

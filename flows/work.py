@@ -16,6 +16,7 @@ from flows.turn import Turn
 from optimization.policy import Policy
 from optimization.pool import DEFAULT_POOL, load_pool
 from warehouse.errors import MarketError
+from warehouse.store import list_markets
 
 #: Example jobs opened on a warehouse without jobs.
 OPEN_EXAMPLES = 8
@@ -81,6 +82,7 @@ def _sorted_jobs(turn: Turn, chosen: Sequence[Followed], left_out: list[str]) ->
     scored = set(stored_rounds(turn.store, pool_names(turn)).jobs)
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
+    known = list_markets(turn.store, known_at=turn.at)
     for job in stored_jobs(turn.store):
         text = f"{job.request.market}@{job.request.source}" if job.request.source else str(job.request.market)
         try:
