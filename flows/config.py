@@ -28,7 +28,7 @@ class Settings(BaseModel):
     history_days: float = Field(14.0, gt=0, description="how far back a forecaster looks")
     refit_hours: float = Field(24.0, gt=0, description="how often forecasters are estimated again (M6.4)")
     measured_origins: int = Field(
-        48, ge=0, description="forecast origins measured on a market never seen before"
+        32, ge=0, description="forecast origins measured on a market never seen before"
     )
     max_markets: int = Field(24, ge=1, description="markets followed when no job names them")
     backlog_jobs: int = Field(

@@ -86,7 +86,9 @@ def _sorted_jobs(turn: Turn, chosen: Sequence[Followed], left_out: list[str]) ->
     for job in stored_jobs(turn.store):
         text = f"{job.request.market}@{job.request.source}" if job.request.source else str(job.request.market)
         try:
-            followed = find_market(turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end)
+            followed = find_market(
+                turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, known=known
+            )
         except MarketError as error:
             left_out.append(f"job {job.request.name} is left out: {error}")
             continue
