@@ -1,30 +1,16 @@
 """The same turn on the real engine: equal answers, artifacts, typed parameters, and the single flows one after the other."""
 
 import os
-import tomllib
 from datetime import UTC
 from pathlib import Path
 
 import pytest
-from test_turn import AT, POOL, dump, one_turn
+from test_turn import AT, dump, one_turn, small_settings
 
 from flows.config import read_settings
 from flows.engine import ENGINE_SETTINGS, prepare_engine
 
 pytestmark = pytest.mark.engine
-
-SETTINGS = """
-models = ["last_value", "markov"]
-planner = "markov"
-measured_origins = 4
-horizon = 3
-planning_horizon = 6
-max_markets = 2
-backlog_jobs = 2
-simulated_days = 4
-history_days = 3
-risk_paths = 10
-"""
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +28,7 @@ def engine(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def settings_file(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("settings")
-    (folder / "pool.toml").write_text(POOL)
-    file = folder / "slackwater.toml"
-    file.write_text(SETTINGS + f'pool = "{folder / "pool.toml"}"\n')
-    tomllib.loads(file.read_text())
-    return file
+    return small_settings(tmp_path_factory.mktemp("settings"))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_turn import AT, POOL, dump
+from test_turn import AT, dump, small_settings
 
 STAGES = ("ingest", "forecast", "replay", "decide", "report")
 TURN = """
@@ -26,27 +26,11 @@ with open_store(sys.argv[1]) as store:
                 say=lambda text: print(text, flush=True))
     whole_turn(turn, data=None, requests=[], report=Path(sys.argv[1]).parent / "r.html")
 """
-SETTINGS = """
-models = ["last_value", "markov"]
-planner = "markov"
-measured_origins = 4
-horizon = 3
-planning_horizon = 6
-max_markets = 2
-backlog_jobs = 2
-simulated_days = 4
-history_days = 3
-risk_paths = 10
-"""
 
 
 @pytest.fixture(scope="module")
 def settings_file(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("settings")
-    (folder / "pool.toml").write_text(POOL)
-    file = folder / "slackwater.toml"
-    file.write_text(SETTINGS + f'pool = "{folder / "pool.toml"}"\n')
-    return file
+    return small_settings(tmp_path_factory.mktemp("settings"))
 
 
 def start(db: Path, settings: Path) -> subprocess.Popen:

@@ -34,6 +34,18 @@ omega = 3
 commitment = [1, 2]
 sigma = 0.9
 """
+SMALL = """
+models = ["last_value", "markov"]
+planner = "markov"
+measured_origins = 4
+horizon = 3
+planning_horizon = 6
+max_markets = 2
+backlog_jobs = 2
+simulated_days = 4
+history_days = 3
+risk_paths = 10
+"""
 KEYS = {"at", "ingested", "accuracy", "decisions", "leaderboard", "report"}
 DECISION_KEYS = {
     "job", "market", "slot", "on_demand", "spot", "policy", "reason", "expected_cost_usd", "expected_finish",
@@ -59,6 +71,14 @@ def settings(tmp_path_factory) -> Settings:
         risk_paths=20,
         pool=pool,
     )
+
+
+def small_settings(folder: Path) -> Path:
+    """A settings file for the smallest turn that still does everything."""
+    (folder / "pool.toml").write_text(POOL)
+    file = folder / "slackwater.toml"
+    file.write_text(SMALL + f'pool = "{folder / "pool.toml"}"\n')
+    return file
 
 
 def tidy_tables(folder: Path, start: pd.Timestamp, end: pd.Timestamp) -> None:
