@@ -13,7 +13,7 @@ import pandas as pd
 from flows.clock import now, parse_time
 from flows.config import Settings, read_settings
 from flows.frames import rows_of
-from flows.printing import print_json, print_table, say_to_stderr
+from flows.printing import print_json, print_table, row_progress, say_to_stderr
 from flows.turn import Turn, run_id_of
 from warehouse.errors import InputError, MarketError
 from warehouse.store import Store, list_markets, open_store
@@ -212,7 +212,7 @@ def ingest_command(
     for path in paths:
         if not path.exists():
             raise InputError(f"no file or folder {path}", remedy="check the path")
-    with open_store(db) as store:
+    with open_store(db) as store, row_progress() as tell:
         counts = ingest_paths(
             store,
             source,
@@ -220,7 +220,7 @@ def ingest_command(
             options=values,
             known_at=parse_time(known_at, "--known-at") if known_at else None,
             imported_at=parse_time(at, "--at") if at else now(),
-            progress=(lambda _: None) if as_json else say_to_stderr,
+            rows=tell,
         )
     if as_json:
         print_json(counts)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from flows.turn import Turn
 from warehouse.errors import InputError, SourceFileError
-from warehouse.source import Source, SourceOptions
+from warehouse.source import Batch, Source, SourceOptions
 from warehouse.sources import SOURCES
 from warehouse.sources.simulated import generate, said
 from warehouse.store import Appended, Store, append, ingest_file, list_markets
@@ -18,6 +18,32 @@ from warehouse.store import Appended, Store, append, ingest_file, list_markets
 SIMULATED_STEP = 10
 
 Counts = dict[str, dict[str, int]]
+
+
+class Told:
+    """A source that tells how many rows it has read so far, file by file; otherwise the one it wraps."""
+
+    def __init__(self, source: Source, rows: Callable[[str, int], None]) -> None:
+        self.source = source
+        self.rows = rows
+        self.name = source.name
+        self.options = source.options
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        """The wrapped source's files."""
+        return self.source.files(paths)
+
+    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
+        """The wrapped source's batches, counted as they pass."""
+        seen = 0
+        for batch in self.source.read(path, options):
+            seen += batch.table.num_rows
+            self.rows(path.name, seen)
+            yield batch
+
+    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+        """The wrapped source's assumptions."""
+        return self.source.assumptions(path, options)
 
 
 def find_source(name: str) -> Source:
@@ -40,12 +66,14 @@ def ingest_paths(
     known_at: pd.Timestamp | None,
     imported_at: pd.Timestamp,
     progress: Callable[[str], None] = lambda _: None,
+    rows: Callable[[str, int], None] = lambda _file, _rows: None,
 ) -> Counts:
     """Ingest every file of a source below ``paths``; one transaction per file, counts summed.
 
-    A file that is not of the source's format stops none of the others; it is refused after them, with `SourceFileError`.
+    ``progress`` is told each file's name, ``rows`` the rows read of it so far. A file that is not of the source's format
+    stops none of the others; it is refused after them, with `SourceFileError`.
     """
-    source = find_source(name)
+    source = Told(find_source(name), rows)
     total = Appended(added=0, repeated=0, rejected=0)
     refused: list[SourceFileError] = []
     files = source.files(paths)

@@ -6,7 +6,8 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -23,6 +24,18 @@ PIPED_WIDTH = 200
 def say_to_stderr(text: str) -> None:
     """Progress for a person who waits; standard output stays for the answer."""
     print(f"  {text} ...", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def row_progress() -> Iterator[Callable[[str, int], None]]:
+    """A line on stderr that counts rows while files are read, for a person at a terminal; silent elsewhere."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("reading")
+        yield lambda file, rows: bar.update(task, description=f"{file}: {rows:,} rows read")
 
 
 def print_json(value: object) -> None:
