@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.forecast import Forecast
+from warehouse.errors import MarketError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,72 @@ def market_window(
         on_demand_usd=float(on_demand_usd),
         slot_hours=float(slot_hours),
         observed=observed,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What was observed up to the present slot, the last element of every array (M1.2, M4.9).
+
+    ``price`` and ``available`` have shape (k,), NaN in gaps. ``peers`` (m, k) are the counts of m other markets of the same
+    kind on the same slots, NaN where unknown. ``hour`` is the UTC hour of the day at which the present slot begins, None where
+    the source has no real clock times.
+    """
+
+    price: np.ndarray
+    available: np.ndarray
+    peers: np.ndarray
+    hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The longer record that a job's window was cut from, for policies that learn from what came before the job (M4.6).
+
+    Arrays as in `Past`, over all k slots; the job's slot 0 is element ``first`` and ``hour`` is that of element 0. They reach at
+    least to the last slot of the job that will be asked for: `until` raises `MarketError` where they do not.
+    """
+
+    price: np.ndarray
+    available: np.ndarray
+    peers: np.ndarray
+    first: int
+    slot_hours: float
+    hour: float | None = None
+
+    def until(self, slot: int) -> Past:
+        """The record as known in the job's slot ``slot``: nothing after it."""
+        end = self.first + slot + 1
+        if self.first < 0 or end > len(self.price):
+            raise MarketError(
+                f"a record of {len(self.price)} slots has no slot {slot} of a job that begins at {self.first}",
+                expected="a record that covers the job",
+            )
+        hour = None if self.hour is None else (self.hour + (end - 1) * self.slot_hours) % 24.0
+        return Past(
+            price=self.price[:end], available=self.available[:end], peers=self.peers[:, :end], hour=hour
+        )
+
+
+def record_of(
+    price: np.ndarray,
+    available: np.ndarray,
+    *,
+    first: int,
+    slot_hours: float,
+    peers: np.ndarray | None = None,
+    hour: float | None = None,
+) -> Record:
+    """Build a `Record` from arrays with NaN in gaps; raises `MarketError` if they do not match in length."""
+    price, available = np.asarray(price, dtype=float), np.asarray(available, dtype=float)
+    others = np.empty((0, len(price))) if peers is None else np.asarray(peers, dtype=float)
+    if available.shape != price.shape or others.ndim != 2 or others.shape[1] != len(price):
+        raise MarketError(
+            f"a record of {price.shape} prices, {available.shape} counts and {others.shape} peers",
+            expected="as many counts as prices, and peers of shape (markets, slots)",
+        )
+    return Record(
+        price=price, available=available, peers=others, first=first, slot_hours=slot_hours, hour=hour
     )
 
 

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from optimization.job import Job, Progress
-from optimization.market import MarketWindow, PointForecast
+from optimization.market import MarketWindow, Past, PointForecast
 from optimization.plan import Allocation
 
 S = TypeVar("S")
@@ -20,7 +20,7 @@ class View:
 
     ``observed`` is False in a gap (then ``available`` is 0 and ``price`` the on-demand price). ``forecast``
     was issued in this slot or before (element 0 of it is slot ``slot + 1`` whatever its age; the maker of the view shifts it);
-    None if there is none.
+    None if there is none. ``past`` is the record of the market up to this slot, None where none was kept.
     """
 
     job: Job
@@ -32,6 +32,7 @@ class View:
     on_demand_usd: float
     slot_hours: float
     forecast: PointForecast | None = None
+    past: Past | None = None
 
     def window(self, width: int) -> MarketWindow:
         """This slot as observed and the next ``width - 1`` as forecast, cut at the deadline; the last forecast is held

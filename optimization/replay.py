@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from optimization.job import Job, Progress
-from optimization.market import MarketWindow, PointForecast
+from optimization.market import MarketWindow, PointForecast, Record
 from optimization.plan import Allocation, HorizonProblem, Outcome, Plan
 from optimization.policies.committed_horizon import Solve, solve_by_labels
 from optimization.policies.pace import slot_gain
@@ -74,6 +74,7 @@ class Seen:
     forecast: tuple[PointForecast | None, ...]
     on_demand_usd: float
     slot_hours: float
+    record: Record | None = None
 
     def view(self, job: Job, progress: Progress, slot: int) -> View:
         """What a policy sees in ``slot``."""
@@ -87,6 +88,7 @@ class Seen:
             on_demand_usd=self.on_demand_usd,
             slot_hours=self.slot_hours,
             forecast=self.forecast[slot],
+            past=self.record.until(slot) if self.record is not None else None,
         )
 
 
@@ -112,7 +114,7 @@ def in_force(forecasts: Forecasts | None, slots: int) -> tuple[PointForecast | N
     return tuple(chosen)
 
 
-def see(job: Job, window: MarketWindow, forecasts: Forecasts | None) -> Seen:
+def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Record | None = None) -> Seen:
     """Prepare a market and its forecasts for replays of ``job``; raises `MarketError` if they are too short or not numbers."""
     d = job.deadline_slots
     if len(window) < d:
@@ -131,6 +133,7 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None) -> Seen:
         forecast=in_force(forecasts, d),
         on_demand_usd=window.on_demand_usd,
         slot_hours=window.slot_hours,
+        record=record,
     )
 
 
@@ -165,16 +168,17 @@ def replay(
     *,
     forecasts: Forecasts | None = None,
     start: tuple[int, Progress] | None = None,
+    record: Record | None = None,
 ) -> Outcome:
     """What ``policy`` makes of ``job`` on a market of at least d slots (M2.4-M2.6).
 
     ``forecasts[t]`` was issued in slot t for t+1, t+2, ... (None: the one before stays in force). ``start`` =
     (slot, progress) continues a running job there with a policy that begins afresh; its ``cost_usd`` counts
-    in the outcome, its allocations do not. Raises `MarketError` for a window too short, `PolicyError` for an
+    in the outcome, its allocations do not. ``record`` is what policies may learn from (`View.past`). Raises `MarketError` for a window too short, `PolicyError` for an
     illegal allocation (M2.3), `JobError` where the policy may not run the job (M2.7).
     """
     begin = _checked_start(job, start or (0, Progress()))
-    return run_from(policy, policy.start(job), job, see(job, window, forecasts), begin)
+    return run_from(policy, policy.start(job), job, see(job, window, forecasts, record), begin)
 
 
 def replay_pool(
@@ -185,13 +189,14 @@ def replay_pool(
     forecasts: Forecasts | None = None,
     progress: Callable[[int, int], None] | None = None,
     memo: PlanMemo | None = None,
+    record: Record | None = None,
 ) -> list[Outcome]:
     """`replay` of every policy on one job, equal to one by one but with each horizon program solved once (M5.1).
 
     ``progress(done, total)`` is called after each policy. ``memo`` carries plans over from another replay of
     the same job (same market or not: plans are told apart by content).
     """
-    seen = see(job, window, forecasts)
+    seen = see(job, window, forecasts, record)
     memo = memo or PlanMemo()
     outcomes = []
     for policy in policies:
