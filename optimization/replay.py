@@ -174,8 +174,9 @@ def replay(
 
     ``forecasts[t]`` was issued in slot t for t+1, t+2, ... (None: the one before stays in force). ``start`` =
     (slot, progress) continues a running job there with a policy that begins afresh; its ``cost_usd`` counts
-    in the outcome, its allocations do not. ``record`` is what policies may learn from (`View.past`). Raises `MarketError` for a window too short, `PolicyError` for an
-    illegal allocation (M2.3), `JobError` where the policy may not run the job (M2.7).
+    in the outcome, its allocations do not. ``record`` is what policies may learn from (`View.past`). Raises
+    `MarketError` for a window too short, `PolicyError` for an illegal allocation (M2.3), `JobError` where the
+    policy may not run the job (M2.7).
     """
     begin = _checked_start(job, start or (0, Progress()))
     return run_from(policy, policy.start(job), job, see(job, window, forecasts, record), begin)
