@@ -2,12 +2,13 @@
 
 from optimization.job import Job, Progress
 from optimization.market import MarketWindow, PointForecast
-from optimization.plan import Allocation, EndRule, HorizonProblem, Outcome, Plan, PlanStatus
+from optimization.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, Outcome, Plan, PlanStatus
 from optimization.policy import Policy, View
 
 __all__ = [
     "Allocation",
     "EndRule",
+    "ExpectedToGo",
     "HorizonProblem",
     "Job",
     "MarketWindow",

@@ -9,7 +9,7 @@ import numpy as np
 
 from optimization.job import Job
 from optimization.market import MarketWindow
-from optimization.plan import Allocation, EndRule, HorizonProblem
+from optimization.plan import VALUE_ROUNDING, Allocation, EndRule, HorizonProblem
 from optimization.progress import TOLERANCE, finished
 from optimization.termination import check_job, on_demand_to_go
 from optimization.throughput import rates
@@ -136,9 +136,32 @@ def validate_problem(problem: HorizonProblem) -> None:
             expected=f"slots within 0..{job.deadline_slots - 1}",
             remedy="cut the window at the deadline",
         )
-    if not problem.done >= 0 or not problem.n_previous >= 0:
+    if not np.isfinite(problem.done) or not problem.n_previous >= 0:
         raise JobError(
             f"job {job.name!r}: progress {problem.done} and {problem.n_previous} instances before",
-            expected="both >= 0",
+            expected="finite progress, instances >= 0",
         )
+    if problem.end_rule is EndRule.EXPECTED_TO_GO:
+        validate_expected(problem)
     check_job(job, uses_spot=bool((cheap_spot(window) >= 1).any()))
+
+
+def validate_expected(problem: HorizonProblem) -> None:
+    """Raise `JobError` unless the table of M3.3 (c) is there, has a column for each size, and promises no more than the value."""
+    job, table = problem.job, problem.expected
+    if table is None:
+        raise JobError(
+            f"job {job.name!r}: a window that ends on expected to go, without its table",
+            expected="HorizonProblem(expected=ExpectedToGo(...))",
+            remedy="give the table, or end on on_demand_to_go",
+        )
+    if table.value_usd.shape[1] != len(sizes(job)):
+        raise JobError(
+            f"job {job.name!r}: expected to go for {table.value_usd.shape[1]} sizes",
+            expected=f"{len(sizes(job))} columns: 0 and {job.n_min}..{job.n_max}",
+        )
+    if table.value_usd[-1].max() > job.value * (1.0 + VALUE_ROUNDING):
+        raise JobError(
+            f"job {job.name!r}: expected to go of {table.value_usd[-1].max()} USD",
+            expected=f"at most the job's value of {job.value} USD, which a finished job is worth",
+        )
