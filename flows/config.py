@@ -18,7 +18,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    step_minutes: int = Field(30, ge=5, le=1440, description="slot length (M1.3)")
+    step_minutes: int = Field(30, ge=3, le=1440, description="slot length (M1.3)")
     horizon: int = Field(12, ge=1, le=48, description="slots ahead that forecasts are measured over")
     models: tuple[str, ...] = Field(
         ("last_value", "seasonal_naive", "arima", "lightgbm", "markov"), description="forecasters to measure"

@@ -98,7 +98,7 @@ class JobRequest(_Part):
     start: datetime | None = None
     deadline: datetime | None = None
     deadline_in: str | None = None
-    step_minutes: int | None = Field(None, ge=5, le=1440)
+    step_minutes: int | None = Field(None, ge=3, le=1440)
     n_min: int = Field(1, ge=1)
     n_max: int = Field(ge=1)
     value_usd: float | None = Field(None, gt=0)
@@ -208,7 +208,7 @@ def slot_job(request: JobRequest, *, step: pd.Timedelta, on_demand_usd: float) -
     """The job in slots of a placed request: the deadline rounded down to a whole slot, overheads as shares of a slot.
 
     Without a value, one is chosen that never gives up while finishing is possible (``must_finish``). Raises `JobError` when no
-    whole slot fits before the deadline, or an overhead exceeds a slot.
+    whole slot fits before the deadline.
     """
     span = request.ends - first_slot(request, step)
     slots = math.floor(span / step + 1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from optimization.throughput import Throughput, rates
@@ -14,7 +15,8 @@ class Job:
 
     ``workload`` is in work units, ``throughput`` in work units per hour; ``deadline_slots`` counts slots from the job's
     first slot (slot 0). ``mu_up`` / ``mu_down`` are the shares of a slot that still make progress when the number of
-    instances grows / shrinks. ``value`` is in USD; ``gamma`` > 1 is the decay: the value is gone at gamma * d.
+    instances grows / shrinks; a change that lasts longer than a slot makes them negative (ours): such a slot owes progress,
+    which later ones pay back. ``value`` is in USD; ``gamma`` > 1 is the decay: the value is gone at gamma * d.
     ``must_finish`` records that no value was given and one was chosen that never gives up while finishing is possible.
     """
 
@@ -57,7 +59,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a job stands at the start of a slot: work done, instances held in the slot before, USD paid so far."""
+    """Where a job stands at the start of a slot: work done, instances held in the slot before, USD paid so far.
+
+    ``done`` is negative while a change of size that lasts longer than a slot is not paid back yet (ours).
+    """
 
     done: float = 0.0
     n_previous: int = 0
@@ -76,9 +81,10 @@ def validate_job(job: Job) -> None:
         raise JobError(
             f"job {job.name!r}: n_min {job.n_min}, n_max {job.n_max}", expected="1 <= n_min <= n_max"
         )
-    if not (0.0 <= job.mu_up <= 1.0 and 0.0 <= job.mu_down <= 1.0):
+    if not (-math.inf < job.mu_up <= 1.0 and -math.inf < job.mu_down <= 1.0):
         raise JobError(
-            f"job {job.name!r}: mu_up {job.mu_up}, mu_down {job.mu_down}", expected="shares in [0, 1]"
+            f"job {job.name!r}: mu_up {job.mu_up}, mu_down {job.mu_down}",
+            expected="finite shares of a slot, at most 1 (below 0: the change lasts longer than a slot)",
         )
     if not job.gamma > 1.0:
         raise JobError(f"job {job.name!r}: gamma {job.gamma}", expected="a decay above 1")

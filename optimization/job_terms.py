@@ -18,24 +18,22 @@ VALUE_MARGIN = 0.05
 
 
 def mu_from_overhead(overhead_hours: float, slot_hours: float) -> float:
-    """Share of a slot that still makes progress when ``overhead_hours`` of it go to a change of size (M2.4).
+    """Share of a slot that still makes progress when a change of size takes ``overhead_hours`` (M2.4).
 
-    mu = 1 - overhead / Delta. Raises `JobError` for a negative overhead or one longer than a slot: M2.4
-    charges a change to one slot, so it cannot be stated in shorter slots (ours).
+    mu = 1 - overhead / Delta. It is negative for an overhead longer than a slot (ours): M2.4 charges a change to one slot, which
+    then owes the progress of the slots the change reaches into. At the size it was made for the debt is paid back exactly when
+    the change would have ended; a size left earlier keeps its debt, which overstates the loss. Raises `JobError` for a negative or
+    infinite overhead.
 
     >>> mu_from_overhead(0.05, 0.5)
     0.9
+    >>> mu_from_overhead(0.2, 0.05)
+    -3.0
     """
-    if not slot_hours > 0 or not overhead_hours >= 0:
+    if not slot_hours > 0 or not 0 <= overhead_hours < math.inf:
         raise JobError(
             f"overhead of {overhead_hours} h in slots of {slot_hours} h",
-            expected="overhead >= 0 and slot > 0",
-        )
-    if overhead_hours > slot_hours:
-        raise JobError(
-            f"a change of size costs {60 * overhead_hours:g} minutes",
-            expected=f"at most one slot of {60 * slot_hours:g} minutes",
-            remedy="use slots at least as long as the overhead (step_minutes)",
+            expected="a finite overhead >= 0 and slot > 0",
         )
     return 1.0 - overhead_hours / slot_hours
 
@@ -67,8 +65,9 @@ def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> f
 
     M2.6 gives up a rest R at slot t if no constant n has V(t + k) > k n p_o Delta, with k the slots n needs. For n to be
     worth it the value must exceed k n p_o Delta / f(t + k), f = V / v the share left of M2.5; the least such value over n
-    grows with R. It is therefore evaluated at the largest rest that can still be finished before gamma d, at most L, for every slot
-    t = 0..d a rest may be judged at (M3.3b asks before d too) and every n held before; the largest answer is taken.
+    grows with R. It is therefore evaluated at the largest rest that can still be finished before gamma d, at most L and what
+    t slots can owe (a change may last longer than a slot), for every slot t = 0..d a rest may be judged at (M3.3b asks before d
+    too) and every n held before; the largest answer is taken.
     ``job.value`` is not read. Where no whole slot fits between d and gamma d the slots up to d decide alone.
     """
     d, last = job.deadline_slots, math.ceil(job.late_limit) - 1
@@ -76,13 +75,13 @@ def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> f
     gain = rates(job.throughput, job.n_max)[sizes] * slot_hours
     before = np.arange(job.n_max + 1)
     first = np.where(sizes > before[:, None], job.mu_up, np.where(sizes < before[:, None], job.mu_down, 1.0))
-    need = 0.0
+    need, owed = 0.0, max(0.0, -float((first * gain).min()))
     for slot in range(d + 1):
         slots_left = last - slot
         if slots_left < 1:
             continue
         most = ((first + (slots_left - 1)) * gain).max(axis=1)
-        rest = np.minimum(job.workload, most)[:, None]
+        rest = np.minimum(job.workload + slot * owed, most)[:, None]
         k = np.maximum(1, np.ceil(rest / gain - first + 1.0 - 1e-9))
         late = np.maximum(0.0, slot + k - d)
         share = 1.0 - late / ((job.gamma - 1.0) * d)

@@ -279,9 +279,9 @@ def settle(
 
 def _checked_start(job: Job, start: tuple[int, Progress]) -> tuple[int, Progress]:
     slot, progress = start
-    if not 0 <= slot <= job.deadline_slots or not 0 <= progress.n_previous <= job.n_max or progress.done < 0:
+    if not 0 <= slot <= job.deadline_slots or not 0 <= progress.n_previous <= job.n_max:
         raise JobError(
             f"job {job.name!r}: start at slot {slot} with {progress}",
-            expected=f"a slot in 0..{job.deadline_slots}, progress >= 0, n_previous in 0..{job.n_max}",
+            expected=f"a slot in 0..{job.deadline_slots}, n_previous in 0..{job.n_max}",
         )
     return slot, progress

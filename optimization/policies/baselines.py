@@ -12,6 +12,7 @@ from optimization.policies.pace import (
     WORK_TOLERANCE,
     all_spot,
     expected_progress,
+    fastest_size,
     is_done,
     least_size,
     pace,
@@ -69,7 +70,7 @@ def _least_constant(view: View) -> int:
     for n in range(job.n_min, job.n_max + 1):
         if _meets_deadline(view, n):
             return n
-    return pace(job, view.slot_hours).fastest[slots_left(view)][view.progress.n_previous]
+    return fastest_size(view)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import numpy as np
 from optimization.job import Job
 from optimization.plan import Allocation
 from optimization.policy import View
+from optimization.termination import slots_needed
 from optimization.throughput import rates
 
 #: Relative slack of a comparison of work, below the one that declares a job finished, so that the net errs to the safe side.
@@ -21,11 +22,11 @@ HOLD_NOTHING = Allocation(0, 0)
 class Pace:
     """Numbers of one job that every slot asks for, computed once.
 
-    ``gain[n]`` is H(n) Delta, work units in a slot at full efficiency, ``work[n_previous][n]`` the work of
-    this slot, mu H(n) Delta (M2.4); ``reach[k][n_previous]`` is the most work k slots of on-demand can do
-    after holding ``n_previous``, max over n of (mu(n, n_previous) + k - 1) H(n) Delta (M2.4), and
-    ``fastest[k][n_previous]`` that n. Later changes of size never do more, since the change pays mu once
-    either way.
+    ``gain[n]`` is H(n) Delta, work units in a slot at full efficiency, ``work[n_previous][n]`` the work of this slot,
+    mu H(n) Delta (M2.4), negative where the change lasts longer than the slot. ``reach[k][n_previous]`` is the most work k
+    slots of on-demand can do after holding ``n_previous``, the recursion max over n of work[n_previous][n] + reach[k - 1][n];
+    it is max over n of (mu(n, n_previous) + k - 1) H(n) Delta while H grows and no change lasts longer than a slot.
+    ``fastest[k][n_previous]`` is the first n of a way to do it, 0 only where every other comes to less.
     """
 
     gain: tuple[float, ...]
@@ -34,21 +35,42 @@ class Pace:
     fastest: tuple[tuple[int, ...], ...]
 
 
-@lru_cache(maxsize=512)
 def pace(job: Job, slot_hours: float) -> Pace:
     """The `Pace` of a job on slots of ``slot_hours`` hours."""
+    known = _RECENT.get(id(job))
+    if known is not None and known[0] is job and known[1] == slot_hours:
+        return known[2]
+    found = _pace(job, slot_hours)
+    if len(_RECENT) >= MOST_RECENT:
+        _RECENT.clear()
+    _RECENT[id(job)] = (job, slot_hours, found)
+    return found
+
+
+#: Paces by the identity of their job: policies ask several times a slot, and hashing a job costs more than the answer.
+_RECENT: dict[int, tuple[Job, float, Pace]] = {}
+MOST_RECENT = 512
+
+
+@lru_cache(maxsize=MOST_RECENT)
+def _pace(job: Job, slot_hours: float) -> Pace:
     gain = rates(job.throughput, job.n_max) * slot_hours
     sizes = np.arange(job.n_min, job.n_max + 1)
     before = np.arange(job.n_max + 1)
     efficiency = [[job.efficiency(n, held) for n in range(job.n_max + 1)] for held in before.tolist()]
     now = np.array(efficiency) * gain
-    reach: list[tuple[float, ...]] = [(0.0,) * before.size]
-    fastest: list[tuple[int, ...]] = [(0,) * before.size]
-    for k in range(1, job.deadline_slots + 1):
-        work = now[:, sizes] + (k - 1) * gain[sizes]
-        best = work.argmax(axis=1)
-        reach.append(tuple(work[before, best].tolist()))
-        fastest.append(tuple(sizes[best].tolist()))
+    most = np.zeros(before.size)
+    reach, fastest = [tuple(most.tolist())], [(0,) * before.size]
+    for _ in range(job.deadline_slots):
+        work = now[:, sizes] + most[sizes]
+        # Of sizes that differ by rounding only the least is taken, and holding nothing only where it is truly better.
+        slack = WORK_TOLERANCE * np.abs(work).max()
+        held = work.max(axis=1)
+        idle = most[0] > held + slack
+        first = np.where(idle, 0, sizes[(work >= (held - slack)[:, None]).argmax(axis=1)])
+        most = np.where(idle, most[0], held)
+        reach.append(tuple(most.tolist()))
+        fastest.append(tuple(first.tolist()))
     work_now = tuple(tuple(row) for row in now.tolist())
     return Pace(gain=tuple(gain.tolist()), work=work_now, reach=tuple(reach), fastest=tuple(fastest))
 
@@ -59,7 +81,7 @@ def expected_progress(job: Job, slot: float) -> float:
 
 
 def work_left(view: View) -> float:
-    """L - z, at least 0, in work units."""
+    """L - z, at least 0, in work units; above L while progress is owed."""
     return max(0.0, view.job.workload - view.progress.done)
 
 
@@ -74,7 +96,7 @@ def slot_gain(view: View, n: int) -> float:
 
 
 def least_size(view: View, target: float) -> int:
-    """The least n with which work after this slot is at least ``target`` units; the fastest n if none."""
+    """The least n with which work after this slot is at least ``target`` units; if none, `soonest_size`."""
     job, before = view.job, view.progress.n_previous
     slack = WORK_TOLERANCE * job.workload
     missing = min(target, job.workload) - view.progress.done - slack
@@ -86,7 +108,41 @@ def least_size(view: View, target: float) -> int:
         for n in range(job.n_min, job.n_max + 1):
             if work[n] >= missing:
                 return n
-    return numbers.fastest[1][before]
+    return numbers.fastest[1][before] if job.mu_up > 0.0 else soonest_size(view, target)
+
+
+def soonest_size(view: View, target: float) -> int:
+    """The least n now with which on-demand is soonest back on uniform progress through ``target`` after this slot (ours).
+
+    It is asked where a restart eats the whole slot or more, so that no size may gain anything within it: the line is followed
+    beyond this slot, k slots on it is min(target + (k - 1) L / d, L). If it is not met by d the answer is `fastest_size`.
+    """
+    job, done, left = view.job, view.progress.done, slots_left(view)
+    numbers = pace(job, view.slot_hours)
+    work, rise = numbers.work[view.progress.n_previous], job.workload / job.deadline_slots
+    for k in range(2, left + 1):
+        missing = min(target + (k - 1) * rise, job.workload) - done - WORK_TOLERANCE * job.workload
+        for n in range(job.n_min, job.n_max + 1):
+            if work[n] + numbers.reach[k - 1][n] >= missing:
+                return n
+    return fastest_size(view)
+
+
+def fastest_size(view: View) -> int:
+    """The first size of the most on-demand work until d.
+
+    Out of reach of d, where changes last so long that holding nothing comes to most work by d, it is the size that finishes first
+    after d (ours): whoever waits starts over all the same.
+    """
+    job, before = view.job, view.progress.n_previous
+    numbers = pace(job, view.slot_hours)
+    n = numbers.fastest[slots_left(view)][before]
+    if n or deadline_in_reach(view):
+        return n
+    work, rest = numbers.work[before], work_left(view)
+    return min(
+        range(job.n_min, job.n_max + 1), key=lambda size: slots_needed(rest, work[size], numbers.gain[size])
+    )
 
 
 def finishing_size(view: View) -> int | None:
@@ -106,7 +162,8 @@ def size_in_reach(view: View, slots: int) -> int:
     for n in range(job.n_min, job.n_max + 1):
         if work[n] + later[n] >= missing:
             return n
-    return numbers.fastest[slots][view.progress.n_previous]
+    fastest = numbers.fastest[slots][view.progress.n_previous]
+    return fastest or soonest_size(view, expected_progress(job, view.slot + 1))
 
 
 def spot_is_cheaper(view: View) -> bool:
@@ -153,8 +210,7 @@ def deadline_in_reach(view: View) -> bool:
 def rush(view: View) -> Allocation:
     """The size that does most work until d, trimmed in the finishing slot; spot first where it is cheaper."""
     enough = finishing_size(view)
-    fastest = pace(view.job, view.slot_hours).fastest[slots_left(view)][view.progress.n_previous]
-    return split(view, fastest if enough is None else enough)
+    return split(view, fastest_size(view) if enough is None else enough)
 
 
 def safety_net(view: View, wish: Allocation) -> Allocation:

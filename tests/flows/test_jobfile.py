@@ -52,6 +52,11 @@ def test_without_a_value_the_job_must_finish_and_says_so():
     assert job.value > 23 * 4 * 3.0 * 0.5 * 0.1
 
 
+def test_a_restart_may_take_longer_than_a_slot():
+    job = _slot_job(checkpoint={"resumable": True, "overhead_minutes": 45, "shrink_overhead_minutes": 6})
+    assert (job.mu_up, job.mu_down) == (pytest.approx(1 - 45 / 30), pytest.approx(1 - 6 / 30))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -63,7 +68,6 @@ def test_without_a_value_the_job_must_finish_and_says_so():
         ({"deadline_in": None, "deadline": "2026-01-06T00:00:00"}, "no time zone"),
         ({"deadline_in": "20min"}, "at least one slot"),
         ({"n_min": 5}, "n_min"),
-        ({"checkpoint": {"resumable": True, "overhead_minutes": 45}}, "slot"),
         ({"throughput": {"form": "table", "rates": [1.0, 1.9]}}, "table ends at 2"),
     ],
 )

@@ -18,11 +18,18 @@ def test_overhead_becomes_a_share_of_the_slot():
     assert mu_from_overhead(0.5, 0.5) == 0.0
 
 
-def test_overhead_above_a_slot_names_the_remedy():
-    with pytest.raises(JobError, match="long as the overhead"):
-        mu_from_overhead(0.6, 0.5)
-    with pytest.raises(JobError):
-        mu_from_overhead(-0.1, 0.5)
+def test_overhead_above_a_slot_is_a_debt_paid_back_when_the_change_ends():
+    mu = mu_from_overhead(0.6, 0.25)
+    assert mu == pytest.approx(-1.4)
+    # 2.4 slots of change: after k slots on one instance exactly k - 2.4 slots of work are done.
+    for slots in range(1, 6):
+        assert mu + (slots - 1) == pytest.approx(slots - 0.6 / 0.25)
+
+
+@pytest.mark.parametrize("overhead", [-0.1, float("inf"), float("nan")])
+def test_an_overhead_that_is_none_is_refused(overhead):
+    with pytest.raises(JobError, match="finite overhead"):
+        mu_from_overhead(overhead, 0.5)
 
 
 def test_units_of_work():
@@ -42,8 +49,15 @@ JOBS = [
     Job(name="c", workload=7, deadline_slots=9, n_min=1, n_max=1, throughput=Linear(), gamma=1.25, value=0),
     Job(name="d", workload=40, deadline_slots=7, n_min=1, n_max=6, throughput=Amdahl(parallel=0.9), gamma=2.0, value=0),
     Job(name="e", workload=9, deadline_slots=5, n_min=1, n_max=3, throughput=Table(rates=(1.0, 2.5, 2.0)), value=0),
+    Job(name="g", workload=9, deadline_slots=12, n_min=1, n_max=3, throughput=Linear(), mu_up=-1.5, mu_down=-0.2, value=0),
+    Job(name="h", workload=4, deadline_slots=8, n_min=1, n_max=2, throughput=Linear(), mu_up=-4.0, mu_down=1.0, value=0),
     Job(name="f", workload=3, deadline_slots=4, n_min=1, n_max=3, throughput=Linear(), gamma=1.05, value=0),
 ]  # fmt: skip
+
+
+def most_owed(job: Job) -> float:
+    """The most progress one slot can cost: a change to n_max that lasts longer than the slot."""
+    return max(0.0, -min(job.mu_up * job.n_max, job.mu_down * (job.n_max - 1))) * 0.5
 
 
 def gives_up(job: Job, done: float, before: int, slot: int) -> bool:
@@ -68,10 +82,11 @@ def test_must_finish_never_gives_up_while_it_can_finish(job):
     job = replace(job, value=must_finish_value(job, on_demand_usd=2.0, slot_hours=0.5), must_finish=True)
     rng = np.random.default_rng(7)
     seen = 0
-    for done in np.concatenate([[0.0], rng.uniform(0, job.workload * 0.999, 40)]):
+    owed = most_owed(job)
+    for done in np.concatenate([[-2 * owed, -owed, 0.0], rng.uniform(-owed, job.workload * 0.999, 40)]):
         for before in range(job.n_max + 1):
             for slot in range(job.deadline_slots + 1):
-                if can_finish(job, done, before, slot):
+                if done >= -slot * owed and can_finish(job, done, before, slot):
                     seen += 1
                     assert not gives_up(job, done, before, slot), (done, before, slot)
     assert seen > 0
@@ -90,7 +105,7 @@ def test_must_finish_is_the_least_such_value(job):
             most = max(
                 (job.efficiency(n, before) + ks - 1) * gain[n] for n in range(job.n_min, job.n_max + 1)
             )
-            rest = min(job.workload, most)
+            rest = min(job.workload + slot * most_owed(job), most)
             done = job.workload - rest
             if ks >= 1 and can_finish(cheap, done, before, slot):
                 given_up |= gives_up(cheap, done, before, slot)
