@@ -1,0 +1,45 @@
+"""The learners of the selection by name (M5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optimization.learner import Learner
+from optimization.learners.adahedge import AdaHedge
+from optimization.learners.blend import Blend
+from optimization.learners.exponentiated import Discounted, ExponentiatedGradient, FixedShare
+from optimization.learners.squint import Squint
+from warehouse.errors import SettingsError
+
+#: None of these need be told the number of rounds; fixed share is tuned for 1,000 with three changes.
+LEARNERS: dict[str, Learner[Any]] = {
+    learner.name: learner
+    for learner in (
+        AdaHedge(),
+        Squint(),
+        ExponentiatedGradient(),
+        FixedShare(),
+        Discounted(),
+        Blend(
+            learners=(
+                AdaHedge(),
+                Squint(),
+                FixedShare(),
+                FixedShare(haste=8.0),
+                FixedShare(haste=64.0),
+                Discounted(half_life=100.0, haste=8.0),
+                Discounted(half_life=100.0, haste=64.0),
+            )
+        ),
+    )
+}
+#: What the selection uses unless told otherwise: the best on the training part of the open data.
+DEFAULT_LEARNER = "adahedge"
+
+
+def learner_named(name: str) -> Learner[Any]:
+    """The learner of that name, ``default`` for the default one; raises `SettingsError` with the known names."""
+    known = DEFAULT_LEARNER if name == "default" else name
+    if known not in LEARNERS:
+        raise SettingsError(f"no learner {name!r}", expected=f"one of {', '.join(LEARNERS)}")
+    return LEARNERS[known]

@@ -1,0 +1,111 @@
+"""A learner over a sequence of jobs: what it earned, when it had settled, and the choice among learners (M5)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from optimization.learner import weigh
+from optimization.learners import DEFAULT_LEARNER, LEARNERS
+from optimization.selecting import SETTLING, choose_learner, compare_learners, select_over
+from warehouse.errors import SettingsError
+
+M, K = 20, 1000
+NAMES = tuple(f"p{i}" for i in range(M))
+
+
+def jobs(seed: int, *, switch: bool = False, rounds: int = K) -> np.ndarray:
+    """Utilities in units of on-demand cost: jobs differ by much, policies by little; at a switch the good become bad."""
+    rng = np.random.default_rng(seed)
+    skill = np.sort(rng.normal(0.0, 0.04, M))
+    table = rng.uniform(0.6, 1.2, (rounds, 1)) + skill + rng.normal(0.0, 0.05, (rounds, M))
+    if switch:
+        table[rounds // 2 :] = table[rounds // 2 :, ::-1]
+    return table
+
+
+def shares(raw: np.ndarray) -> np.ndarray:
+    return np.clip((raw + 3.0) / 4.5, 0.0, 1.0)
+
+
+def test_the_summary_adds_up():
+    raw = jobs(0, rounds=50)
+    summary = select_over(shares(raw), raw, NAMES, seed=1, learner="adahedge", shifts=2)
+    history = weigh(LEARNERS["adahedge"], NAMES, shares(raw))
+    assert summary.weights.shape == (51, M)
+    assert summary.weights.tobytes() == np.array([w.probability for w in history]).tobytes()
+    assert summary.sampled_utility == pytest.approx((summary.weights[:-1] * raw).sum() / 50)
+    led = [NAMES.index(name) for name in summary.leaders]
+    assert summary.leader_utility == pytest.approx(raw[np.arange(50), led].mean())
+    assert summary.best_fixed == NAMES[int(raw.mean(axis=0).argmax())]
+    assert summary.overall.share == pytest.approx(summary.sampled_utility / raw.mean(axis=0).max())
+    assert (summary.overall.jobs, summary.settled.jobs) == (50, 25)
+    gained = (summary.weights[:-1] * shares(raw)).sum()
+    assert summary.regret == pytest.approx(shares(raw).sum(axis=0).max() - gained)
+    assert summary.within_bound == (summary.regret <= summary.bound)
+    assert summary.shifting_regret_curve[-1] > summary.regret
+    assert np.isinf(summary.shifting_bound_curve).all(), "no such bound is proven for AdaHedge"
+
+
+def test_draws_follow_the_weights_and_the_seed():
+    raw = jobs(3)
+    first, again, other = (select_over(shares(raw), raw, NAMES, seed=seed) for seed in (1, 1, 2))
+    assert first.overall.drawn == again.overall.drawn
+    assert first.overall.drawn != other.overall.drawn
+    assert first.sampled_utility == other.sampled_utility, "the seed serves the draws alone"
+    spread = raw.std(axis=1).mean() / math.sqrt(K)
+    for summary in (first, other):
+        assert abs(summary.overall.drawn - summary.sampled_utility) < 5 * spread
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_default_has_settled_after_three_hundred_jobs(seed):
+    raw = jobs(seed)
+    summary = select_over(shares(raw), raw, NAMES, seed=seed)
+    assert summary.learner == DEFAULT_LEARNER
+    assert summary.settled.jobs == K - SETTLING
+    assert summary.settled.share >= 0.98
+    assert summary.within_bound
+
+
+def test_a_table_is_judged_on_the_jobs_after_settling_alone():
+    raw = jobs(4)
+    raw[:SETTLING, 0] += 5.0
+    summary = select_over(shares(raw), raw, NAMES, seed=0)
+    assert summary.best_fixed == "p0"
+    assert summary.settled.best_fixed == NAMES[int(raw[SETTLING:].mean(axis=0).argmax())] != "p0"
+
+
+def test_the_choice_is_the_one_that_earned_most():
+    for switch in (False, True):
+        raw = jobs(7, switch=switch, rounds=300)
+        table = compare_learners(shares(raw), raw, NAMES)
+        assert set(table["learner"]) == set(LEARNERS)
+        for row in table.itertuples():
+            own = select_over(shares(raw), raw, NAMES, seed=0, learner=row.learner)
+            assert row.sampled_utility == pytest.approx(own.sampled_utility)
+            assert row.regret == pytest.approx(own.regret)
+            assert row.bound == pytest.approx(own.bound)
+        assert choose_learner(shares(raw), raw, NAMES) == table["learner"].iloc[0]
+        assert table["sampled_utility"].is_monotonic_decreasing
+    assert table["learner"].iloc[0] in ("blend", "discounted", "fixed-share"), (
+        "a switch asks for one that forgets"
+    )
+    even = np.full((5, 2), 0.5)
+    assert choose_learner(even, even, ("a", "b")) == next(iter(LEARNERS)), "ties go to the first"
+
+
+def test_wrong_tables_are_refused():
+    raw = jobs(0, rounds=5)
+    with pytest.raises(SettingsError, match="same shape"):
+        select_over(shares(raw)[:4], raw, NAMES, seed=0)
+    with pytest.raises(SettingsError, match="same shape"):
+        select_over(shares(raw), raw, NAMES[:3], seed=0)
+    with pytest.raises(SettingsError, match="at least one job"):
+        select_over(raw[:0], raw[:0], NAMES, seed=0)
+    with pytest.raises(SettingsError, match="finite"):
+        select_over(shares(raw), np.where(raw == raw[0, 0], np.nan, raw), NAMES, seed=0)
+    with pytest.raises(SettingsError, match="oracle"):
+        select_over(shares(raw), raw, NAMES, seed=0, learner="oracle")
