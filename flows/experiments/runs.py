@@ -1,0 +1,189 @@
+"""Replay many policies on many scenarios, over processes, with the same results in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from optimization.audit import audit_outcome
+from optimization.hindsight import hindsight
+from optimization.plan import Outcome
+from optimization.policy import Policy
+from optimization.replay import replay_pool
+from optimization.scenarios import Scenario
+from optimization.selection import utility_bounds
+from warehouse.errors import SettingsError
+
+Progress = Callable[[int, int], None]
+#: Jobs handed to a process at a time: few enough that the progress bar moves and no process idles at the end.
+JOBS_A_PARCEL = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRun:
+    """What every policy made of every job.
+
+    ``jobs`` has one row a job: job, deadline_slots, load, mu_up, n_max, counts, path, source, synthetic, start (UTC),
+    unit (the OD-only cost, USD), low and high (hindsight's bracket, USD), bound_low and bound_high (the bounds of M5.2, USD).
+    ``utility`` and ``cost`` (USD), ``on_time`` and ``late`` have shape (jobs, policies), in the order of ``jobs`` and ``policies``.
+    Late is finished after d; what is neither was given up.
+    """
+
+    jobs: pd.DataFrame
+    policies: tuple[str, ...]
+    utility: np.ndarray
+    cost: np.ndarray
+    on_time: np.ndarray
+    late: np.ndarray
+
+    @property
+    def unit(self) -> np.ndarray:
+        """Each job's OD-only cost, USD, shape (jobs,)."""
+        return self.jobs["unit"].to_numpy(dtype=float)
+
+    @property
+    def relative(self) -> np.ndarray:
+        """Utilities in units of each job's OD-only cost, shape (jobs, policies)."""
+        return np.asarray(self.utility / self.unit[:, None])
+
+    @property
+    def normalised(self) -> np.ndarray:
+        """Utilities in the fixed bounds of M5.2, clipped to [0, 1], shape (jobs, policies)."""
+        low = self.jobs["bound_low"].to_numpy(dtype=float)[:, None]
+        high = self.jobs["bound_high"].to_numpy(dtype=float)[:, None]
+        return np.asarray(np.clip((self.utility - low) / (high - low), 0.0, 1.0))
+
+
+def run_pool(
+    scenarios: Sequence[Scenario],
+    policies: Sequence[Policy[Any]],
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> PoolRun:
+    """Replay ``policies`` on every scenario with its issued forecasts, and bracket hindsight.
+
+    Every outcome is audited (M3.5). Spread over ``processes`` the results are the same, in the same order. ``progress(done,
+    total)`` counts jobs. Raises `SettingsError` for no job, no policy, a policy named twice, or less than one process.
+    """
+    names = [policy.name for policy in policies]
+    if not scenarios or not names or len(set(names)) < len(names):
+        raise SettingsError(
+            f"{len(scenarios)} jobs and {len(names)} policies, {len(set(names))} of different names",
+            expected="at least one of each, no policy twice",
+        )
+    rows = list(spread(_score, scenarios, tuple(policies), processes=processes, progress=progress))
+    table = np.array([row.results for row in rows], dtype=float)
+    return PoolRun(
+        jobs=pd.DataFrame([row.job for row in rows]),
+        policies=tuple(names),
+        utility=table[:, 0],
+        cost=table[:, 1],
+        on_time=table[:, 2] > 0,
+        late=table[:, 3] > 0,
+    )
+
+
+def spread(
+    work: Callable[[Any, Any], Any],
+    items: Sequence[Any],
+    shared: Any,
+    *,
+    processes: int,
+    progress: Progress | None = None,
+) -> Iterator[Any]:
+    """``work(item, shared)`` for every item, in their order; over ``processes`` where there are more than one.
+
+    ``work`` must be a function of a module; each process imports it and is given ``shared`` once.
+    """
+    if processes < 1:
+        raise SettingsError(f"{processes} processes", expected="at least one")
+
+    if processes == 1 or len(items) <= JOBS_A_PARCEL:
+        yield from _counted((work(item, shared) for item in items), len(items), progress)
+        return
+    # Spawned, not forked: a progress bar has a thread of its own, which a fork would cut in half.
+    with ProcessPoolExecutor(
+        max_workers=processes, mp_context=get_context("spawn"), initializer=_take, initargs=(work, shared)
+    ) as pool:
+        results = pool.map(_apply, items, chunksize=JOBS_A_PARCEL)
+        yield from _counted(results, len(items), progress)
+
+
+def _counted(results: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:
+    for done, result in enumerate(results, start=1):
+        yield result
+        if progress is not None:
+            progress(done, total)
+
+
+#: What a worker process was told to do with every item.
+_TASK: list[Any] = []
+
+
+def _take(work: Callable[[Any, Any], Any], shared: Any) -> None:
+    _TASK[:] = [work, shared]
+
+
+def _apply(item: Any) -> Any:
+    work, shared = _TASK
+    return work(item, shared)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One job: its row of the table, and utility, cost, on time and late of every policy, shape (4, policies)."""
+
+    job: dict[str, Any]
+    results: np.ndarray
+
+
+def _score(scenario: Scenario, policies: tuple[Policy[Any], ...]) -> _Row:
+    outcomes = replay_pool(
+        policies, scenario.job, scenario.window, forecasts=scenario.forecasts, record=scenario.record
+    )
+    for outcome in outcomes:
+        audit_outcome(scenario.job, scenario.window, outcome)
+    return _Row(job_row(scenario), results_of(outcomes))
+
+
+def results_of(outcomes: Sequence[Outcome]) -> np.ndarray:
+    """Utility and cost (USD), on time and late (1 or 0) of each outcome, shape (4, outcomes)."""
+    return np.array(
+        [
+            [o.utility_usd for o in outcomes],
+            [o.total_cost_usd for o in outcomes],
+            [float(o.on_time) for o in outcomes],
+            [float(not o.on_time and o.finish_slots is not None) for o in outcomes],
+        ]
+    )
+
+
+def job_row(scenario: Scenario) -> dict[str, Any]:
+    """The row of `PoolRun.jobs`, hindsight included."""
+    draw, cell, window = scenario.draw, scenario.draw.cell, scenario.window
+    bracket = hindsight(scenario.job, window)
+    low, high = utility_bounds(scenario.job, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)
+    return {
+        "job": draw.name,
+        "deadline_slots": cell.deadline_slots,
+        "load": cell.load,
+        "mu_up": cell.mu_up,
+        "n_max": cell.n_max,
+        "counts": draw.counts.label,
+        "path": draw.path.label,
+        "source": draw.counts.source,
+        "synthetic": draw.synthetic,
+        "start": scenario.at,
+        "unit": scenario.unit,
+        "low": bracket.low,
+        "high": bracket.high,
+        "bound_low": low,
+        "bound_high": high,
+    }

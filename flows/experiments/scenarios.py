@@ -1,0 +1,143 @@
+"""Scenarios of E1 with the forecasts that would have been issued in each of their slots (M6.4, M7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from flows.config import Settings
+from flows.experiments.data import Tapes
+from flows.forecast import timetable_of
+from forecasting.forecast import Variable
+from forecasting.predictor import Predictor
+from forecasting.predictors import make_predictor
+from forecasting.predictors.last_value import LastValue
+from forecasting.schedule import scheduled
+from forecasting.univariate import UnivariatePredictor
+from optimization.market import PointForecast
+from optimization.scenarios import Draw, Grid, Scenario, draw_scenarios, scenario_of
+from optimization.tapes import Part, Tape, peers_of
+from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
+
+#: Slots ahead that forecasts are issued for: more than twice the widest window of the pool; the last one is held beyond.
+HORIZON = 12
+
+Progress = Callable[[int, int], None]
+
+
+def make_scenarios(
+    tapes: Tapes,
+    *,
+    grid: Grid,
+    part: Part,
+    per_cell: int,
+    seed: int,
+    planner: str | None = None,
+    progress: Progress | None = None,
+) -> list[Scenario]:
+    """Draw ``per_cell`` jobs for each cell of the grid on joins of ``tapes``, each with its record and issued forecasts.
+
+    ``planner`` names the forecaster (default: the settings'); it is estimated on the timetable of the settings and knows in a slot
+    what had been observed by then, in either part. ``progress(done, total)`` counts series forecast. The same tapes, part
+    and seed give the same scenarios.
+    """
+    settings = Settings.model_validate({})
+    rng = np.random.default_rng([seed, 0 if part == "train" else 1])
+    draws = draw_scenarios(tapes.counts, tapes.paths, grid=grid, part=part, per_cell=per_cell, rng=rng)
+    ahead = _medians(draws, planner or settings.planner, settings, progress)
+    peers = {tape.label: peers_of(tape, tapes.counts) for tape in tapes.counts}
+    return [
+        scenario_of(draw, peers=peers[draw.counts.label], forecasts=_issued(draw, ahead)) for draw in draws
+    ]
+
+
+def _medians(
+    draws: Sequence[Draw], planner: str, settings: Settings, progress: Progress | None
+) -> dict[str, dict[int, np.ndarray]]:
+    """Median forecasts of every series that the draws use, at every slot they ask for: label -> slot -> (h,)."""
+    tapes: dict[str, Tape] = {}
+    slots: dict[str, set[int]] = {}
+    for draw in draws:
+        for tape, start in ((draw.counts, draw.count_start), (draw.path, draw.path_start)):
+            tapes[tape.label] = tape
+            slots.setdefault(tape.label, set()).update(range(start, start + draw.cell.deadline_slots))
+    ahead: dict[str, dict[int, np.ndarray]] = {}
+    for label, tape in tapes.items():
+        ahead[label] = issued_medians(tape, slots[label], planner=planner, settings=settings)
+        if progress is not None:
+            progress(len(ahead), len(tapes))
+    return ahead
+
+
+def _issued(draw: Draw, ahead: dict[str, dict[int, np.ndarray]]) -> list[PointForecast]:
+    """What a plan reads in each slot of a job: the price path's forecast beside the count series' one."""
+    prices, counts = ahead[draw.path.label], ahead[draw.counts.label]
+    return [
+        PointForecast(
+            price=prices[draw.path_start + t],
+            available=np.floor(counts[draw.count_start + t] + 1e-9).astype(np.int64),
+        )
+        for t in range(draw.cell.deadline_slots)
+    ]
+
+
+def issued_medians(
+    tape: Tape, slots: Iterable[int], *, planner: str, settings: Settings
+) -> dict[int, np.ndarray]:
+    """Median forecasts of one series at the given slots: slot -> the next `HORIZON` values, shape (h,).
+
+    The series is forecast by itself, the other variable being held at a constant, in one pass: the forecaster is estimated on the
+    settings' timetable and reads nothing after a slot for it (M6.4).
+    """
+    wanted = sorted(set(slots))
+    origins = [tape.time(slot) for slot in wanted]
+    forecasts = scheduled(
+        forecaster_of(planner, tape.variable),
+        history_of(tape),
+        origins,
+        horizon=HORIZON,
+        timetable=timetable_of(settings),
+    )
+    return {
+        slot: made.median(tape.variable).astype(float) for slot, made in zip(wanted, forecasts, strict=True)
+    }
+
+
+def forecaster_of(planner: str, variable: Variable) -> Predictor:
+    """The named forecaster for one variable; the other one, which is a constant, is left to last value."""
+    predictor = make_predictor(planner)
+    if not isinstance(predictor, UnivariatePredictor):
+        return predictor
+    return (
+        replace(predictor, count=LastValue())
+        if variable == "price"
+        else replace(predictor, price=LastValue())
+    )
+
+
+def history_of(tape: Tape) -> History:
+    """A series as a history whose other variable is a constant: forecasters of one variable read it as it is."""
+    index = pd.date_range(tape.first, periods=len(tape), freq=tape.step)
+    constant = np.where(np.isnan(tape.values), np.nan, 1.0)
+    is_price = tape.variable == "price"
+    known = pd.Series(index, index=index)
+    frame = pd.DataFrame(
+        {
+            PRICE: tape.values if is_price else constant,
+            AVAILABLE: constant if is_price else tape.values,
+            ROW_KNOWN_AT: known,
+        }
+    )
+    return History(
+        market=tape.market,
+        step=tape.step,
+        known_at=index[-1],
+        frame=frame,
+        on_demand_usd=tape.bound if is_price else 1.0,
+        capacity=1 if is_price else int(tape.bound),
+        real_clock=tape.real_clock,
+        source=tape.source,
+    )
