@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
+from flows.experiment_cli import experiment_app
 from warehouse.errors import SlackwaterError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 job_app = typer.Typer(help="Add, list and show jobs.", no_args_is_help=True)
 app.add_typer(job_app, name="job")
+app.add_typer(experiment_app, name="experiment")
 
 Db = Annotated[
     Path, typer.Option("--db", metavar="FILE", help="The warehouse: a DuckDB file, made if it is not there.")
