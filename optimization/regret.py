@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from optimization.learner import Learner, Played, weigh
 from optimization.selection import (
     Rate,
     Weights,
@@ -78,13 +80,40 @@ def regret(
     )
 
 
+def learner_regret(
+    ledger: pd.DataFrame, learner: Learner[Any], *, shifts: int = 0, value: str = "normalised"
+) -> pd.DataFrame:
+    """`regret` for any learner, with its own bounds: the same columns, infinite where it has no shifting bound."""
+    table = round_table(ledger, value=value)
+    utilities = table.to_numpy(dtype=float)
+    history = weigh(learner, list(table.columns), utilities)
+    led = np.array([int(np.argmax(weights.log_weight)) for weights in history[:-1]])
+    chances = np.array([weights.probability for weights in history[:-1]])
+    played = Played(names=history[0].names, utilities=utilities, chances=chances)
+    followed = utilities[np.arange(len(led)), led]
+    best = utilities.cumsum(axis=0).max(axis=1)
+    return pd.DataFrame(
+        {
+            "round": np.arange(1, len(led) + 1),
+            "job": list(table.index),
+            "leader": [played.names[i] for i in led],
+            "expected": played.expected,
+            "followed": followed,
+            "static_regret": played.static_regret,
+            "static_regret_leader": best - followed.cumsum(),
+            "static_bound": learner.static_bounds(played),
+            "shifting_regret": best_sequence(utilities, shifts) - played.expected.cumsum(),
+            "shifting_bound": learner.shifting_bounds(played, shifts),
+        }
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChange:
     """In round ``round`` (1-based) job ``job`` put ``after`` ahead of ``before``.
 
     ``moved`` lists the jobs since the start by how far each put ``after`` ahead of ``before`` in log weight,
-    furthest first; negative ones held it back. Their sum is the lead of ``after`` (fixed share and the
-    anytime rate rescale the log weights, so there it is the sum of what each round added).
+    furthest first; negative ones held it back. Their sum is the lead of ``after``.
     """
 
     round: int
@@ -100,25 +129,42 @@ class LeaderChange:
 
 
 def why_leader_changed(
-    ledger: pd.DataFrame, history: Sequence[Weights], *, value: str = "normalised"
+    ledger: pd.DataFrame,
+    history: Sequence[Weights],
+    *,
+    value: str = "normalised",
+    memory: float | None = None,
 ) -> list[LeaderChange]:
     """Every change of the leader, with the jobs that moved it (M5.5).
 
-    ``ledger`` as for `regret`; ``history`` the weights before each round and after the last
-    (`replay_weights`). What job k moved is the change of log w_after - log w_before in its round.
+    ``ledger`` as for `regret`; ``history`` the weights before each round and after the last (`learner.weigh`,
+    `replay_weights`). With ``memory`` g (`Learner.memory`) the lead is shared out among the jobs as g^age
+    (u_after - u_before), which is what it is made of; otherwise job k moved what log w_after - log w_before
+    changed by in its round.
     """
     table = round_table(ledger, value=value)
-    jobs = [str(job) for job in table.index]
+    jobs, utilities = [str(job) for job in table.index], table.to_numpy(dtype=float)
     if len(history) != len(jobs) + 1:
         raise SettingsError(f"{len(history)} weights for {len(jobs)} rounds", expected="one more than rounds")
     logs = np.array([weights.log_weight for weights in history])
-    changes = []
+    led = [int(np.argmax(row)) for row in logs]
+    names, changes = history[0].names, []
     for k, job in enumerate(jobs):
-        before, after = leader(history[k]), leader(history[k + 1])
+        before, after = led[k], led[k + 1]
         if before == after:
             continue
-        names = list(history[k].names)
-        lead = logs[: k + 2, names.index(after)] - logs[: k + 2, names.index(before)]
-        steps = sorted(zip(jobs, np.diff(lead).tolist(), strict=False), key=lambda item: -item[1])
-        changes.append(LeaderChange(round=k + 1, job=job, before=before, after=after, moved=tuple(steps)))
+        lead = logs[: k + 2, after] - logs[: k + 2, before]
+        ahead = utilities[: k + 1, after] - utilities[: k + 1, before]
+        by = np.diff(lead) if memory is None else _shared_out(lead[-1], ahead, memory)
+        steps = sorted(zip(jobs, by.tolist(), strict=False), key=lambda item: -item[1])
+        changes.append(
+            LeaderChange(round=k + 1, job=job, before=names[before], after=names[after], moved=tuple(steps))
+        )
     return changes
+
+
+def _shared_out(lead: float, ahead: np.ndarray, memory: float) -> np.ndarray:
+    """The lead shared out among the rounds as memory^age times how far each put the policy ahead."""
+    parts = ahead * memory ** np.arange(len(ahead) - 1, -1, -1, dtype=float)
+    whole = float(parts.sum())
+    return np.asarray(parts * (lead / whole if whole else 0.0))

@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 from optimization import Job
-from optimization.regret import regret, why_leader_changed
+from optimization.learner import play, weigh
+from optimization.learners import LEARNERS
+from optimization.regret import learner_regret, regret, why_leader_changed
 from optimization.selection import (
     ANYTIME,
     best_sequence,
@@ -238,3 +240,45 @@ def test_why_the_leader_changed_names_the_jobs():
     assert changes[0].sentence() == "B overtook A after job j2, mostly by j2 (+0.60), j1 (+0.10)"
     with pytest.raises(SettingsError, match="one more than rounds"):
         why_leader_changed(ledger, history[:-1])
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("sequence", [random_sequence, switching_sequence])
+def test_the_regret_of_any_learner_beside_its_bound(name, sequence):
+    utilities = sequence(np.random.default_rng(2))[:120]
+    learner = LEARNERS[name]
+    result = learner_regret(table(utilities), learner, shifts=2)
+    played = play(learner, NAMES, utilities)
+    assert result["static_regret"].tolist() == played.static_regret.tolist()
+    assert result["expected"].tolist() == played.expected.tolist()
+    assert (result["static_regret"] <= result["static_bound"] + 1e-9).all()
+    assert (result["shifting_regret"] <= result["shifting_bound"] + 1e-9).all()
+    assert (result["shifting_regret"] >= result["static_regret"] - 1e-9).all()
+
+
+def test_a_learner_of_selection_has_the_regret_of_selection():
+    ledger = table(random_sequence(np.random.default_rng(2))[:60])
+    pd.testing.assert_frame_equal(
+        learner_regret(ledger, LEARNERS["anytime"]),
+        regret(ledger, rate=ANYTIME).assign(shifting_bound=lambda frame: frame["static_bound"]),
+    )
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_what_moved_the_leader_adds_up_to_its_lead(name):
+    utilities = switching_sequence(np.random.default_rng(8))[::4, ::-1]
+    learner, ledger = LEARNERS[name], table(utilities)
+    history = weigh(learner, NAMES, utilities)
+    changes = why_leader_changed(ledger, history, memory=learner.memory)
+    assert changes
+    for change in changes:
+        log = history[change.round].log_weight
+        lead = log[NAMES.index(change.after)] - log[NAMES.index(change.before)]
+        assert sum(by for _, by in change.moved) == pytest.approx(lead, rel=1e-6, abs=1e-9)
+        assert {job for job, _ in change.moved} == {f"j{k}" for k in range(change.round)}
+        if learner.memory is not None and lead > 0:
+            ahead = utilities[: change.round, NAMES.index(change.after)]
+            ahead = ahead - utilities[: change.round, NAMES.index(change.before)]
+            by = dict(change.moved)
+            signs = np.sign([by[f"j{k}"] for k in range(change.round)])
+            assert (signs == np.sign(ahead)).all(), "a job moved the lead the way its own utilities did"
