@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from warehouse.errors import SettingsError
 
@@ -35,6 +35,7 @@ class Settings(BaseModel):
         24, ge=0, description="ended practice jobs made on a warehouse that has none (M5.1)"
     )
     practice_policy: str = Field("UP", description="the policy that decides before any job has ended")
+    learner: str = Field("adahedge", description="how trust in the policies is learned (M5)")
     risk_paths: int = Field(
         100, ge=10, description="sampled futures behind expected cost and late probability"
     )
@@ -56,6 +57,15 @@ class Settings(BaseModel):
         description="instances always available where a market has a price but no counts; 0 refuses it",
     )
     pool: Path | None = Field(None, description="TOML file of the policy pool; the built-in one if absent")
+
+    @field_validator("learner")
+    @classmethod
+    def _known_learner(cls, name: str) -> str:
+        from optimization.learners import LEARNERS  # here, so that settings alone load no numerics
+
+        if name not in LEARNERS:
+            raise ValueError(f"no learner {name!r}, expected one of {', '.join(LEARNERS)}")
+        return name
 
 
 def read_settings(path: Path | None = None) -> Settings:

@@ -16,13 +16,11 @@ from flows.markets import Followed
 from flows.printing import plain
 from flows.score import Scored, outcome_rows
 from forecasting.forecast import Forecast
+from optimization.learner import Learner, weigh
 from optimization.plan import Allocation
-from optimization.selection import ANYTIME, Weights, replay_weights
+from optimization.selection import Weights
 from warehouse.errors import JobError
 from warehouse.store import Store, read_forecasts, read_rows, write_rows
-
-#: The learning rate of the selection: the number of rounds is not known beforehand (M5.2).
-RATE = ANYTIME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +141,9 @@ class Rounds:
     names: tuple[str, ...]
     utilities: np.ndarray
 
-    def weights(self) -> list[Weights]:
+    def weights(self, learner: Learner[Any]) -> list[Weights]:
         """The weights before each round and after the last, rebuilt from the utilities (M5.3)."""
-        return replay_weights(self.names, self.utilities, rate=RATE)
+        return weigh(learner, self.names, self.utilities)
 
     def before(self, at: pd.Timestamp) -> Rounds:
         """The rounds learned before ``at``; the first turn's own rounds if there are none before it (decision 3)."""
@@ -176,15 +174,22 @@ def stored_rounds(store: Store, names: Sequence[str]) -> Rounds:
     return Rounds(jobs=tuple(jobs), at=tuple(times), names=tuple(names), utilities=table)
 
 
-def save_scored(store: Store, scored: Sequence[Scored], *, names: Sequence[str], at: pd.Timestamp) -> None:
-    """Keep the outcomes of jobs and add a round for each, in the order given; all of it or nothing."""
+def save_scored(
+    store: Store,
+    scored: Sequence[Scored],
+    *,
+    names: Sequence[str],
+    learner: Learner[Any],
+    at: pd.Timestamp,
+) -> None:
+    """Keep the outcomes of jobs and add a round for each, in the order given; all of it or nothing.
+
+    The weights kept are those that ``learner`` makes of every round so far, whoever made those kept before.
+    """
     rounds = stored_rounds(store, names)
     first = _next_round(store)
-    history = replay_weights(
-        names,
-        np.vstack([rounds.utilities, *[[[row.normalised for row in one.ledger]] for one in scored]]),
-        rate=RATE,
-    )[len(rounds.jobs) + 1 :]
+    utilities = np.vstack([rounds.utilities, *[[[row.normalised for row in one.ledger]] for one in scored]])
+    history = weigh(learner, names, utilities)[len(rounds.jobs) + 1 :]
     with store.transaction():
         for k, (one, after) in enumerate(zip(scored, history, strict=True)):
             write_rows(store, "outcomes", pd.DataFrame(outcome_rows(one, at=at)))

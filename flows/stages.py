@@ -30,6 +30,7 @@ from flows.score import ended_job, score_job
 from flows.turn import Turn
 from flows.work import Work, pool_names, pool_of
 from forecasting.forecast import Forecast
+from optimization.learners import learner_named
 from optimization.ledger import leaderboard
 from optimization.policy import Policy
 from optimization.pool import policy_named
@@ -136,8 +137,9 @@ def score_stage(turn: Turn, work: Work) -> list[str]:
     scored = turn.fan(score_job, calls, label="score")
     done = [one.ended.job.name for one in scored]
     with turn.store.transaction():
-        save_scored(turn.store, scored, names=names, at=turn.at)
-        save_run(turn.store, turn.run_id, at=turn.at, stage="score", details={"jobs": len(done)})
+        save_scored(turn.store, scored, names=names, learner=learner_named(turn.settings.learner), at=turn.at)
+        details = {"jobs": len(done), "learner": turn.settings.learner}
+        save_run(turn.store, turn.run_id, at=turn.at, stage="score", details=details)
     return done
 
 
@@ -154,7 +156,7 @@ def deciding_policy(turn: Turn) -> tuple[Policy[Any], str]:
     rounds = stored_rounds(turn.store, pool_names(turn)).before(turn.at)
     if not rounds.jobs:
         return policy_named(turn.settings.practice_policy), "no job has ended yet"
-    weights = rounds.weights()[-1]
+    weights = rounds.weights(learner_named(turn.settings.learner))[-1]
     name = leader(weights)
     weight = float(weights.probability[list(weights.names).index(name)])
     return policy_named(name), f"leads after {len(rounds.jobs)} jobs, weight {weight:.3f}"
@@ -190,7 +192,8 @@ def leaderboard_rows(turn: Turn) -> list[dict[str, Any]]:
     frame = outcome_frame(turn.store, names)
     if frame.empty:
         return []
-    board = leaderboard(frame, stored_rounds(turn.store, names).weights()[-1])
+    rounds = stored_rounds(turn.store, names)
+    board = leaderboard(frame, rounds.weights(learner_named(turn.settings.learner))[-1])
     return [
         {
             "policy": row["policy"],

@@ -15,14 +15,15 @@ from flows.config import Settings
 from flows.ingest import Counts
 from flows.jobfile import JobRequest
 from flows.markets import find_market, read_history, step_of
-from flows.records import RATE, stored_forecasts, stored_rounds
+from flows.records import stored_forecasts, stored_rounds
 from flows.report import write_report
 from flows.report_data import MarketPanel, ReportData
 from flows.stages import Measured, allocate_stage, forecast_stage, ingest_stage, leaderboard_rows, score_stage
 from flows.turn import Turn
 from flows.work import Work, pool_names, require_markets, work_stage
 from forecasting.forecast import Forecast
-from optimization.regret import regret, why_leader_changed
+from optimization.learners import learner_named
+from optimization.regret import learner_regret, why_leader_changed
 from warehouse.errors import InputError
 from warehouse.history import AVAILABLE, PRICE, History
 from warehouse.store import Store, read_rows
@@ -131,7 +132,7 @@ def report_data(
     """What the report shows, with the leaderboard and the weights as the warehouse has them."""
     board = leaderboard_rows(turn)
     rounds = stored_rounds(turn.store, pool_names(turn))
-    after = [weights.probability for weights in rounds.weights()[1:]]
+    after = [weights.probability for weights in rounds.weights(learner_named(turn.settings.learner))[1:]]
     return ReportData(
         at=turn.at,
         run_id=turn.run_id,
@@ -241,11 +242,13 @@ def findings(turn: Turn, board: list[dict[str, Any]]) -> list[str]:
             for name, value in zip(names, row.tolist(), strict=True)
         ]
     )
-    last = regret(ledger, rate=RATE).iloc[-1]
+    learner = learner_named(turn.settings.learner)
+    last = learner_regret(ledger, learner).iloc[-1]
     notes.append(
-        f"Selection after {len(rounds.jobs)} jobs: regret {last['static_regret']:.3f} (bound {last['static_bound']:.3f}) "
-        f"against the best single policy, {last['static_regret_leader']:.3f} when following the leader."
+        f"Selection by {learner.name} after {len(rounds.jobs)} jobs: regret {last['static_regret']:.3f} "
+        f"(bound {last['static_bound']:.3f}) against the best single policy, {last['static_regret_leader']:.3f} "
+        "when following the leader."
     )
-    changes = why_leader_changed(ledger, rounds.weights())
+    changes = why_leader_changed(ledger, rounds.weights(learner), memory=learner.memory)
     notes += [change.sentence() + "." for change in changes[-2:]]
     return notes

@@ -15,7 +15,8 @@ from flows.records import stored_rounds
 from flows.turn import Turn, run_id_of
 from flows.whole_turn import whole_turn
 from flows.work import pool_names
-from optimization.selection import replay_weights
+from optimization.learner import weigh
+from optimization.learners import DEFAULT_LEARNER, learner_named
 from warehouse.sources.simulated import generate
 from warehouse.store import open_store, read_rows
 
@@ -167,7 +168,8 @@ def test_stored_weights_are_those_rebuilt_from_stored_utilities(first, settings)
         names = pool_names(turn)
         rounds = stored_rounds(store, names)
         rows = read_rows(store, "weights", order_by=["round"])
-    rebuilt = replay_weights(names, rounds.utilities, rate="anytime")[1:]
+    assert settings.learner == DEFAULT_LEARNER
+    rebuilt = weigh(learner_named(DEFAULT_LEARNER), names, rounds.utilities)[1:]
     assert len(rounds.jobs) == 4
     for number, weights in enumerate(rebuilt, start=1):
         stored = rows[rows["round"] == number].set_index("policy")["log_weight"]
