@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from optimization.market import MarketWindow, Past, PointForecast
 from optimization.plan import Allocation
 
 S = TypeVar("S")
+Windows = dict[tuple[object, ...], tuple[PointForecast | None, MarketWindow]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,9 @@ class View:
 
     ``observed`` is False in a gap (then ``available`` is 0 and ``price`` the on-demand price). ``forecast``
     was issued in this slot or before (element 0 of it is slot ``slot + 1`` whatever its age; the maker of the view shifts it);
-    None if there is none. ``past`` is the record of the market up to this slot, None where none was kept.
+    None if there is none. ``past`` is the record of the market up to this slot, None where none was kept. ``windows`` is where
+    the views of one replay keep the windows they have made, by everything a window is made of (with the forecast, so that its
+    identity stays its own).
     """
 
     job: Job
@@ -33,11 +36,22 @@ class View:
     slot_hours: float
     forecast: PointForecast | None = None
     past: Past | None = None
+    windows: Windows | None = field(default=None, compare=False, repr=False)
 
     def window(self, width: int) -> MarketWindow:
         """This slot as observed and the next ``width - 1`` as forecast, cut at the deadline; the last forecast is held
         beyond the forecast's horizon, and the present is held where there is no forecast at all (ours)."""
         width = max(1, min(width, self.job.deadline_slots - self.slot))
+        if self.windows is None:
+            return self._window(width)
+        made_of = (width, self.slot, self.price, self.available, self.on_demand_usd, self.slot_hours)
+        key = (*made_of, id(self.forecast))
+        known = self.windows.get(key)
+        if known is None:
+            known = self.windows[key] = (self.forecast, self._window(width))
+        return known[1]
+
+    def _window(self, width: int) -> MarketWindow:
         price = np.full(width, self.price, dtype=float)
         count = np.full(width, self.available, dtype=np.int64)
         if self.forecast is not None and len(self.forecast.price) and width > 1:

@@ -11,12 +11,18 @@ from typing import Any
 
 from optimization.plan import EndRule
 from optimization.policies import POLICIES
+from optimization.policies.committed_horizon import END_RULE_NAMES, Commit
 from optimization.policy import Policy
 from warehouse.errors import SettingsError
 
 DEFAULT_POOL = Path(__file__).parent / "data" / "pool.toml"
 #: Parameters in the order in which canonical names give them, by family.
 NAMED_PARAMETERS = {"AHANP": ("sigma",), "AHAP": ("omega", "commitment", "sigma")}
+#: Words that may follow them, by family: the word and the parameter it sets.
+NAMED_WORDS = {
+    "AHAP": {word.value: {"commit": word} for word in Commit}
+    | {word: {"end_rule": rule} for rule, word in END_RULE_NAMES.items()}
+}
 
 
 def load_pool(path: Path = DEFAULT_POOL) -> list[Policy[Any]]:
@@ -63,19 +69,25 @@ def policy_named(name: str) -> Policy[Any]:
     """
     match = re.fullmatch(r"([A-Za-z-]+)(?:\(([^()]*)\))?", name.strip())
     family = match.group(1) if match else ""
-    wanted = NAMED_PARAMETERS.get(family, ())
+    wanted, known = NAMED_PARAMETERS.get(family, ()), NAMED_WORDS.get(family, {})
     texts = [text.strip() for text in match.group(2).split(",")] if match and match.group(2) else []
-    if family not in POLICIES or len(texts) != len(wanted):
+    numbers, words = texts[: len(wanted)], texts[len(wanted) :]
+    said: dict[str, Any] = {}
+    for word in words:
+        said |= known.get(word, {})
+    if family not in POLICIES or len(numbers) != len(wanted) or len(said) != len(words):
         raise SettingsError(
-            f"policy {name!r}", expected="a name such as OD-only, MSU, UP, AHANP(0.7) or AHAP(5,1,0.9)"
+            f"policy {name!r}",
+            expected="a name such as OD-only, MSU, UP, AHANP(0.7), AHAP(5,1,0.9) or AHAP(5,3,0.9,last,target)",
         )
     try:
         parameters = {
-            key: float(text) if key == "sigma" else int(text) for key, text in zip(wanted, texts, strict=True)
+            key: float(text) if key == "sigma" else int(text)
+            for key, text in zip(wanted, numbers, strict=True)
         }
     except ValueError as error:
         raise SettingsError(f"policy {name!r}: {error}", expected="numbers, as in AHAP(5,1,0.9)") from error
-    return _make(family, parameters)
+    return _make(family, parameters | said)
 
 
 def _left_out(parameters: Mapping[str, Any]) -> bool:
@@ -84,11 +96,12 @@ def _left_out(parameters: Mapping[str, Any]) -> bool:
 
 
 def _make(family: str, parameters: dict[str, Any]) -> Policy[Any]:
-    if "end_rule" in parameters:
-        try:
-            parameters = parameters | {"end_rule": EndRule(parameters["end_rule"])}
-        except ValueError as error:
-            raise SettingsError(f"{family}: {error}", expected=f"one of {', '.join(EndRule)}") from error
+    for key, words in (("end_rule", EndRule), ("commit", Commit)):
+        if key in parameters:
+            try:
+                parameters = parameters | {key: words(parameters[key])}
+            except ValueError as error:
+                raise SettingsError(f"{family}: {error}", expected=f"one of {', '.join(words)}") from error
     try:
         return POLICIES[family](**parameters)
     except TypeError as error:

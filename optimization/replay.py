@@ -14,7 +14,7 @@ from optimization.market import MarketWindow, PointForecast, Record
 from optimization.plan import Allocation, HorizonProblem, Outcome, Plan
 from optimization.policies.committed_horizon import Solve, solve_by_labels
 from optimization.policies.pace import slot_gain
-from optimization.policy import Policy, View
+from optimization.policy import Policy, View, Windows
 from optimization.progress import finished
 from optimization.termination import check_job, on_demand_to_go
 from warehouse.errors import JobError, MarketError, PolicyError
@@ -34,25 +34,14 @@ class Planning(Protocol):
 
 @dataclass(slots=True)
 class PlanMemo:
-    """Answers each horizon program once: programs alike in job, state, end rule and window content share one plan."""
+    """Answers each horizon program once: programs with equal `HorizonProblem.content` share one plan."""
 
     solve: Solve = solve_by_labels
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
 
     def __call__(self, problem: HorizonProblem) -> Plan:
         """The plan of ``problem``, solved on the first asking."""
-        window = problem.window
-        key = (
-            problem.job,
-            problem.slot,
-            problem.done,
-            problem.n_previous,
-            problem.end_rule,
-            window.price.tobytes(),
-            window.available.tobytes(),
-            window.on_demand_usd,
-            window.slot_hours,
-        )
+        key = problem.content()
         plan = self.plans.get(key)
         if plan is None:
             plan = self.plans[key] = self.solve(problem)
@@ -75,6 +64,7 @@ class Seen:
     on_demand_usd: float
     slot_hours: float
     record: Record | None = None
+    windows: Windows = field(default_factory=dict, compare=False, repr=False)
 
     def view(self, job: Job, progress: Progress, slot: int) -> View:
         """What a policy sees in ``slot``."""
@@ -89,6 +79,7 @@ class Seen:
             slot_hours=self.slot_hours,
             forecast=self.forecast[slot],
             past=self.record.until(slot) if self.record is not None else None,
+            windows=self.windows,
         )
 
 

@@ -48,12 +48,14 @@ def on_demand_to_go(
     if finished(done, job.workload):
         return ToGo(value_usd=job.completion_value(slot), n=0, slots=0)
     rest = needed(job.workload) - done
-    hourly = rates(job.throughput, job.n_max)
+    hourly, price = rates(job.throughput, job.n_max).tolist(), on_demand_usd * slot_hours
     best = ToGo(value_usd=0.0, n=0, slots=0)
     for n in range(job.n_min, job.n_max + 1):
-        gain = float(hourly[n]) * slot_hours
+        gain = hourly[n] * slot_hours
         k = slots_needed(rest, job.efficiency(n, n_previous) * gain, gain)
-        value = job.completion_value(slot + k) - k * n * on_demand_usd * slot_hours
+        if job.value - k * n * price <= best.value_usd:
+            continue  # not even on time
+        value = job.completion_value(slot + k) - k * n * price
         if value > best.value_usd:
             best = ToGo(value_usd=value, n=n, slots=k)
     return best

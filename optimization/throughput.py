@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +12,7 @@ from warehouse.errors import JobError
 
 
 class Throughput(Protocol):
-    """H(n), work units per hour on n instances; H(0) = 0."""
+    """H(n), work units per hour on n instances; H(0) = 0. An immutable, hashable value."""
 
     def rate(self, n: int) -> float:
         """Work units per hour on ``n`` instances."""
@@ -60,6 +61,9 @@ class Table:
 
     rates: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rates", tuple(self.rates))
+
     def rate(self, n: int) -> float:
         """Work units per hour on ``n`` instances; raises `JobError` beyond the table."""
         if n < 1:
@@ -71,9 +75,14 @@ class Table:
         return self.rates[n - 1]
 
 
+@lru_cache(maxsize=512)
 def rates(throughput: Throughput, n_max: int) -> np.ndarray:
-    """H(0..n_max), shape (n_max + 1,), work units per hour; raises `JobError` if any rate is not positive and finite."""
+    """H(0..n_max), shape (n_max + 1,), work units per hour; one array for all who ask, closed for writing.
+
+    Raises `JobError` if any rate is not positive and finite. A throughput is a hashable value.
+    """
     table = np.array([throughput.rate(n) for n in range(n_max + 1)], dtype=float)
     if not np.isfinite(table).all() or (table[1:] <= 0).any():
         raise JobError(f"throughput {throughput} gives rates {table[1:]}", expected="positive finite rates")
+    table.flags.writeable = False
     return table

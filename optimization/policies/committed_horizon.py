@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from optimization.job import Job
-from optimization.plan import Allocation, EndRule, HorizonProblem, Plan
+from optimization.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, Plan
 from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
@@ -27,6 +28,23 @@ from optimization.termination import check_job
 from warehouse.errors import SettingsError
 
 Solve = Callable[[HorizonProblem], Plan]
+#: What the job is expected to be worth from a slot on, as seen in the slot of the view (M3.3c).
+Expectation = Callable[[View, int], ExpectedToGo]
+
+
+class Commit(StrEnum):
+    """How plans bind over the v slots they commit to (M4.5)."""
+
+    MEAN = "mean"
+    LAST = "last"
+
+
+#: How canonical names write what is not the default.
+END_RULE_NAMES = {
+    EndRule.TARGET: "target",
+    EndRule.ON_DEMAND_TO_GO: "on_demand",
+    EndRule.EXPECTED_TO_GO: "expected",
+}
 
 
 def solve_by_labels(problem: HorizonProblem) -> Plan:
@@ -34,6 +52,13 @@ def solve_by_labels(problem: HorizonProblem) -> Plan:
     from optimization.labels import solve_window
 
     return solve_window(problem)
+
+
+def expected_by_chains(view: View, slot: int) -> ExpectedToGo:
+    """The value function of the stochastic policy (M4.6), imported when first used."""
+    from optimization.policies.stochastic import expected_to_go
+
+    return expected_to_go(view, slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +70,13 @@ class Commitments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahap:
-    """AHAP(omega, v, sigma): solve M3 over omega slots each slot, act on the mean of the plans that cover it (M4.5).
+    """AHAP(omega, v, sigma): solve M3 over omega slots, act on the plans that commit to this slot (M4.5).
 
-    A plan made at slot k commits to k..k+v-1, so at most v cover a slot; v = 1 is receding horizon, v = omega
-    averages fixed horizons (CHC). The means of on-demand and spot are rounded half up, clipped to the spot
-    that is there, and on-demand gives way to cheaper spot of the same slot (M3.2); more than finishes the job
-    in the slot is not held.
+    A plan made at slot k commits to k..k+v-1. With ``commit`` *mean* one is made every slot, so at most v cover a slot, and the
+    action is their mean; v = 1 is receding horizon, v = omega averages fixed horizons (CHC). With *last* (ours, the other
+    reading of paper A) the last plan is followed for its v slots and only then is the next one made; for v = 1 the
+    two are the same. The means of on-demand and spot are rounded half up, clipped to the spot that is there, and on-demand gives
+    way to cheaper spot of the same slot (M3.2); more than finishes the job in the slot is not held.
 
     Where M4.5 leaves the terms open they are ours. *Behind* is z < Zexp(t), and the *need* that the size
     never falls below then is the least with which on-demand can still be at Zexp(t + omega) when the window
@@ -62,14 +88,17 @@ class Ahap:
 
     ``end_rule`` defaults to on-demand to go (M3.3b): on those jobs, over six (omega, v) and two sigma, it
     gave 0.878 against 0.862 for the target with perfect forecasts, and 0.872 against 0.847 with the present
-    held. ``solve`` answers the horizon programs; results do not depend on who does. Raises `SettingsError`
-    unless 1 <= v <= omega and 0 < sigma <= 1.
+    held. Expected to go (M3.3c) takes its table from ``expected``, by default the value function of M4.6; a window that ends
+    at d ends on M2.6 itself. ``solve`` answers the horizon programs; results do not depend on who does. Raises
+    `SettingsError` unless 1 <= v <= omega and 0 < sigma <= 1.
     """
 
     omega: int
     commitment: int
     sigma: float
     end_rule: EndRule = EndRule.ON_DEMAND_TO_GO
+    commit: Commit = Commit.MEAN
+    expected: Expectation = field(default=expected_by_chains, compare=False, repr=False)
     solve: Solve = field(default=solve_by_labels, compare=False, repr=False)
     name: str = field(init=False)
 
@@ -82,7 +111,10 @@ class Ahap:
             raise SettingsError(
                 f"AHAP threshold sigma {self.sigma}", expected="a share of on-demand in (0, 1]"
             )
-        object.__setattr__(self, "name", f"AHAP({self.omega},{self.commitment},{self.sigma:g})")
+        words = [self.commit.value] if self.commit is not Commit.MEAN else []
+        words += [END_RULE_NAMES[self.end_rule]] if self.end_rule is not EndRule.ON_DEMAND_TO_GO else []
+        terms = [str(self.omega), str(self.commitment), f"{self.sigma:g}", *words]
+        object.__setattr__(self, "name", f"AHAP({','.join(terms)})")
 
     def with_solver(self, solve: Solve) -> Ahap:
         """The same policy with its programs answered by ``solve``."""
@@ -94,14 +126,17 @@ class Ahap:
         return Commitments()
 
     def decide(self, state: Commitments, view: View) -> tuple[Allocation, Commitments]:
-        """The mean of the plans that cover this slot, or spot only when far enough ahead."""
+        """What the plans that commit to this slot say, or spot only when far enough ahead."""
         kept = tuple(plan for plan in state.plans if plan[0] > view.slot - self.commitment)
         if is_done(view):
             return HOLD_NOTHING, Commitments(kept)
         if not view.observed:
             return least_net(view, HOLD_NOTHING), Commitments(kept)
-        plans = (*kept, (view.slot, self._plan(view)))
-        wish = self._spot_only(view) if self._far_ahead(view) else self._mean(view, plans)
+        far = self._far_ahead(view)
+        plans = kept
+        if self._plans_now(kept, far):
+            plans = (*kept, (view.slot, self._plan(view)))
+        wish = self._spot_only(view) if far else self._committed(view, plans)
         enough = finishing_size(view)
         if enough is not None and wish.total > enough:
             wish = split(view, enough)
@@ -115,19 +150,34 @@ class Ahap:
             return narrate(
                 view, allocation, rule=f"far ahead, spot is bought up to {self.sigma:g} of on-demand"
             )
-        plans = 1 + sum(made > view.slot - self.commitment for made, _ in state.plans)
+        kept = [made for made, _ in state.plans if made > view.slot - self.commitment]
         window = len(view.window(self.omega))
-        said = "the plan" if plans == 1 else f"mean of {plans} plans"
-        return narrate(view, allocation, rule=f"{said} over {window} {'slot' if window == 1 else 'slots'}")
+        over = f"over {window} {'slot' if window == 1 else 'slots'}"
+        if self.commit is Commit.LAST and kept:
+            age = view.slot - kept[-1]
+            return narrate(view, allocation, rule=f"the plan of {age} {'slot' if age == 1 else 'slots'} ago")
+        said = f"mean of {len(kept) + 1} plans" if kept else "the plan"
+        return narrate(view, allocation, rule=f"{said} {over}")
+
+    def _plans_now(self, kept: tuple[tuple[int, tuple[Allocation, ...]], ...], far: bool) -> bool:
+        """Whether a plan is made: every slot, or once the last is used up; not where none of its slots would be asked for."""
+        if self.commitment == 1 and far:
+            return False
+        return self.commit is Commit.MEAN or not kept
 
     def _plan(self, view: View) -> tuple[Allocation, ...]:
+        window, end_rule = view.window(self.omega), self.end_rule
+        end = view.slot + len(window)
+        if end_rule is EndRule.EXPECTED_TO_GO and end == view.job.deadline_slots:
+            end_rule = EndRule.ON_DEMAND_TO_GO
         problem = HorizonProblem(
             job=view.job,
             slot=view.slot,
             done=view.progress.done,
             n_previous=view.progress.n_previous,
-            window=view.window(self.omega),
-            end_rule=self.end_rule,
+            window=window,
+            end_rule=end_rule,
+            expected=self.expected(view, end) if end_rule is EndRule.EXPECTED_TO_GO else None,
         )
         return self.solve(problem).allocations[: self.commitment]
 
@@ -139,7 +189,7 @@ class Ahap:
     def _spot_only(self, view: View) -> Allocation:
         return all_spot(view) if view.price <= self.sigma * view.on_demand_usd else HOLD_NOTHING
 
-    def _mean(self, view: View, plans: tuple[tuple[int, tuple[Allocation, ...]], ...]) -> Allocation:
+    def _committed(self, view: View, plans: tuple[tuple[int, tuple[Allocation, ...]], ...]) -> Allocation:
         covering = [made[view.slot - at] for at, made in plans if view.slot - at < len(made)]
         if not covering:
             return self._never_below_need(view, HOLD_NOTHING)

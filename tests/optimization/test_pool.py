@@ -24,17 +24,58 @@ def test_every_name_reads_back():
 
 @pytest.mark.parametrize(
     "name",
-    ["", "AHAP", "AHAP(5,1)", "AHAP(1,2,0.5)", "AHAP(a,1,0.5)", "AHANP(2)", "UP(1)", "nobody", "AHANP(0.3"],
+    [
+        "",
+        "AHAP",
+        "AHAP(5,1)",
+        "AHAP(5,1,0.9,first)",
+        "AHAP(5,1,0.9,last,last)",
+        "AHAP(5,1,0.9,target,expected)",
+        "AHANP(0.3,last)",
+        "AHAP(1,2,0.5)",
+        "AHAP(a,1,0.5)",
+        "AHANP(2)",
+        "UP(1)",
+        "nobody",
+        "AHANP(0.3",
+    ],
 )
 def test_unknown_names_are_refused(name):
     with pytest.raises(SettingsError):
         policy_named(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("AHAP(5, 3, 0.9, last)", "AHAP(5,3,0.9,last)"),
+        ("AHAP(5,1,0.9,target)", "AHAP(5,1,0.9,target)"),
+        ("AHAP(5,3,0.9,expected,last)", "AHAP(5,3,0.9,last,expected)"),
+        ("AHAP(5,3,0.9,mean,on_demand)", "AHAP(5,3,0.9)"),
+    ],
+)
+def test_words_say_how_plans_bind_and_end(name, canonical):
+    assert policy_named(name).name == canonical
+    assert policy_named(canonical) == policy_named(name)
+
+
+def test_a_grid_tells_its_end_rules_and_commits_apart():
+    grid = {"name": "AHAP", "omega": 3, "commitment": 2, "sigma": 0.5,
+            "end_rule": ["target", "on_demand_to_go", "expected_to_go"], "commit": ["mean", "last"]}  # fmt: skip
+    names = [policy.name for policy in expand(grid)]
+    assert len(set(names)) == 6
+    assert [policy_named(name).name for name in names] == names
+    assert len({policy_named(name) for name in names}) == 6
+
+
 def test_a_grid_crosses_its_lists():
     grid = {"name": "AHAP", "omega": [1, 2], "commitment": [1, 2], "sigma": 0.5, "end_rule": "target"}
     policies = expand(grid)
-    assert [policy.name for policy in policies] == ["AHAP(1,1,0.5)", "AHAP(2,1,0.5)", "AHAP(2,2,0.5)"]
+    assert [policy.name for policy in policies] == [
+        "AHAP(1,1,0.5,target)",
+        "AHAP(2,1,0.5,target)",
+        "AHAP(2,2,0.5,target)",
+    ]
     assert all(isinstance(policy, Ahap) and policy.end_rule is EndRule.TARGET for policy in policies)
 
 
@@ -48,6 +89,10 @@ def test_a_grid_crosses_its_lists():
         (
             '[[family]]\nname = "AHAP"\nomega = 2\ncommitment = 1\nsigma = 0.5\nend_rule = "never"\n',
             "on_demand_to_go",
+        ),
+        (
+            '[[family]]\nname = "AHAP"\nomega = 2\ncommitment = 1\nsigma = 0.5\ncommit = "first"\n',
+            "mean, last",
         ),
         ('[[family]]\nname = "UP"\n[[family]]\nname = "UP"\n', "twice"),
         ('other = 1\n[[family]]\nname = "UP"\n', "only"),
