@@ -153,11 +153,10 @@ def check_plan_progress(name: str, problem: HorizonProblem, plan: Plan, walked: 
 
 
 def check_objective(name: str, problem: HorizonProblem, plan: Plan, walked: Walked) -> None:
-    """The objective stated is the cost (target) or W - cost (on-demand to go) (M3.3)."""
+    """The objective stated is the cost (target) or W - cost (on-demand to go, expected to go) (M3.3)."""
     expected = walked.cost_usd
-    if problem.end_rule is EndRule.ON_DEMAND_TO_GO:
-        expected = _to_go(problem.job, problem.window, walked, problem.slot + len(problem.window)).value_usd
-        expected -= walked.cost_usd
+    if problem.end_rule is not EndRule.TARGET:
+        expected = _end_worth(problem, walked) - walked.cost_usd
     _agree(f"{name}: objective", plan.objective, expected, scale=problem.job.value + walked.cost_usd)
 
 
@@ -233,6 +232,22 @@ def check_utility(name: str, outcome: Outcome) -> None:
     utility = outcome.value_usd - outcome.cost_usd - outcome.termination_cost_usd
     scale = outcome.value_usd + outcome.cost_usd + outcome.termination_cost_usd
     _agree(f"{name}: utility", outcome.utility_usd, utility, scale=scale)
+
+
+def _end_worth(problem: HorizonProblem, walked: Walked) -> float:
+    """W of M3.3 (b) or (c) where the walk ended."""
+    job, table, end = problem.job, problem.expected, problem.slot + len(problem.window)
+    if problem.end_rule is EndRule.ON_DEMAND_TO_GO or table is None:
+        return _to_go(job, problem.window, walked, end).value_usd
+    if walked.finished_after is not None:
+        return job.completion_value(end)
+    z = min(max(walked.done, float(table.work[0])), float(table.work[-1]))
+    column = table.value_usd[:, walked.n_last - job.n_min + 1 if walked.n_last else 0]
+    above = int((table.work < z).sum())
+    if above == 0:
+        return float(column[0])
+    share = (z - table.work[above - 1]) / (table.work[above] - table.work[above - 1])
+    return float((1.0 - share) * column[above - 1] + share * column[above])
 
 
 def _to_go(job: Job, window: MarketWindow, walked: Walked, slot: int) -> ToGo:

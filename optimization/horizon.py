@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -100,35 +101,59 @@ def worth(problem: HorizonProblem, chosen: Sequence[int]) -> Worth:
         return Worth(
             allocations=tuple(held), cost_usd=cost, end_progress=min(done, target(problem)), objective=cost
         )
-    end = on_demand_to_go(
-        job,
-        done=done,
-        n_previous=previous,
-        slot=problem.slot + len(window),
-        on_demand_usd=window.on_demand_usd,
-        slot_hours=window.slot_hours,
-    )
-    return Worth(allocations=tuple(held), cost_usd=cost, end_progress=done, objective=end.value_usd - cost)
+    end = end_worth(problem, done, previous)
+    return Worth(allocations=tuple(held), cost_usd=cost, end_progress=done, objective=end - cost)
+
+
+def end_worth(problem: HorizonProblem, done: float, n_end: int) -> float:
+    """W(z, n_end, t + w) in USD: the on-demand still to go, or the table of expected to go (M3.3b, c)."""
+    job, window, end = problem.job, problem.window, problem.slot + len(problem.window)
+    if problem.expected is None or problem.end_rule is not EndRule.EXPECTED_TO_GO:
+        to_go = on_demand_to_go(
+            job,
+            done=done,
+            n_previous=n_end,
+            slot=end,
+            on_demand_usd=window.on_demand_usd,
+            slot_hours=window.slot_hours,
+        )
+        return to_go.value_usd
+    if finished(done, job.workload):
+        return job.completion_value(end)
+    return problem.expected.at(done, int(np.searchsorted(sizes(job), n_end)))
 
 
 def validate_problem(problem: HorizonProblem) -> None:
     """Raise on the first thing that makes a horizon program meaningless.
 
     `MarketError` for an empty or malformed window, `JobError` for a window past the deadline (M2.6 ends every job there), a
-    state that cannot be, or spot within reach of a job that cannot resume (M2.7).
+    state that cannot be, an end rule without its table, or spot within reach of a job that cannot resume (M2.7).
     """
+    validate_state(problem)
+    job, window = problem.job, problem.window
+    numbers = np.isfinite(window.price) & (window.price >= 0) & (window.available >= 0)
+    if not numbers.all():
+        slot = int(np.argmin(numbers))
+        raise MarketError(
+            f"job {job.name!r}: slot {slot} of the window is priced {window.price[slot]}, count {window.available[slot]}",
+            expected="finite prices and counts, both >= 0",
+            remedy="build it with market_window(...)",
+        )
+    check_job(job, uses_spot=bool((cheap_spot(window) >= 1).any()))
+
+
+def validate_state(problem: HorizonProblem) -> None:
+    """The part of `validate_problem` that looks at no single slot."""
     job, window, w = problem.job, problem.window, len(problem.window)
     if w == 0 or window.available.shape != (w,):
         raise MarketError(
             f"job {job.name!r}: a window of {w} prices and {window.available.shape} counts",
             expected="at least one slot, one price and one count each",
         )
-    numbers = np.isfinite(window.price) & (window.price >= 0) & (window.available >= 0)
-    if not numbers.all() or not (window.on_demand_usd > 0 and window.slot_hours > 0):
+    if not (0 < window.on_demand_usd < math.inf and 0 < window.slot_hours < math.inf):
         raise MarketError(
-            f"job {job.name!r}: slot {int(np.argmin(numbers))} of the window is priced {window.price[np.argmin(numbers)]}",
-            expected="finite prices and counts >= 0, on-demand price and slot length > 0",
-            remedy="build it with market_window(...)",
+            f"job {job.name!r}: on-demand at {window.on_demand_usd} USD, slots of {window.slot_hours} h",
+            expected="both above 0 and finite",
         )
     if problem.slot < 0 or problem.slot + w > job.deadline_slots:
         raise JobError(
@@ -136,14 +161,13 @@ def validate_problem(problem: HorizonProblem) -> None:
             expected=f"slots within 0..{job.deadline_slots - 1}",
             remedy="cut the window at the deadline",
         )
-    if not np.isfinite(problem.done) or not problem.n_previous >= 0:
+    if not math.isfinite(problem.done) or not problem.n_previous >= 0:
         raise JobError(
             f"job {job.name!r}: progress {problem.done} and {problem.n_previous} instances before",
             expected="finite progress, instances >= 0",
         )
     if problem.end_rule is EndRule.EXPECTED_TO_GO:
         validate_expected(problem)
-    check_job(job, uses_spot=bool((cheap_spot(window) >= 1).any()))
 
 
 def validate_expected(problem: HorizonProblem) -> None:

@@ -1,4 +1,4 @@
-"""The optimistic bound of the exact twin: how much value the work still to do must cost at least (M3.2), compiled.
+"""The exact twin's program as arrays, and its optimistic bound: the value the work still to do must cost at least (M3.2), compiled.
 
 Compiled functions call only those of their own file: numba's cache on disk does not notice a change in another one.
 """
@@ -10,13 +10,17 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+#: What the end of the window is worth, as a number the kernels read: `optimization.plan.EndRule` (M3.3 a, b, c).
+TARGET, TO_GO, EXPECTED = 0, 1, 2
+
 
 class Terms(NamedTuple):
-    """A horizon program as arrays.
+    """A horizon program as arrays and numbers.
 
     ``sizes`` and ``gain`` (work units a slot at full efficiency) have shape (sizes,); ``line`` is the progress that finishes (or
-    reaches the target), worth ``finish_usd``. With ``to_go`` the rest may be done on demand after slot ``end`` at
-    ``on_demand_slot_usd`` per instance and slot (M3.3b); without, ending short of the line is worth nothing at all (M3.3a).
+    reaches the target), worth ``finish_usd``; ``slack`` is the rounding of work. ``rule`` says what ending short of the line is
+    worth: nothing at all (`TARGET`), the rest on demand after slot ``end`` (`TO_GO`), or the table ``work`` (k,), ``value``
+    (k, sizes) (`EXPECTED`; empty under the others).
     """
 
     sizes: np.ndarray
@@ -26,29 +30,71 @@ class Terms(NamedTuple):
     done: float
     n_previous: int
     line: float
+    slack: float
     finish_usd: float
-    to_go: bool
+    rule: int
     end: int
     deadline: int
     late_limit: float
-    on_demand_slot_usd: float
+    on_demand_usd: float
+    slot_hours: float
+    work: np.ndarray
+    value: np.ndarray
 
 
 class Curves(NamedTuple):
-    """Optimistic loss of value over the work still to do at the start of slots 0..w: corners (work, USD) and their number.
+    """Optimistic loss of value over the work still to do at the start of slots 0..w.
 
-    ``work`` and ``loss`` have shape (w + 1, most corners), ``corners`` (w + 1,); row i is convex and begins at (0, 0).
+    Row i is convex and begins at (0, 0): corners ``work`` (work units) and ``loss`` (USD), shape (w + 1, most corners), of which
+    ``corners[i]`` are used; ``slope[i, k]`` leads from corner k - 1 to k. ``floor_usd`` is what the worst ending is worth.
     """
 
     work: np.ndarray
     loss: np.ndarray
+    slope: np.ndarray
     corners: np.ndarray
+    floor_usd: float
 
 
 @njit(cache=True)
-def lower_hull(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes and lengths, ascending, of the lower convex hull from (0, 0) through points with x >= 0, up to the largest x."""
-    order = np.argsort(x)
+def slot_money(terms: Terms, price: np.ndarray, available: np.ndarray) -> np.ndarray:
+    """USD of one slot on each size, cheapest split, shape (w, sizes): `optimization.horizon.slot_costs` (M3.2)."""
+    cost = np.empty((price.size, terms.sizes.size))
+    for i in range(price.size):
+        spot = available[i] if price[i] < terms.on_demand_usd else 0
+        for j in range(terms.sizes.size):
+            held = min(terms.sizes[j], spot)
+            dear = terms.sizes[j] - held
+            cost[i, j] = (dear * terms.on_demand_usd + held * price[i]) * terms.slot_hours
+    return cost
+
+
+@njit(cache=True)
+def furthest(terms: Terms, slots: int) -> tuple[float, np.ndarray]:
+    """The most progress ``slots`` slots can make, and size indices that make it (M3.3a)."""
+    m = terms.sizes.size
+    z, parent = np.full((slots + 1, m), -np.inf), np.zeros((slots + 1, m), dtype=np.int64)
+    for i in range(slots):
+        for j in range(m):
+            for p in range(m if i else 1):
+                before = terms.sizes[p] if i else terms.n_previous
+                n, start = terms.sizes[j], z[i, p] if i else terms.done
+                mu = terms.mu_up if n > before else terms.mu_down if n < before else 1.0
+                if start + mu * terms.gain[j] > z[i + 1, j]:
+                    z[i + 1, j], parent[i + 1, j] = start + mu * terms.gain[j], p
+    j = int(np.argmax(z[slots]))
+    best, chosen = z[slots, j], np.zeros(slots, dtype=np.int64)
+    for i in range(slots, 0, -1):
+        chosen[i - 1], j = j, parent[i, j]
+    return best, chosen
+
+
+@njit(cache=True)
+def lower_hull(x: np.ndarray, y: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes and lengths, ascending, of the lower convex hull from (0, 0) through points with x >= 0, up to the largest x.
+
+    ``order`` sorts ``x``.
+    """
     hx, hy = np.zeros(x.size + 1), np.zeros(x.size + 1)
     k = 0
     for i in order:
@@ -65,21 +111,34 @@ def lower_hull(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @njit(cache=True)
-def end_hull(terms: Terms) -> tuple[np.ndarray, np.ndarray]:
-    """Least value lost against finishing now, over the work left to do after the window: slopes and lengths of its convex hull.
+def to_go_points(terms: Terms) -> tuple[np.ndarray, np.ndarray]:
+    """Work left after the window and the value it loses at least, on demand: points whose hull never overstates the loss.
 
-    Slots are taken as divisible and without reconfiguration, so it never overstates the loss.
+    Slots are taken as divisible and without reconfiguration.
     """
-    if not terms.to_go:
-        return np.zeros(0), np.zeros(0)
     m = terms.sizes.size - 1
     x, y = np.zeros(2 * m), np.zeros(2 * m)
     early, late = float(terms.deadline - terms.end), terms.late_limit - terms.end
     for j in range(m):
-        price, gain = terms.sizes[j + 1] * terms.on_demand_slot_usd, terms.gain[j + 1]
+        price, gain = terms.sizes[j + 1] * terms.on_demand_usd * terms.slot_hours, terms.gain[j + 1]
         x[j], y[j] = early * gain, early * price
         x[m + j], y[m + j] = late * gain, terms.finish_usd + late * price
-    return lower_hull(x, y)
+    return x, y
+
+
+@njit(cache=True)
+def expected_points(terms: Terms, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """Work left after the window and the value it loses at least by the table: its points on the best size.
+
+    One more point is the least progress ``slots`` slots can end with, where the table is constant: efficiencies may be below 0.
+    """
+    k = terms.work.size
+    x, y = np.empty(k + 1), np.empty(k + 1)
+    for p in range(k):
+        x[p], y[p] = terms.line - terms.work[p], max(0.0, terms.finish_usd - terms.value[p].max())
+    worst = min(0.0, terms.mu_up, terms.mu_down) * terms.gain.max()
+    x[k], y[k] = max(x[0], terms.line - terms.done - slots * worst), y[0]
+    return x, y
 
 
 @njit(cache=True)
@@ -101,19 +160,48 @@ def merged(s1: np.ndarray, l1: np.ndarray, s2: np.ndarray, l2: np.ndarray) -> tu
 def least_loss(terms: Terms, cost: np.ndarray) -> Curves:
     """The optimistic loss of a program with slot costs ``cost``, shape (w, sizes).
 
-    Every slot's cost of work is replaced by its lower convex hull at full efficiency; the infimal convolution of convex
-    piecewise linear curves is the merge of their segments by slope.
+    Every slot's cost of work, and the loss after the window, is replaced by its lower convex hull at full efficiency; the
+    infimal convolution of convex piecewise linear curves is the merge of their segments by slope.
     """
-    w = cost.shape[0]
-    slope, length = end_hull(terms)
-    most = slope.size + w * (terms.sizes.size - 1) + 1
-    work, loss, corners = np.zeros((w + 1, most)), np.zeros((w + 1, most)), np.ones(w + 1, dtype=np.int64)
+    w, m = cost.shape
+    segment, length, floor = np.zeros(0), np.zeros(0), -np.inf
+    if terms.rule == TO_GO:
+        x, y = to_go_points(terms)
+        floor, (segment, length) = 0.0, lower_hull(x, y, np.argsort(x))
+    elif terms.rule == EXPECTED:
+        x, y = expected_points(terms, w)
+        floor, (segment, length) = terms.value[0].max(), lower_hull(x, y, np.argsort(x))
+    order, most = np.argsort(terms.gain), segment.size + w * (m - 1) + 1
+    work, loss, slope = np.zeros((w + 1, most)), np.zeros((w + 1, most)), np.zeros((w + 1, most))
+    corners = np.ones(w + 1, dtype=np.int64)
     for i in range(w, -1, -1):
         if i < w:
-            s, lengths = lower_hull(terms.gain, cost[i])
-            slope, length = merged(slope, length, s, lengths)
-        corners[i] = slope.size + 1
-        for k in range(slope.size):
+            s, lengths = lower_hull(terms.gain, cost[i], order)
+            segment, length = merged(segment, length, s, lengths)
+        corners[i] = segment.size + 1
+        for k in range(segment.size):
             work[i, k + 1] = work[i, k] + length[k]
-            loss[i, k + 1] = loss[i, k] + slope[k] * length[k]
-    return Curves(work, loss, corners)
+            loss[i, k + 1] = loss[i, k] + segment[k] * length[k]
+            slope[i, k + 1] = segment[k]
+    return Curves(work, loss, slope, corners, floor)
+
+
+@njit(cache=True)
+def prepare(
+    terms: Terms, price: np.ndarray, available: np.ndarray
+) -> tuple[np.ndarray, Curves, np.ndarray, float, bool]:
+    """Slot costs, the optimistic bound, size indices to begin with, the progress to reach, and whether the market is numbers.
+
+    Under the target rule that progress is ``line`` or, if it is less, the most that can be reached, and the sizes reach it
+    (M3.3a); under the other rules it is ``line``, and the sizes are 0. Prices must be finite, they and counts not below 0: if the
+    market is not sound, nothing else here means anything.
+    """
+    sound = True
+    for i in range(price.size):
+        sound = sound and 0.0 <= price[i] < np.inf and available[i] >= 0
+    cost = slot_money(terms, price, available)
+    curves, line, start = least_loss(terms, cost), terms.line, np.zeros(price.size, dtype=np.int64)
+    if terms.rule == TARGET:
+        most, start = furthest(terms, price.size)
+        line = min(line, most - terms.slack)
+    return cost, curves, start, line, sound

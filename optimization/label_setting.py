@@ -4,8 +4,8 @@ A label is (slot, size, work z, cost c). On one size more work for less cost is 
 so only the Pareto front of each (slot, size) is kept, sorted by work, descending. The gain of the next slot depends on the size
 before only through "smaller, same, larger" (M2.4): the fronts of all smaller sizes are merged once, those of all larger ones
 once, and each new front is a three-way merge. A label is dropped when even an optimistic completion (`optimization.label_bounds`)
-is not worth more than the best one known. Compiled functions call only those of their own file: numba's cache on disk does not
-notice a change in another one.
+is not worth more than the best one known; a good one is known from the start, because a beam of one label a size is run first.
+Compiled functions call only those of their own file: numba's cache on disk does not notice a change in another one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from optimization.label_bounds import Curves, Terms
+from optimization.label_bounds import EXPECTED, TARGET, Curves, Terms
 
 #: Relative slack of comparisons of money; differences below it are rounding.
 MONEY_SLACK = 1e-11
@@ -38,13 +38,9 @@ def value_at(terms: Terms, slots: float) -> float:
 
 
 @njit(cache=True)
-def end_value(terms: Terms, z: float, before: int) -> float:
-    """W(z, n_end, t + w) of M3.3: `optimization.termination.on_demand_to_go` for (b), 0 or minus infinity for (a)."""
-    if z >= terms.line:
-        return terms.finish_usd
-    if not terms.to_go:
-        return -np.inf
-    best, rest = 0.0, terms.line - z
+def on_demand_value(terms: Terms, rest: float, before: int) -> float:
+    """`optimization.termination.on_demand_to_go` for ``rest`` work units left, in USD (M3.3b)."""
+    best = 0.0
     for j in range(1, terms.sizes.size):
         n, gain = terms.sizes[j], terms.gain[j]
         first = efficiency(terms, n, before) * gain
@@ -53,81 +49,130 @@ def end_value(terms: Terms, z: float, before: int) -> float:
             k = 1 + max(0, int(np.ceil((rest - first) / gain - 1e-6)))
             while first + (k - 1) * gain < rest:
                 k += 1
-        value = value_at(terms, terms.end + k) - k * n * terms.on_demand_slot_usd
-        best = max(best, value)
+        best = max(best, value_at(terms, terms.end + k) - k * n * terms.on_demand_usd * terms.slot_hours)
     return best
+
+
+@njit(cache=True)
+def expected_value(terms: Terms, z: float, j: int) -> float:
+    """The table of M3.3 (c) at ``z`` work units and size index ``j``: linear between its points, constant beyond them."""
+    k = np.searchsorted(terms.work, z)
+    if k == 0:
+        return terms.value[0, j]
+    if k == terms.work.size:
+        return terms.value[k - 1, j]
+    share = (z - terms.work[k - 1]) / (terms.work[k] - terms.work[k - 1])
+    return terms.value[k - 1, j] + share * (terms.value[k, j] - terms.value[k - 1, j])
+
+
+@njit(cache=True)
+def end_value(terms: Terms, line: float, z: float, j: int) -> float:
+    """W(z, n_end, t + w) of M3.3 on size index ``j``; short of ``line`` the target rule gives minus infinity."""
+    if z >= line:
+        return terms.finish_usd
+    if terms.rule == TARGET:
+        return -np.inf
+    if terms.rule == EXPECTED:
+        return expected_value(terms, z, j)
+    return on_demand_value(terms, line - z, terms.sizes[j])
+
+
+@njit(cache=True)
+def corner(curves: Curves, i: int, rest: float) -> int:
+    """The first corner of row i at or beyond ``rest``."""
+    low, high = 0, curves.corners[i]
+    while low < high:
+        middle = (low + high) // 2
+        if curves.work[i, middle] < rest:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @njit(cache=True)
 def optimistic(terms: Terms, curves: Curves, i: int, k: int, rest: float) -> float:
     """Bound on the worth of slots i.. when ``rest`` work is left; k is the first corner of row i at or beyond ``rest``."""
     if k >= curves.corners[i]:
-        return 0.0 if terms.to_go else -np.inf
+        return curves.floor_usd
     if k == 0:
         return terms.finish_usd
-    x0, y0 = curves.work[i, k - 1], curves.loss[i, k - 1]
-    share = (rest - x0) / (curves.work[i, k] - x0)
-    value: float = terms.finish_usd - (y0 + share * (curves.loss[i, k] - y0))
-    return max(value, 0.0) if terms.to_go else value
+    lost = curves.loss[i, k - 1] + curves.slope[i, k] * (rest - curves.work[i, k - 1])
+    return max(terms.finish_usd - lost, curves.floor_usd)
 
 
 @njit(cache=True)
-def optimistic_at(terms: Terms, curves: Curves, i: int, z: float) -> float:
-    """Bound on the worth of slots i.. from progress z."""
-    rest = max(terms.line - z, 0.0)
-    k = int(np.searchsorted(curves.work[i, : curves.corners[i]], rest))
-    return optimistic(terms, curves, i, k, rest)
+def optimistic_at(terms: Terms, curves: Curves, i: int, rest: float) -> float:
+    """Bound on the worth of slots i.. when ``rest`` work is left."""
+    return optimistic(terms, curves, i, corner(curves, i, rest), rest)
 
 
 @njit(cache=True)
-def dive(terms: Terms, curves: Curves, cost: np.ndarray) -> np.ndarray:
-    """A good first sequence of size indices: each slot the size with the best optimistic worth."""
-    chosen = np.zeros(cost.shape[0], dtype=np.int64)
-    z, before = terms.done, terms.n_previous
-    for i in range(cost.shape[0]):
-        best, took = -np.inf, 0
-        for j in range(terms.sizes.size):
-            reached = z + efficiency(terms, terms.sizes[j], before) * terms.gain[j]
-            ahead = optimistic_at(terms, curves, i + 1, reached) - cost[i, j]
-            if ahead > best:
-                best, took = ahead, j
-        chosen[i] = took
-        z += efficiency(terms, terms.sizes[took], before) * terms.gain[took]
-        before = terms.sizes[took]
-        if z >= terms.line:
-            break
-    return chosen
-
-
-@njit(cache=True)
-def walk(terms: Terms, cost: np.ndarray, chosen: np.ndarray) -> float:
-    """Worth of a sequence of size indices: end value minus cost."""
+def walk(terms: Terms, line: float, cost: np.ndarray, chosen: np.ndarray) -> float:
+    """Worth of a sequence of size indices, end value minus cost; those after the line is reached become 0."""
     z, before, paid = terms.done, terms.n_previous, 0.0
     for i in range(cost.shape[0]):
+        if z >= line:
+            chosen[i:] = 0
+            break
         z += efficiency(terms, terms.sizes[chosen[i]], before) * terms.gain[chosen[i]]
         before = terms.sizes[chosen[i]]
         paid += cost[i, chosen[i]]
-    return end_value(terms, z, before) - paid
+    return end_value(terms, line, z, chosen[-1]) - paid
 
 
 @njit(cache=True)
-def furthest(terms: Terms, slots: int) -> tuple[float, np.ndarray]:
-    """The most progress ``slots`` slots can make, and size indices that make it (M3.3a)."""
-    m = terms.sizes.size
-    z, parent = np.full((slots + 1, m), -np.inf), np.zeros((slots + 1, m), dtype=np.int64)
-    for i in range(slots):
-        for j in range(m):
-            for p in range(m if i else 1):
-                before = terms.sizes[p] if i else terms.n_previous
-                start = z[i, p] if i else terms.done
-                reached = start + efficiency(terms, terms.sizes[j], before) * terms.gain[j]
-                if reached > z[i + 1, j]:
-                    z[i + 1, j], parent[i + 1, j] = reached, p
-    j = int(np.argmax(z[slots]))
-    best, chosen = z[slots, j], np.zeros(slots, dtype=np.int64)
-    for i in range(slots, 0, -1):
+def try_label(
+    terms: Terms,
+    curves: Curves,
+    state: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    step: tuple[int, int, int, float],
+    label: tuple[float, float, int],
+) -> None:
+    """Keep a label of a beam if it is more hopeful than the one its size has.
+
+    ``step`` is the slot, the index of the size, the parent's index and the cost; ``label`` the parent's work left, cost and size.
+    """
+    left, c, hope, parent = state
+    i, j, p, price = step
+    rest, paid, before = label
+    rest -= efficiency(terms, terms.sizes[j], before) * terms.gain[j]
+    ahead = optimistic_at(terms, curves, i + 1, rest) - paid - price
+    if ahead > hope[i + 1, j]:
+        left[i + 1, j], c[i + 1, j], hope[i + 1, j], parent[i + 1, j] = rest, paid + price, ahead, p
+
+
+@njit(cache=True)
+def beam(terms: Terms, curves: Curves, line: float, cost: np.ndarray) -> np.ndarray:
+    """A good first sequence of size indices: per slot and size the one label whose optimistic worth is best."""
+    w, m = cost.shape
+    left, c, hope = np.zeros((w + 1, m)), np.zeros((w + 1, m)), np.full((w + 1, m), -np.inf)
+    parent = np.zeros((w + 1, m), dtype=np.int64)
+    state = (left, c, hope, parent)
+    for j in range(m):
+        try_label(terms, curves, state, (0, j, 0, cost[0, j]), (line - terms.done, 0.0, terms.n_previous))
+    for i in range(1, w):
+        for down in range(2):
+            lead = m - 1 if down else 0
+            for turn in range(m):
+                j = m - 1 - turn if down else turn
+                if not down:
+                    here = (left[i, j], c[i, j], terms.sizes[j])
+                    try_label(terms, curves, state, (i, j, j, cost[i, j]), here)
+                if turn > 0:
+                    there = (left[i, lead], c[i, lead], terms.sizes[lead])
+                    try_label(terms, curves, state, (i, j, lead, cost[i, j]), there)
+                if hope[i, j] > hope[i, lead]:
+                    lead = j
+    best, j, chosen = -np.inf, 0, np.zeros(w, dtype=np.int64)
+    for last in range(m):
+        if hope[w, last] > best:
+            told = end_value(terms, line, line - left[w, last], last) - c[w, last]
+            if told > best:
+                best, j = told, last
+    for i in range(w, 0, -1):
         chosen[i - 1], j = j, parent[i, j]
-    return best, chosen
+    return chosen
 
 
 @njit(cache=True)
@@ -141,9 +186,11 @@ def grown(a: np.ndarray, size: int) -> np.ndarray:
 
 
 @njit(cache=True)
-def pareto_union(z: np.ndarray, c: np.ndarray, known: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Pareto front of the labels ``known`` and start..stop-1, both by descending work: label numbers, in that order."""
-    out = np.empty(known.size + stop - start, dtype=np.int64)
+def pareto_union(
+    labels: tuple[np.ndarray, np.ndarray], known: np.ndarray, start: int, stop: int, out: np.ndarray
+) -> int:
+    """Write to ``out`` the Pareto front of the labels ``known`` and start..stop-1, both by descending work; how many there are."""
+    z, c = labels
     a, b, k, least = 0, start, 0, np.inf
     while a < known.size or b < stop:
         first = b == stop or (a < known.size and z[known[a]] >= z[b])
@@ -152,19 +199,24 @@ def pareto_union(z: np.ndarray, c: np.ndarray, known: np.ndarray, start: int, st
         if c[label] < least:
             out[k], least = label, c[label]
             k += 1
-    return out[:k]
+    return k
 
 
 @njit(cache=True)
-def furthest_source(
-    z: np.ndarray, sources: tuple[np.ndarray, np.ndarray, np.ndarray], at: np.ndarray, adds: np.ndarray
-) -> int:
-    """Which of three fronts holds the label that reaches furthest next, -1 if all are used up; ``at`` counts the labels used."""
-    found, furthest_z = -1, -np.inf
-    for s in range(3):
-        if at[s] < sources[s].size and z[sources[s][at[s]]] + adds[s] > furthest_z:
-            found, furthest_z = s, z[sources[s][at[s]]] + adds[s]
-    return found
+def fronts_above(
+    labels: tuple[np.ndarray, np.ndarray], bounds: np.ndarray, room: np.ndarray, ends: np.ndarray
+) -> np.ndarray:
+    """For every size index j the front of the labels on larger sizes: ``[ends[j + 1]:ends[j]]`` of the array returned.
+
+    ``bounds[j]..bounds[j + 1]`` are the labels of size j, ``room`` is an array to write to, replaced when it is too small.
+    """
+    m = bounds.size - 1
+    ends[:] = 0
+    for j in range(m - 2, -1, -1):
+        begin, end = ends[j + 2], ends[j + 1]
+        room = grown(room, 2 * end - begin + bounds[j + 2] - bounds[j + 1])
+        ends[j] = end + pareto_union(labels, room[begin:end], bounds[j + 1], bounds[j + 2], room[end:])
+    return room
 
 
 @njit(cache=True)
@@ -172,112 +224,136 @@ def write_front(
     terms: Terms,
     curves: Curves,
     labels: tuple[np.ndarray, np.ndarray, np.ndarray],
-    sources: tuple[np.ndarray, np.ndarray, np.ndarray],
-    step: tuple[int, int, int, float],
+    sources: tuple[np.ndarray, int, int, np.ndarray],
+    step: tuple[int, int, int, float, float],
     best: np.ndarray,
 ) -> tuple[int, int]:
     """Write the front of one (slot, size): the end of the labels, and the label that finishes better than ``best`` (-1: none does).
 
-    ``sources`` are the fronts it is reached from (smaller, same, larger sizes), ``step`` the slot, the index of the size, the
-    position to write to and the cost; ``best`` = [worth of the incumbent, slack of money] is updated.
+    ``sources`` are what it is reached from: labels of smaller sizes, the first and last of the same, labels of larger sizes.
+    ``step`` is the slot, the index of the size, the position to write to, the cost and the line; ``best`` = [worth of the
+    incumbent, slack of money] is updated.
     """
     z, c, parent = labels
-    i, j, end, price = step
-    adds = np.array([terms.mu_up, 1.0, terms.mu_down]) * terms.gain[j]
-    at = np.zeros(3, dtype=np.int64)
-    least, k, found = np.inf, 0, -1
+    below, same, same_end, above = sources
+    i, j, end, price, line = step
+    up, kept, down = terms.mu_up * terms.gain[j], terms.gain[j], terms.mu_down * terms.gain[j]
+    a = b = 0
+    least, k, found = np.inf, -1, -1
+    z_up = z[below[0]] + up if below.size else -np.inf
+    z_kept = z[same] + kept if same < same_end else -np.inf
+    z_down = z[above[0]] + down if above.size else -np.inf
     while True:
-        s = furthest_source(z, sources, at, adds)
-        if s == -1:
+        reached = max(z_up, z_kept, z_down)
+        if reached == -np.inf:
             return end, found
-        label = sources[s][at[s]]
-        at[s] += 1
+        if reached == z_up:
+            label, a = below[a], a + 1
+            z_up = z[below[a]] + up if a < below.size else -np.inf
+        elif reached == z_kept:
+            label, same = same, same + 1
+            z_kept = z[same] + kept if same < same_end else -np.inf
+        else:
+            label, b = above[b], b + 1
+            z_down = z[above[b]] + down if b < above.size else -np.inf
         cost = c[label] + price
         if cost >= least - best[1]:
             continue
-        least = cost
-        rest = terms.line - z[label] - adds[s]
+        least, rest = cost, line - reached
         if rest <= 0.0:
             if terms.finish_usd - cost > best[0]:
                 best[0], found = terms.finish_usd - cost, label
             continue
+        if k < 0:
+            k = corner(curves, i + 1, rest)
         while k < curves.corners[i + 1] and curves.work[i + 1, k] < rest:
             k += 1
         if optimistic(terms, curves, i + 1, k, rest) - cost > best[0] + best[1]:
-            z[end], c[end], parent[end] = z[label] + adds[s], cost, label
+            z[end], c[end], parent[end] = reached, cost, label
             end += 1
 
 
 @njit(cache=True)
-def front_sources(
-    terms: Terms, z: np.ndarray, c: np.ndarray, bounds: np.ndarray, first: bool
-) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """For every size the labels it is reached from: those of smaller sizes, of the same, of larger ones.
-
-    ``bounds[j]..bounds[j + 1]`` are the labels of size j in the slot before; in the first slot there is one label only.
-    """
-    m = terms.sizes.size
-    none, root = np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    smaller, same, larger = [none] * m, [none] * m, [none] * m
-    if first:
-        for j in range(m):
-            smaller[j] = root if terms.n_previous < terms.sizes[j] else none
-            same[j] = root if terms.n_previous == terms.sizes[j] else none
-            larger[j] = root if terms.n_previous > terms.sizes[j] else none
-        return smaller, same, larger
-    for j in range(m):
-        same[j] = np.arange(bounds[j], bounds[j + 1])
-        if j > 0:
-            smaller[j] = pareto_union(z, c, smaller[j - 1], bounds[j - 1], bounds[j])
-    for j in range(m - 2, -1, -1):
-        larger[j] = pareto_union(z, c, larger[j + 1], bounds[j + 1], bounds[j + 2])
-    return smaller, same, larger
-
-
-@njit(cache=True)
 def first_best(
-    terms: Terms, curves: Curves, cost: np.ndarray, start: np.ndarray
+    terms: Terms, curves: Curves, line: float, cost: np.ndarray, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The better of ``start`` and a dive, and [its worth, slack of comparisons of money]."""
-    trial = dive(terms, curves, cost)
-    given, dived = walk(terms, cost, start), walk(terms, cost, trial)
+    """The better of ``start`` and a beam, and [its worth, slack of comparisons of money]."""
+    trial = beam(terms, curves, line, cost)
+    given, found = walk(terms, line, cost, start), walk(terms, line, cost, trial)
     slack = MONEY_SLACK * (terms.finish_usd + cost[:, -1].sum())
-    return (trial.copy() if dived > given else start.copy()), np.array([max(given, dived), slack])
+    return (trial if found > given else start), np.array([max(given, found), slack])
 
 
 @njit(cache=True)
 def search(
-    terms: Terms, curves: Curves, cost: np.ndarray, start: np.ndarray, limit: int
+    terms: Terms, curves: Curves, line: float, cost: np.ndarray, start: np.ndarray, limit: int
 ) -> tuple[np.ndarray, float, bool]:
     """The best sequence of size indices, its worth, and whether that is proved.
 
     ``start`` is a sequence to begin with. If more than ``limit`` labels are needed nothing is proved and the best so far is given.
     """
     w, m = cost.shape
-    chosen, best = first_best(terms, curves, cost, start)
-    z, c, parent, size = np.empty(4096), np.empty(4096), np.empty(4096, np.int64), np.empty(4096, np.int64)
+    chosen, best = first_best(terms, curves, line, cost, start)
+    z, c, parent, size = np.empty(1024), np.empty(1024), np.empty(1024, np.int32), np.empty(1024, np.int32)
+    below, spare, room = np.empty(256, np.int32), np.empty(256, np.int32), np.empty(1024, np.int32)
     z[0], c[0], parent[0], size[0] = terms.done, 0.0, -1, -1
-    end, bounds = 1, np.zeros(m + 1, dtype=np.int64)
+    root, end = np.zeros(1, np.int32), 1
+    bounds, ends = np.zeros(m + 1, dtype=np.int64), np.zeros(m + 1, dtype=np.int64)
     for i in range(w):
-        smaller, same, larger = front_sources(terms, z, c, bounds, i == 0)
-        bounds[0] = end
+        room = fronts_above((z, c), bounds, room, ends)
+        before, smaller, bounds[0] = bounds.copy(), 0, end
         for j in range(m):
-            more = end + smaller[j].size + same[j].size + larger[j].size
+            if i == 0:
+                n, held = terms.sizes[j], terms.n_previous
+                sources = (root[: int(held < n)], 0, int(held == n), root[: int(held > n)])
+            else:
+                sources = (below[:smaller], before[j], before[j + 1], room[ends[j + 1] : ends[j]])
+            more = end + sources[0].size + sources[2] - sources[1] + sources[3].size
             if more > limit:
                 return chosen, best[0], False
             z, c, parent, size = grown(z, more), grown(c, more), grown(parent, more), grown(size, more)
-            sources, step = (smaller[j], same[j], larger[j]), (i, j, end, cost[i, j])
-            end, found = write_front(terms, curves, (z, c, parent), sources, step, best)
-            size[bounds[j] : end] = j
-            bounds[j + 1] = end
+            end, found = write_front(
+                terms, curves, (z, c, parent), sources, (i, j, end, cost[i, j], line), best
+            )
+            size[bounds[j] : end], bounds[j + 1] = j, end
             if found >= 0:
                 chosen = traced(found, parent, size, w, i)
                 chosen[i] = j
+            if i > 0:
+                spare = grown(spare, smaller + before[j + 1] - before[j])
+                smaller = pareto_union((z, c), below[:smaller], before[j], before[j + 1], spare)
+                below, spare = spare, below
     for label in range(bounds[0], bounds[m]):
-        value = end_value(terms, z[label], terms.sizes[size[label]]) - c[label]
+        value = end_value(terms, line, z[label], size[label]) - c[label]
         if value > best[0]:
             best[0], chosen = value, traced(label, parent, size, w, w)
     return chosen, best[0], True
+
+
+@njit(cache=True)
+def answer(
+    terms: Terms,
+    prepared: tuple[np.ndarray, Curves, np.ndarray, float, bool],
+    price: np.ndarray,
+    available: np.ndarray,
+    limit: int,
+) -> tuple[np.ndarray, float, float, float, float, bool]:
+    """What `search` finds for what `label_bounds.prepare` made.
+
+    Instances held, shape (w, 2), on demand and on spot; USD paid, progress, worth, a bound above it, whether it is proved.
+    """
+    cost, curves, start, line, _ = prepared
+    chosen, worth, proved = search(terms, curves, line, cost, start, limit)
+    held, paid, z, before = np.zeros((price.size, 2), dtype=np.int64), 0.0, terms.done, terms.n_previous
+    for i in range(price.size):
+        n = terms.sizes[chosen[i]]
+        held[i, 1] = min(n, available[i]) if price[i] < terms.on_demand_usd else 0
+        held[i, 0] = n - held[i, 1]
+        paid += cost[i, chosen[i]]
+        z += efficiency(terms, n, before) * terms.gain[chosen[i]]
+        before = n
+    bound = worth if proved else max(worth, optimistic_at(terms, curves, 0, line - terms.done))
+    return held, paid, z, worth, bound, proved
 
 
 @njit(cache=True)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from optimization.horizon import (
-    Worth,
     sizes,
-    slot_costs,
     slot_gains,
     target,
     validate_problem,
+    validate_state,
     work_tolerance,
-    worth,
 )
-from optimization.label_bounds import Terms, least_loss
-from optimization.label_setting import furthest, optimistic_at, search
-from optimization.plan import EndRule, HorizonProblem, Plan, PlanStatus
+from optimization.job import Job
+from optimization.label_bounds import EXPECTED, TARGET, TO_GO, Terms, prepare
+from optimization.label_setting import answer
+from optimization.plan import Allocation, EndRule, HorizonProblem, Plan, PlanStatus
 from optimization.progress import needed
 
-#: Labels after which a search gives up its proof and says so in the plan's status (28 bytes each).
+#: Labels after which a search gives up its proof and says so in the plan's status (24 bytes each).
 LABEL_LIMIT = 20_000_000
+
+_RULES = {EndRule.TARGET: TARGET, EndRule.ON_DEMAND_TO_GO: TO_GO, EndRule.EXPECTED_TO_GO: EXPECTED}
+_NO_WORK, _NO_VALUE = np.zeros(0), np.zeros((0, 0))
 
 
 def solve_window(problem: HorizonProblem) -> Plan:
@@ -30,54 +34,79 @@ def solve_window(problem: HorizonProblem) -> Plan:
     back as TIME_LIMIT with the bound that is proved. Raises `JobError` or `MarketError` for a program that makes no sense
     (`validate_problem`).
     """
-    validate_problem(problem)
-    window, job = problem.window, problem.job
-    cost, choice = slot_costs(job, window), sizes(job)
-    if problem.end_rule is EndRule.TARGET:
-        reach = terms_of(problem, line=np.inf, finish_usd=0.0)
-        most, start = furthest(reach, len(window))
-        terms = reach._replace(line=min(most, target(problem)) - work_tolerance(job))
-    else:
-        start = np.zeros(len(window), dtype=np.int64)
-        terms = terms_of(problem, line=needed(job.workload), finish_usd=job.value)
-    if problem.done >= terms.line:
+    validate_state(problem)
+    window, terms = problem.window, terms_of(problem)
+    prepared = prepare(terms, window.price, window.available)
+    if not (prepared[4] and problem.job.resumable):
+        validate_problem(problem)
+    if problem.done >= prepared[3]:
         # Finished, at the target, or no size makes any progress (mu_up = 0).
-        return _plan(worth(problem, [0] * len(window)), 0.0)
-    curves = least_loss(terms, cost)
-    chosen, best, proved = search(terms, curves, cost, start, LABEL_LIMIT)
-    found = worth(problem, choice[chosen].tolist())
-    slack = 0.0 if proved else max(0.0, optimistic_at(terms, curves, 0, terms.done) - best)
-    return _plan(found, slack if terms.to_go else -slack, optimal=proved)
+        return _idle(problem, terms)
+    held, paid, reached, worth, bound, proved = answer(
+        terms, prepared, window.price, window.available, LABEL_LIMIT
+    )
+    if terms.rule == TARGET:
+        # There the worth is minus the cost: a bound above the worth is one below the cost.
+        objective, bound = paid, paid - (bound - worth)
+    else:
+        objective = worth
+    return Plan(
+        allocations=tuple([Allocation(on_demand, spot) for on_demand, spot in held.tolist()]),
+        status=PlanStatus.OPTIMAL if proved else PlanStatus.TIME_LIMIT,
+        objective=objective,
+        bound=objective if proved else bound,
+        gap=0.0 if proved else abs(bound - objective) / max(abs(bound), abs(objective), 1e-300),
+        seconds=0.0,
+        cost_usd=paid,
+        end_progress=min(reached, _most_counted(problem, terms)),
+    )
 
 
-def terms_of(problem: HorizonProblem, *, line: float, finish_usd: float) -> Terms:
-    """The program as the arrays the kernels read."""
-    job, window = problem.job, problem.window
+def terms_of(problem: HorizonProblem) -> Terms:
+    """The program as the arrays and numbers the kernels read."""
+    job, window, table = problem.job, problem.window, problem.expected
+    rule = _RULES[problem.end_rule]
+    size, gain = _job_arrays(job, window.slot_hours)
     return Terms(
-        sizes=sizes(job),
-        gain=slot_gains(job, window.slot_hours),
+        sizes=size,
+        gain=gain,
         mu_up=float(job.mu_up),
         mu_down=float(job.mu_down),
         done=float(problem.done),
         n_previous=int(problem.n_previous),
-        line=float(line),
-        finish_usd=float(finish_usd),
-        to_go=problem.end_rule is EndRule.ON_DEMAND_TO_GO,
+        line=float(target(problem) - work_tolerance(job) if rule == TARGET else needed(job.workload)),
+        slack=float(work_tolerance(job)),
+        finish_usd=0.0 if rule == TARGET else float(job.value),
+        rule=rule,
         end=problem.slot + len(window),
         deadline=job.deadline_slots,
         late_limit=float(job.late_limit),
-        on_demand_slot_usd=float(window.on_demand_usd * window.slot_hours),
+        on_demand_usd=float(window.on_demand_usd),
+        slot_hours=float(window.slot_hours),
+        work=table.work if rule == EXPECTED and table is not None else _NO_WORK,
+        value=table.value_usd if rule == EXPECTED and table is not None else _NO_VALUE,
     )
 
 
-def _plan(found: Worth, slack: float, *, optimal: bool = True) -> Plan:
+@lru_cache(maxsize=512)
+def _job_arrays(job: Job, slot_hours: float) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes and the work each does in a slot: a job asks for many programs."""
+    return sizes(job), slot_gains(job, slot_hours)
+
+
+def _most_counted(problem: HorizonProblem, terms: Terms) -> float:
+    return target(problem) if terms.rule == TARGET else problem.job.workload
+
+
+def _idle(problem: HorizonProblem, terms: Terms) -> Plan:
+    """Nothing held: the program is answered before its window begins."""
     return Plan(
-        allocations=found.allocations,
-        status=PlanStatus.OPTIMAL if optimal else PlanStatus.TIME_LIMIT,
-        objective=found.objective,
-        bound=found.objective + slack,
-        gap=0.0 if optimal else abs(slack) / max(abs(found.objective), abs(slack), 1e-300),
+        allocations=(Allocation(0, 0),) * len(problem.window),
+        status=PlanStatus.OPTIMAL,
+        objective=terms.finish_usd,
+        bound=terms.finish_usd,
+        gap=0.0,
         seconds=0.0,
-        cost_usd=found.cost_usd,
-        end_progress=found.end_progress,
+        cost_usd=0.0,
+        end_progress=min(problem.done, _most_counted(problem, terms)),
     )

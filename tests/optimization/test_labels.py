@@ -4,23 +4,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from window_cases import by_enumeration, programs, random_problem
+from window_cases import OWING, SHARES, by_enumeration, end_worth, programs, random_problem
 
 import optimization.labels as labels
 from optimization.audit import audit_plan
-from optimization.horizon import slot_costs, slot_gains
+from optimization.horizon import sizes, slot_costs, slot_gains
 from optimization.job import Job
-from optimization.label_bounds import least_loss
+from optimization.label_bounds import least_loss, slot_money
 from optimization.label_setting import end_value, optimistic_at
 from optimization.labels import solve_window, terms_of
 from optimization.market import market_window
-from optimization.plan import Allocation, EndRule, HorizonProblem, PlanStatus
-from optimization.progress import needed
-from optimization.termination import on_demand_to_go
+from optimization.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, PlanStatus
 from optimization.throughput import Linear
 from warehouse.errors import JobError, MarketError
 
 RULES = list(EndRule)
+WORTHS = [EndRule.ON_DEMAND_TO_GO, EndRule.EXPECTED_TO_GO]
 JOB = Job(
     name="j",
     workload=20,
@@ -46,6 +45,7 @@ def problem(end_rule=EndRule.ON_DEMAND_TO_GO, **changes):
         n_previous=2,
         window=window([0.3, 0.4, 1.2], [4, 1, 4]),
         end_rule=end_rule,
+        expected=ExpectedToGo(work=np.array([0.0, 12.0, 20.0]), value_usd=np.outer([0, 20, 38], [1.0] * 5)),
     )
     return replace(made, **changes)
 
@@ -59,56 +59,61 @@ def agrees(case, plan):
     audit_plan(case, plan)
 
 
+@pytest.mark.parametrize("mus", [SHARES, OWING])
 @pytest.mark.parametrize("end_rule", RULES)
-def test_equals_enumeration_on_tiny_programs(end_rule):
-    for case in programs(250, seed=11, end_rule=end_rule, w=3, n_max=3):
+def test_equals_enumeration_on_tiny_programs(end_rule, mus):
+    for case in programs(200, seed=11, end_rule=end_rule, w=3, n_max=3, mus=mus):
         agrees(case, solve_window(case))
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mus", [SHARES, OWING])
 @pytest.mark.parametrize("end_rule", RULES)
-def test_equals_enumeration_on_thousands(end_rule):
-    for case in programs(3000, seed=12, end_rule=end_rule, w=3, n_max=3):
+def test_equals_enumeration_on_thousands(end_rule, mus):
+    for case in programs(3000, seed=12, end_rule=end_rule, w=3, n_max=3, mus=mus):
         agrees(case, solve_window(case))
 
 
-def test_kernel_end_value_is_the_termination_rule():
+@pytest.mark.parametrize("mus", [SHARES, OWING])
+@pytest.mark.parametrize("end_rule", WORTHS)
+def test_kernel_end_value_is_the_end_rule(end_rule, mus):
     rng = np.random.default_rng(3)
     for _ in range(200):
-        case = random_problem(rng, w=2, n_max=6, end_rule=EndRule.ON_DEMAND_TO_GO)
-        terms = terms_of(case, line=needed(case.job.workload), finish_usd=case.job.value)
-        z, before = float(rng.uniform(0, 1.01)) * case.job.workload, int(rng.integers(0, 7))
-        told = on_demand_to_go(
-            case.job,
-            done=z,
-            n_previous=before,
-            slot=case.slot + 2,
-            on_demand_usd=case.window.on_demand_usd,
-            slot_hours=case.window.slot_hours,
-        )
-        assert end_value(terms, z, before) == pytest.approx(told.value_usd, rel=1e-12, abs=1e-12)
+        case = random_problem(rng, w=2, n_max=6, end_rule=end_rule, mus=mus)
+        terms, job = terms_of(case), case.job
+        z, j = float(rng.uniform(-0.5, 1.01)) * job.workload, int(rng.integers(0, len(sizes(job))))
+        told = end_worth(case, z, int(sizes(job)[j]), case.slot + 2)
+        assert end_value(terms, terms.line, z, j) == pytest.approx(told, rel=1e-9, abs=1e-9)
 
 
-def test_optimistic_bound_is_never_below_what_a_sequence_gets():
+def test_kernel_slot_costs_are_those_of_the_model():
+    for case in programs(50, seed=9, end_rule=EndRule.TARGET, w=6, n_max=8):
+        made = slot_money(terms_of(case), case.window.price, case.window.available)
+        assert made == pytest.approx(slot_costs(case.job, case.window), rel=1e-15)
+
+
+@pytest.mark.parametrize("mus", [SHARES, OWING])
+@pytest.mark.parametrize("end_rule", WORTHS)
+def test_optimistic_bound_is_never_below_what_a_sequence_gets(end_rule, mus):
     rng = np.random.default_rng(4)
-    for _ in range(100):
-        case = random_problem(rng, w=4, n_max=5, end_rule=EndRule.ON_DEMAND_TO_GO)
-        job, cost = case.job, slot_costs(case.job, case.window)
-        terms = terms_of(case, line=needed(job.workload), finish_usd=job.value)
-        curves = least_loss(terms, cost)
-        gains = slot_gains(job, case.window.slot_hours)
+    for _ in range(150):
+        case = random_problem(rng, w=4, n_max=5, end_rule=end_rule, mus=mus)
+        job, cost, terms = case.job, slot_costs(case.job, case.window), terms_of(case)
+        curves, gains = least_loss(terms, cost), slot_gains(job, case.window.slot_hours)
         chosen = rng.integers(0, gains.size, 4)
-        z, before, worth = case.done, case.n_previous, []
+        z, before, paid = case.done, case.n_previous, [0.0]
         states = []
         for i, j in enumerate(chosen):
-            states.append((i, z, sum(worth)))
-            z += job.efficiency(int(terms.sizes[j]), before) * gains[j]
-            before = int(terms.sizes[j])
-            worth.append(-cost[i, j])
-        total = sum(worth) + end_value(terms, z, before)
-        for i, at, paid in states:
-            bound = optimistic_at(terms, curves, i, at)
-            assert bound >= total - paid - 1e-9 * (1 + job.value)
+            states.append((i, z))
+            n = int(terms.sizes[j])
+            z += job.efficiency(n, before) * gains[j]
+            before = n
+            paid.append(paid[-1] + cost[i, j])
+        total = end_worth(case, z, before, case.slot + 4)
+        for i, at in states:
+            if at < terms.line:
+                bound = optimistic_at(terms, curves, i, terms.line - at)
+                assert bound >= total - (paid[-1] - paid[i]) - 1e-9 * (1 + job.value)
 
 
 @pytest.mark.parametrize("end_rule", RULES)
@@ -117,7 +122,7 @@ def test_a_finished_job_holds_and_pays_nothing(end_rule, done):
     plan = solve_window(problem(end_rule, done=done))
     assert plan.allocations == (Allocation(0, 0),) * 3
     assert plan.cost_usd == 0.0
-    assert plan.objective == (40.0 if end_rule is EndRule.ON_DEMAND_TO_GO else 0.0)
+    assert plan.objective == (40.0 if end_rule in WORTHS else 0.0)
     audit_plan(problem(end_rule, done=done), plan)
 
 
@@ -161,7 +166,8 @@ def test_more_spot_is_never_worse(end_rule):
 def test_money_and_work_have_no_natural_unit(end_rule):
     for case in programs(40, seed=7, end_rule=end_rule, w=5, n_max=6):
         usd = replace(case.window, price=case.window.price * 8, on_demand_usd=case.window.on_demand_usd * 8)
-        dear = replace(case, job=replace(case.job, value=case.job.value * 8), window=usd)
+        table = case.expected and replace(case.expected, value_usd=case.expected.value_usd * 8)
+        dear = replace(case, job=replace(case.job, value=case.job.value * 8), window=usd, expected=table)
         assert solve_window(dear).objective == pytest.approx(
             8 * solve_window(case).objective, rel=1e-8, abs=1e-8
         )
@@ -209,7 +215,7 @@ def test_out_of_labels_says_so_and_keeps_a_true_bound(end_rule, monkeypatch):
     for _ in range(30):
         case = random_problem(rng, w=8, n_max=8, end_rule=end_rule)
         best = solve_window(case)
-        monkeypatch.setattr(labels, "LABEL_LIMIT", 40)
+        monkeypatch.setattr(labels, "LABEL_LIMIT", 15)
         plan = solve_window(case)
         monkeypatch.undo()
         audit_plan(case, plan)
@@ -218,6 +224,6 @@ def test_out_of_labels_says_so_and_keeps_a_true_bound(end_rule, monkeypatch):
             continue
         seen += 1
         slack = 1e-9 * (1 + case.job.value)
-        sign = 1 if end_rule is EndRule.ON_DEMAND_TO_GO else -1
+        sign = 1 if end_rule in WORTHS else -1
         assert sign * plan.objective <= sign * best.objective + slack <= sign * plan.bound + 2 * slack
     assert seen > 5

@@ -6,7 +6,7 @@ import numpy as np
 
 from optimization.job import Job
 from optimization.market import market_window
-from optimization.plan import EndRule, HorizonProblem
+from optimization.plan import EndRule, ExpectedToGo, HorizonProblem
 from optimization.throughput import Amdahl, Linear, Power, Table
 
 NEAR = 1e-9
@@ -37,7 +37,26 @@ def random_window(rng, w, n_max, on_demand_usd=1.0, slot_hours=1.0):
     return market_window(price, count, on_demand_usd=on_demand_usd, slot_hours=slot_hours)
 
 
-def random_problem(rng, *, w, n_max, end_rule):
+def random_table(rng, job):
+    """A table of expected to go that rises with work, by jumps and slopes, concave or not, apart for every size."""
+    k, columns = int(rng.integers(1, 30)), job.n_max - job.n_min + 2
+    low = -float(rng.choice([0.0, 0.3])) * job.workload
+    work = np.unique(np.concatenate([[low], rng.uniform(low, job.workload, k), [job.workload]]))
+    steps = rng.exponential(size=(work.size, columns)) * (rng.random((work.size, columns)) < 0.7)
+    if rng.random() < 0.5:
+        steps = -np.sort(-steps, axis=0)
+    rise = np.cumsum(steps, axis=0)
+    top = job.value * rng.uniform(0.3, 1.0, columns)
+    value = rise / np.maximum(rise[-1], 1e-9) * top - float(rng.choice([0.0, 0.2])) * job.value
+    return ExpectedToGo(work=work, value_usd=value)
+
+
+#: Efficiencies of a change: shares of a slot, and below 0 where a change takes longer than a slot.
+SHARES = ([1.0, 0.9, 0.6, 0.0], [1.0, 0.95, 0.5])
+OWING = ([-0.2, -1.0, -3.5, -7.9], [0.9, -0.5, -2.0])
+
+
+def random_problem(rng, *, w, n_max, end_rule, mus=SHARES):
     d = w + int(rng.integers(0, 5))
     n_min = int(rng.integers(1, min(3, n_max) + 1))
     throughput = random_throughput(rng, n_max)
@@ -51,8 +70,8 @@ def random_problem(rng, *, w, n_max, end_rule):
         n_min=n_min,
         n_max=n_max,
         throughput=throughput,
-        mu_up=float(rng.choice([1.0, 0.9, 0.6, 0.0])),
-        mu_down=float(rng.choice([1.0, 0.95, 0.5])),
+        mu_up=float(rng.choice(mus[0])),
+        mu_down=float(rng.choice(mus[1])),
         value=float(rng.choice([0.0, 0.7, 1.5, 4.0])) * alone,
         gamma=float(rng.choice([1.05, 1.25, 1.5, 2.0])),
     )
@@ -63,15 +82,20 @@ def random_problem(rng, *, w, n_max, end_rule):
         n_previous=int(rng.integers(0, n_max + 1)),
         window=random_window(rng, w, n_max, on_demand_usd, slot_hours),
         end_rule=end_rule,
+        expected=random_table(rng, job) if end_rule is EndRule.EXPECTED_TO_GO else None,
     )
 
 
-def programs(count, *, seed, end_rule, w, n_max):
+def programs(count, *, seed, end_rule, w, n_max, mus=SHARES):
     """``count`` programs with 1..w slots and sizes up to 1..n_max."""
     rng = np.random.default_rng(seed)
     return [
         random_problem(
-            rng, w=int(rng.integers(1, w + 1)), n_max=int(rng.integers(1, n_max + 1)), end_rule=end_rule
+            rng,
+            w=int(rng.integers(1, w + 1)),
+            n_max=int(rng.integers(1, n_max + 1)),
+            end_rule=end_rule,
+            mus=mus,
         )
         for _ in range(count)
     ]
@@ -121,8 +145,15 @@ def by_enumeration(problem):
         goal = job.workload * min(1.0, (problem.slot + len(window)) / job.deadline_slots)
         most = max(min(z, goal) for z, *_ in ends)
         return min(c for z, _, c, _ in ends if z >= most - NEAR * job.workload), most
-    worth = [
-        (job.completion_value(slot) if z >= full else to_go(job, z, n, slot, window.on_demand_usd, hours)) - c
-        for z, n, c, slot in ends
-    ]
-    return max(worth), None
+    return max(end_worth(problem, z, n, slot) - c for z, n, c, slot in ends), None
+
+
+def end_worth(problem, z, n, slot):
+    """W of M3.3 (b) or (c)."""
+    job, window = problem.job, problem.window
+    if z >= job.workload * (1 - NEAR):
+        return job.completion_value(slot)
+    if problem.end_rule is EndRule.ON_DEMAND_TO_GO:
+        return to_go(job, z, n, slot, window.on_demand_usd, window.slot_hours)
+    column = 0 if n == 0 else n - job.n_min + 1
+    return np.interp(z, problem.expected.work, problem.expected.value_usd[:, column])
