@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from optimization.job import Job
+from optimization.throughput import rates
 from warehouse.errors import SettingsError
 
 #: The rate for an unknown number of rounds.
@@ -53,6 +54,23 @@ def even_weights(names: Sequence[str]) -> Weights:
 def utility_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> tuple[float, float]:
     """Fixed bounds of a job's utility in USD: the cost of N_max on-demand to gamma d below, v above (M5.2)."""
     return -job.n_max * on_demand_usd * slot_hours * job.late_limit, job.value
+
+
+def attainable_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> tuple[float, float]:
+    """Tighter fixed bounds of a job's utility in USD, out of which no policy gets that never pays more than on-demand (ours).
+
+    Above: v. Below: minus the most that can be spent up to d, because what comes after d is worth at least 0
+    (M2.6). That is d slots of N_max; and where a change of size lasts less than a slot, also p_o L / mu max_n
+    n / H(n) for the work, mu the least efficiency, plus one slot of N_max in which it is finished.
+    """
+    slot = job.n_max * on_demand_usd * slot_hours
+    most = job.deadline_slots * slot
+    slowest = min(job.mu_up, job.mu_down, 1.0)
+    if slowest > 0.0:
+        hourly = rates(job.throughput, job.n_max)
+        dearest = max(n / float(hourly[n]) for n in range(job.n_min, job.n_max + 1))
+        most = min(most, on_demand_usd * job.workload * dearest / slowest + slot)
+    return -most, job.value
 
 
 def normalised(utilities: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
