@@ -73,8 +73,8 @@ class Draw:
 class Scenario:
     """A job on its slots of market, with everything that was known in each of them.
 
-    ``forecasts[t]`` was issued in slot t; ``record`` is the whole history before the job and the job's own slots. ``unit`` is
-    what OD-only pays for the job, USD: utilities are given in units of it.
+    ``forecasts[t]`` was issued in slot t; None holds the present. ``record`` is the whole history before the job and the
+    job's own slots. ``unit`` is what OD-only pays for the job, USD: utilities are given in units of it.
     """
 
     draw: Draw
@@ -82,7 +82,7 @@ class Scenario:
     window: MarketWindow
     record: Record
     unit: float
-    forecasts: tuple[PointForecast | None, ...] = ()
+    forecasts: tuple[PointForecast | None, ...] | None = None
 
     @property
     def at(self) -> pd.Timestamp:
@@ -121,7 +121,9 @@ def draw_scenarios(
     return [replace(draws[i], name=f"{part}-{n + 1:04d}") for n, i in enumerate(order)]
 
 
-def scenario_of(draw: Draw, *, peers: np.ndarray, forecasts: Sequence[PointForecast | None] = ()) -> Scenario:
+def scenario_of(
+    draw: Draw, *, peers: np.ndarray, forecasts: Sequence[PointForecast | None] | None = None
+) -> Scenario:
     """The job, its market and its record; ``peers`` (m, slots) are the counts of `peers_of` the draw's count series.
 
     L = load d H(N_max) Delta with H(n) = n; v = 1.5 x the cost of OD-only (M7).
@@ -156,7 +158,7 @@ def scenario_of(draw: Draw, *, peers: np.ndarray, forecasts: Sequence[PointForec
         window=window,
         record=record,
         unit=unit,
-        forecasts=tuple(forecasts),
+        forecasts=None if forecasts is None else tuple(forecasts),
     )
 
 

@@ -1,7 +1,227 @@
-"""E1: the pool of policies on the scenario grid, beside the baselines and hindsight (M7)."""
+"""``slackwater experiment pool``: E1, the pool of policies on the scenario grid, beside the baselines and hindsight (M7)."""
 
 from __future__ import annotations
 
-from flows.experiments.runs import PoolRun, run_pool
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-__all__ = ["PoolRun", "run_pool"]
+import numpy as np
+
+from flows.experiments.ahap import Variants, ahap_variants, claims, run_variants, variant_rows
+from flows.experiments.data import Tapes, read_tapes
+from flows.experiments.progress import job_progress
+from flows.experiments.runs import PoolRun, run_pool
+from flows.experiments.scenarios import make_scenarios
+from flows.experiments.summary import comparison_of, pool_answer
+from flows.printing import print_json, print_table, say_to_stderr
+from optimization.policies.committed_horizon import Ahap
+from optimization.policy import Policy
+from optimization.pool import load_pool
+from optimization.scenarios import Grid, Scenario
+
+__all__ = ["PoolRun", "Size", "fast_pool", "pool_command", "pool_experiment", "run_pool", "size_of"]
+
+TOP_ROWS = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large the experiment is: jobs a cell in the test and training part, and jobs of each part in AHAP's table."""
+
+    test: int
+    train: int
+    table: int
+
+
+FULL, FAST = Size(test=20, train=4, table=216), Size(test=3, train=1, table=27)
+
+
+def size_of(fast: bool) -> Size:
+    """The size of the experiment, or of a quick look at it."""
+    return FAST if fast else FULL
+
+
+def fast_pool(policies: Sequence[Policy[Any]]) -> list[Policy[Any]]:
+    """The pool for a quick look: all but most of AHAP, of which three windows and the two ends of commitment are kept."""
+    return [
+        policy
+        for policy in policies
+        if not isinstance(policy, Ahap)
+        or (
+            policy.omega in (1, 3, 5)
+            and policy.commitment in (1, policy.omega)
+            and policy.sigma in (0.5, 0.9)
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolExperiment:
+    """Everything that was run: the pool on both parts, and AHAP's variants on both."""
+
+    tapes: Tapes
+    policies: tuple[Policy[Any], ...]
+    test: PoolRun
+    train: PoolRun
+    table_test: Variants
+    table_train: Variants
+
+
+def pool_experiment(
+    tapes: Tapes, policies: Sequence[Policy[Any]], *, size: Size, seed: int, processes: int
+) -> PoolExperiment:
+    """Run E1 on the training and the test part of ``tapes``; the same seed gives the same numbers whatever ``processes``."""
+    jobs: dict[str, list[Scenario]] = {}
+    for part, per_cell in (("train", size.train), ("test", size.test)):
+        with job_progress(f"forecasts of the {part} part") as told:
+            jobs[part] = make_scenarios(
+                tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, progress=told
+            )
+    runs: dict[str, PoolRun] = {}
+    tables: dict[str, Variants] = {}
+    for part, scenarios in jobs.items():
+        with job_progress(f"{len(policies)} policies on the {part} jobs") as told:
+            runs[part] = run_pool(scenarios, policies, processes=processes, progress=told)
+        with job_progress(f"AHAP's variants on the {part} jobs") as told:
+            tables[part] = run_variants(
+                scenarios[: size.table], ahap_variants(), processes=processes, progress=told
+            )
+    return PoolExperiment(
+        tapes=tapes,
+        policies=tuple(policies),
+        test=runs["test"],
+        train=runs["train"],
+        table_test=tables["test"],
+        table_train=tables["train"],
+    )
+
+
+def answer_of(done: PoolExperiment, *, data: str, seed: int) -> dict[str, Any]:
+    """The JSON object of the experiment: `pool_answer` of the test jobs, the training part's choice, AHAP's table, the claims."""
+    answer = pool_answer(done.test, data=data, seed=seed)
+    rng = np.random.default_rng([seed, 3])
+    chosen, test = comparison_of(done.train).best, comparison_of(done.test)
+    place = test.of(chosen)
+    rules = {
+        part: variant_rows(table, rng=rng)
+        for part, table in (("train", done.table_train), ("test", done.table_test))
+    }
+    return {
+        **answer,
+        "train": {
+            "jobs": len(done.train.jobs),
+            "best": chosen,
+            "mean_utility_on_test": float(test.mean[place]),
+            "headroom_captured_on_test": float(test.headroom[place]),
+        },
+        "ahap": {"jobs": len(done.table_test.utility), "rows": rules["test"], "train_rows": rules["train"]},
+        "claims": claims(done.test, done.policies, done.table_test, rng=rng),
+        "notes": [*done.tapes.notes, *_join_notes(done.test)],
+    }
+
+
+def _join_notes(run: PoolRun) -> list[str]:
+    synthetic = int(run.jobs["synthetic"].sum())
+    return [
+        f"{synthetic} of {len(run.jobs)} jobs are synthetic joins: one market's counts with another's prices (M7); "
+        f"the other {len(run.jobs) - synthetic} are measured pairs"
+    ]
+
+
+def pool_command(
+    *, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None, processes: int | None = None
+) -> None:
+    """``slackwater experiment pool``: run E1 on a folder, print its tables or its JSON object, write its report."""
+    say_to_stderr(f"read {data}")
+    tapes = read_tapes(data)
+    policies = load_pool()
+    done = pool_experiment(
+        tapes,
+        fast_pool(policies) if fast else policies,
+        size=size_of(fast),
+        seed=seed,
+        processes=processes or os.cpu_count() or 1,
+    )
+    answer = answer_of(done, data=str(data), seed=seed)
+    if html is not None:
+        from flows.experiments.report_pool import write_pool_report
+
+        say_to_stderr(f"wrote {write_pool_report(answer, html)}")
+    if as_json:
+        print_json(answer)
+    else:
+        print_pool(answer)
+
+
+def print_pool(answer: dict[str, Any]) -> None:
+    """The tables of the experiment for a person."""
+    low, high = answer["hindsight"]["low"], answer["hindsight"]["high"]
+    rows = [
+        {
+            "policy": name,
+            "utility": row["mean_utility"],
+            "interval": "{:.4f} .. {:.4f}".format(*row["interval"]),
+            "headroom": row["headroom_captured"],
+            "cost": row["mean_cost_usd"],
+            "on_time": row["on_time"],
+            **{f"over {base}": gain for base, gain in row["relative_gain"].items()},
+        }
+        for name, row in answer["policies"].items()
+    ]
+    shown = rows[:TOP_ROWS] + [row for row in rows[TOP_ROWS:] if row["policy"] in rows_of_baselines(answer)]
+    columns = {
+        "policy": "policy", "utility": "utility (OD-only cost = 1)", "interval": "95 %", "headroom": "headroom captured",
+        "cost": "cost $", "on_time": "on time",
+    }  # fmt: skip
+    gains = {f"over {base}": f"gain over {base}" for base in rows_of_baselines(answer)}
+    print_table(
+        f"{len(rows)} policies on {answer['jobs']} jobs (seed {answer['seed']})", shown, {**columns, **gains}
+    )
+    print(
+        f"hindsight {low:.4f} to {high:.4f}; best baseline {answer['baseline']}; best policy {answer['best']}"
+    )
+    train, chosen = answer["train"], answer["selection"]
+    print(
+        f"chosen on the training half: {train['best']}, utility {train['mean_utility_on_test']:.4f}, "
+        f"headroom captured {train['headroom_captured_on_test']:.3f}"
+    )
+    print(
+        f"selection by {chosen['learner']}: sampled {chosen['sampled_utility']:.4f}, leader {chosen['leader_utility']:.4f}, "
+        f"regret {chosen['regret']:.2f} under the bound {chosen['bound']:.2f}"
+    )
+    _print_cells(answer)
+    for sentence in answer["claims"]:
+        print(f"* {sentence}")
+    for note in answer["notes"]:
+        print(f"* {note}")
+
+
+def rows_of_baselines(answer: dict[str, Any]) -> list[str]:
+    """The baselines that gains are given over."""
+    first = next(iter(answer["policies"].values()))
+    return list(first["relative_gain"])
+
+
+def _print_cells(answer: dict[str, Any]) -> None:
+    print_table(
+        "Cells by deadline, load and overhead",
+        answer["cells_by_deadline_load_overhead"],
+        {
+            "deadline_slots": "deadline (slots)", "load": "load", "mu_up": "mu up", "best": "best", "baseline": "best baseline",
+            "headroom_captured": "headroom captured", "default_headroom_captured": f"by {answer['best']}",
+        },
+    )  # fmt: skip
+    print_table(
+        "AHAP's variants (mean over windows)",
+        answer["ahap"]["rows"],
+        {"end_rule": "end rule", "commit": "commitment", "forecasts": "forecasts", "mean_utility": "utility"},
+    )
+    for row in answer["largest_gain"]["found"]:
+        where = ", ".join(f"{key} {value}" for key, value in row["cell"].items())
+        print(f"largest gain over {row['baseline']}: {100 * row['gain']:.1f} % by {row['policy']} at {where}")
+    print(
+        f"(paper A's only published figure: up to {100 * answer['largest_gain']['paper_a']:.1f} % over its baselines)"
+    )

@@ -1,0 +1,269 @@
+"""``slackwater experiment error``: E2, utility against a known error of the forecasts (M6.8, M7)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flows.experiments.data import read_tapes
+from flows.experiments.progress import job_progress
+from flows.experiments.runs import Progress, run_pool, spread
+from flows.experiments.scenarios import make_scenarios
+from flows.printing import print_json, print_table, say_to_stderr
+from forecasting.perturbation import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
+from optimization.bootstrap import interval, resampled_means
+from optimization.ledger import perfect_forecasts
+from optimization.market import PointForecast
+from optimization.policies.committed_horizon import Ahap
+from optimization.policies.reactive import Ahanp
+from optimization.replay import PlanMemo, replay_pool
+from optimization.scenarios import Grid, Scenario
+
+#: Windows of the experiment; commitments are all those up to the window, or its two ends in a quick look.
+OMEGAS = (1, 2, 3, 4, 5)
+#: The price threshold of AHAP here: it takes all spot that is not nearly as dear as on-demand.
+SIGMA = 0.9
+SIGMAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+PER_CELL, FAST_PER_CELL = 3, 1
+#: Steps ahead that forecasts are made wrong for: no window of the experiment looks further.
+STEPS = max(OMEGAS) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of error: how it depends on the step ahead, and its law."""
+
+    growth: Growth
+    law: Law
+
+    @property
+    def name(self) -> str:
+        """``fixed, uniform`` and the like."""
+        return f"{self.growth.value}, {self.law.value.replace('_', ' ')}"
+
+
+KINDS = tuple(Kind(growth=growth, law=law) for growth in Growth for law in Law)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorPlan:
+    """What every job is asked: the policies, the kinds and sizes of error, the seed of the errors."""
+
+    policies: tuple[Ahap, ...]
+    kinds: tuple[Kind, ...]
+    sizes: tuple[float, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRun:
+    """Utilities in units of each job's OD-only cost: ``utility`` (jobs, kinds, sizes, policies), ``reactive`` (jobs,)."""
+
+    plan: ErrorPlan
+    utility: np.ndarray
+    reactive: np.ndarray
+    reactive_name: str
+
+
+def shapes(fast: bool) -> tuple[tuple[int, int], ...]:
+    """(omega, v) of the experiment."""
+    if fast:
+        return tuple(dict.fromkeys((omega, v) for omega in (1, 3, 5) for v in (1, omega)))
+    return tuple((omega, v) for omega in OMEGAS for v in range(1, omega + 1))
+
+
+def wrong_forecasts(scenario: Scenario, kind: Kind, plan: ErrorPlan) -> list[list[PointForecast]]:
+    """For each size the perfect forecasts of a job made wrong by the same errors times the size (M6.8).
+
+    The errors depend on the seed, the job's name and the kind alone. The capacity is what the probe can see.
+    """
+    truth = perfect_forecasts(scenario.window, STEPS)
+    name = list(scenario.job.name.encode())
+    rng = np.random.default_rng([plan.seed, KINDS.index(kind), *name])
+    noise = draw_noise(len(truth), STEPS, growth=kind.growth, law=kind.law, rng=rng)
+    p_o, capacity = scenario.window.on_demand_usd, int(scenario.draw.counts.bound)
+    return [
+        [
+            PointForecast(
+                price=perturbed_price(f.price, noise.price[t, : len(f.price)], size=size, on_demand_usd=p_o),
+                available=perturbed_count(
+                    f.available, noise.count[t, : len(f.price)], size=size, capacity=capacity
+                ),
+            )
+            for t, f in enumerate(truth)
+        ]
+        for size in plan.sizes
+    ]
+
+
+def run_error(
+    scenarios: Sequence[Scenario],
+    plan: ErrorPlan,
+    *,
+    reactive: Ahanp,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> ErrorRun:
+    """Replay AHAP's (omega, v) on every job under every kind and size of error, and AHANP, which reads no forecast."""
+    rows = list(spread(_utilities, scenarios, (plan, reactive), processes=processes, progress=progress))
+    return ErrorRun(
+        plan=plan,
+        utility=np.array([row[0] for row in rows]),
+        reactive=np.array([row[1] for row in rows]),
+        reactive_name=reactive.name,
+    )
+
+
+def _utilities(scenario: Scenario, asked: tuple[ErrorPlan, Ahanp]) -> tuple[np.ndarray, float]:
+    plan, reactive = asked
+    memo = PlanMemo()
+    table = []
+    for kind in plan.kinds:
+        made = [
+            replay_pool(plan.policies, scenario.job, scenario.window, forecasts=forecasts, memo=memo)
+            for forecasts in wrong_forecasts(scenario, kind, plan)
+        ]
+        table.append([[o.utility_usd / scenario.unit for o in outcomes] for outcomes in made])
+    alone = replay_pool([reactive], scenario.job, scenario.window)[0]
+    return np.array(table), alone.utility_usd / scenario.unit
+
+
+def crossing(sizes: Sequence[float], utility: np.ndarray, level: float) -> float:
+    """The least error size at which ``utility`` (sizes,) falls to ``level``, linear between sizes.
+
+    NaN if it stays above; 0 if it begins at or below.
+    """
+    below = np.flatnonzero(np.asarray(utility) <= level)
+    if not len(below):
+        return float("nan")
+    i = int(below[0])
+    if i == 0:
+        return float(sizes[0])
+    high, low = float(utility[i - 1]), float(utility[i])
+    return float(sizes[i - 1] + (high - level) / (high - low) * (sizes[i] - sizes[i - 1]))
+
+
+def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
+    """The JSON object of the experiment.
+
+    ``curves``: for each kind of error and each (omega, v) the mean utility and its 95 % interval by size, and ``overtaken_at``, the
+    size from which the prediction-free policy is better (null: never within the sizes). ``robustness``: for each (omega, v) its
+    consistency (utility at size 0) and robustness (its worst mean over kinds and sizes).
+    """
+    rng = np.random.default_rng([seed, 4])
+    mean = run.utility.mean(axis=0)
+    flat = run.utility.reshape(len(run.utility), -1)
+    low, high = (edge.reshape(mean.shape) for edge in interval(resampled_means(flat, rng=rng)))
+    level = float(run.reactive.mean())
+    a, b = interval(resampled_means(run.reactive[:, None], rng=rng))
+    curves = [
+        {
+            "growth": kind.growth.value,
+            "law": kind.law.value,
+            "omega": policy.omega,
+            "v": policy.commitment,
+            "mean_utility": mean[k, :, i].tolist(),
+            "interval": np.stack([low[k, :, i], high[k, :, i]], axis=1).tolist(),
+            "overtaken_at": crossing(run.plan.sizes, mean[k, :, i], level),
+        }
+        for k, kind in enumerate(run.plan.kinds)
+        for i, policy in enumerate(run.plan.policies)
+    ]
+    robustness = [
+        {
+            "omega": policy.omega,
+            "v": policy.commitment,
+            "consistency": float(mean[0, 0, i]),
+            "robustness": float(mean[:, :, i].min()),
+        }
+        for i, policy in enumerate(run.plan.policies)
+    ]
+    return {
+        "data": data,
+        "seed": seed,
+        "jobs": len(run.utility),
+        "sizes": list(run.plan.sizes),
+        "sigma": SIGMA,
+        "prediction_free": {
+            "policy": run.reactive_name,
+            "mean_utility": level,
+            "interval": [float(a[0]), float(b[0])],
+        },
+        "curves": curves,
+        "robustness": robustness,
+    }
+
+
+def error_command(
+    *, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None, processes: int | None = None
+) -> None:
+    """``slackwater experiment error``: run E2 on a folder, print its tables or its JSON object, write its report."""
+    say_to_stderr(f"read {data}")
+    tapes = read_tapes(data)
+    workers = processes or os.cpu_count() or 1
+    per_cell = FAST_PER_CELL if fast else PER_CELL
+    with job_progress("draw jobs") as told:
+        train, test = (
+            make_scenarios(tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, planner="last_value", progress=told)
+            for part in ("train", "test")
+        )  # fmt: skip
+    learned = run_pool(train, [Ahanp(sigma=sigma) for sigma in SIGMAS], processes=1)
+    reactive = Ahanp(sigma=SIGMAS[int(learned.relative.mean(axis=0).argmax())])
+    plan = ErrorPlan(
+        policies=tuple(Ahap(omega=omega, commitment=v, sigma=SIGMA) for omega, v in shapes(fast)),
+        kinds=KINDS,
+        sizes=SIZES,
+        seed=seed,
+    )
+    with job_progress("jobs under error") as told:
+        run = run_error(test, plan, reactive=reactive, processes=workers, progress=told)
+    answer = {
+        **error_answer(run, data=str(data), seed=seed),
+        "notes": [
+            *tapes.notes,
+            f"sigma of {reactive.name} is the best on {len(train)} jobs of the training half",
+        ],
+    }
+    if html is not None:
+        from flows.experiments.report_error import write_error_report
+
+        say_to_stderr(f"wrote {write_error_report(answer, html)}")
+    if as_json:
+        print_json(answer)
+    else:
+        print_error(answer)
+
+
+def print_error(answer: dict[str, Any]) -> None:
+    """The tables of the experiment for a person."""
+    sizes = {f"u{i}": f"error {size:g}" for i, size in enumerate(answer["sizes"])}
+    for growth, law in dict.fromkeys((row["growth"], row["law"]) for row in answer["curves"]):
+        rows = [
+            {
+                "omega": row["omega"],
+                "v": row["v"],
+                **{f"u{i}": value for i, value in enumerate(row["mean_utility"])},
+                "crossing": row["overtaken_at"],
+            }
+            for row in answer["curves"]
+            if (row["growth"], row["law"]) == (growth, law)
+        ]
+        print_table(
+            f"Utility under {growth} {law.replace('_', ' ')} errors, {answer['jobs']} jobs",
+            rows,
+            {"omega": "omega", "v": "v", **sizes, "crossing": "overtaken at"},
+        )
+    free = answer["prediction_free"]
+    print(f"without forecasts: {free['policy']} {free['mean_utility']:.4f}")
+    print_table(
+        "Consistency (perfect forecasts) and robustness (worst mean over all errors)",
+        answer["robustness"],
+        {"omega": "omega", "v": "v", "consistency": "consistency", "robustness": "robustness"},
+    )
+    for note in answer["notes"]:
+        print(f"* {note}")
