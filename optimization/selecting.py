@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from optimization.job import Job
 from optimization.learner import Learner, Played, play, weigh
 from optimization.learners import LEARNERS, learner_named
+from optimization.market import MarketWindow
 from optimization.selection import best_sequence
 from warehouse.errors import SettingsError
 
@@ -46,13 +49,14 @@ class SelectionSummary:
     utilities; regrets and bounds are cumulative over rounds, shape (K,), in normalised utilities, which the
     guarantee speaks of. ``shifting_*`` are against the best sequence of policies with ``shifts`` changes.
     ``weights`` has shape (K + 1, M): before round 1 .. K and after K; ``leaders`` holds the policy followed
-    in each round.
+    in each round. ``stretches`` are the stretches between the rounds ``cuts`` after which the market changed.
     """
 
     learner: str
     names: tuple[str, ...]
     overall: Realised
     settled: Realised
+    stretches: tuple[Realised, ...]
     regret_curve: np.ndarray
     bound_curve: np.ndarray
     shifts: int
@@ -99,13 +103,14 @@ def select_over(
     *,
     seed: int,
     learner: str | Learner[Any] = "default",
-    shifts: int = 0,
+    cuts: Sequence[int] = (),
 ) -> SelectionSummary:
     """Let a learner choose among policies job after job, each choice made from the jobs before (M5.1-M5.4).
 
     Both tables have shape (K, M): utilities in [0, 1], which it learns from (`selection.normalised`), and the
-    same in the unit of the report. ``seed`` serves the draws only. Raises `SettingsError` for tables that do
-    not match or an unknown learner.
+    same in the unit of the report. ``seed`` serves the draws only. ``cuts`` are the numbers of rounds after
+    which the market is known to have changed, ascending; the learner is not told. Raises `SettingsError` for
+    tables that do not match, an unknown learner or cuts outside the rounds.
     """
     values, raw = _checked_tables(utilities_normalised, raw_utilities, names)
     chosen = learner_named(learner) if isinstance(learner, str) else learner
@@ -114,12 +119,16 @@ def select_over(
     played = Played(names=tuple(names), utilities=values, chances=weights[:-1])
     drawn = _draws(played.chances, np.random.default_rng(seed))
     led = np.array([int(np.argmax(each.log_weight)) for each in history[:-1]])
-    first = SETTLING if len(values) > 2 * SETTLING else len(values) // 2
+    first, shifts = SETTLING if len(values) > 2 * SETTLING else len(values) // 2, len(cuts)
+    ends = [0, *cuts, len(values)]
+    if any(a >= b for a, b in pairwise(ends)):
+        raise SettingsError(f"cuts {list(cuts)}", expected=f"ascending, between 1 and {len(values) - 1}")
     return SelectionSummary(
         learner=chosen.name,
         names=played.names,
         overall=_realised(raw, played, drawn, led),
         settled=_realised(raw, played, drawn, led, first=first),
+        stretches=tuple(_realised(raw, played, drawn, led, first=a, last=b) for a, b in pairwise(ends)),
         regret_curve=played.static_regret,
         bound_curve=chosen.static_bounds(played),
         shifts=shifts,
@@ -128,6 +137,29 @@ def select_over(
         weights=weights,
         leaders=tuple(played.names[i] for i in led),
     )
+
+
+def abundance(job: Job, window: MarketWindow) -> float:
+    """What share of N_max instances spot below on-demand's price could fill, over the job's slots: its market's kind."""
+    usable = np.where(window.price < window.on_demand_usd, window.available, 0)
+    return float(np.minimum(usable, job.n_max).mean() / job.n_max)
+
+
+def switch_order(kinds: Sequence[float]) -> tuple[np.ndarray, int]:
+    """The order in which the jobs of kind above the median come first, each half in its own order, and how many those are.
+
+    A regime switch of E3: rounds of one kind of market, then of the other. Raises `SettingsError` if all are
+    of one kind.
+    """
+    values = np.asarray(kinds, dtype=float)
+    above = values > np.median(values) if len(values) else np.zeros(0, dtype=bool)
+    if not above.any():
+        raise SettingsError(
+            f"{len(values)} jobs, all on markets of one kind",
+            expected="jobs of two kinds",
+            remedy="use more series or more jobs",
+        )
+    return np.argsort(~above, kind="stable"), int(above.sum())
 
 
 def compare_learners(
@@ -190,18 +222,24 @@ def _draws(chances: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _realised(
-    raw: np.ndarray, played: Played, drawn: np.ndarray, led: np.ndarray, *, first: int = 0
+    raw: np.ndarray,
+    played: Played,
+    drawn: np.ndarray,
+    led: np.ndarray,
+    *,
+    first: int = 0,
+    last: int | None = None,
 ) -> Realised:
-    rounds = np.arange(len(raw))
-    fixed = raw[first:].mean(axis=0)
+    rounds, part = np.arange(len(raw)), slice(first, last)
+    fixed = raw[part].mean(axis=0)
     best = int(fixed.argmax())
-    sampled = float((played.chances * raw).sum(axis=1)[first:].mean())
+    sampled = float((played.chances * raw).sum(axis=1)[part].mean())
     top = float(fixed[best])
     return Realised(
-        jobs=len(raw) - first,
+        jobs=len(raw[part]),
         sampled=sampled,
-        drawn=float(raw[rounds, drawn][first:].mean()),
-        leader=float(raw[rounds, led][first:].mean()),
+        drawn=float(raw[rounds, drawn][part].mean()),
+        leader=float(raw[rounds, led][part].mean()),
         best_fixed=played.names[best],
         best_fixed_utility=top,
         share=sampled / top if top > 0 else math.nan,

@@ -7,9 +7,19 @@ import math
 import numpy as np
 import pytest
 
+from optimization import Job
 from optimization.learner import weigh
 from optimization.learners import DEFAULT_LEARNER, LEARNERS
-from optimization.selecting import SETTLING, choose_learner, compare_learners, select_over
+from optimization.market import market_window
+from optimization.selecting import (
+    SETTLING,
+    abundance,
+    choose_learner,
+    compare_learners,
+    select_over,
+    switch_order,
+)
+from optimization.throughput import Linear
 from warehouse.errors import SettingsError
 
 M, K = 20, 1000
@@ -32,7 +42,7 @@ def shares(raw: np.ndarray) -> np.ndarray:
 
 def test_the_summary_adds_up():
     raw = jobs(0, rounds=50)
-    summary = select_over(shares(raw), raw, NAMES, seed=1, learner="adahedge", shifts=2)
+    summary = select_over(shares(raw), raw, NAMES, seed=1, learner="adahedge", cuts=(10, 30))
     history = weigh(LEARNERS["adahedge"], NAMES, shares(raw))
     assert summary.weights.shape == (51, M)
     assert summary.weights.tobytes() == np.array([w.probability for w in history]).tobytes()
@@ -42,6 +52,12 @@ def test_the_summary_adds_up():
     assert summary.best_fixed == NAMES[int(raw.mean(axis=0).argmax())]
     assert summary.overall.share == pytest.approx(summary.sampled_utility / raw.mean(axis=0).max())
     assert (summary.overall.jobs, summary.settled.jobs) == (50, 25)
+    assert [part.jobs for part in summary.stretches] == [10, 20, 20]
+    assert sum(part.jobs * part.sampled for part in summary.stretches) == pytest.approx(
+        50 * summary.sampled_utility
+    )
+    assert summary.stretches[1].best_fixed_utility == raw[10:30].mean(axis=0).max()
+    assert summary.shifts == 2
     gained = (summary.weights[:-1] * shares(raw)).sum()
     assert summary.regret == pytest.approx(shares(raw).sum(axis=0).max() - gained)
     assert summary.within_bound == (summary.regret <= summary.bound)
@@ -107,5 +123,34 @@ def test_wrong_tables_are_refused():
         select_over(raw[:0], raw[:0], NAMES, seed=0)
     with pytest.raises(SettingsError, match="finite"):
         select_over(shares(raw), np.where(raw == raw[0, 0], np.nan, raw), NAMES, seed=0)
+    for cuts in ((0,), (5,), (3, 3), (4, 2)):
+        with pytest.raises(SettingsError, match="ascending"):
+            select_over(shares(raw), raw, NAMES, seed=0, cuts=cuts)
     with pytest.raises(SettingsError, match="oracle"):
         select_over(shares(raw), raw, NAMES, seed=0, learner="oracle")
+
+
+def test_a_switch_of_regime_puts_one_kind_of_market_first():
+    order, cut = switch_order([0.2, 0.9, 0.4, 0.8, 0.4])
+    assert (order.tolist(), cut) == ([1, 3, 0, 2, 4], 2)
+    with pytest.raises(SettingsError, match="one kind"):
+        switch_order([0.5, 0.5])
+    with pytest.raises(SettingsError, match="one kind"):
+        switch_order([])
+
+
+def test_the_kind_of_a_market():
+    job = Job(name="j", workload=4, deadline_slots=4, n_min=1, n_max=4, throughput=Linear(), value=9)
+    window = market_window([0.5, 1.5, 0.5, 0.5], [2, 4, 8, 0], on_demand_usd=1.0, slot_hours=1.0)
+    assert abundance(job, window) == pytest.approx((2 + 0 + 4 + 0) / 16)
+
+
+def test_after_a_switch_the_blend_serves_the_second_market_too():
+    raw = jobs(11, switch=True, rounds=600)
+    blend, plain = (
+        select_over(shares(raw), raw, NAMES, seed=0, learner=name, cuts=(300,))
+        for name in ("blend", "adahedge")
+    )
+    assert blend.stretches[1].share > plain.stretches[1].share
+    assert blend.stretches[1].share > 0.98
+    assert (blend.shifting_regret_curve <= blend.shifting_bound_curve + 1e-9).all()
