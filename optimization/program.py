@@ -13,6 +13,8 @@ seconds: ladder 0.42 and 17.0, n-indexed choice with big constants for the direc
 and 22.2; on four programs of w = 12 the ladder proved all and both others left one open after 15 s.
 
 With on-demand to go (M3.3b) slot w is the ending: the size n = s_j and the number of slots k that on-demand runs after the window.
+With expected to go (M3.3c) the last slot's size picks a column of the table, and a binary picks the concave piece of that column
+in which the progress lies; inside a piece the points' weights need no binary, because more worth is what is sought.
 
 Money is in units of ``unit_usd``, work in units of the workload, so that the solver's tolerances mean the same for every job.
 """
@@ -25,9 +27,11 @@ import numpy as np
 import pyomo.environ as pyo
 
 from optimization.horizon import sizes, slot_costs, slot_gains
+from optimization.pieces import concave_pieces
 from optimization.plan import EndRule, HorizonProblem
 from optimization.progress import TOLERANCE
 from optimization.termination import slots_needed
+from warehouse.errors import JobError
 
 #: Share of the workload that counts as all of it: between 1 and what `finished` accepts, so that neither side's rounding matters.
 WHOLE = 1.0 - TOLERANCE / 2.0
@@ -36,7 +40,7 @@ WHOLE = 1.0 - TOLERANCE / 2.0
 def horizon_model(problem: HorizonProblem) -> pyo.ConcreteModel:
     """The program of M3.1 with the end rule of ``problem`` (M3.3).
 
-    On-demand to go: objective ``worth`` (maximise). Target: objective ``progress`` (maximise) is active;
+    On-demand to go, expected to go: objective ``worth`` (maximise). Target: objective ``progress`` (maximise) is active;
     `require_progress` then fixes what was reached and activates ``paid`` (minimise). Objectives are in units of
     ``unit_usd`` or of the workload.
     """
@@ -53,6 +57,8 @@ def horizon_model(problem: HorizonProblem) -> pyo.ConcreteModel:
     _fix_first_slot(m, problem)
     if problem.end_rule is EndRule.ON_DEMAND_TO_GO:
         _add_ending(m, problem)
+    elif problem.end_rule is EndRule.EXPECTED_TO_GO:
+        _add_table(m, problem)
     else:
         _add_target(m)
     return m
@@ -188,16 +194,64 @@ def _add_ending(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
     m.worth = pyo.Objective(expr=finished_value * m.finish + value - m.spent, sense=pyo.maximize)
 
 
+def _add_table(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
+    """The ending of M3.3c: finish in the window for v, or W(z_end, n_end) from one concave piece of the column of n_end.
+
+    piece(j, p) chooses column and piece, weight(j, p, b) are the shares of its points: z_end >= sum work(b) weight(j, p, b), or
+    z_end >= L where no piece is chosen.
+    """
+    if problem.expected is None:
+        raise JobError("a program that ends on expected to go, without its table")
+    last, low = m.STAGES.last(), least_progress(problem)
+    points = {
+        (j, p, b): point
+        for j in m.SIZES
+        for p, piece in enumerate(concave_pieces(problem.expected, j, low=low, high=most_progress(problem)))
+        for b, point in enumerate(piece)
+    }
+    m.PIECES = pyo.Set(initialize=sorted({(j, p) for j, p, _ in points}), dimen=2, ordered=True)
+    m.POINTS = pyo.Set(initialize=list(points), dimen=3, ordered=True)
+    m.piece = pyo.Var(m.PIECES, domain=pyo.Binary)
+    m.weight = pyo.Var(m.POINTS, bounds=(0.0, 1.0))
+    of_size: dict[int, list[Any]] = {j: [] for j in m.SIZES}
+    of_piece: dict[tuple[int, int], list[Any]] = {piece: [] for piece in m.PIECES}
+    for j, p in m.PIECES:
+        of_size[j].append(m.piece[j, p])
+    for j, p, b in m.POINTS:
+        of_piece[j, p].append(m.weight[j, p, b])
+    m.column = pyo.Constraint(m.SIZES, rule=lambda m, j: sum(of_size[j], 0.0) <= m.run[last, j])
+    m.inside = pyo.Constraint(m.PIECES, rule=lambda m, j, p: sum(of_piece[j, p]) == m.piece[j, p])
+    m.finish = pyo.Expression(expr=1.0 - sum(m.piece[j, p] for j, p in m.PIECES))
+    reached = sum(points[at][0] / m.workload * m.weight[at] for at in m.POINTS)
+    m.all_done = pyo.Constraint(expr=m.done >= reached + WHOLE * m.finish)
+    worth = sum(points[at][1] / m.unit_usd * m.weight[at] for at in m.POINTS)
+    finished_value = problem.job.completion_value(problem.slot + len(problem.window)) / m.unit_usd
+    m.worth = pyo.Objective(expr=finished_value * m.finish + worth - m.spent, sense=pyo.maximize)
+
+
+def least_progress(problem: HorizonProblem) -> float:
+    """Work units the window cannot end below: every slot owes the most it can (efficiencies below 0)."""
+    job, window = problem.job, problem.window
+    owed = min(0.0, job.mu_up, job.mu_down) * float(np.max(slot_gains(job, window.slot_hours)))
+    return problem.done + len(window) * owed
+
+
+def most_progress(problem: HorizonProblem) -> float:
+    """Work units the window cannot end above: every slot at full efficiency on the best size."""
+    gain = slot_gains(problem.job, problem.window.slot_hours)
+    return problem.done + len(problem.window) * float(np.max(gain))
+
+
 def possible_endings(problem: HorizonProblem) -> dict[tuple[int, int], float]:
     """V(t + w + k) - k s_j p_o Delta in USD by (j, k), for those k that can be the slots needed and whose worth is positive.
 
-    The window can end with any progress between ``done`` and all its slots at the best size, and that bounds k from both sides.
+    The window ends between `least_progress` and `most_progress`, and that bounds k from both sides.
     """
     job, window, end = problem.job, problem.window, problem.slot + len(problem.window)
     size, gain = sizes(job), slot_gains(job, window.slot_hours)
     least = min(job.mu_up, job.mu_down)
-    most_left = job.workload - problem.done
-    least_left = most_left - len(window) * float(np.max(gain)) - TOLERANCE * job.workload
+    most_left = job.workload - least_progress(problem)
+    least_left = job.workload - most_progress(problem) - TOLERANCE * job.workload
     endings = {}
     for j in range(1, len(size)):
         n, g = int(size[j]), float(gain[j])
