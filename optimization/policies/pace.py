@@ -147,8 +147,11 @@ def fastest_size(view: View) -> int:
 
 def finishing_size(view: View) -> int | None:
     """The least n that finishes the job in this very slot, None if none does."""
-    n = least_size(view, view.job.workload)
-    return n if slot_gain(view, n) >= work_left(view) - WORK_TOLERANCE * view.job.workload else None
+    job, before = view.job, view.progress.n_previous
+    missing = work_left(view) - WORK_TOLERANCE * job.workload
+    if missing > pace(job, view.slot_hours).reach[1][before]:
+        return None
+    return least_size(view, job.workload)
 
 
 def size_in_reach(view: View, slots: int) -> int:
