@@ -35,7 +35,7 @@ class Settings(BaseModel):
         24, ge=0, description="ended practice jobs made on a warehouse that has none (M5.1)"
     )
     practice_policy: str = Field("UP", description="the policy that decides before any job has ended")
-    learner: str = Field("adahedge", description="how trust in the policies is learned (M5)")
+    learner: str = Field("blend", description="how trust in the policies is learned (M5)")
     risk_paths: int = Field(
         100, ge=10, description="sampled futures behind expected cost and late probability"
     )

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from optimization.job import Job
 from optimization.learner import Learner, Played, play, weigh
 from optimization.learners import LEARNERS, learner_named
-from optimization.market import MarketWindow
+from optimization.orderings import Order
 from optimization.selection import best_sequence
 from warehouse.errors import SettingsError
 
@@ -139,29 +138,6 @@ def select_over(
     )
 
 
-def abundance(job: Job, window: MarketWindow) -> float:
-    """What share of N_max instances spot below on-demand's price could fill, over the job's slots: its market's kind."""
-    usable = np.where(window.price < window.on_demand_usd, window.available, 0)
-    return float(np.minimum(usable, job.n_max).mean() / job.n_max)
-
-
-def switch_order(kinds: Sequence[float]) -> tuple[np.ndarray, int]:
-    """The order in which the jobs of kind above the median come first, each half in its own order, and how many those are.
-
-    A regime switch of E3: rounds of one kind of market, then of the other. Raises `SettingsError` if all are
-    of one kind.
-    """
-    values = np.asarray(kinds, dtype=float)
-    above = values > np.median(values) if len(values) else np.zeros(0, dtype=bool)
-    if not above.any():
-        raise SettingsError(
-            f"{len(values)} jobs, all on markets of one kind",
-            expected="jobs of two kinds",
-            remedy="use more series or more jobs",
-        )
-    return np.argsort(~above, kind="stable"), int(above.sum())
-
-
 def compare_learners(
     utilities_normalised: np.ndarray,
     raw_utilities: np.ndarray,
@@ -186,16 +162,29 @@ def compare_learners(
     return table.sort_values("sampled_utility", ascending=False, kind="stable", ignore_index=True)
 
 
-def choose_learner(
+def train_learners(
     utilities_normalised: np.ndarray,
     raw_utilities: np.ndarray,
     names: Sequence[str],
     *,
+    orders: Mapping[str, Order],
     learners: Mapping[str, Learner[Any]] | None = None,
-) -> str:
-    """The learner that would have earned most on these jobs, meant to be those of a training part; ties go to the first."""
-    table = compare_learners(utilities_normalised, raw_utilities, names, learners=learners)
-    return str(table["learner"].iloc[0])
+) -> pd.DataFrame:
+    """Mean raw utility of each learner in each order of the jobs of a training part, the best over all orders first.
+
+    Columns: learner, one of each order's name, mean. The first row is the learner to choose: nobody knows
+    beforehand in which order the jobs will come. Ties go to the learner named first.
+    """
+    table = pd.DataFrame()
+    for name, order in orders.items():
+        values, raw = (
+            np.asarray(t, dtype=float)[order.places] for t in (utilities_normalised, raw_utilities)
+        )
+        earned = compare_learners(values, raw, names, learners=learners).set_index("learner")
+        table[name] = earned["sampled_utility"]
+    known = list(LEARNERS if learners is None else learners)
+    table = table.loc[known].assign(mean=lambda frame: frame.mean(axis=1)).rename_axis("learner")
+    return table.reset_index().sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
 
 def _checked_tables(

@@ -150,8 +150,9 @@ class Discounted:
 
     @property
     def name(self) -> str:
-        """``discounted``, with the haste if there is any."""
-        return "discounted" if self.haste == 1.0 else f"discounted x{self.haste:g}"
+        """``discounted``, with the half-life if it is another and the haste if there is any."""
+        own = "" if self.half_life == 100.0 else f" {self.half_life:g}"
+        return f"discounted{own}" + ("" if self.haste == 1.0 else f" x{self.haste:g}")
 
     @property
     def keep(self) -> float:

@@ -11,14 +11,8 @@ from optimization import Job
 from optimization.learner import weigh
 from optimization.learners import DEFAULT_LEARNER, LEARNERS
 from optimization.market import market_window
-from optimization.selecting import (
-    SETTLING,
-    abundance,
-    choose_learner,
-    compare_learners,
-    select_over,
-    switch_order,
-)
+from optimization.orderings import Order, abundance, hostile_order, orders_of, switch_order
+from optimization.selecting import SETTLING, compare_learners, select_over, train_learners
 from optimization.throughput import Linear
 from warehouse.errors import SettingsError
 
@@ -104,13 +98,40 @@ def test_the_choice_is_the_one_that_earned_most():
             assert row.sampled_utility == pytest.approx(own.sampled_utility)
             assert row.regret == pytest.approx(own.regret)
             assert row.bound == pytest.approx(own.bound)
-        assert choose_learner(shares(raw), raw, NAMES) == table["learner"].iloc[0]
+        orders = {"whole": Order(places=np.arange(300), cuts=())}
+        trained = train_learners(shares(raw), raw, NAMES, orders=orders)
+        assert trained["learner"].tolist() == table["learner"].tolist()
+        assert trained["whole"].tolist() == trained["mean"].tolist() == table["sampled_utility"].tolist()
         assert table["sampled_utility"].is_monotonic_decreasing
     assert table["learner"].iloc[0] in ("blend", "discounted", "fixed-share"), (
         "a switch asks for one that forgets"
     )
+
+
+def test_training_weighs_all_orders_alike():
+    raw = jobs(5, rounds=200)
+    kinds = np.random.default_rng(0).uniform(size=200)
+    orders = orders_of(raw, kinds)
+    trained = train_learners(shares(raw), raw, NAMES, orders=orders)
+    assert list(trained.columns) == ["learner", "random_order", "regime_switch", "hostile_switch", "mean"]
+    np.testing.assert_allclose(trained["mean"], trained[list(orders)].mean(axis=1))
+    assert trained["mean"].is_monotonic_decreasing
+    for row in trained.itertuples():
+        at = orders["hostile_switch"].places
+        own = select_over(shares(raw)[at], raw[at], NAMES, seed=0, learner=row.learner)
+        assert row.hostile_switch == pytest.approx(own.sampled_utility)
     even = np.full((5, 2), 0.5)
-    assert choose_learner(even, even, ("a", "b")) == next(iter(LEARNERS)), "ties go to the first"
+    whole = {"whole": Order(places=np.arange(5), cuts=())}
+    assert train_learners(even, even, ("a", "b"), orders=whole)["learner"].tolist() == list(LEARNERS)
+
+
+def test_the_hostile_order_is_the_switch_worth_most():
+    raw = np.array([[3.0, 0.0, 2.0], [1.0, 0.0, 2.0], [1.0, 9.0, 1.2], [3.0, 0.0, 2.9], [8.0, 0.0, 1.0]])
+    order = hostile_order(raw)  # p0 is best, p1 adds 8 to it, p2 adds 1.2
+    assert (order.places.tolist(), order.cuts) == ([0, 1, 3, 4, 2], (4,))
+    alone = hostile_order(raw[:, :1])
+    assert (alone.places.tolist(), alone.cuts) == ([0, 1, 2, 3, 4], ())
+    assert hostile_order(np.full((3, 2), 0.5)).cuts == ()
 
 
 def test_wrong_tables_are_refused():
@@ -131,8 +152,8 @@ def test_wrong_tables_are_refused():
 
 
 def test_a_switch_of_regime_puts_one_kind_of_market_first():
-    order, cut = switch_order([0.2, 0.9, 0.4, 0.8, 0.4])
-    assert (order.tolist(), cut) == ([1, 3, 0, 2, 4], 2)
+    order = switch_order([0.2, 0.9, 0.4, 0.8, 0.4])
+    assert (order.places.tolist(), order.cuts) == ([1, 3, 0, 2, 4], (2,))
     with pytest.raises(SettingsError, match="one kind"):
         switch_order([0.5, 0.5])
     with pytest.raises(SettingsError, match="one kind"):
@@ -140,9 +161,16 @@ def test_a_switch_of_regime_puts_one_kind_of_market_first():
 
 
 def test_the_kind_of_a_market():
-    job = Job(name="j", workload=4, deadline_slots=4, n_min=1, n_max=4, throughput=Linear(), value=9)
-    window = market_window([0.5, 1.5, 0.5, 0.5], [2, 4, 8, 0], on_demand_usd=1.0, slot_hours=1.0)
-    assert abundance(job, window) == pytest.approx((2 + 0 + 4 + 0) / 16)
+    window = market_window([0.5, 1.5, 0.5, 0.5], [2, 4, 8, 0], on_demand_usd=1.0, slot_hours=0.5)
+    for throughput, n_min, work in (
+        (Linear(), 1, 2 + 4),
+        (Linear(), 3, 4),
+        (Linear(alpha=2.0, beta=1.0), 1, 5 + 9),
+    ):
+        job = Job(
+            name="j", workload=8, deadline_slots=4, n_min=n_min, n_max=4, throughput=throughput, value=9
+        )
+        assert abundance(job, window) == pytest.approx(work * 0.5 / 8)
 
 
 def test_after_a_switch_the_blend_serves_the_second_market_too():
