@@ -18,6 +18,9 @@ from warehouse.errors import SettingsError
 DEFAULT_POOL = Path(__file__).parent / "data" / "pool.toml"
 #: Parameters in the order in which canonical names give them, by family.
 NAMED_PARAMETERS = {"AHANP": ("sigma",), "AHAP": ("omega", "commitment", "sigma")}
+#: Those that a name may leave out.
+WHOLE_PARAMETERS = {"omega", "commitment"}
+OPTIONAL_PARAMETERS = {"UP-single": ("changeover_hours",)}
 #: Words that may follow them, by family: the word and the parameter it sets.
 NAMED_WORDS = {
     "AHAP": {word.value: {"commit": word} for word in Commit}
@@ -69,8 +72,9 @@ def policy_named(name: str) -> Policy[Any]:
     """
     match = re.fullmatch(r"([A-Za-z-]+)(?:\(([^()]*)\))?", name.strip())
     family = match.group(1) if match else ""
-    wanted, known = NAMED_PARAMETERS.get(family, ()), NAMED_WORDS.get(family, {})
     texts = [text.strip() for text in match.group(2).split(",")] if match and match.group(2) else []
+    wanted, known = NAMED_PARAMETERS.get(family, ()), NAMED_WORDS.get(family, {})
+    wanted += OPTIONAL_PARAMETERS.get(family, ()) if texts else ()
     numbers, words = texts[: len(wanted)], texts[len(wanted) :]
     said: dict[str, Any] = {}
     for word in words:
@@ -82,7 +86,7 @@ def policy_named(name: str) -> Policy[Any]:
         )
     try:
         parameters = {
-            key: float(text) if key == "sigma" else int(text)
+            key: int(text) if key in WHOLE_PARAMETERS else float(text)
             for key, text in zip(wanted, numbers, strict=True)
         }
     except ValueError as error:

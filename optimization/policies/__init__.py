@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.reactive import Ahanp
+from optimization.policies.single_cluster import SingleCluster
 from optimization.policy import Policy
 
 #: Family name -> how one of its policies is made from its parameters.
@@ -16,9 +16,9 @@ POLICIES: dict[str, Callable[..., Policy[Any]]] = {
     "OD-only": OnDemandOnly,
     "MSU": MaximalSpot,
     "UP": UniformProgress,
-    "UP-single": partial(UniformProgress, name="UP-single", single_cluster=True),
+    "UP-single": SingleCluster,
     "AHANP": Ahanp,
     "AHAP": Ahap,
 }
 
-__all__ = ["POLICIES", "Ahanp", "Ahap", "MaximalSpot", "OnDemandOnly", "UniformProgress"]
+__all__ = ["POLICIES", "Ahanp", "Ahap", "MaximalSpot", "OnDemandOnly", "SingleCluster", "UniformProgress"]

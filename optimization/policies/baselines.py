@@ -19,7 +19,6 @@ from optimization.policies.pace import (
     safety_net,
     slots_left,
     split,
-    spot_is_cheaper,
     work_left,
 )
 from optimization.policy import View
@@ -104,13 +103,11 @@ class UniformProgress:
     Behind means z < Zexp(t); then n is the least that reaches Zexp(t + 1), spot first. After a slot with
     on-demand both are taken two changeovers of 1 - mu_up slots later, so on-demand is left only when that far
     ahead (the paper's rule c_p(t) >= c_e(t + 2d), "Can't Be Late", NSDI 2024). In a gap only the safety net
-    acts (ours). With ``single_cluster`` the job holds 0 or N_max instances, all spot or all on-demand, and
-    stays on on-demand through the hysteresis even when spot is there, as in that paper. State: whether
-    on-demand was held in the slot before.
+    acts (ours). The paper's own form, one cluster of N instances, is `optimization.policies.single_cluster`.
+    State: whether on-demand was held in the slot before.
     """
 
     name: str = "UP"
-    single_cluster: bool = False
 
     def start(self, job: Job) -> bool:
         """No on-demand held; raises `JobError` for a job that cannot resume (M2.7)."""
@@ -121,12 +118,7 @@ class UniformProgress:
         """Spot, topped up to uniform progress."""
         if is_done(view):
             return HOLD_NOTHING, False
-        wish = HOLD_NOTHING
-        if view.observed:
-            wish = self._single(state, view) if self.single_cluster else self._mixed(state, view)
-        allocation = safety_net(view, wish)
-        if self.single_cluster and allocation.on_demand and allocation.spot:
-            allocation = Allocation(allocation.total, 0)
+        allocation = safety_net(view, self._wish(state, view) if view.observed else HOLD_NOTHING)
         return allocation, allocation.on_demand > 0
 
     def explain(self, state: bool, view: View, allocation: Allocation) -> str:
@@ -134,22 +126,13 @@ class UniformProgress:
         held = state and allocation.on_demand > 0 and not _behind(view, 0.0)
         return narrate(view, allocation, rule="on-demand is left only two changeovers ahead" if held else "")
 
-    def _mixed(self, state: bool, view: View) -> Allocation:
+    def _wish(self, state: bool, view: View) -> Allocation:
         spot = all_spot(view)
         lead = _hysteresis(state, view)
         if not _behind(view, lead):
             return spot
         need = least_size(view, expected_progress(view.job, view.slot + 1 + lead))
         return spot if need <= spot.total else split(view, need)
-
-    def _single(self, state: bool, view: View) -> Allocation:
-        behind = _behind(view, _hysteresis(state, view))
-        n = view.job.n_max
-        if state and behind:
-            return Allocation(n, 0)
-        if spot_is_cheaper(view) and view.available >= n:
-            return Allocation(0, n)
-        return Allocation(n, 0) if behind else HOLD_NOTHING
 
 
 def _hysteresis(on_demand_held: bool, view: View) -> float:

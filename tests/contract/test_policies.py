@@ -23,8 +23,11 @@ from warehouse.errors import JobError
 POLICIES_UNDER_TEST: list[Policy[Any]] = [
     *(policy for policy in load_pool() if not policy.name.startswith("AHAP")),
     policy_named("UP-single"),
+    policy_named("UP-single(0.3)"),
     *(policy_named(f"AHAP({omega},{v},{sigma})") for omega, v, sigma in
       [(1, 1, 0.3), (1, 1, 0.9), (3, 1, 0.5), (3, 2, 0.7), (3, 3, 0.9), (5, 1, 0.9), (5, 3, 0.3), (5, 5, 0.6)]),
+    policy_named("AHAP(3,2,0.7,last)"),
+    policy_named("AHAP(5,5,0.9,last,target)"),
     Ahap(omega=4, commitment=2, sigma=0.7, end_rule=EndRule.TARGET),
     Ahap(omega=4, commitment=2, sigma=0.7, end_rule=EndRule.ON_DEMAND_TO_GO),
 ]  # fmt: skip

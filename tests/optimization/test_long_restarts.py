@@ -22,7 +22,16 @@ from optimization.termination import infeasible_by, on_demand_to_go
 from optimization.throughput import Linear, Table
 from warehouse.errors import JobError
 
-NAMES = ("OD-only", "MSU", "UP", "UP-single", "AHANP(0.5)", "AHAP(3,1,0.9)", "AHAP(2,2,0.5)")
+NAMES = (
+    "OD-only",
+    "MSU",
+    "UP",
+    "UP-single",
+    "UP-single(0.7)",
+    "AHANP(0.5)",
+    "AHAP(3,1,0.9)",
+    "AHAP(2,2,0.5)",
+)
 DAY_MINUTES = 24 * 60
 DIPPING = Table(rates=(1.0, 2.2, 1.4, 3.0))
 

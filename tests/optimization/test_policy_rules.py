@@ -23,7 +23,6 @@ from optimization.market import market_window
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from optimization.policies.committed_horizon import Ahap, Commitments
 from optimization.policies.reactive import Ahanp
-from optimization.pool import policy_named
 from optimization.replay import replay
 from optimization.termination import on_demand_to_go
 from optimization.throughput import Linear, Table
@@ -140,15 +139,6 @@ class TestUniformProgress:
         policy = UniformProgress()
         assert policy.decide(False, view(slot=3, done=10.0, available=0))[1] is True
         assert policy.decide(True, view(slot=3, done=20.0, available=8))[1] is False
-
-    def test_single_cluster_is_all_or_nothing(self):
-        policy = policy_named("UP-single")
-        assert answer(policy, view(available=7)) == (0, 0)
-        assert answer(policy, view(available=8)) == (0, 8)
-        assert answer(policy, view(slot=3, done=10.0, available=7)) == (8, 0)
-        assert answer(policy, view(slot=3, done=10.0, available=8)) == (0, 8)
-        assert answer(policy, view(slot=3, done=10.0, available=8), state=True) == (8, 0)
-        assert answer(policy, view(slot=5, done=0.0, available=3), state=False) == (8, 0)
 
     def test_safety_net_as_in_msu(self):
         assert answer(UniformProgress(), view(slot=5, available=3)) == (5, 3)

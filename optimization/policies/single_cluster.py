@@ -1,0 +1,124 @@
+"""Uniform progress as its paper has it: one cluster of N like instances, or none (M4.3; "Can't Be Late", NSDI 2024)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from optimization.job import Job
+from optimization.plan import Allocation
+from optimization.policies.narration import narrate
+from optimization.policies.pace import (
+    HOLD_NOTHING,
+    WORK_TOLERANCE,
+    expected_progress,
+    is_done,
+    pace,
+    safety_net,
+    slots_left,
+    spot_is_cheaper,
+    work_left,
+)
+from optimization.policy import View
+from optimization.termination import check_job
+from warehouse.errors import SettingsError
+
+
+class Held(StrEnum):
+    """What the cluster was on in the slot before; `TO_THE_END` is on-demand that the safety net will not leave any more."""
+
+    NOTHING = "nothing"
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+    TO_THE_END = "to_the_end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleCluster:
+    """UP-single: 0 or N instances, all spot or all on-demand, with a changeover of delta hours (M4.3).
+
+    N is the size with the largest H, N_max where H grows. With R slots left, C slots of work at N and delta in slots, a slot goes
+    by the paper's rules. *Exploitation*: on spot the cluster stays while spot for all of it is there. *Hysteresis*: on-demand
+    is left only at progress of Zexp(t + 2 delta) or more. *Safety net*: with R - 1 < C + 2 delta, where one more idle slot leaves
+    less than two changeovers, it takes on-demand to the end. *Uniform progress*: otherwise spot where there is any, on-demand
+    when behind Zexp(t), else nothing. *Thrifty*: nothing once finished.
+
+    ``changeover_hours`` may exceed a slot; None takes that of the job, (1 - mu_up) Delta, which is what a start costs
+    here. Another value makes the policy more or less careful, not the changes dearer. In a gap it holds nothing unless the net
+    calls. Under all this stands the exact net of every policy (ours), so that a job in reach of on-demand is never late; its
+    answer may be of another size in the finishing slot. Raises `SettingsError` for a changeover that is negative or infinite.
+    """
+
+    changeover_hours: float | None = None
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        hours = self.changeover_hours
+        if hours is not None and not 0.0 <= hours < float("inf"):
+            raise SettingsError(f"UP-single changeover of {hours} h", expected="a finite time >= 0")
+        object.__setattr__(self, "name", "UP-single" if hours is None else f"UP-single({hours:g})")
+
+    def start(self, job: Job) -> Held:
+        """Nothing held; raises `JobError` for a job that cannot resume (M2.7)."""
+        check_job(job, uses_spot=True)
+        return Held.NOTHING
+
+    def decide(self, state: Held, view: View) -> tuple[Allocation, Held]:
+        """The paper's rules in their order, over the exact net."""
+        if is_done(view):
+            return HOLD_NOTHING, Held.NOTHING
+        n = cluster_size(view)
+        after = self._next(state, view, n)
+        wish = {Held.NOTHING: HOLD_NOTHING, Held.SPOT: Allocation(0, n)}.get(after, Allocation(n, 0))
+        held = safety_net(view, wish)
+        if held.on_demand:
+            after = after if after is Held.TO_THE_END else Held.ON_DEMAND
+            return Allocation(held.total, 0), after
+        return held, after
+
+    def explain(self, state: Held, view: View, allocation: Allocation) -> str:
+        """Pace, slack and spot of the slot, and which of the rules holds the cluster where it is."""
+        after = self.decide(state, view)[1]
+        rule = ""
+        if after is Held.TO_THE_END:
+            rule = "less than two changeovers would be left, so to the end"
+        elif after is state is Held.ON_DEMAND and not self._behind(view, 0.0):
+            rule = "on-demand is left only two changeovers ahead"
+        return narrate(view, allocation, rule=rule)
+
+    def _next(self, state: Held, view: View, n: int) -> Held:
+        spot = view.observed and spot_is_cheaper(view) and view.available >= n
+        if state is Held.TO_THE_END:
+            return state
+        if state is Held.SPOT and spot:
+            return Held.SPOT
+        lead = 2.0 * self._changeover_slots(view)
+        if state is Held.ON_DEMAND and view.observed and self._behind(view, lead):
+            return Held.ON_DEMAND
+        if self._runs_out(view, n, lead):
+            return Held.TO_THE_END
+        if spot:
+            return Held.SPOT
+        return Held.ON_DEMAND if view.observed and self._behind(view, 0.0) else Held.NOTHING
+
+    def _changeover_slots(self, view: View) -> float:
+        if self.changeover_hours is None:
+            return 1.0 - view.job.mu_up
+        return self.changeover_hours / view.slot_hours
+
+    @staticmethod
+    def _runs_out(view: View, n: int, lead: float) -> bool:
+        """R - 1 < C + 2 delta."""
+        slots = work_left(view) / pace(view.job, view.slot_hours).gain[n]
+        return slots_left(view) - 1 < slots + lead - WORK_TOLERANCE
+
+    @staticmethod
+    def _behind(view: View, lead: float) -> bool:
+        job = view.job
+        return view.progress.done < expected_progress(job, view.slot + lead) - WORK_TOLERANCE * job.workload
+
+
+def cluster_size(view: View) -> int:
+    """N: the least size with the largest H."""
+    gain = pace(view.job, view.slot_hours).gain
+    return max(range(view.job.n_min, view.job.n_max + 1), key=gain.__getitem__)
