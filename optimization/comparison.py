@@ -54,14 +54,17 @@ def shown_baselines(names: Sequence[str], mean: np.ndarray) -> list[str]:
 class Comparison:
     """Means over jobs in units of each job's OD-only cost, and what they say; arrays have shape (policies,).
 
-    ``low`` and ``high`` are 95 % intervals of ``mean`` by the paired bootstrap; ``baseline`` is the best of the baselines by
-    mean, chosen on these very jobs, which is the strictest choice. ``headroom`` is NaN where there is none.
+    ``low`` and ``high`` are 95 % intervals of ``mean``, ``ahead_low`` and ``ahead_high`` of its paired difference from the
+    baseline, all by the bootstrap; ``baseline`` is the best of the baselines by mean, chosen on these very jobs, which is
+    the strictest choice. ``headroom`` is NaN where there is none.
     """
 
     names: tuple[str, ...]
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    ahead_low: np.ndarray
+    ahead_high: np.ndarray
     hindsight: tuple[float, float]
     baseline: str
     gain: dict[str, np.ndarray]
@@ -100,10 +103,11 @@ def compare(
     base = max(places, key=lambda i: mean[i])
     count = len(names)
     nothing = np.full(count, np.nan)
-    low = high = room_low = room_high = nothing
+    low = high = ahead_low = ahead_high = room_low = room_high = nothing
     if rng is not None:
         samples = resampled_means(table, rng=rng)
         low, high = (edge[:count] for edge in interval(samples))
+        ahead_low, ahead_high = interval(samples[:, :count] - samples[:, [base]])
         bases = samples[:, places].max(
             axis=1, keepdims=True
         )  # the best baseline is chosen anew in each resample
@@ -113,6 +117,8 @@ def compare(
         mean=mean[:count],
         low=low,
         high=high,
+        ahead_low=ahead_low,
+        ahead_high=ahead_high,
         hindsight=(float(mean[-2]), float(mean[-1])),
         baseline=names[base],
         gain={

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from flows.experiments.data import read_tapes
 from flows.experiments.progress import job_progress
-from flows.experiments.runs import Progress, run_pool, spread
+from flows.experiments.runs import Progress, cores, run_pool, spread
 from flows.experiments.scenarios import make_scenarios
 from flows.printing import print_json, print_table, say_to_stderr
 from forecasting.perturbation import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
@@ -151,13 +150,14 @@ def crossing(sizes: Sequence[float], utility: np.ndarray, level: float) -> float
 def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
     """The JSON object of the experiment.
 
-    ``curves``: for each kind of error and each (omega, v) the mean utility and its 95 % interval by size, and ``overtaken_at``, the
-    size from which the prediction-free policy is better (null: never within the sizes). ``robustness``: for each (omega, v) its
-    consistency (utility at size 0) and robustness (its worst mean over kinds and sizes).
+    ``curves``: for each kind of error and each (omega, v) the mean utility by size, the 95 % interval of its paired difference
+    from the prediction-free policy (``ahead_interval``), and ``overtaken_at``, the size from which the prediction-free policy
+    is better (null: never within the sizes). ``robustness``: for each (omega, v) its consistency (utility at size 0) and
+    robustness (its worst mean over kinds and sizes).
     """
     rng = np.random.default_rng([seed, 4])
     mean = run.utility.mean(axis=0)
-    flat = run.utility.reshape(len(run.utility), -1)
+    flat = (run.utility - run.reactive[:, None, None, None]).reshape(len(run.utility), -1)
     low, high = (edge.reshape(mean.shape) for edge in interval(resampled_means(flat, rng=rng)))
     level = float(run.reactive.mean())
     a, b = interval(resampled_means(run.reactive[:, None], rng=rng))
@@ -168,7 +168,7 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
             "omega": policy.omega,
             "v": policy.commitment,
             "mean_utility": mean[k, :, i].tolist(),
-            "interval": np.stack([low[k, :, i], high[k, :, i]], axis=1).tolist(),
+            "ahead_interval": np.stack([low[k, :, i], high[k, :, i]], axis=1).tolist(),
             "overtaken_at": crossing(run.plan.sizes, mean[k, :, i], level),
         }
         for k, kind in enumerate(run.plan.kinds)
@@ -205,7 +205,7 @@ def error_command(
     """``slackwater experiment error``: run E2 on a folder, print its tables or its JSON object, write its report."""
     say_to_stderr(f"read {data}")
     tapes = read_tapes(data)
-    workers = processes or os.cpu_count() or 1
+    workers = processes or cores()
     per_cell = FAST_PER_CELL if fast else PER_CELL
     with job_progress("draw jobs") as told:
         train, test = (

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from flows.experiments.ahap import Variants, ahap_variants, claims, run_variants, variant_rows
 from flows.experiments.data import Tapes, read_tapes
 from flows.experiments.progress import job_progress
-from flows.experiments.runs import PoolRun, run_pool
+from flows.experiments.runs import PoolRun, cores, run_pool
 from flows.experiments.scenarios import make_scenarios
 from flows.experiments.summary import comparison_of, pool_answer
 from flows.printing import print_json, print_table, say_to_stderr
@@ -29,11 +28,12 @@ TOP_ROWS = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large the experiment is: jobs a cell in the test and training part, and jobs of each part in AHAP's table."""
+    """How large the experiment is: jobs a cell in the test and training part, jobs of each part in AHAP's table, the grid."""
 
     test: int
     train: int
     table: int
+    grid: Grid = field(default_factory=Grid)
 
 
 FULL, FAST = Size(test=20, train=4, table=216), Size(test=3, train=1, table=27)
@@ -78,7 +78,7 @@ def pool_experiment(
     for part, per_cell in (("train", size.train), ("test", size.test)):
         with job_progress(f"forecasts of the {part} part") as told:
             jobs[part] = make_scenarios(
-                tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, progress=told
+                tapes, grid=size.grid, part=part, per_cell=per_cell, seed=seed, progress=told
             )
     runs: dict[str, PoolRun] = {}
     tables: dict[str, Variants] = {}
@@ -143,7 +143,7 @@ def pool_command(
         fast_pool(policies) if fast else policies,
         size=size_of(fast),
         seed=seed,
-        processes=processes or os.cpu_count() or 1,
+        processes=processes or cores(),
     )
     answer = answer_of(done, data=str(data), seed=seed)
     if html is not None:

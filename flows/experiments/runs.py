@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -88,6 +89,11 @@ def run_pool(
         on_time=table[:, 2] > 0,
         late=table[:, 3] > 0,
     )
+
+
+def cores() -> int:
+    """Cores that this process may use: the default number of processes."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def spread(

@@ -39,6 +39,7 @@ def policy_rows(run: PoolRun, comparison: Comparison) -> dict[str, dict[str, Any
         run.policies[i]: {
             "mean_utility": float(comparison.mean[i]),
             "interval": [float(comparison.low[i]), float(comparison.high[i])],
+            "ahead_of_baseline_interval": [float(comparison.ahead_low[i]), float(comparison.ahead_high[i])],
             "mean_cost_usd": float(run.cost[:, i].mean()),
             "on_time": float(run.on_time[:, i].mean()),
             "late": float(run.late[:, i].mean()),

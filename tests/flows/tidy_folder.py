@@ -30,7 +30,10 @@ def write_tidy(folder: Path, *, seed: int = 3, days: float = DAYS) -> Path:
 
 def _counts(rng, zone, instance_type, *, capacity, source, days) -> pd.DataFrame:
     times = pd.date_range(START, periods=int(days * 144), freq="10min")
-    level = np.clip(np.cumsum(rng.integers(-2, 3, len(times))) + capacity // 2, -3, capacity + 3)
+    # A third of the time nothing, else somewhere up to the capacity, for about two hours each.
+    spells = np.where(rng.random(len(times)) < 0.35, 0, rng.integers(1, capacity + 1, len(times)))
+    moves = np.flatnonzero(rng.random(len(times)) < 1 / 12)
+    level = spells[np.concatenate([[0], moves])[np.searchsorted(moves, np.arange(len(times)), side="right")]]
     return pd.DataFrame(
         {
             "provider": "lab",
@@ -38,7 +41,7 @@ def _counts(rng, zone, instance_type, *, capacity, source, days) -> pd.DataFrame
             "zone": zone,
             "instance_type": instance_type,
             "timestamp": times,
-            "available": pd.array(np.clip(level, 0, capacity), dtype="Int32"),
+            "available": pd.array(level, dtype="Int32"),
             "capacity_probed": pd.array([capacity] * len(times), dtype="Int32"),
             "gap_seconds": pd.array([600] * len(times), dtype="Int32"),
             "kind": "probe",

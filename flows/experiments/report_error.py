@@ -1,0 +1,114 @@
+"""The report of E2: utility against injected error, where forecasts stop to pay, robustness against consistency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flows.experiments.page import Page, Section, Table, write_page
+from flows.experiments.plots import Curve, draw_error, draw_tradeoff
+from flows.inline_svg import house_style
+
+#: Lines a panel holds: the two ends of commitment at the least, the middle and the widest window.
+DRAWN_OMEGAS = (1, 3, 5)
+
+
+def write_error_report(answer: Mapping[str, Any], path: Path) -> Path:
+    """Write the page of an answer of ``experiment error``; returns ``path``."""
+    with house_style():
+        page = Page(
+            title="Sensitivity to forecast errors (E2)",
+            about=(
+                f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
+                "Perfect forecasts are made wrong by a known amount (M6.8): prices in units of on-demand, counts in units of the "
+                "largest count a probe can see. Utilities are in units of each job's on-demand-only cost."
+            ),
+            sections=[_curves(answer), _tradeoff(answer)],
+            notes=answer["notes"],
+        )
+        return write_page(page, path)
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    return f"AHAP({row['omega']},{row['v']})"
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    return f"{row['growth']}, {row['law'].replace('_', ' ')}"
+
+
+def _curves(answer: Mapping[str, Any]) -> Section:
+    panels: dict[str, list[Curve]] = {}
+    for row in answer["curves"]:
+        if row["omega"] in DRAWN_OMEGAS and row["v"] in (1, row["omega"]):
+            band = answer["prediction_free"]["mean_utility"] + np.array(row["ahead_interval"])
+            panels.setdefault(_kind(row), []).append(
+                Curve(
+                    label=_label(row), mean=np.array(row["mean_utility"]), low=band[:, 0], high=band[:, 1],
+                    overtaken_at=row["overtaken_at"],
+                )
+            )  # fmt: skip
+    free = answer["prediction_free"]
+    sizes = {f"u{i}": f"Error {size:g}" for i, size in enumerate(answer["sizes"])}
+    rows = [
+        {
+            "policy": _label(row),
+            "kind": _kind(row),
+            **{f"u{i}": u for i, u in enumerate(row["mean_utility"])},
+            "crossing": row["overtaken_at"],
+        }
+        for row in answer["curves"]
+    ]
+    return Section(
+        anchor="error",
+        heading="Utility against the error",
+        sentences=[
+            f"The dashed line is {free['policy']}, which reads no forecast: {free['mean_utility']:.4f}. A cross marks the size of "
+            "error from which it is the better one. Bands are 95 % intervals of the paired difference from it.",
+            *_sentences(answer),
+        ],
+        drawing=draw_error(np.array(answer["sizes"]), panels, free["mean_utility"], name="error"),
+        table=Table(
+            columns={"policy": "Policy", "kind": "Error", **sizes, "crossing": "Overtaken at"}, rows=rows
+        ),
+        unfold="All windows and commitments",
+    )
+
+
+def _sentences(answer: Mapping[str, Any]) -> list[str]:
+    reading = [row for row in answer["curves"] if row["omega"] > 1]
+    crossed = [row for row in reading if np.isfinite(row["overtaken_at"])]
+    if not crossed:
+        return ["No policy that plans with forecasts is overtaken within these sizes."]
+    first = min(crossed, key=lambda row: row["overtaken_at"])
+    return [
+        f"Of {len(reading)} curves of policies that read forecasts {len(crossed)} are overtaken within these sizes, first "
+        f"{_label(first)} under {_kind(first)} errors, at size {first['overtaken_at']:.2f}."
+    ]
+
+
+def _tradeoff(answer: Mapping[str, Any]) -> Section:
+    rows = answer["robustness"]
+    return Section(
+        anchor="robustness",
+        heading="Robustness against consistency",
+        sentences=[
+            "Consistency is the mean utility with perfect forecasts, robustness the worst mean utility over all kinds and sizes of "
+            "error. Above the dashed line a policy is better than the one without forecasts whatever the error here."
+        ],
+        drawing=draw_tradeoff(
+            [f"({row['omega']},{row['v']})" for row in rows],
+            np.array([row["consistency"] for row in rows]),
+            np.array([row["robustness"] for row in rows]),
+            answer["prediction_free"]["mean_utility"],
+            name="tradeoff",
+        ),
+        table=Table(
+            columns={"omega": "omega", "v": "v", "consistency": "Consistency", "robustness": "Robustness"},
+            rows=rows,
+        ),
+        unfold="Numbers",
+    )
