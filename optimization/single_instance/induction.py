@@ -56,10 +56,11 @@ def choose(
     ahead: np.ndarray,
     out: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """Least cost to go and its action in every (state, holding, slack) with ``left`` slots to go, from the expected costs ``ahead``.
+    """Least cost to go and its action in every (state, holding, slack) with ``left`` slots to go.
 
-    ``guarded``: nothing and spot are only allowed where on-demand started in the next slot would still meet the deadline. On-demand
-    itself keeps what can be met so; a state that cannot has infinite cost.
+    ``ahead`` holds the expected costs after this slot, ``out`` takes cost and action. ``guarded``: nothing and spot are only
+    allowed where on-demand started in the next slot would still meet the deadline; on-demand itself keeps what can be met so. A
+    state from which the deadline cannot be met has infinite cost.
     """
     value, action = out
     owed = owed_levels(ticks)

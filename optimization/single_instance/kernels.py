@@ -52,7 +52,7 @@ def slots_needed(ticks: Ticks, work: int) -> int:
 
 @njit(cache=True)
 def greedy(ticks: Ticks, up: np.ndarray) -> np.ndarray:
-    """M4.2 on one instance: spot whenever it is up, nothing otherwise, on-demand to the end once one more slot without it could miss."""
+    """M4.2 on one instance: spot while it is up, else nothing, on-demand to the end once one more slot without it could miss."""
     left, instance, owed, forced = ticks.work, NONE, 0, False
     actions = np.zeros(up.size, dtype=np.int8)
     for t in range(up.size):
@@ -82,10 +82,10 @@ def greedy(ticks: Ticks, up: np.ndarray) -> np.ndarray:
 def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool) -> np.ndarray:
     """M4.3, the single-cluster form of the UP paper: d is the overhead, c(t) the work done, e(t) = t work / deadline.
 
-    Spot whenever it is up and nothing else is held; idle and c(t) < e(t): on-demand; on on-demand: stay there until c(t) >= e(t + 2 d),
-    even where spot is up if ``hysteresis``, else only while it is down; a running spot instance is kept until it is lost. Safety net:
-    idle or on on-demand with less than work + 2 d of whole slots left: on-demand; with less than work + d: on-demand unless on
-    a spot instance that owes nothing.
+    Spot whenever it is up, also when behind; idle, spot down and c(t) < e(t): on-demand; on on-demand: stay until
+    c(t) >= e(t + 2 d), where ``hysteresis`` even if spot is up, else only while it is down; a running spot instance is kept until
+    it is lost. Safety net: without spot and no whole slot to spare beyond work + 2 d: on-demand; none beyond work + d: on-demand, unless on a
+    spot instance that owes nothing.
     """
     left, instance, owed, n = ticks.work, NONE, 0, up.size
     actions = np.zeros(n, dtype=np.int8)

@@ -78,7 +78,7 @@ class TablePolicy:
     remember: bool = True
 
     def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """Read the table along the run; raises `PolicyError` if it was made for other work, overhead, prices or a nearer deadline."""
+        """Read the table along the run; raises `PolicyError` if made for other work, overhead or prices, or a nearer deadline."""
         if setting.ticks != self.setting.ticks or setting.slots > self.setting.slots:
             raise PolicyError(
                 f"a table for {self.setting}", expected=f"one that covers {setting}", remedy="make it anew"

@@ -1,7 +1,7 @@
 """What a single-instance market shows as a Markov chain: up or down, how long already, and how often lately (M4.6, ours).
 
-Stay times are not memoryless: an up run that has lasted hours is far likelier to last another slot than one that has just begun. So the
-state holds the *age* of the current run in bins that grow, and the *share* of the last day that was up.
+Stay times are not memoryless: an up run that has lasted hours is far likelier to last another slot than one that has just
+begun. So the state holds the *age* of the current run in bins that grow, and the *share* of the last day that was up.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def recent_share(up: np.ndarray, window: int) -> np.ndarray:
 def estimate(states: MarketStates, traces: Sequence[np.ndarray]) -> Chain:
     """The chain of ``states`` pooled over 0/1 traces, thin rows shrunk (M4.6).
 
-    A row is the observed moves plus `SHRINK_SLOTS` of what its age alone says: a flip at the pooled rate of that age (itself shrunk to
-    the rate of all ages), else staying in its share and growing older at the pace of its bin.
+    A row is the observed moves plus `SHRINK_SLOTS` of what its age alone says: a flip at the pooled rate of that age (itself
+    shrunk to the rate of all ages), else staying in its share and growing older at the pace of its bin.
     Raises `PolicyError` if there is no move to learn from.
     """
     moves = np.zeros((states.count, states.count))

@@ -15,6 +15,8 @@ KEYS = ["source", "provider", "region", "zone", "instance_type"]
 LOW_BELOW, HIGH_FROM = 0.5, 0.8
 #: Nominal gaps after which an observation no longer says anything (M1.3).
 STALE_GAPS = 3
+#: Kinds of counts that say a launch would have worked; listed offers do not.
+LAUNCHABLE = ("probe", "held")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +55,12 @@ def single_traces(frame: pd.DataFrame, *, slot_minutes: int, least_hours: float)
 
     ``frame`` is the tidy availability table. Raises `MarketError` if a column is missing or no series fits.
     """
-    needed = [*KEYS, "timestamp", "available", "capacity_probed", "gap_seconds"]
+    needed = [*KEYS, "timestamp", "available", "capacity_probed", "gap_seconds", "kind"]
     missing = [column for column in needed if column not in frame.columns]
     if missing:
         raise MarketError(f"an availability table without {missing}", expected=f"columns {needed}")
-    single = frame[(frame["capacity_probed"] == 1) & frame["available"].notna()]
+    launch = frame["kind"].isin(LAUNCHABLE) & frame["available"].notna()
+    single = frame[launch & (frame["capacity_probed"] == 1).fillna(False)]
     traces = []
     for key, rows in single.groupby(KEYS, sort=True, dropna=False):
         found = slotted(rows, name="/".join(str(part) for part in key), slot_minutes=slot_minutes)
@@ -80,7 +83,9 @@ def slotted(rows: pd.DataFrame, *, name: str, slot_minutes: int) -> Trace:
     first = -(-int(times[0]) // step)
     grid = np.arange(first, int(times[-1]) // step + 1, dtype=np.int64) * step
     last = np.searchsorted(times, grid, side="right") - 1
-    oldest = max(STALE_GAPS * int(rows["gap_seconds"].median()), step)
+    gap = rows["gap_seconds"].median()
+    gap = float(np.median(np.diff(times))) if pd.isna(gap) and times.size > 1 else float(gap)
+    oldest = max(STALE_GAPS * gap, step)
     stale = grid - times[last] > oldest
     up = (rows["available"].to_numpy(dtype=float)[last] >= 1) & ~stale
     start = pd.Timestamp(first * step, unit="s", tz="UTC")
