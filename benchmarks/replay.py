@@ -1,28 +1,53 @@
-"""Seconds to replay the whole pool on one job of 48 half-hour slots with up to 16 instances: cold, warm, and a look ahead."""
+"""Seconds to replay on one job of 48 half-hour slots with up to 16 instances: the whole pool, one policy many times, cold starts.
+
+*Warm* is CPU time on one core once compiled. *Cold* is wall time of a new process that replays the pool once: with compiled
+code in numba's cache on disk, and with an empty cache, where everything is compiled first.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 import time
 
 import numpy as np
 
+from optimization.batch import Case, replay_batch
 from optimization.job import Job, Progress
 from optimization.ledger import perfect_forecasts
-from optimization.market import MarketWindow, market_window
+from optimization.market import MarketWindow, market_window, record_of
 from optimization.pool import load_pool, policy_named
 from optimization.replay import PlanMemo, replay_pool, see
 from optimization.risk import simulate_ahead
 from optimization.throughput import Linear
 
-SLOTS, N_MAX, ROUNDS, PATHS = 48, 16, 5, 100
+SLOTS, N_MAX, ROUNDS, PATHS, JOBS = 48, 16, 5, 100, 50
+#: Slots of history before the job, for policies that learn from it.
+HISTORY = 336
+SINGLE = ("OD-only", "MSU", "UP", "AHANP(0.9)", "AHAP(5,1,0.9)", "AHAP(5,5,0.9)")
+#: What the figures of single policies are scaled to.
+SIMULATIONS = 2500
+
+
+def case(seed: int) -> Case:
+    """A sticky count and a wandering price, so that the policies' paths part; forecasts for 5 slots, and a week of record."""
+    rng = np.random.default_rng(seed)
+    price = np.clip(0.5 + 0.05 * rng.normal(size=SLOTS).cumsum(), 0.2, 1.1)
+    count = np.clip(N_MAX // 2 + rng.integers(-3, 4, SLOTS).cumsum(), 0, N_MAX).astype(float)
+    before = np.clip(N_MAX // 2 + rng.integers(-3, 4, HISTORY).cumsum(), 0, N_MAX).astype(float)
+    window = market_window(price, count, on_demand_usd=1.0, slot_hours=0.5)
+    record = record_of(
+        np.concatenate([np.full(HISTORY, 0.5), price]), np.concatenate([before, count]),
+        first=HISTORY, slot_hours=0.5, hour=0.0,
+    )  # fmt: skip
+    return Case(job=job(), window=window, forecasts=perfect_forecasts(window, 5), record=record)
 
 
 def market(seed: int) -> MarketWindow:
-    """A sticky count and a wandering price, so that the policies' paths part."""
-    rng = np.random.default_rng(seed)
-    price = np.clip(0.5 + 0.05 * rng.normal(size=SLOTS).cumsum(), 0.2, 1.1)
-    count = np.clip(N_MAX // 2 + rng.integers(-3, 4, SLOTS).cumsum(), 0, N_MAX)
-    return market_window(price, count, on_demand_usd=1.0, slot_hours=0.5)
+    """The market of a case."""
+    return case(seed).window
 
 
 def job() -> Job:
@@ -34,46 +59,64 @@ def job() -> Job:
 
 
 def run() -> dict[str, object]:
-    """Cold (first pool of the process, compiled code loaded), warm per market, programs solved, and 100 paths ahead."""
-    started = time.perf_counter()
-    pool, work = load_pool(), job()
-    seconds = []
-    for seed in range(ROUNDS + 1):
-        window = market(seed)
-        forecasts = perfect_forecasts(window, 5)
-        begun = time.perf_counter() if seed else started
-        replay_pool(pool, work, window, forecasts=forecasts)
-        seconds.append(time.perf_counter() - begun)
+    """Pool, single policies, batches and cold starts."""
+    pool = load_pool()
+    replay_batch([case(0)], pool)
+    seconds = [cpu_of([case(seed)], pool) for seed in range(1, ROUNDS + 1)]
     return {
-        "policies": len(pool),
         "slots": SLOTS,
         "n_max": N_MAX,
-        "cold_seconds": round(seconds[0], 3),
-        "warm_seconds_median": round(float(np.median(seconds[1:])), 3),
-        "warm_seconds_worst": round(max(seconds[1:]), 3),
+        "policies": len(pool),
         "programs_solved": programs(),
+        "pool_seconds_median": round(float(np.median(seconds)), 3),
+        "pool_seconds_worst": round(max(seconds), 3),
+        f"seconds_for_{SIMULATIONS}_jobs": single(),
         "look_ahead_seconds": round(look_ahead(), 3),
+        "cold_seconds": {"compiled_before": cold(empty=False), "nothing_compiled": cold(empty=True)},
     }
+
+
+def cpu_of(cases: list[Case], policies: list[object]) -> float:
+    """CPU seconds of a batch in this process."""
+    begun = time.process_time()
+    replay_batch(cases, policies)  # type: ignore[arg-type]
+    return time.process_time() - begun
+
+
+def single() -> dict[str, float]:
+    """CPU seconds for `SIMULATIONS` jobs with one policy each, from `JOBS` of them."""
+    cases = [case(seed) for seed in range(JOBS)]
+    return {name: round(cpu_of(cases, [policy_named(name)]) / JOBS * SIMULATIONS, 2) for name in SINGLE}
 
 
 def programs() -> int:
     """Distinct horizon programs of one pool replay."""
-    window, memo = market(1), PlanMemo()
-    pool = [policy.with_solver(memo) for policy in load_pool() if hasattr(policy, "with_solver")]
-    replay_pool(pool, job(), window, forecasts=perfect_forecasts(window, 5), memo=memo)
+    chosen, memo = case(1), PlanMemo()
+    replay_pool(
+        load_pool(), chosen.job, chosen.window, forecasts=chosen.forecasts, record=chosen.record, memo=memo
+    )
     return len(memo.plans)
 
 
 def look_ahead() -> float:
     """Seconds for AHAP(3,1,0.9) over 100 sampled paths of the 24 slots before the deadline."""
-    window, work, slot = market(1), job(), SLOTS - 24
+    chosen, work, slot = case(1), job(), SLOTS - 24
     rng = np.random.default_rng(0)
     later = SLOTS - slot - 1
     prices, counts = rng.uniform(0.2, 1.0, (PATHS, later)), rng.integers(0, N_MAX + 1, (PATHS, later))
-    view = see(work, window, perfect_forecasts(window, 5)).view(
-        work, Progress(done=0.5 * work.workload), slot
-    )
+    view = see(work, chosen.window, chosen.forecasts).view(work, Progress(done=0.5 * work.workload), slot)
     policy = policy_named("AHAP(3,1,0.9)")
     begun = time.perf_counter()
     simulate_ahead(policy, policy.start(work), view, prices, counts)
     return time.perf_counter() - begun
+
+
+def cold(*, empty: bool) -> float:
+    """Wall seconds of a new process that replays the pool once, imports included."""
+    code = "from benchmarks.replay import case; from optimization.batch import replay_batch; "
+    code += "from optimization.pool import load_pool; replay_batch([case(0)], load_pool())"
+    with tempfile.TemporaryDirectory() as folder:
+        environment = dict(os.environ) | ({"NUMBA_CACHE_DIR": folder} if empty else {})
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+        return round(time.perf_counter() - begun, 2)

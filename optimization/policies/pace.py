@@ -64,7 +64,7 @@ def _pace(job: Job, slot_hours: float) -> Pace:
     for _ in range(job.deadline_slots):
         work = now[:, sizes] + most[sizes]
         # Of sizes that differ by rounding only the least is taken, and holding nothing only where it is truly better.
-        slack = WORK_TOLERANCE * np.abs(work).max()
+        slack = WORK_TOLERANCE * np.abs(work).max(axis=1)
         held = work.max(axis=1)
         idle = most[0] > held + slack
         first = np.where(idle, 0, sizes[(work >= (held - slack)[:, None]).argmax(axis=1)])

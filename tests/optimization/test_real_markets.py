@@ -16,7 +16,7 @@ from optimization.hindsight import hindsight
 from optimization.ledger import leaderboard, perfect_forecasts, score
 from optimization.market import MarketWindow, market_window
 from optimization.pool import load_pool
-from optimization.replay import replay_pool
+from optimization.replay import replay, replay_pool
 from optimization.throughput import Linear
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
@@ -73,3 +73,16 @@ def test_the_pool_on_measured_counts(zone, load):
     assert (board["jobs"] >= 7).all()
     assert (board["gap_to_hindsight"] >= -1e-9).all()
     assert (board["mean_utility"].drop("OD-only") > board.loc["OD-only", "mean_utility"]).all()
+
+
+def test_the_whole_pool_equals_one_by_one_on_measured_counts():
+    """Outcomes are equal, not merely close: sharing plans, windows and paces changes nothing (M5.1)."""
+    pool = load_pool()
+    for i, window in enumerate(windows("us-west1-b", 24, 300)[:2]):
+        job = Job(
+            name="one", workload=0.6 * 24 * 8 * 0.5, deadline_slots=24, n_min=1, n_max=8, throughput=Linear(),
+            mu_up=(0.6, -0.4)[i], mu_down=0.95, value=60.0,
+        )  # fmt: skip
+        forecasts = perfect_forecasts(window, 3)
+        together = replay_pool(pool, job, window, forecasts=forecasts)
+        assert together == [replay(policy, job, window, forecasts=forecasts) for policy in pool]
