@@ -56,6 +56,19 @@ class Curves(NamedTuple):
     floor_usd: float
 
 
+class Prepared(NamedTuple):
+    """What the search starts from: slot costs (w, sizes), the optimistic bound, size indices, the progress to reach.
+
+    ``sound`` says whether the market is numbers: finite prices, no price or count below 0. If not, nothing else means anything.
+    """
+
+    cost: np.ndarray
+    curves: Curves
+    start: np.ndarray
+    line: float
+    sound: bool
+
+
 @njit(cache=True)
 def slot_money(terms: Terms, price: np.ndarray, available: np.ndarray) -> np.ndarray:
     """USD of one slot on each size, cheapest split, shape (w, sizes): `optimization.horizon.slot_costs` (M3.2)."""
@@ -187,14 +200,11 @@ def least_loss(terms: Terms, cost: np.ndarray) -> Curves:
 
 
 @njit(cache=True)
-def prepare(
-    terms: Terms, price: np.ndarray, available: np.ndarray
-) -> tuple[np.ndarray, Curves, np.ndarray, float, bool]:
-    """Slot costs, the optimistic bound, size indices to begin with, the progress to reach, and whether the market is numbers.
+def prepare(terms: Terms, price: np.ndarray, available: np.ndarray) -> Prepared:
+    """Costs and bound of a program, and what it has to reach.
 
-    Under the target rule that progress is ``line`` or, if it is less, the most that can be reached, and the sizes reach it
-    (M3.3a); under the other rules it is ``line``, and the sizes are 0. Prices must be finite, they and counts not below 0: if the
-    market is not sound, nothing else here means anything.
+    Under the target rule that is ``line`` or, if it is less, the most that can be reached, and ``start`` reaches it (M3.3a);
+    under the other rules it is ``line``, and ``start`` holds nothing.
     """
     sound = True
     for i in range(price.size):
@@ -204,4 +214,4 @@ def prepare(
     if terms.rule == TARGET:
         most, start = furthest(terms, price.size)
         line = min(line, most - terms.slack)
-    return cost, curves, start, line, sound
+    return Prepared(cost, curves, start, line, sound)

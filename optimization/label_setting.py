@@ -4,8 +4,9 @@ A label is (slot, size, work z, cost c). On one size more work for less cost is 
 so only the Pareto front of each (slot, size) is kept, sorted by work, descending. The gain of the next slot depends on the size
 before only through "smaller, same, larger" (M2.4): the fronts of all smaller sizes are merged once, those of all larger ones
 once, and each new front is a three-way merge. A label is dropped when even an optimistic completion (`optimization.label_bounds`)
-is not worth more than the best one known; a good one is known from the start, because a beam of one label a size is run first.
-Compiled functions call only those of their own file: numba's cache on disk does not notice a change in another one.
+is not worth more than the best one known; a good one is known from the start, because a beam of one label a size is run first
+(`optimization.label_beam`). Compiled functions call only those of their own file: numba's cache on disk does not notice a
+change in another one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from optimization.label_bounds import EXPECTED, TARGET, Curves, Terms
+from optimization.label_beam import Beam
+from optimization.label_bounds import EXPECTED, TARGET, Curves, Prepared, Terms
 
 #: Relative slack of comparisons of money; differences below it are rounding.
 MONEY_SLACK = 1e-11
@@ -102,12 +104,6 @@ def optimistic(terms: Terms, curves: Curves, i: int, k: int, rest: float) -> flo
 
 
 @njit(cache=True)
-def optimistic_at(terms: Terms, curves: Curves, i: int, rest: float) -> float:
-    """Bound on the worth of slots i.. when ``rest`` work is left."""
-    return optimistic(terms, curves, i, corner(curves, i, rest), rest)
-
-
-@njit(cache=True)
 def walk(terms: Terms, line: float, cost: np.ndarray, chosen: np.ndarray) -> float:
     """Worth of a sequence of size indices, end value minus cost; those after the line is reached become 0."""
     z, before, paid = terms.done, terms.n_previous, 0.0
@@ -119,60 +115,6 @@ def walk(terms: Terms, line: float, cost: np.ndarray, chosen: np.ndarray) -> flo
         before = terms.sizes[chosen[i]]
         paid += cost[i, chosen[i]]
     return end_value(terms, line, z, chosen[-1]) - paid
-
-
-@njit(cache=True)
-def try_label(
-    terms: Terms,
-    curves: Curves,
-    state: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    step: tuple[int, int, int, float],
-    label: tuple[float, float, int],
-) -> None:
-    """Keep a label of a beam if it is more hopeful than the one its size has.
-
-    ``step`` is the slot, the index of the size, the parent's index and the cost; ``label`` the parent's work left, cost and size.
-    """
-    left, c, hope, parent = state
-    i, j, p, price = step
-    rest, paid, before = label
-    rest -= efficiency(terms, terms.sizes[j], before) * terms.gain[j]
-    ahead = optimistic_at(terms, curves, i + 1, rest) - paid - price
-    if ahead > hope[i + 1, j]:
-        left[i + 1, j], c[i + 1, j], hope[i + 1, j], parent[i + 1, j] = rest, paid + price, ahead, p
-
-
-@njit(cache=True)
-def beam(terms: Terms, curves: Curves, line: float, cost: np.ndarray) -> np.ndarray:
-    """A good first sequence of size indices: per slot and size the one label whose optimistic worth is best."""
-    w, m = cost.shape
-    left, c, hope = np.zeros((w + 1, m)), np.zeros((w + 1, m)), np.full((w + 1, m), -np.inf)
-    parent = np.zeros((w + 1, m), dtype=np.int64)
-    state = (left, c, hope, parent)
-    for j in range(m):
-        try_label(terms, curves, state, (0, j, 0, cost[0, j]), (line - terms.done, 0.0, terms.n_previous))
-    for i in range(1, w):
-        for down in range(2):
-            lead = m - 1 if down else 0
-            for turn in range(m):
-                j = m - 1 - turn if down else turn
-                if not down:
-                    here = (left[i, j], c[i, j], terms.sizes[j])
-                    try_label(terms, curves, state, (i, j, j, cost[i, j]), here)
-                if turn > 0:
-                    there = (left[i, lead], c[i, lead], terms.sizes[lead])
-                    try_label(terms, curves, state, (i, j, lead, cost[i, j]), there)
-                if hope[i, j] > hope[i, lead]:
-                    lead = j
-    best, j, chosen = -np.inf, 0, np.zeros(w, dtype=np.int64)
-    for last in range(m):
-        if hope[w, last] > best:
-            told = end_value(terms, line, line - left[w, last], last) - c[w, last]
-            if told > best:
-                best, j = told, last
-    for i in range(w, 0, -1):
-        chosen[i - 1], j = j, parent[i, j]
-    return chosen
 
 
 @njit(cache=True)
@@ -275,25 +217,31 @@ def write_front(
 
 @njit(cache=True)
 def first_best(
-    terms: Terms, curves: Curves, line: float, cost: np.ndarray, start: np.ndarray
+    terms: Terms, line: float, cost: np.ndarray, start: np.ndarray, beamed: Beam
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The better of ``start`` and a beam, and [its worth, slack of comparisons of money]."""
-    trial = beam(terms, curves, line, cost)
+    """The better of ``start`` and the best sequence of the beam, and [its worth, slack of comparisons of money]."""
+    best, j, trial = -np.inf, 0, np.zeros(cost.shape[0], dtype=np.int64)
+    for last in range(terms.sizes.size):
+        if beamed.paid[last] < np.inf:
+            told = end_value(terms, line, line - beamed.rest[last], last) - beamed.paid[last]
+            if told > best:
+                best, j = told, last
+    for i in range(cost.shape[0] - 1, -1, -1):
+        trial[i], j = j, beamed.parent[i, j]
     given, found = walk(terms, line, cost, start), walk(terms, line, cost, trial)
     slack = MONEY_SLACK * (terms.finish_usd + cost[:, -1].sum())
     return (trial if found > given else start), np.array([max(given, found), slack])
 
 
 @njit(cache=True)
-def search(
-    terms: Terms, curves: Curves, line: float, cost: np.ndarray, start: np.ndarray, limit: int
-) -> tuple[np.ndarray, float, bool]:
+def search(terms: Terms, prepared: Prepared, beamed: Beam, limit: int) -> tuple[np.ndarray, float, bool]:
     """The best sequence of size indices, its worth, and whether that is proved.
 
-    ``start`` is a sequence to begin with. If more than ``limit`` labels are needed nothing is proved and the best so far is given.
+    If more than ``limit`` labels are needed nothing is proved and the best so far is given.
     """
+    cost, curves, line = prepared.cost, prepared.curves, prepared.line
     w, m = cost.shape
-    chosen, best = first_best(terms, curves, line, cost, start)
+    chosen, best = first_best(terms, line, cost, prepared.start, beamed)
     z, c, parent, size = np.empty(1024), np.empty(1024), np.empty(1024, np.int32), np.empty(1024, np.int32)
     below, spare, room = np.empty(256, np.int32), np.empty(256, np.int32), np.empty(1024, np.int32)
     z[0], c[0], parent[0], size[0] = terms.done, 0.0, -1, -1
@@ -332,28 +280,24 @@ def search(
 
 @njit(cache=True)
 def answer(
-    terms: Terms,
-    prepared: tuple[np.ndarray, Curves, np.ndarray, float, bool],
-    price: np.ndarray,
-    available: np.ndarray,
-    limit: int,
+    terms: Terms, prepared: Prepared, beamed: Beam, price: np.ndarray, available: np.ndarray, limit: int
 ) -> tuple[np.ndarray, float, float, float, float, bool]:
-    """What `search` finds for what `label_bounds.prepare` made.
+    """What `search` finds for what `label_bounds.prepare` and `label_beam.beam` made.
 
     Instances held, shape (w, 2), on demand and on spot; USD paid, progress, worth, a bound above it, whether it is proved.
     """
-    cost, curves, start, line, _ = prepared
-    chosen, worth, proved = search(terms, curves, line, cost, start, limit)
+    chosen, worth, proved = search(terms, prepared, beamed, limit)
     held, paid, z, before = np.zeros((price.size, 2), dtype=np.int64), 0.0, terms.done, terms.n_previous
     for i in range(price.size):
         n = terms.sizes[chosen[i]]
         held[i, 1] = min(n, available[i]) if price[i] < terms.on_demand_usd else 0
         held[i, 0] = n - held[i, 1]
-        paid += cost[i, chosen[i]]
+        paid += prepared.cost[i, chosen[i]]
         z += efficiency(terms, n, before) * terms.gain[chosen[i]]
         before = n
-    bound = worth if proved else max(worth, optimistic_at(terms, curves, 0, line - terms.done))
-    return held, paid, z, worth, bound, proved
+    rest = prepared.line - terms.done
+    bound = optimistic(terms, prepared.curves, 0, corner(prepared.curves, 0, rest), rest)
+    return held, paid, z, worth, worth if proved else max(worth, bound), proved
 
 
 @njit(cache=True)

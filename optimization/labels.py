@@ -15,6 +15,7 @@ from optimization.horizon import (
     work_tolerance,
 )
 from optimization.job import Job
+from optimization.label_beam import beam
 from optimization.label_bounds import EXPECTED, TARGET, TO_GO, Terms, prepare
 from optimization.label_setting import answer
 from optimization.plan import Allocation, EndRule, HorizonProblem, Plan, PlanStatus
@@ -37,13 +38,14 @@ def solve_window(problem: HorizonProblem) -> Plan:
     validate_state(problem)
     window, terms = problem.window, terms_of(problem)
     prepared = prepare(terms, window.price, window.available)
-    if not (prepared[4] and problem.job.resumable):
+    if not (prepared.sound and problem.job.resumable):
         validate_problem(problem)
-    if problem.done >= prepared[3]:
+    if problem.done >= prepared.line:
         # Finished, at the target, or no size makes any progress (mu_up = 0).
         return _idle(problem, terms)
+    beamed = beam(terms, prepared)
     held, paid, reached, worth, bound, proved = answer(
-        terms, prepared, window.price, window.available, LABEL_LIMIT
+        terms, prepared, beamed, window.price, window.available, LABEL_LIMIT
     )
     if terms.rule == TARGET:
         # There the worth is minus the cost: a bound above the worth is one below the cost.

@@ -46,21 +46,21 @@ def horizon_model(problem: HorizonProblem) -> pyo.ConcreteModel:
     """
     m = pyo.ConcreteModel(name="horizon")
     m.problem = problem
-    _add_data(m, problem)
-    _add_choice(m)
+    add_data(m, problem)
+    add_choice(m)
     m.one_size = pyo.Constraint(m.STAGES, rule=one_size)
     m.leaving = pyo.Constraint(m.CHANGES, m.SIZES, rule=leaving)
     m.climbing = pyo.Constraint(m.CHANGES, m.SIZES, rule=climbing)
     m.arriving_up = pyo.Constraint(m.CHANGES, m.SIZES, rule=arriving_up)
     m.descending = pyo.Constraint(m.CHANGES, m.SIZES, rule=descending)
     m.arriving_down = pyo.Constraint(m.CHANGES, m.SIZES, rule=arriving_down)
-    _fix_first_slot(m, problem)
+    fix_first_slot(m, problem)
     if problem.end_rule is EndRule.ON_DEMAND_TO_GO:
-        _add_ending(m, problem)
+        add_ending(m, problem)
     elif problem.end_rule is EndRule.EXPECTED_TO_GO:
-        _add_table(m, problem)
+        add_table(m, problem)
     else:
-        _add_target(m)
+        add_target(m)
     return m
 
 
@@ -76,7 +76,7 @@ def chosen_sizes(m: pyo.ConcreteModel) -> list[int]:
     return [int(m.size[max(m.SIZES, key=lambda j: pyo.value(m.run[i, j]))]) for i in m.SLOTS]
 
 
-def _add_data(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
+def add_data(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
     """Index sets and numbers: ``gain[j]`` in workloads, ``cost[i, j]`` in units of money for the cheapest split (M3.2)."""
     job, window = problem.job, problem.window
     to_go = problem.end_rule is EndRule.ON_DEMAND_TO_GO
@@ -92,7 +92,7 @@ def _add_data(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
     m.SIZES = pyo.RangeSet(0, m.top)
 
 
-def _add_choice(m: pyo.ConcreteModel) -> None:
+def add_choice(m: pyo.ConcreteModel) -> None:
     """Binaries for why a stage runs on a size; flows of the ladder between two stages; work and payment they add up to."""
     job = m.problem.job
     m.up = pyo.Var(m.STAGES, m.SIZES, domain=pyo.Binary)
@@ -147,7 +147,7 @@ def arriving_down(m: Any, i: int, j: int) -> Any:
     return m.down[i, j] <= (m.descend[i, j + 1] if j < m.top else 0.0)
 
 
-def _fix_first_slot(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
+def fix_first_slot(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
     """Slot 0 compares with ``n_previous``: each size has one possible reason (M2.4)."""
     for j in m.SIZES:
         n = int(m.size[j])
@@ -159,7 +159,7 @@ def _fix_first_slot(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
             m.down[0, j].fix(0)
 
 
-def _add_target(m: pyo.ConcreteModel) -> None:
+def add_target(m: pyo.ConcreteModel) -> None:
     """Most progress first, least cost second (M3.3a).
 
     Progress is not capped at the target here: a longest path through the ladder needs no branching, a capped one does.
@@ -169,7 +169,7 @@ def _add_target(m: pyo.ConcreteModel) -> None:
     m.paid.deactivate()
 
 
-def _add_ending(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
+def add_ending(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
     """The ending of M3.3b: finish in the window for v, or k more slots on s_j for V(t + w + k) - k s_j p_o Delta, or give up for 0.
 
     Size 0 in stage w is finishing or giving up. Work: z_end + mu H(s_j) Delta + (k - 1) H(s_j) Delta >= L unless given up.
@@ -194,7 +194,7 @@ def _add_ending(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
     m.worth = pyo.Objective(expr=finished_value * m.finish + value - m.spent, sense=pyo.maximize)
 
 
-def _add_table(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
+def add_table(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
     """The ending of M3.3c: finish in the window for v, or W(z_end, n_end) from one concave piece of the column of n_end.
 
     piece(j, p) chooses column and piece, weight(j, p, b) are the shares of its points: z_end >= sum work(b) weight(j, p, b), or

@@ -159,7 +159,7 @@ def plan_problem(problem: HorizonProblem, limits: Limits | None = None) -> Plan:
         return _plan_target(problem, model, limits)
     solution = in_usd(solve(model, limits), model.unit_usd)
     found = worth(problem, chosen_sizes(model)) if solution.objective is not None else None
-    return _plan(found, solution, model.unit_usd)
+    return _plan(found, solution, model.unit_usd, maximise=True)
 
 
 def in_usd(solution: Solution, unit_usd: float) -> Solution:
@@ -194,8 +194,8 @@ def _plan_target(problem: HorizonProblem, model: Any, limits: Limits) -> Plan:
     return _plan(None, second)
 
 
-def _plan(found: Worth | None, solution: Solution, unit_usd: float = 0.0) -> Plan:
-    """The plan that states its own numbers, with the solver's proof; ``solution`` in USD."""
+def _plan(found: Worth | None, solution: Solution, unit_usd: float = 0.0, *, maximise: bool = False) -> Plan:
+    """The plan that states its own numbers, with the solver's proof in USD: of a worth if ``maximise``, else of a cost."""
     if found is None or solution.objective is None:
         nan = float("nan")
         status = solution.status
@@ -213,6 +213,9 @@ def _plan(found: Worth | None, solution: Solution, unit_usd: float = 0.0) -> Pla
     if abs(found.objective - solution.objective) > TRUST * max(size, 1e-3 * unit_usd):
         return _plan(None, replace(solution, status=PlanStatus.ERROR))
     bound = found.objective if solution.bound is None else solution.bound
+    if abs(bound - found.objective) <= TRUST * max(size, 1e-3 * unit_usd):
+        # A bound that the plan passes by the solver's tolerances is met, not passed.
+        bound = max(bound, found.objective) if maximise else min(bound, found.objective)
     return Plan(
         allocations=found.allocations,
         status=solution.status,

@@ -10,8 +10,9 @@ import optimization.labels as labels
 from optimization.audit import audit_plan
 from optimization.horizon import sizes, slot_costs, slot_gains
 from optimization.job import Job
+from optimization.label_beam import optimistic_at
 from optimization.label_bounds import least_loss, slot_money
-from optimization.label_setting import end_value, optimistic_at
+from optimization.label_setting import end_value
 from optimization.labels import solve_window, terms_of
 from optimization.market import market_window
 from optimization.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, PlanStatus

@@ -1,0 +1,106 @@
+"""Other ways to write the horizon program of M3.1, kept to be measured against the one in `optimization.program`.
+
+Each makes the same model but for what links two slots (`arcs`, `direction`) or for how a column of expected to go is
+cut (`segments`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pyomo.environ as pyo
+
+import optimization.program as program
+from optimization.pieces import Point, concave_pieces
+from optimization.plan import EndRule, ExpectedToGo, HorizonProblem
+from optimization.program import add_data, add_ending, add_table, add_target, horizon_model, one_size
+
+Form = Callable[[HorizonProblem], pyo.ConcreteModel]
+
+
+def arcs(problem: HorizonProblem) -> pyo.ConcreteModel:
+    """One binary per stage and change n -> n'."""
+    m, job = begun(problem), problem.job
+    m.change = pyo.Var(m.STAGES, m.SIZES, m.SIZES, domain=pyo.Binary)
+    # The size before the first slot need not be one of the sizes: its arcs start at 0, and efficiency is that of n_previous.
+    for p in m.SIZES:
+        for j in m.SIZES:
+            if p != 0:
+                m.change[0, p, j].fix(0)
+    m.run = pyo.Expression(m.STAGES, m.SIZES, rule=lambda m, i, j: sum(m.change[i, p, j] for p in m.SIZES))
+    m.flow = pyo.Constraint(
+        m.CHANGES,
+        m.SIZES,
+        rule=lambda m, i, p: m.run[i - 1, p] == sum(m.change[i, p, j] for j in m.SIZES),
+    )
+
+    def share(i: int, p: int, j: int) -> float:
+        before = int(m.size[p]) if i else problem.n_previous
+        return job.efficiency(int(m.size[j]), before) * float(m.gain[j])
+
+    m.work = pyo.Expression(
+        m.STAGES,
+        rule=lambda m, i: sum(share(i, p, j) * m.change[i, p, j] for p in m.SIZES for j in m.SIZES if j),
+    )
+    return ended(m, problem)
+
+
+def direction(problem: HorizonProblem) -> pyo.ConcreteModel:
+    """A choice of n per stage, binaries for up and down, and big constants for the work lost to them."""
+    m, job = begun(problem), problem.job
+    m.run = pyo.Var(m.STAGES, m.SIZES, domain=pyo.Binary)
+    m.up = pyo.Var(m.STAGES, domain=pyo.Binary)
+    m.down = pyo.Var(m.STAGES, domain=pyo.Binary)
+    m.work = pyo.Var(m.STAGES)
+    n = {i: sum(int(m.size[j]) * m.run[i, j] for j in m.SIZES) for i in m.STAGES}
+    full = {i: sum(float(m.gain[j]) * m.run[i, j] for j in m.SIZES if j) for i in m.STAGES}
+    before = {i: n[i - 1] if i else problem.n_previous for i in m.STAGES}
+    most, top = max(job.n_max, problem.n_previous), float(max(m.gain))
+    m.rises = pyo.Constraint(m.STAGES, rule=lambda m, i: n[i] - before[i] <= most * m.up[i])
+    m.falls = pyo.Constraint(m.STAGES, rule=lambda m, i: before[i] - n[i] <= most * m.down[i])
+    m.whole = pyo.Constraint(m.STAGES, rule=lambda m, i: m.work[i] <= full[i])
+    for name, mu, flag in (("lost_up", job.mu_up, m.up), ("lost_down", job.mu_down, m.down)):
+        lost = pyo.Constraint(
+            m.STAGES,
+            rule=lambda m, i, mu=mu, flag=flag: m.work[i] <= mu * full[i] + (1 - mu) * top * (1 - flag[i]),
+        )
+        m.add_component(name, lost)
+    return ended(m, problem)
+
+
+def segments(problem: HorizonProblem) -> pyo.ConcreteModel:
+    """The ladder of `optimization.program`, but with one binary for every segment of a column of expected to go."""
+
+    def cut(table: ExpectedToGo, column: int, *, low: float, high: float) -> list[list[Point]]:
+        pieces = concave_pieces(table, column, low=low, high=high)
+        return [[a, b] for piece in pieces for a, b in itertools.pairwise(piece)] or pieces
+
+    with mock.patch.object(program, "concave_pieces", cut):
+        return horizon_model(problem)
+
+
+def begun(problem: HorizonProblem) -> pyo.ConcreteModel:
+    m = pyo.ConcreteModel(name="horizon")
+    m.problem = problem
+    add_data(m, problem)
+    return m
+
+
+def ended(m: pyo.ConcreteModel, problem: HorizonProblem) -> Any:
+    m.one_size = pyo.Constraint(m.STAGES, rule=one_size)
+    m.done = pyo.Expression(expr=problem.done / m.workload + sum(m.work[i] for i in m.SLOTS))
+    m.spent = pyo.Expression(expr=sum(m.cost[i, j] * m.run[i, j] for i in m.SLOTS for j in m.SIZES if j))
+    if problem.end_rule is EndRule.ON_DEMAND_TO_GO:
+        add_ending(m, problem)
+    elif problem.end_rule is EndRule.EXPECTED_TO_GO:
+        add_table(m, problem)
+    else:
+        add_target(m)
+    return m
+
+
+FORMS: dict[str, Form] = {"ladder": horizon_model, "arcs": arcs, "direction": direction}
+EXPECTED_FORMS: dict[str, Form] = {**FORMS, "segments": segments}
