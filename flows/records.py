@@ -215,7 +215,10 @@ def _next_round(store: Store) -> int:
 
 
 def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
-    """Outcomes of these policies in the columns that `optimization.ledger.leaderboard` reads."""
+    """Outcomes of these policies in the columns that `optimization.ledger.leaderboard` reads.
+
+    With them ``lost_to_forecast_error`` (units of OD-only cost), NaN where no forecast was issued or it was not measured.
+    """
     rows = read_rows(store, "outcomes")
     rows = rows[rows["policy"].isin(list(names))]
     details = [json.loads(text) for text in rows["details"]]
@@ -228,6 +231,12 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
             "cost_usd": rows["cost_usd"].to_numpy(dtype=float),
             "on_time": rows["on_time"].to_numpy(dtype=bool),
             "gap_to_hindsight": [detail["gap_to_hindsight"] for detail in details],
+            "lost_to_forecast_error": [
+                np.nan
+                if detail.get("lost_to_forecast_error_usd") is None
+                else detail["lost_to_forecast_error_usd"] / detail["on_demand_only_usd"]
+                for detail in details
+            ],
         }
     )
 

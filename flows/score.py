@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 import pandas as pd
@@ -14,11 +15,11 @@ from forecasting.forecast import Forecast
 from optimization.audit import audit_outcome
 from optimization.hindsight import hindsight
 from optimization.job import Job
-from optimization.ledger import LedgerRow, score
+from optimization.ledger import LedgerRow, perfect_outcomes, score
 from optimization.market import MarketWindow, PointForecast, market_window, point_forecast
 from optimization.plan import Outcome
 from optimization.policy import Policy
-from optimization.replay import replay_pool
+from optimization.replay import PlanMemo, replay_pool
 from warehouse.errors import MarketError
 from warehouse.history import History
 
@@ -87,14 +88,16 @@ class Scored:
 
 def score_job(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored:
     """Replay the pool on one job; every outcome is audited before it counts (M3.5)."""
-    outcomes = replay_pool(policies, ended.job, ended.window, forecasts=ended.forecasts)
+    memo = PlanMemo()
+    outcomes = replay_pool(policies, ended.job, ended.window, forecasts=ended.forecasts, memo=memo)
     for outcome in outcomes:
         audit_outcome(ended.job, ended.window, outcome)
     bracket = hindsight(ended.job, ended.window)
+    perfect = perfect_outcomes(policies, ended.job, ended.window, forecasts=ended.forecasts, memo=memo)
     return Scored(
         ended=ended,
         outcomes=outcomes,
-        ledger=score(ended.job, ended.window, outcomes, hindsight_low=bracket.low),
+        ledger=score(ended.job, ended.window, outcomes, hindsight_low=bracket.low, perfect=perfect),
         hindsight_low=bracket.low,
         hindsight_high=bracket.high,
     )
@@ -125,6 +128,9 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
                     "utility": row.utility,
                     "gap_to_hindsight": row.gap_to_hindsight,
                     "on_demand_only_usd": row.on_demand_only_usd,
+                    "lost_to_forecast_error_usd": (
+                        None if isnan(row.lost_to_forecast_error_usd) else row.lost_to_forecast_error_usd
+                    ),
                     "synthetic": list(scored.ended.assumptions),
                 }
             ),

@@ -15,7 +15,7 @@ from flows.config import Settings
 from flows.ingest import Counts
 from flows.jobfile import JobRequest
 from flows.markets import find_market, read_history, step_of
-from flows.records import stored_forecasts, stored_rounds
+from flows.records import outcome_frame, stored_forecasts, stored_rounds
 from flows.report import write_report
 from flows.report_data import MarketPanel, ReportData
 from flows.stages import Measured, allocate_stage, forecast_stage, ingest_stage, leaderboard_rows, score_stage
@@ -234,6 +234,13 @@ def findings(turn: Turn, board: list[dict[str, Any]]) -> list[str]:
             notes.append(
                 f"{name} is {behind:.3f} below it, on time {100 * by_name[name]['on_time']:.0f} % of the jobs."
             )
+    lost = outcome_frame(turn.store, names).groupby("policy")["lost_to_forecast_error"].mean().dropna()
+    if len(lost):
+        most = str(lost.idxmax())
+        notes.append(
+            f"Wrong forecasts cost {best['policy']} {lost.get(best['policy'], 0.0):.3f} of the on-demand-only cost a job, "
+            f"and {most} most, {lost[most]:.3f} (the utility with perfect forecasts minus that with the issued ones)."
+        )
     rounds = stored_rounds(turn.store, names)
     ledger = pd.DataFrame(
         [

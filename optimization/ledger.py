@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from optimization.job import Job
-from optimization.market import MarketWindow, PointForecast
+from optimization.market import MarketWindow, PointForecast, Record
 from optimization.plan import Outcome
 from optimization.policies.baselines import OnDemandOnly
-from optimization.replay import replay
+from optimization.policy import Policy
+from optimization.replay import PlanMemo, replay, replay_pool
 from optimization.selection import Weights, normalised, utility_bounds
 from warehouse.errors import SettingsError
 
@@ -62,6 +64,30 @@ def perfect_forecasts(window: MarketWindow, horizon: int) -> list[PointForecast]
         )
         for t in range(len(window))
     ]
+
+
+def perfect_outcomes(
+    policies: Sequence[Policy[Any]],
+    job: Job,
+    window: MarketWindow,
+    *,
+    forecasts: Sequence[PointForecast | None],
+    record: Record | None = None,
+    memo: PlanMemo | None = None,
+) -> list[Outcome] | None:
+    """The same policies on the same job, had every forecast been right as far ahead as the issued ones look (M5.5).
+
+    ``memo`` shares plans with the replay under the issued forecasts. None if no forecast was issued: then
+    there is no error to have lost anything to.
+    """
+    ahead = max((len(forecast.price) for forecast in forecasts if forecast is not None), default=0)
+    if ahead == 0:
+        return None
+    right = [
+        None if issued is None else known
+        for issued, known in zip(forecasts, perfect_forecasts(window, ahead), strict=True)
+    ]
+    return replay_pool(policies, job, window, forecasts=right, record=record, memo=memo)
 
 
 def score(

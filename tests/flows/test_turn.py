@@ -11,7 +11,7 @@ import pytest
 
 from flows.config import Settings
 from flows.jobfile import parse_request
-from flows.records import stored_rounds
+from flows.records import outcome_frame, stored_rounds
 from flows.turn import Turn, run_id_of
 from flows.whole_turn import whole_turn
 from flows.work import pool_names
@@ -174,6 +174,21 @@ def test_stored_weights_are_those_rebuilt_from_stored_utilities(first, settings)
     for number, weights in enumerate(rebuilt, start=1):
         stored = rows[rows["round"] == number].set_index("policy")["log_weight"]
         assert [stored[name] for name in names] == weights.log_weight.tolist()
+
+
+def test_the_ledger_knows_what_wrong_forecasts_cost(first, settings):
+    with open_store(first[0]) as store:
+        names = pool_names(Turn(store=store, at=AT, settings=settings, run_id="x"))
+        lost = outcome_frame(store, names).pivot(
+            index="job", columns="policy", values="lost_to_forecast_error"
+        )
+    assert lost.shape == (4, len(names))
+    assert lost.notna().all().all()
+    assert (lost[[name for name in names if not name.startswith("AHAP")]] == 0.0).all().all(), (
+        "they read no forecast"
+    )
+    assert (lost[[name for name in names if name.startswith("AHAP(")]] != 0.0).any().any()
+    assert any(note.startswith("Wrong forecasts cost") for note in first[1].notes)
 
 
 def test_a_later_turn_goes_on_from_the_earlier(first, settings):

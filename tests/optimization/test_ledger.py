@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 
 from optimization import Job, PointForecast
-from optimization.ledger import leaderboard, ledger_frame, on_demand_only_cost, perfect_forecasts, score
+from optimization.ledger import (
+    leaderboard,
+    ledger_frame,
+    on_demand_only_cost,
+    perfect_forecasts,
+    perfect_outcomes,
+    score,
+)
 from optimization.market import market_window
 from optimization.pool import policy_named
-from optimization.replay import replay, replay_pool
+from optimization.replay import PlanMemo, replay, replay_pool
 from optimization.selection import even_weights, update
 from optimization.throughput import Linear
 from warehouse.errors import SettingsError
@@ -61,6 +68,21 @@ def test_rows_of_a_job():
     assert np.isnan(score(JOB, MARKET, issued, hindsight_low=26.0)[0].lost_to_forecast_error_usd)
     with pytest.raises(SettingsError, match="same policies"):
         score(JOB, MARKET, issued, hindsight_low=26.0, perfect=perfect[::-1])
+
+
+def test_what_the_same_policies_make_of_perfect_forecasts():
+    wrong = [PointForecast(price=np.full(3, 0.9), available=np.full(3, 0)) for _ in range(6)]
+    expected = replay_pool(POLICIES, JOB, MARKET, forecasts=perfect_forecasts(MARKET, 3))
+    memo = PlanMemo()
+    replay_pool(POLICIES, JOB, MARKET, forecasts=wrong, memo=memo)
+    assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=wrong, memo=memo) == expected
+    some = [wrong[0], None, *wrong[2:]]
+    late = perfect_forecasts(MARKET, 3)
+    late[1] = None
+    assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=some) == replay_pool(
+        POLICIES, JOB, MARKET, forecasts=late
+    ), "where none was issued there is none to be right"
+    assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=[None] * 6) is None
 
 
 def test_the_leaderboard_is_the_mean_per_policy():
