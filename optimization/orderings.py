@@ -29,7 +29,7 @@ def abundance(job: Job, window: MarketWindow) -> float:
     return float(hourly[np.where(sizes >= job.n_min, sizes, 0)].sum() * window.slot_hours / job.workload)
 
 
-def switch_order(kinds: Sequence[float]) -> Order:
+def switch_order(kinds: Sequence[float] | np.ndarray) -> Order:
     """First the jobs of kind above the median, then the others, each half in its own order (E3's regime switch).
 
     Raises `SettingsError` if all are of one kind.
@@ -60,7 +60,7 @@ def hostile_order(utilities: np.ndarray) -> Order:
     return Order(places=np.argsort(behind, kind="stable"), cuts=(cut,) if 0 < cut < len(values) else ())
 
 
-def orders_of(raw_utilities: np.ndarray, kinds: Sequence[float]) -> dict[str, Order]:
+def orders_of(raw_utilities: np.ndarray, kinds: Sequence[float] | np.ndarray) -> dict[str, Order]:
     """The orders in which E3 plays the same jobs: as they came, through a switch of market, and the hostile one."""
     return {
         "random_order": Order(places=np.arange(len(raw_utilities)), cuts=()),
