@@ -25,7 +25,9 @@ from optimization.progress import needed
 LABEL_LIMIT = 20_000_000
 
 _RULES = {EndRule.TARGET: TARGET, EndRule.ON_DEMAND_TO_GO: TO_GO, EndRule.EXPECTED_TO_GO: EXPECTED}
+# Closed for writing like the arrays of a table: numba would compile everything once more for arrays that are not.
 _NO_WORK, _NO_VALUE = np.zeros(0), np.zeros((0, 0))
+_NO_WORK.flags.writeable = _NO_VALUE.flags.writeable = False
 
 
 def solve_window(problem: HorizonProblem) -> Plan:
@@ -36,16 +38,18 @@ def solve_window(problem: HorizonProblem) -> Plan:
     (`validate_problem`).
     """
     validate_state(problem)
-    window, terms = problem.window, terms_of(problem)
-    prepared = prepare(terms, window.price, window.available)
+    # Arrays of one kind whoever made them: for each other kind numba would compile everything once more.
+    price = np.array(problem.window.price, dtype=np.float64)
+    available = np.array(problem.window.available, dtype=np.int64)
+    terms = terms_of(problem)
+    prepared = prepare(terms, price, available)
     if not (prepared.sound and problem.job.resumable):
         validate_problem(problem)
     if problem.done >= prepared.line:
         # Finished, at the target, or no size makes any progress (mu_up = 0).
         return _idle(problem, terms)
-    beamed = beam(terms, prepared)
     held, paid, reached, worth, bound, proved = answer(
-        terms, prepared, beamed, window.price, window.available, LABEL_LIMIT
+        terms, prepared, beam(terms, prepared), price, available, LABEL_LIMIT
     )
     if terms.rule == TARGET:
         # There the worth is minus the cost: a bound above the worth is one below the cost.

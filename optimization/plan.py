@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -59,6 +59,7 @@ class ExpectedToGo:
 
     work: np.ndarray
     value_usd: np.ndarray
+    _content: tuple[object, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         work, value = np.array(self.work, dtype=float), np.array(self.value_usd, dtype=float)
@@ -81,6 +82,8 @@ class ExpectedToGo:
         work.flags.writeable = lifted.flags.writeable = False
         object.__setattr__(self, "work", work)
         object.__setattr__(self, "value_usd", lifted)
+        # Made once: many programs share a table, and bytes remember their hash.
+        object.__setattr__(self, "_content", (lifted.shape, work.tobytes(), lifted.tobytes()))
 
     def at(self, done: float, column: int) -> float:
         """W in USD at ``done`` work units in one column."""
@@ -88,7 +91,7 @@ class ExpectedToGo:
 
     def content(self) -> tuple[object, ...]:
         """A hashable key: equal for equal tables."""
-        return (self.value_usd.shape, self.work.tobytes(), self.value_usd.tobytes())
+        return self._content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

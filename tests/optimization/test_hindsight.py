@@ -10,9 +10,11 @@ from optimization.audit import audit_outcome
 from optimization.hindsight import hindsight
 from optimization.job import Job
 from optimization.market import market_window
+from optimization.plan import EndRule, HorizonProblem
 from optimization.policy import View
 from optimization.replay import replay
-from optimization.throughput import Amdahl, Linear
+from optimization.solver import Limits, plan_problem
+from optimization.throughput import Amdahl, Linear, Power
 from warehouse.errors import MarketError
 
 
@@ -72,6 +74,36 @@ def test_no_policy_of_the_pool_beats_it():
     for seed in range(6):
         job, window = case(seed)
         assert replay(OnDemandOnly(), job, window).utility_usd <= hindsight(job, window).high + 1e-6
+
+
+@pytest.mark.parametrize("overhead", [{}, {"mu_up": -1.5, "mu_down": -0.5}])
+def test_equals_the_pyomo_model_on_short_jobs(overhead):
+    for seed in range(5):
+        job, window = case(20 + seed, d=6, n_max=5)
+        job = replace(job, **overhead)
+        plan = plan_problem(
+            HorizonProblem(
+                job=job,
+                slot=0,
+                done=0.0,
+                n_previous=0,
+                window=window,
+                end_rule=EndRule.ON_DEMAND_TO_GO,
+            ),
+            Limits(seconds=60.0, relative_gap=1e-9),
+        )
+        assert hindsight(job, window).low == pytest.approx(plan.objective, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("overhead", [{}, {"mu_up": 0.0}, {"mu_up": -2.0, "mu_down": -1.0}])
+@pytest.mark.parametrize("throughput", [Linear(), Amdahl(parallel=0.93), Power(exponent=0.87)])
+def test_closes_on_two_days_of_half_hours_with_sixteen_instances(throughput, overhead):
+    job, window = case(30, d=48, n_max=16, throughput=throughput)
+    job = replace(job, **overhead)
+    bracket = hindsight(job, window)
+    assert bracket.exact
+    outcome = replay(Follow(bracket.allocations), job, window)
+    assert outcome.utility_usd == pytest.approx(bracket.low, abs=1e-6)
 
 
 def test_a_longer_market_is_cut_at_the_deadline():

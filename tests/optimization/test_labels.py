@@ -11,7 +11,7 @@ from optimization.audit import audit_plan
 from optimization.horizon import sizes, slot_costs, slot_gains
 from optimization.job import Job
 from optimization.label_beam import optimistic_at
-from optimization.label_bounds import least_loss, slot_money
+from optimization.label_bounds import least_loss, prepare, slot_money
 from optimization.label_setting import end_value
 from optimization.labels import solve_window, terms_of
 from optimization.market import market_window
@@ -175,6 +175,18 @@ def test_refuses_spot_for_a_job_that_cannot_resume():
 def test_refuses_a_malformed_window(bad):
     with pytest.raises(MarketError):
         solve_window(problem(window=bad))
+
+
+def test_arrays_of_any_kind_are_read_alike_and_compiled_once():
+    plain = problem(window=window([0.5, 0.25, 1.25], [4, 1, 4]))
+    known = len(prepare.signatures)
+    narrow = plain.window.price.astype(np.float32)
+    narrow.flags.writeable = False
+    other = replace(plain.window, price=narrow, available=plain.window.available.astype(np.int32)[::1])
+    assert solve_window(replace(plain, window=other)) == solve_window(plain)
+    for end_rule in RULES:
+        solve_window(problem(end_rule))
+    assert len(prepare.signatures) == max(known, 1)
 
 
 @pytest.mark.parametrize("end_rule", RULES)
