@@ -84,8 +84,8 @@ def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool) -> np.ndarr
 
     Spot whenever it is up, also when behind; idle, spot down and c(t) < e(t): on-demand; on on-demand: stay until
     c(t) >= e(t + 2 d), where ``hysteresis`` even if spot is up, else only while it is down; a running spot instance is kept until
-    it is lost. Safety net: without spot and no whole slot to spare beyond work + 2 d: on-demand; none beyond work + d: on-demand, unless on a
-    spot instance that owes nothing.
+    it is lost. Safety net: without spot and no whole slot to spare beyond work + 2 d: on-demand; none beyond work + d: on-demand,
+    unless on a spot instance that owes nothing.
     """
     left, instance, owed, n = ticks.work, NONE, 0, up.size
     actions = np.zeros(n, dtype=np.int8)
