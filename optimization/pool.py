@@ -52,6 +52,8 @@ def load_pool(path: Path = DEFAULT_POOL) -> list[Policy[Any]]:
 def expand(grid: Mapping[str, Any]) -> list[Policy[Any]]:
     """Every policy of one family's grid: ``name`` and parameters, each a value or a list of values to cross.
 
+    Points that come to the same policy (commitments of one slot, which bind alike) are one.
+
     >>> [policy.name for policy in expand({"name": "AHANP", "sigma": [0.3, 0.7]})]
     ['AHANP(0.3)', 'AHANP(0.7)']
     """
@@ -61,7 +63,8 @@ def expand(grid: Mapping[str, Any]) -> list[Policy[Any]]:
     keys = [key for key in grid if key != "name"]
     values = [grid[key] if isinstance(grid[key], list) else [grid[key]] for key in keys]
     chosen = [dict(zip(keys, point, strict=True)) for point in itertools.product(*values)]
-    return [_make(family, parameters) for parameters in chosen if not _left_out(parameters)]
+    made = [_make(family, parameters) for parameters in chosen if not _left_out(parameters)]
+    return list({policy.name: policy for policy in made}.values())
 
 
 def policy_named(name: str) -> Policy[Any]:

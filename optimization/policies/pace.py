@@ -154,21 +154,6 @@ def finishing_size(view: View) -> int | None:
     return least_size(view, job.workload)
 
 
-def size_in_reach(view: View, slots: int) -> int:
-    """The least n now with which on-demand can still be at Zexp(t + slots) by then; the fastest if none."""
-    job = view.job
-    numbers = pace(job, view.slot_hours)
-    work, later = numbers.work[view.progress.n_previous], numbers.reach[slots - 1]
-    missing = expected_progress(job, view.slot + slots) - view.progress.done - WORK_TOLERANCE * job.workload
-    if later[0] >= missing:
-        return 0
-    for n in range(job.n_min, job.n_max + 1):
-        if work[n] + later[n] >= missing:
-            return n
-    fastest = numbers.fastest[slots][view.progress.n_previous]
-    return fastest or soonest_size(view, expected_progress(job, view.slot + 1))
-
-
 def spot_is_cheaper(view: View) -> bool:
     """True when a spot instance is there and costs less than on-demand (M3.2)."""
     return view.available > 0 and view.price < view.on_demand_usd

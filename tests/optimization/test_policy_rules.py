@@ -246,14 +246,12 @@ class TestAhap:
         policy = Ahap(omega=2, commitment=2, sigma=0.9, solve=scripted([(0, 0), (0, 0)]))
         assert answer(policy, replace(short, price=1.1), state) == (1, 0)
 
-    def test_behind_never_below_need(self):
-        late = view(slot=3, done=10.0, available=4)
-        # one slot: 16 are due after it, 6 are missing; three: 24 are due, the two later slots can do 16
-        one = Ahap(omega=1, commitment=1, sigma=0.9, solve=scripted([(0, 1)]))
-        assert answer(one, late) == (2, 4)
-        three = Ahap(omega=3, commitment=1, sigma=0.9, solve=scripted([(0, 1)] * 3, [(0, 1)] * 3))
-        assert answer(three, late) == (0, 1)
-        assert answer(three, replace(late, progress=Progress(done=2.5), available=2)) == (4, 2)
+    def test_behind_never_below_what_the_deadline_needs(self):
+        late = view(slot=4, done=2.0, available=4)
+        # 38 are left for 6 slots of at most 8: one may be waited out, but not all of it
+        policy = Ahap(omega=3, commitment=1, sigma=0.9, solve=scripted([(0, 0)] * 3, [(0, 0)] * 3))
+        assert answer(policy, replace(late, progress=Progress(done=0.5))) == (0, 0)
+        assert answer(policy, replace(late, slot=5)) == (2, 4)  # 32 at most in the last four
 
     def test_far_ahead_spot_only_below_the_threshold(self):
         far = view(slot=2, done=20.0, available=6)  # the line at the window's end is 20

@@ -59,6 +59,15 @@ def test_words_say_how_plans_bind_and_end(name, canonical):
     assert policy_named(canonical) == policy_named(name)
 
 
+def test_points_that_are_one_policy_are_one():
+    grid = {"name": "AHAP", "omega": 2, "commitment": [1, 2], "sigma": 0.5, "commit": ["mean", "last"]}
+    assert [policy.name for policy in expand(grid)] == [
+        "AHAP(2,1,0.5)",
+        "AHAP(2,2,0.5)",
+        "AHAP(2,2,0.5,last)",
+    ]
+
+
 def test_a_grid_tells_its_end_rules_and_commits_apart():
     grid = {"name": "AHAP", "omega": 3, "commitment": 2, "sigma": 0.5,
             "end_rule": ["target", "on_demand_to_go", "expected_to_go"], "commit": ["mean", "last"]}  # fmt: skip
