@@ -30,7 +30,7 @@ from optimization.selection import attainable_bounds, normalised
 
 #: Jobs for each cell of the grid, on the test and on the training part: 54 cells, so 1,080 and 540.
 JOBS_A_CELL, TRAIN_A_CELL = 20, 10
-FAST_JOBS_A_CELL, FAST_TRAIN_A_CELL = 3, 2
+FAST_JOBS_A_CELL, FAST_TRAIN_A_CELL = 2, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +96,9 @@ def selection_command(*, data: Path, seed: int, fast: bool, as_json: bool, html:
     result = selection_experiment(train, test, seed=seed)
     answer = selection_answer(result, data=str(data), seed=seed, fast=fast)
     if html is not None:
-        from flows.experiments.selection_report import write_selection_report
+        from flows.experiments.selection_report import render_selection, write_page
 
-        write_selection_report(result, answer, html)
+        write_page(render_selection(result, answer), html)
         say_to_stderr(f"report written to {html}")
     if as_json:
         print_json(answer)

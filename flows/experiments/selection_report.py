@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 TOP_WEIGHTS = 6
 
 
-def write_selection_report(result: SelectionResult, answer: dict[str, Any], path: Path) -> Path:
-    """Write the page to ``path``; raises `InputError` if that cannot be written."""
-    page = render_selection(result, answer)
+def write_page(page: str, path: Path) -> Path:
+    """Write a page to ``path``, folders and all; raises `InputError` if that cannot be done."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8", newline="\n")

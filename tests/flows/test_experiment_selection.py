@@ -14,7 +14,7 @@ from flows.experiments.runs import run_pool
 from flows.experiments.scenarios import make_scenarios
 from flows.experiments.selection import Rounds, rounds_of, selection_experiment
 from flows.experiments.selection_answer import print_selection, selection_answer, told_rounds
-from flows.experiments.selection_report import render_selection, write_selection_report
+from flows.experiments.selection_report import render_selection, write_page
 from flows.printing import plain
 from optimization.learner import weigh
 from optimization.learners import LEARNERS
@@ -44,7 +44,7 @@ def rounds(seed: int, jobs: int, *, kind: float) -> Rounds:
 
 @pytest.fixture(scope="module")
 def result():
-    return selection_experiment(rounds(1, 200, kind=0.15), rounds(2, 320, kind=0.15), seed=3)
+    return selection_experiment(rounds(1, 120, kind=0.15), rounds(2, 240, kind=0.15), seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,14 @@ def answer(result):
     return selection_answer(result, data="folder", seed=3, fast=False)
 
 
+@pytest.fixture(scope="module")
+def page(result, answer):
+    return render_selection(result, answer)
+
+
 def test_the_answer_is_one_object_of_plain_values(answer):
     again = json.loads(json.dumps(plain(answer), allow_nan=False))
-    assert (again["jobs"], again["policies"], again["seed"]) == (320, 6, 3)
+    assert (again["jobs"], again["policies"], again["seed"]) == (240, 6, 3)
     assert again["training"][0]["learner"] == again["learner"]
     for name in ORDERS:
         order = again[name]
@@ -64,7 +69,7 @@ def test_the_answer_is_one_object_of_plain_values(answer):
             assert one["within_bound"]
             assert one["within_shifting_bound"]
             assert one["regret"] <= one["bound"]
-            assert one["curves"]["round"][-1] == 320
+            assert one["curves"]["round"][-1] == 240
             assert one["curves"]["regret"][-1] == one["regret"]
         total = np.sum(list(order["weights"]["policies"].values()), axis=0) + order["weights"]["others"]
         np.testing.assert_allclose(total, 1.0)
@@ -75,11 +80,11 @@ def test_the_answer_is_one_object_of_plain_values(answer):
 
 
 def test_the_numbers_are_those_of_the_rounds(result, answer):
-    test = rounds(2, 320, kind=0.15)
+    test = rounds(2, 240, kind=0.15)
     assert answer["random_order"]["best_fixed_utility"] == pytest.approx(test.raw.mean(axis=0).max())
     switched = answer["regime_switch"]
     first = test.raw[test.kinds > np.median(test.kinds)]
-    assert switched["switch_after"] == [160]
+    assert switched["switch_after"] == [120]
     assert switched["stretches"][0]["best_fixed"] == "MSU"
     assert switched["stretches"][0]["best_fixed_utility"] == pytest.approx(first.mean(axis=0).max())
     assert switched["stretches"][1]["best_fixed"] == "AHANP(0.7)"
@@ -124,13 +129,13 @@ def test_one_policy_best_everywhere_leaves_no_hostile_switch():
     assert "hostile" in render_selection(result, answer)
 
 
-def test_the_same_seed_gives_the_same_answer_and_page(result, answer):
-    again = selection_experiment(rounds(1, 200, kind=0.15), rounds(2, 320, kind=0.15), seed=3)
+def test_the_same_seed_gives_the_same_answer_and_page(answer, page):
+    again = selection_experiment(rounds(1, 120, kind=0.15), rounds(2, 240, kind=0.15), seed=3)
     same = selection_answer(again, data="folder", seed=3, fast=False)
     assert json.dumps(plain(same)) == json.dumps(plain(answer))
-    assert render_selection(again, same) == render_selection(result, answer)
+    assert render_selection(again, same) == page
     other = selection_answer(
-        selection_experiment(rounds(1, 200, kind=0.15), rounds(2, 320, kind=0.15), seed=4),
+        selection_experiment(rounds(1, 120, kind=0.15), rounds(2, 240, kind=0.15), seed=4),
         data="folder",
         seed=4,
         fast=False,
@@ -139,9 +144,7 @@ def test_the_same_seed_gives_the_same_answer_and_page(result, answer):
     assert drawn[0] != drawn[1]
 
 
-def test_the_page_needs_no_network_and_escapes_names(result, answer, tmp_path):
-    path = write_selection_report(result, answer, tmp_path / "new" / "page.html")
-    page = path.read_text()
+def test_the_page_needs_no_network_and_escapes_names(answer, page):
     assert page.startswith("<!DOCTYPE html>")
     assert "<b>bold</b>" not in page
     assert not re.search(r"<script|https?://(?!www\.w3\.org)|url\(http", page)
@@ -150,15 +153,20 @@ def test_the_page_needs_no_network_and_escapes_names(result, answer, tmp_path):
     assert len(ids) == len(set(ids))
     for line in answer["findings"]:
         assert line.split(",")[0].split("<")[0] in page.replace("&#39;", "'")
+
+
+def test_the_page_is_written_or_the_refusal_says_why(tmp_path):
+    path = write_page("<p>µ</p>", tmp_path / "new" / "page.html")
+    assert path.read_text(encoding="utf-8") == "<p>µ</p>"
     with pytest.raises(InputError, match="--html"):
-        write_selection_report(result, answer, tmp_path)
+        write_page("text", tmp_path)
 
 
 def test_the_tables_for_people(answer, capsys):
     print_selection(answer)
     text = capsys.readouterr().out
     assert "random order" in text
-    assert "switch of market after job 160" in text
+    assert "switch of market after job 120" in text
     assert answer["findings"][0] in text.replace("\n", " ")
 
 
