@@ -14,6 +14,10 @@ from warehouse.errors import JobError
 class Throughput(Protocol):
     """H(n), work units per hour on n instances; H(0) = 0. An immutable, hashable value."""
 
+    def __hash__(self) -> int:
+        """Equal throughputs have equal hashes."""
+        ...
+
     def rate(self, n: int) -> float:
         """Work units per hour on ``n`` instances."""
         ...
