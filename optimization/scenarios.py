@@ -101,8 +101,8 @@ def draw_scenarios(
 ) -> list[Draw]:
     """``per_cell`` draws for each cell; among those of one N_max all joins are used about equally often.
 
-    A count series serves a cell if its probe can see N_max instances. The draws are shuffled, so that jobs of all cells come in
-    mixed order. Raises `MarketError` if no join is long enough for a cell.
+    A count series serves a cell if its probe can see N_max instances; a cell that no join serves has no draw. The draws are
+    shuffled, so that jobs of all cells come in mixed order. Raises `MarketError` if no cell has a join.
     """
     if per_cell < 1:
         raise SettingsError(f"{per_cell} jobs a cell", expected="at least one")
@@ -110,13 +110,20 @@ def draw_scenarios(
     draws: list[Draw] = []
     for cell in grid.cells:
         joins = _joins(counts, paths, cell, part)
-        for _ in range(per_cell):
+        for _ in range(per_cell if joins else 0):
             ties = rng.random(len(joins)).tolist()
             chosen = min(zip(joins, ties, strict=True), key=lambda item: (used[item[0].key(cell)], item[1]))[
                 0
             ]
             used[chosen.key(cell)] += 1
             draws.append(chosen.draw(cell, rng))
+    if not draws:
+        raise MarketError(
+            f"{len(counts)} count series that see up to {max((t.bound for t in counts), default=0):.0f} instances and {len(paths)} "
+            f"price paths: no join serves a cell of N_max {', '.join(map(str, grid.n_maxes))}",
+            expected=f"counts and prices whose {part} half holds {min(grid.deadlines)} slots with few gaps",
+            remedy="give a folder with longer or wider series",
+        )
     order = rng.permutation(len(draws))
     return [replace(draws[i], name=f"{part}-{n + 1:04d}") for n, i in enumerate(order)]
 
@@ -200,15 +207,7 @@ def _joins(counts: Sequence[Tape], paths: Sequence[Tape], cell: Cell, part: Part
         for path, begins in of_paths
         if len(at) and len(begins)
     ]
-    joins = [join for join in joins if len(join.count_starts)]
-    if not joins:
-        raise MarketError(
-            f"no join for jobs of {d} slots on up to {cell.n_max} instances: {len(of_counts)} count series see that many, "
-            f"{len(of_paths)} price paths",
-            expected=f"counts and prices whose {part} half holds {d} slots with few gaps",
-            remedy="give a folder with longer series",
-        )
-    return joins
+    return [join for join in joins if len(join.count_starts)]
 
 
 def _join(tape: Tape, path: Tape, at: np.ndarray, begins: np.ndarray) -> _Join:

@@ -167,8 +167,9 @@ def _forecast_sentences(found: Variants, rng: np.random.Generator) -> list[str]:
     default = Ahap(omega=1, commitment=1, sigma=SIGMA)
     at = [
         i
-        for i in found.places(end_rule=default.end_rule, commit=default.commit)
+        for i in found.places(end_rule=default.end_rule)
         if found.policies[i].omega > 1
+        and (found.policies[i].commitment == 1 or found.policies[i].commit is default.commit)
     ]
     issued, held, perfect = (found.utility[:, k, at].mean(axis=1) for k in range(3))
     rule = default.end_rule.value.replace("_", " ")

@@ -205,7 +205,7 @@ def error_command(
     """``slackwater experiment error``: run E2 on a folder, print its tables or its JSON object, write its report."""
     say_to_stderr(f"read {data}")
     tapes = read_tapes(data)
-    workers = processes or cores()
+    workers = processes or (1 if fast else cores())
     per_cell = FAST_PER_CELL if fast else PER_CELL
     with job_progress("draw jobs") as told:
         train, test = (

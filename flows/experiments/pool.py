@@ -14,7 +14,7 @@ from flows.experiments.data import Tapes, read_tapes
 from flows.experiments.progress import job_progress
 from flows.experiments.runs import PoolRun, cores, run_pool
 from flows.experiments.scenarios import make_scenarios
-from flows.experiments.summary import comparison_of, pool_answer
+from flows.experiments.summary import CELL, comparison_of, pool_answer
 from flows.printing import print_json, print_table, say_to_stderr
 from optimization.policies.committed_horizon import Ahap
 from optimization.policy import Policy
@@ -63,6 +63,7 @@ class PoolExperiment:
     """Everything that was run: the pool on both parts, and AHAP's variants on both."""
 
     tapes: Tapes
+    size: Size
     policies: tuple[Policy[Any], ...]
     test: PoolRun
     train: PoolRun
@@ -91,6 +92,7 @@ def pool_experiment(
             )
     return PoolExperiment(
         tapes=tapes,
+        size=size,
         policies=tuple(policies),
         test=runs["test"],
         train=runs["train"],
@@ -119,7 +121,7 @@ def answer_of(done: PoolExperiment, *, data: str, seed: int) -> dict[str, Any]:
         },
         "ahap": {"jobs": len(done.table_test.utility), "rows": rules["test"], "train_rows": rules["train"]},
         "claims": claims(done.test, done.policies, done.table_test, rng=rng),
-        "notes": [*done.tapes.notes, *_join_notes(done.test)],
+        "notes": [*done.tapes.notes, *_join_notes(done.test), *_cell_notes(done)],
     }
 
 
@@ -128,6 +130,18 @@ def _join_notes(run: PoolRun) -> list[str]:
     return [
         f"{synthetic} of {len(run.jobs)} jobs are synthetic joins: one market's counts with another's prices (M7); "
         f"the other {len(run.jobs) - synthetic} are measured pairs"
+    ]
+
+
+def _cell_notes(done: PoolExperiment) -> list[str]:
+    """Which cells of the grid no join could serve."""
+    served = done.test.jobs[list(CELL)].drop_duplicates()
+    missing = len(done.size.grid.cells) - len(served)
+    if not missing:
+        return []
+    widest = max(tape.bound for tape in done.tapes.counts)
+    return [
+        f"{missing} of {len(done.size.grid.cells)} cells are left out: no count series sees more than {widest:.0f} instances"
     ]
 
 
@@ -143,7 +157,7 @@ def pool_command(
         fast_pool(policies) if fast else policies,
         size=size_of(fast),
         seed=seed,
-        processes=processes or cores(),
+        processes=processes or (1 if fast else cores()),
     )
     answer = answer_of(done, data=str(data), seed=seed)
     if html is not None:

@@ -174,10 +174,16 @@ def test_no_clock_no_hour():
 
 def test_what_cannot_be_drawn_says_why():
     counts, paths = lab()
-    with pytest.raises(MarketError, match=r"up to 32 instances: 0 count series"):
-        draw_scenarios(
-            counts, paths, grid=Grid(n_maxes=(32,)), part="test", per_cell=1, rng=np.random.default_rng(0)
-        )
+    rng = np.random.default_rng(0)
+    with pytest.raises(
+        MarketError, match=r"4 count series that see up to 16 instances .* N_max 32; expected .* 10 slots"
+    ):
+        draw_scenarios(counts, paths, grid=Grid(n_maxes=(32,)), part="test", per_cell=1, rng=rng)
+    some = draw_scenarios(counts, paths, grid=Grid(n_maxes=(16, 32)), part="test", per_cell=1, rng=rng)
+    assert {d.cell.n_max for d in some} == {
+        16
+    }  # cells that nothing can serve are left out, the others are not
+    assert len(some) == 18
     with pytest.raises(SettingsError, match="jobs a cell"):
         draw_scenarios(counts, paths, grid=Grid(), part="test", per_cell=0, rng=np.random.default_rng(0))
 
