@@ -55,7 +55,7 @@ def optimistic(terms: Terms, curves: Curves, i: int, k: int, rest: float) -> flo
         return curves.floor_usd
     if k == 0:
         return terms.finish_usd
-    lost = curves.loss[i, k - 1] + curves.slope[i, k] * (rest - curves.work[i, k - 1])
+    lost: float = curves.loss[i, k - 1] + curves.slope[i, k] * (rest - curves.work[i, k - 1])
     return max(terms.finish_usd - lost, curves.floor_usd)
 
 

@@ -103,6 +103,19 @@ def furthest(terms: Terms, slots: int) -> tuple[float, np.ndarray]:
 
 
 @njit(cache=True)
+def ascending(x: np.ndarray) -> np.ndarray:
+    """The order that sorts a few numbers, equal ones as they come; compiles in a fraction of the time of numpy's sort."""
+    order = np.arange(x.size)
+    for i in range(1, x.size):
+        k, moved = i, order[i]
+        while k > 0 and x[order[k - 1]] > x[moved]:
+            order[k] = order[k - 1]
+            k -= 1
+        order[k] = moved
+    return order
+
+
+@njit(cache=True)
 def lower_hull(x: np.ndarray, y: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Slopes and lengths, ascending, of the lower convex hull from (0, 0) through points with x >= 0, up to the largest x.
 
@@ -148,9 +161,9 @@ def expected_points(terms: Terms, slots: int) -> tuple[np.ndarray, np.ndarray]:
     k = terms.work.size
     x, y = np.empty(k + 1), np.empty(k + 1)
     for p in range(k):
-        x[p], y[p] = terms.line - terms.work[p], max(0.0, terms.finish_usd - terms.value[p].max())
+        x[k - p], y[k - p] = terms.line - terms.work[p], max(0.0, terms.finish_usd - terms.value[p].max())
     worst = min(0.0, terms.mu_up, terms.mu_down) * terms.gain.max()
-    x[k], y[k] = max(x[0], terms.line - terms.done - slots * worst), y[0]
+    x[0], y[0] = max(x[k], terms.line - terms.done - slots * worst), y[k]
     return x, y
 
 
@@ -180,11 +193,11 @@ def least_loss(terms: Terms, cost: np.ndarray) -> Curves:
     segment, length, floor = np.zeros(0), np.zeros(0), -np.inf
     if terms.rule == TO_GO:
         x, y = to_go_points(terms)
-        floor, (segment, length) = 0.0, lower_hull(x, y, np.argsort(x))
+        floor, (segment, length) = 0.0, lower_hull(x, y, ascending(x))
     elif terms.rule == EXPECTED:
         x, y = expected_points(terms, w)
-        floor, (segment, length) = terms.value[0].max(), lower_hull(x, y, np.argsort(x))
-    order, most = np.argsort(terms.gain), segment.size + w * (m - 1) + 1
+        floor, (segment, length) = terms.value[0].max(), lower_hull(x, y, ascending(x))
+    order, most = ascending(terms.gain), segment.size + w * (m - 1) + 1
     work, loss, slope = np.zeros((w + 1, most)), np.zeros((w + 1, most)), np.zeros((w + 1, most))
     corners = np.ones(w + 1, dtype=np.int64)
     for i in range(w, -1, -1):

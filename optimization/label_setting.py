@@ -58,13 +58,12 @@ def on_demand_value(terms: Terms, rest: float, before: int) -> float:
 @njit(cache=True)
 def expected_value(terms: Terms, z: float, j: int) -> float:
     """The table of M3.3 (c) at ``z`` work units and size index ``j``: linear between its points, constant beyond them."""
-    k = np.searchsorted(terms.work, z)
-    if k == 0:
-        return terms.value[0, j]
-    if k == terms.work.size:
-        return terms.value[k - 1, j]
-    share = (z - terms.work[k - 1]) / (terms.work[k] - terms.work[k - 1])
-    return terms.value[k - 1, j] + share * (terms.value[k, j] - terms.value[k - 1, j])
+    k = int(np.searchsorted(terms.work, z))
+    value: float = terms.value[min(k, terms.work.size - 1), j]
+    if 0 < k < terms.work.size:
+        share = (terms.work[k] - z) / (terms.work[k] - terms.work[k - 1])
+        value -= share * (value - terms.value[k - 1, j])
+    return value
 
 
 @njit(cache=True)
@@ -99,7 +98,7 @@ def optimistic(terms: Terms, curves: Curves, i: int, k: int, rest: float) -> flo
         return curves.floor_usd
     if k == 0:
         return terms.finish_usd
-    lost = curves.loss[i, k - 1] + curves.slope[i, k] * (rest - curves.work[i, k - 1])
+    lost: float = curves.loss[i, k - 1] + curves.slope[i, k] * (rest - curves.work[i, k - 1])
     return max(terms.finish_usd - lost, curves.floor_usd)
 
 
