@@ -96,9 +96,10 @@ def selection_command(*, data: Path, seed: int, fast: bool, as_json: bool, html:
     result = selection_experiment(train, test, seed=seed)
     answer = selection_answer(result, data=str(data), seed=seed, fast=fast)
     if html is not None:
-        from flows.experiments.selection_report import render_selection, write_page
+        from flows.experiments.page import write_page
+        from flows.experiments.selection_report import selection_page
 
-        write_page(render_selection(result, answer), html)
+        write_page(selection_page(result, answer), html)
         say_to_stderr(f"report written to {html}")
     if as_json:
         print_json(answer)

@@ -63,19 +63,20 @@ def _draw_regret(axes: Axes, learner: str, summary: SelectionSummary, *, shiftin
 def draw_shifting(summaries: Mapping[str, SelectionSummary], cut: int, *, name: str) -> str:
     """Regret of every learner against the best sequence with one change, in one picture; the switch is marked."""
     with house_style():
-        figure = new_figure(640, 300)
-        axes = figure.add_axes((0.08, 0.14, 0.905, 0.76))
-        for i, summary in enumerate(summaries.values()):
+        figure = new_figure(640, 340)
+        axes = figure.add_axes((0.08, 0.26, 0.905, 0.66))
+        for i, (learner, summary) in enumerate(summaries.items()):
             colour, dash, marker = LINES[i % len(LINES)]
             curve = summary.shifting_regret_curve
             rounds = drawn_rounds(len(curve))
             axes.plot(
-                rounds, curve[rounds - 1], color=PALETTE[colour], linestyle=dash, marker=marker,
+                rounds, curve[rounds - 1], label=learner, color=PALETTE[colour], linestyle=dash, marker=marker,
                 markersize=4.5, markevery=max(1, len(rounds) // 12),
             )  # fmt: skip
         _mark_switch(axes, cut)
         axes.set_xlim(0, len(curve))
         axes.set_xlabel("job", color=PALETTE["muted"])
+        _legend(axes)
         axes.text(0, 1.02, "regret, normalised", transform=axes.transAxes, color=PALETTE["muted"])
         return inline_svg(figure, name=name, label="Shifting regret of every learner through the switch")
 
@@ -88,20 +89,21 @@ def draw_weights_through(
     rounds = drawn_rounds(len(after))
     others = 1.0 - after[:, list(shown)].sum(axis=1)
     with house_style():
-        figure = new_figure(640, 300)
-        axes = figure.add_axes((0.08, 0.14, 0.905, 0.76))
+        figure = new_figure(640, 340)
+        axes = figure.add_axes((0.08, 0.26, 0.905, 0.66))
         axes.fill_between(rounds, 100 * others[rounds - 1].clip(0.0), color=PALETTE["rest"], linewidth=0)
         for i, j in enumerate(shown):
             colour, dash, marker = LINES[i % len(LINES)]
             axes.plot(
                 rounds, 100 * after[rounds - 1, j], color=PALETTE[colour], linestyle=dash, marker=marker,
-                markersize=4.5, markevery=max(1, len(rounds) // 12),
+                markersize=4.5, markevery=max(1, len(rounds) // 12), label=f"{summary.names[j]} ({100 * after[-1, j]:.1f} %)",
             )  # fmt: skip
         for cut in cuts:
             _mark_switch(axes, cut)
         axes.set_xlim(0, len(after))
         axes.set_ylim(0, 104)
         axes.set_xlabel("job", color=PALETTE["muted"])
+        _legend(axes)
         axes.text(0, 1.02, "weight, %", transform=axes.transAxes, color=PALETTE["muted"])
         return inline_svg(figure, name=name, label="Weights of policies over the jobs")
 
@@ -111,3 +113,7 @@ def _mark_switch(axes: Axes, cut: int) -> None:
     axes.text(
         cut + 0.5, 1.02, "switch", transform=axes.get_xaxis_transform(), ha="center", color=PALETTE["muted"]
     )
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, fontsize=9, frameon=False)

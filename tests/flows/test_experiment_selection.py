@@ -10,11 +10,12 @@ import pytest
 from tidy_folder import write_tidy
 
 from flows.experiments.data import read_tapes
+from flows.experiments.page import render_page
 from flows.experiments.runs import run_pool
 from flows.experiments.scenarios import make_scenarios
 from flows.experiments.selection import Rounds, rounds_of, selection_experiment
 from flows.experiments.selection_answer import print_selection, selection_answer, told_rounds
-from flows.experiments.selection_report import render_selection, write_page
+from flows.experiments.selection_report import selection_page
 from flows.printing import plain
 from optimization.learner import weigh
 from optimization.learners import LEARNERS
@@ -22,7 +23,6 @@ from optimization.orderings import abundance
 from optimization.pool import policy_named
 from optimization.scenarios import Grid
 from optimization.selection import attainable_bounds
-from warehouse.errors import InputError
 
 NAMES = ("OD-only", "MSU", "UP", "AHANP(0.7)", "AHAP(3,1,0.9)", "<b>bold</b>")
 ORDERS = ("random_order", "regime_switch", "hostile_switch")
@@ -54,7 +54,7 @@ def answer(result):
 
 @pytest.fixture(scope="module")
 def page(result, answer):
-    return render_selection(result, answer)
+    return render_page(selection_page(result, answer))
 
 
 def test_the_answer_is_one_object_of_plain_values(answer):
@@ -126,14 +126,14 @@ def test_one_policy_best_everywhere_leaves_no_hostile_switch():
     answer = selection_answer(result, data="folder", seed=0, fast=True)
     assert answer["hostile_switch"]["switch_after"] == []
     assert any("no hostile switch" in line for line in answer["findings"])
-    assert "hostile" in render_selection(result, answer)
+    assert "hostile" in render_page(selection_page(result, answer))
 
 
 def test_the_same_seed_gives_the_same_answer_and_page(answer, page):
     again = selection_experiment(rounds(1, 120, kind=0.15), rounds(2, 240, kind=0.15), seed=3)
     same = selection_answer(again, data="folder", seed=3, fast=False)
     assert json.dumps(plain(same)) == json.dumps(plain(answer))
-    assert render_selection(again, same) == page
+    assert render_page(selection_page(again, same)) == page
     other = selection_answer(
         selection_experiment(rounds(1, 120, kind=0.15), rounds(2, 240, kind=0.15), seed=4),
         data="folder",
@@ -153,13 +153,6 @@ def test_the_page_needs_no_network_and_escapes_names(answer, page):
     assert len(ids) == len(set(ids))
     for line in answer["findings"]:
         assert line.split(",")[0].split("<")[0] in page.replace("&#39;", "'")
-
-
-def test_the_page_is_written_or_the_refusal_says_why(tmp_path):
-    path = write_page("<p>µ</p>", tmp_path / "new" / "page.html")
-    assert path.read_text(encoding="utf-8") == "<p>µ</p>"
-    with pytest.raises(InputError, match="--html"):
-        write_page("text", tmp_path)
 
 
 def test_the_tables_for_people(answer, capsys):
