@@ -1,14 +1,22 @@
-"""The same turn on the real engine: equal answers, artifacts, typed parameters, and the single flows one after the other."""
+"""The same turn on the real engine: equal answers, artifacts, typed parameters, the single flows, and batches of replays."""
 
 import os
 from datetime import UTC
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_turn import AT, dump, one_turn, small_settings
 
 from flows.config import read_settings
 from flows.engine import ENGINE_SETTINGS, prepare_engine
+from optimization import Job
+from optimization.batch import Case, replay_batch
+from optimization.ledger import perfect_forecasts
+from optimization.market import market_window
+from optimization.pool import policy_named
+from optimization.throughput import Linear
+from warehouse.errors import MarketError
 
 pytestmark = pytest.mark.engine
 
@@ -85,3 +93,54 @@ def test_without_the_decorators_the_code_is_plain(on_engine, settings_file, tmp_
 
     counts = ingest.fn(db=tmp_path / "w.duckdb", at=AT.to_pydatetime(), settings=settings_file)
     assert counts == on_engine[1]["ingested"]
+
+
+POLICIES = [policy_named(name) for name in ("UP", "AHANP(0.7)", "AHAP(3,2,0.9)")]
+
+
+def case(seed: int) -> Case:
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(2, 9))
+    window = market_window(rng.uniform(0.2, 1.1, d), rng.integers(0, 4, d), on_demand_usd=1.0, slot_hours=0.5)
+    job = Job(
+        name=f"job-{seed}", workload=0.4 * d, deadline_slots=d, n_min=1, n_max=3, throughput=Linear(), mu_up=-0.5, value=9
+    )  # fmt: skip
+    return Case(job=job, window=window, forecasts=perfect_forecasts(window, 3))
+
+
+CASES = [case(seed) for seed in range(30)]
+
+
+def test_the_parts_are_few_and_in_order():
+    from flows.batches import Batch
+
+    parts = Batch(CASES, POLICIES).parts(12)
+    assert len(parts) <= 12
+    assert [c.job.name for part in parts for c in part.cases] == [c.job.name for c in CASES]
+    assert Batch([], POLICIES).parts(12) == []
+
+
+def test_threads_give_the_plain_outcomes(engine):
+    from flows.batches import replay_on_engine
+
+    assert replay_on_engine(CASES, POLICIES) == replay_batch(CASES, POLICIES)
+    assert replay_on_engine([], POLICIES) == []
+
+
+@pytest.mark.slow
+def test_processes_give_the_plain_outcomes(engine):
+    from prefect.task_runners import ProcessPoolTaskRunner
+
+    from flows.batches import replay_on_engine
+
+    assert replay_on_engine(CASES, POLICIES, runner=ProcessPoolTaskRunner(max_workers=2)) == replay_batch(
+        CASES, POLICIES
+    )
+
+
+def test_an_error_of_a_replay_is_raised_by_the_flow(engine):
+    from flows.batches import replay_on_engine
+
+    short = Case(job=CASES[0].job, window=CASES[0].window.cut(0, 1))
+    with pytest.raises(MarketError, match="at least its deadline"):
+        replay_on_engine([CASES[1], short], POLICIES)
