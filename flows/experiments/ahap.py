@@ -82,7 +82,8 @@ def variant_rows(found: Variants, *, rng: np.random.Generator) -> list[dict[str,
 
     The way of committing is "any" where v = 1. Shapes without a choice of v are left out of the rows for v > 1.
     """
-    rows, columns = [], []
+    rows: list[dict[str, Any]] = []
+    columns = []
     for rule in END_RULES:
         for way, places in _ways(found, rule):
             for k, forecasts in enumerate(FORECASTS):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -123,14 +122,14 @@ def count_tapes(table: pd.DataFrame) -> Iterator[Tape]:
         if capacity < 2:
             continue
         rows = _ordered(rows)
-        gap = rows["gap_seconds"].median()
-        if pd.isna(gap):
-            gap = rows["timestamp"].diff().median() / pd.Timedelta(seconds=1) if len(rows) > 1 else 0.0
+        stated = rows["gap_seconds"].dropna()
+        # Where no gap is stated the usual distance of observations stands for it.
+        gaps = stated if len(stated) else rows["timestamp"].diff().dt.total_seconds().fillna(0.0)
         yield _tape(
             rows,
             "available",
             bound=float(capacity),
-            max_age=max(STEP, COUNT_GAPS * pd.Timedelta(seconds=float(gap))),
+            max_age=max(STEP, COUNT_GAPS * pd.Timedelta(seconds=float(gaps.median()))),
             real_clock=conventions.real_clock(str(rows["source"].iloc[0])),
         )
 
@@ -189,7 +188,7 @@ def _tape(
         _plain(grid),
         max_age=max_age.to_timedelta64(),
     )
-    place: dict[str, Any] = rows.iloc[0].to_dict()
+    place = {str(name): value for name, value in rows.iloc[0].items()}
     return Tape(
         variable="count" if column == "available" else "price",
         market=Market(**{name: str(place[name]) for name in _PLACE[:4]}),

@@ -20,6 +20,7 @@ from optimization.policies.committed_horizon import Ahap
 from optimization.policy import Policy
 from optimization.pool import load_pool
 from optimization.scenarios import Grid, Scenario
+from optimization.tapes import Part
 
 __all__ = ["PoolRun", "Size", "fast_pool", "pool_command", "pool_experiment", "run_pool", "size_of"]
 
@@ -75,8 +76,9 @@ def pool_experiment(
     tapes: Tapes, policies: Sequence[Policy[Any]], *, size: Size, seed: int, processes: int
 ) -> PoolExperiment:
     """Run E1 on the training and the test part of ``tapes``; the same seed gives the same numbers whatever ``processes``."""
-    jobs: dict[str, list[Scenario]] = {}
-    for part, per_cell in (("train", size.train), ("test", size.test)):
+    jobs: dict[Part, list[Scenario]] = {}
+    sizes: tuple[tuple[Part, int], ...] = (("train", size.train), ("test", size.test))
+    for part, per_cell in sizes:
         with job_progress(f"forecasts of the {part} part") as told:
             jobs[part] = make_scenarios(
                 tapes, grid=size.grid, part=part, per_cell=per_cell, seed=seed, progress=told

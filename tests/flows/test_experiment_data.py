@@ -82,6 +82,16 @@ def test_offers_and_unknown_capacities_are_left_out(folder):
     assert [t.market.zone for t in count_tapes(blind)] == ["z3", "z9"]
 
 
+def test_a_gap_that_is_not_stated_is_the_usual_distance(folder):
+    mine = pd.read_parquet(folder / "availability.parquet").query("zone == 'z1'")
+    blind = mine.assign(gap_seconds=pd.array([pd.NA] * len(mine), dtype="Int32"))
+    holed = pd.concat([blind.iloc[:300], blind.iloc[330:]])
+    assert not np.isnan(next(count_tapes(blind)).values).any()
+    gap = np.isnan(next(count_tapes(holed)).values).sum()
+    assert 8 <= gap <= 10  # five hours less the half hour that three times ten minutes bridge
+    assert len(next(count_tapes(blind.iloc[:1]))) <= 1
+
+
 def test_on_demand_is_learned_from_the_first_half(folder, tmp_path):
     prices = pd.read_parquet(folder / "prices.parquet")
     middle = prices["timestamp"].min() + (prices["timestamp"].max() - prices["timestamp"].min()) / 2
