@@ -52,8 +52,8 @@ def random_job(rng: np.random.Generator, *, load: float | None = None) -> Job:
         n_min=int(rng.integers(1, n_max + 1)),
         n_max=n_max,
         throughput=THROUGHPUTS[int(rng.integers(len(THROUGHPUTS)))],
-        mu_up=float(rng.choice([1.0, 0.9, 0.6, 0.0])),
-        mu_down=float(rng.choice([1.0, 0.95, 0.5])),
+        mu_up=float(rng.choice([1.0, 0.9, 0.6, 0.0, -0.7, -2.5])),
+        mu_down=float(rng.choice([1.0, 0.95, 0.5, -0.4])),
         value=float(rng.uniform(0.0, 40.0)),
         gamma=float(rng.choice([1.2, 1.5, 2.0])),
     )
