@@ -83,8 +83,9 @@ def slotted(rows: pd.DataFrame, *, name: str, slot_minutes: int) -> Trace:
     first = -(-int(times[0]) // step)
     grid = np.arange(first, int(times[-1]) // step + 1, dtype=np.int64) * step
     last = np.searchsorted(times, grid, side="right") - 1
-    gap = rows["gap_seconds"].median()
-    gap = float(np.median(np.diff(times))) if pd.isna(gap) and times.size > 1 else float(gap)
+    gap = float(rows["gap_seconds"].astype("float64").median())
+    if np.isnan(gap):  # not stated: what was measured
+        gap = float(np.median(np.diff(times))) if times.size > 1 else 0.0
     oldest = max(STALE_GAPS * gap, step)
     stale = grid - times[last] > oldest
     up = (rows["available"].to_numpy(dtype=float)[last] >= 1) & ~stale
