@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,7 +43,12 @@ def case(seed: int) -> Case:
         np.concatenate([np.full(HISTORY, 0.5), price]), np.concatenate([before, count]),
         first=HISTORY, slot_hours=0.5, hour=0.0,
     )  # fmt: skip
-    return Case(job=job(), window=window, forecasts=perfect_forecasts(window, 5), record=record)
+    return Case(
+        job=replace(job(), name=f"benchmark-{seed}"),
+        window=window,
+        forecasts=perfect_forecasts(window, 5),
+        record=record,
+    )
 
 
 def market(seed: int) -> MarketWindow:

@@ -11,7 +11,7 @@ from optimization.job import Job
 from optimization.plan import Allocation
 from optimization.policy import View
 from optimization.termination import slots_needed
-from optimization.throughput import rates
+from optimization.throughput import Throughput, rates
 
 #: Relative slack of a comparison of work, below the one that declares a job finished, so that the net errs to the safe side.
 WORK_TOLERANCE = 1e-10
@@ -40,7 +40,8 @@ def pace(job: Job, slot_hours: float) -> Pace:
     known = _RECENT.get(id(job))
     if known is not None and known[0] is job and known[1] == slot_hours:
         return known[2]
-    found = _pace(job, slot_hours)
+    shape = (job.throughput, job.n_min, job.n_max, job.mu_up, job.mu_down)
+    found = _pace(shape, job.deadline_slots, slot_hours)
     if len(_RECENT) >= MOST_RECENT:
         _RECENT.clear()
     _RECENT[id(job)] = (job, slot_hours, found)
@@ -49,19 +50,20 @@ def pace(job: Job, slot_hours: float) -> Pace:
 
 #: Paces by the identity of their job: policies ask several times a slot, and hashing a job costs more than the answer.
 _RECENT: dict[int, tuple[Job, float, Pace]] = {}
-MOST_RECENT = 512
+MOST_RECENT = 64
 
 
 @lru_cache(maxsize=MOST_RECENT)
-def _pace(job: Job, slot_hours: float) -> Pace:
-    gain = rates(job.throughput, job.n_max) * slot_hours
-    sizes = np.arange(job.n_min, job.n_max + 1)
-    before = np.arange(job.n_max + 1)
-    efficiency = [[job.efficiency(n, held) for n in range(job.n_max + 1)] for held in before.tolist()]
-    now = np.array(efficiency) * gain
+def _pace(shape: tuple[Throughput, int, int, float, float], slots: int, slot_hours: float) -> Pace:
+    throughput, n_min, n_max, mu_up, mu_down = shape
+    gain = rates(throughput, n_max) * slot_hours
+    sizes, before = np.arange(n_min, n_max + 1), np.arange(n_max + 1)
+    change = before - before[:, None]
+    efficiency = np.where(change > 0, mu_up, np.where(change < 0, mu_down, 1.0))
+    now = efficiency * gain
     most = np.zeros(before.size)
     reach, fastest = [tuple(most.tolist())], [(0,) * before.size]
-    for _ in range(job.deadline_slots):
+    for _ in range(slots):
         work = now[:, sizes] + most[sizes]
         # Of sizes that differ by rounding only the least is taken, and holding nothing only where it is truly better.
         slack = WORK_TOLERANCE * np.abs(work).max(axis=1)
