@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from flows.experiments.ahap import Variants, ahap_variants, claims, run_variants, variant_rows
+from flows.experiments.ahap import (
+    Variants,
+    ahap_variants,
+    claims,
+    default_sentence,
+    run_variants,
+    variant_rows,
+)
 from flows.experiments.data import Tapes, read_tapes
 from flows.experiments.progress import job_progress
 from flows.experiments.runs import PoolRun, cores, run_pool
@@ -122,7 +129,10 @@ def answer_of(done: PoolExperiment, *, data: str, seed: int) -> dict[str, Any]:
             "headroom_captured_on_test": float(test.headroom[place]),
         },
         "ahap": {"jobs": len(done.table_test.utility), "rows": rules["test"], "train_rows": rules["train"]},
-        "claims": claims(done.test, done.policies, done.table_test, rng=rng),
+        "claims": [
+            *claims(done.test, done.policies, done.table_test, rng=rng),
+            default_sentence(rules["train"]),
+        ],
         "notes": [*done.tapes.notes, *_join_notes(done.test), *_cell_notes(done)],
     }
 
