@@ -1,0 +1,55 @@
+"""Seconds per table, per run and per optimum of the single-instance scoreboard, in each of its settings; and the cold start."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from optimization.single_instance.policies import make_table, optimum
+from optimization.single_instance.policies import run as run_job
+from optimization.single_instance.scoreboard import settings
+from optimization.single_instance.states import MarketStates, estimate
+
+RUNS = 20
+
+
+def trace(seed: int, slots: int) -> np.ndarray:
+    """A market that flips every twenty slots or so."""
+    return np.logical_xor.accumulate(np.random.default_rng(seed).random(slots) < 0.05)
+
+
+def run_setting(setting, chain) -> dict[str, float]:
+    """Medians over `RUNS` runs once all is compiled."""
+    begun = time.perf_counter()
+    table = make_table("stochastic", setting, MarketStates(), chain)
+    solved = time.perf_counter()
+    seconds: dict[str, list[float]] = {"run": [], "optimum": []}
+    for seed in range(RUNS):
+        up = trace(seed, setting.slots)
+        for name, act in (
+            ("run", lambda up=up: run_job(table, setting, up, 0)),
+            ("optimum", lambda up=up: optimum(setting, up)),
+        ):
+            start = time.perf_counter()
+            act()
+            seconds[name].append(time.perf_counter() - start)
+    return {
+        "table_seconds": round(solved - begun, 3),
+        "table_megabytes": round(table.action.nbytes / 1e6),
+        **{f"{name}_milliseconds": round(1e3 * float(np.median(v)), 3) for name, v in seconds.items()},
+    }
+
+
+def run() -> dict[str, object]:
+    chain = estimate(MarketStates(), [trace(99, 10_000)])
+    cold = time.perf_counter()
+    run_setting(settings()[0], chain)
+    found: dict[str, object] = {
+        "states": MarketStates().count,
+        "cold_seconds": round(time.perf_counter() - cold, 2),
+    }
+    for setting in settings():
+        name = f"{setting.deadline_minutes // 60} h, {setting.overhead_minutes} min"
+        found[name] = run_setting(setting, chain)
+    return found
