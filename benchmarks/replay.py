@@ -27,7 +27,7 @@ from optimization.throughput import Linear
 SLOTS, N_MAX, ROUNDS, PATHS, JOBS = 48, 16, 5, 100, 50
 #: Slots of history before the job, for policies that learn from it.
 HISTORY = 336
-SINGLE = ("OD-only", "MSU", "UP", "AHANP(0.9)", "AHAP(5,1,0.9)", "AHAP(5,5,0.9)")
+SINGLE = ("OD-only", "MSU", "UP", "AHANP(0.9)", "AHAP(5,1,0.9)", "AHAP(5,5,0.9,last)", "AHAP(5,5,0.9)")
 #: What the figures of single policies are scaled to.
 SIMULATIONS = 2500
 
