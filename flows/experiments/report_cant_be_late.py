@@ -19,6 +19,9 @@ from flows.experiments.page import Page, Section, Table, write_page
 from flows.inline_svg import PALETTE, house_style, inline_svg, new_figure
 from flows.plots import LINES
 
+#: Shares of the gap below it would squeeze the others together.
+LEAST_SHARE = -0.5
+
 
 def write_cant_be_late_report(answer: Mapping[str, Any], path: Path) -> Path:
     """Write the page of an answer of ``experiment cant-be-late``; returns ``path``."""
@@ -59,7 +62,7 @@ def _gaps(answer: Mapping[str, Any]) -> Section:
 
 
 def draw_shares(rows: list[dict[str, Any]], *, default: str) -> str:
-    """Share of the gap closed, one line a setting, one mark a policy; only what lies between -0.5 and 1 is drawn."""
+    """Share of the gap closed, one line a setting, one mark a policy; what lies below `LEAST_SHARE` is left out."""
     names = [n for n in rows[0]["policies"] if n.startswith("stochastic") or n.startswith("UP,")]
     place = np.arange(len(rows))
     height = 34 * len(rows) + 110
@@ -68,7 +71,7 @@ def draw_shares(rows: list[dict[str, Any]], *, default: str) -> str:
     axes.grid(axis="both")
     for k, name in enumerate(names):
         share = np.array([row["policies"][name]["gap_closed"] for row in rows], dtype=float)
-        share[share < -0.5] = np.nan
+        share[share < LEAST_SHARE] = np.nan
         colour, _, marker = LINES[k % len(LINES)]
         size = 8 if name == default else 5.5
         axes.plot(share, place, marker, color=PALETTE[colour], markersize=size, label=name)
@@ -80,7 +83,7 @@ def draw_shares(rows: list[dict[str, Any]], *, default: str) -> str:
         place, [f"{r['split']}, {r['deadline_h']:.0f} h, {60 * r['overhead_h']:.0f} min" for r in rows]
     )
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(-0.5, 1.0)
+    axes.set_xlim(max(LEAST_SHARE, axes.get_xlim()[0]), 1.0)
     axes.set_xlabel("share of the gap from UP (0) to the optimum (1)", color=PALETTE["muted"])
     axes.legend(loc="lower left", bbox_to_anchor=(-0.5, 1.01), ncols=3, fontsize=9.5, frameon=False)
     return inline_svg(figure, name="shares", label="Share of the gap closed by setting and policy")
