@@ -14,7 +14,7 @@ from optimization import Job
 from optimization.audit import audit_outcome
 from optimization.hindsight import hindsight
 from optimization.ledger import leaderboard, perfect_forecasts, score
-from optimization.market import MarketWindow, market_window
+from optimization.market import MarketWindow, market_window, record_of
 from optimization.pool import load_pool
 from optimization.replay import replay, replay_pool
 from optimization.throughput import Linear
@@ -77,12 +77,17 @@ def test_the_pool_on_measured_counts(zone, load):
 
 def test_the_whole_pool_equals_one_by_one_on_measured_counts():
     """Outcomes are equal, not merely close: sharing plans, windows and paces changes nothing (M5.1)."""
-    pool = load_pool()
-    for i, window in enumerate(windows("us-west1-b", 24, 300)[:2]):
+    pool, count = load_pool(), counts("us-west1-b")
+    for mu_up, first in ((0.6, 300), (-0.4, 500)):
+        there = count[: first + 24]
+        window = market_window(np.full(24, 0.4), there[first:], on_demand_usd=1.0, slot_hours=0.5)
         job = Job(
             name="one", workload=0.6 * 24 * 8 * 0.5, deadline_slots=24, n_min=1, n_max=8, throughput=Linear(),
-            mu_up=(0.6, -0.4)[i], mu_down=0.95, value=60.0,
+            mu_up=mu_up, mu_down=0.95, value=60.0,
         )  # fmt: skip
-        forecasts = perfect_forecasts(window, 3)
-        together = replay_pool(pool, job, window, forecasts=forecasts)
-        assert together == [replay(policy, job, window, forecasts=forecasts) for policy in pool]
+        seen = {
+            "forecasts": perfect_forecasts(window, 3),
+            "record": record_of(np.full(len(there), 0.4), there, first=first, slot_hours=0.5, hour=0.0),
+        }
+        together = replay_pool(pool, job, window, **seen)
+        assert together == [replay(policy, job, window, **seen) for policy in pool]
