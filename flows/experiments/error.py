@@ -152,7 +152,8 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
 
     ``curves``: for each kind of error and each (omega, v) the mean utility by size, the 95 % interval of its paired difference
     from the prediction-free policy (``ahead_interval``), and ``overtaken_at``, the size from which the prediction-free policy
-    is better (null: never within the sizes). ``robustness``: for each (omega, v) its consistency (utility at size 0) and
+    is better (null: never within the sizes); ``worse_than_one_slot_at`` is the same against AHAP(1,1), which plans the present
+    slot alone and so reads no forecast either. ``robustness``: for each (omega, v) its consistency (utility at size 0) and
     robustness (its worst mean over kinds and sizes).
     """
     rng = np.random.default_rng([seed, 4])
@@ -161,6 +162,7 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
     low, high = (edge.reshape(mean.shape) for edge in interval(resampled_means(flat, rng=rng)))
     level = float(run.reactive.mean())
     a, b = interval(resampled_means(run.reactive[:, None], rng=rng))
+    one_slot = float(mean[0, 0, [policy.omega for policy in run.plan.policies].index(1)])
     curves = [
         {
             "growth": kind.growth.value,
@@ -170,6 +172,9 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
             "mean_utility": mean[k, :, i].tolist(),
             "ahead_interval": np.stack([low[k, :, i], high[k, :, i]], axis=1).tolist(),
             "overtaken_at": crossing(run.plan.sizes, mean[k, :, i], level),
+            "worse_than_one_slot_at": crossing(run.plan.sizes, mean[k, :, i], one_slot)
+            if policy.omega > 1
+            else float("nan"),
         }
         for k, kind in enumerate(run.plan.kinds)
         for i, policy in enumerate(run.plan.policies)

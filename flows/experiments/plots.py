@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flows.inline_svg import PALETTE, house_style, inline_svg, new_figure
 from flows.plots import LINES, utility_range
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: At this much headroom captured, either way, a cell of the heat map has its full colour.
 FULL_COLOUR = 1.0
@@ -129,37 +133,42 @@ class Curve:
 def draw_error(sizes: np.ndarray, panels: dict[str, list[Curve]], level: float, *, name: str) -> str:
     """Utility against the size of the error, one panel a kind of error; the dashed line is the policy without forecasts."""
     with house_style():
-        figure = new_figure(820, 620)
+        figure = new_figure(820, 650)
         ends = [(float(c.mean.min()), float(c.mean.max())) for curves in panels.values() for c in curves]
         low, high = min([level, *(e[0] for e in ends)]), max([level, *(e[1] for e in ends)])
         margin = 0.08 * (high - low) or 0.01
         for k, (title, curves) in enumerate(panels.items()):
-            axes = figure.add_axes((0.07 + 0.48 * (k % 2), 0.56 - 0.5 * (k // 2), 0.43, 0.36))
-            for i, curve in enumerate(curves):
-                colour, dash, marker = LINES[i % len(LINES)]
-                axes.fill_between(
-                    sizes, curve.low, curve.high, color=PALETTE[colour], alpha=0.06, linewidth=0
-                )
-                axes.plot(
-                    sizes, curve.mean, color=PALETTE[colour], linestyle=dash, marker=marker, markersize=4.5, label=curve.label,
-                )  # fmt: skip
-                if np.isfinite(curve.overtaken_at):
-                    axes.plot(
-                        [curve.overtaken_at],
-                        [level],
-                        "x",
-                        color=PALETTE[colour],
-                        markersize=9,
-                        markeredgewidth=2,
-                    )
-            axes.axhline(level, color=PALETTE["ink"], linewidth=1.4, linestyle=(0, (4, 2)))
+            axes = figure.add_axes((0.07 + 0.48 * (k % 2), 0.6 - 0.47 * (k // 2), 0.43, 0.34))
+            _draw_curves(axes, sizes, curves, level)
             axes.set_ylim(low - margin, high + margin)
-            axes.set_xticks(sizes)
             axes.set_title(title, loc="left", fontsize=11, color=PALETTE["ink"])
-            axes.set_xlabel("size of the error", color=PALETTE["muted"])
-            if k == 0:
-                axes.legend(fontsize=9, frameon=False, ncols=2)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="lower center", ncols=len(labels), fontsize=10, frameon=False)
         return inline_svg(figure, name=name, label="Utility against the size of the forecast error")
+
+
+def _draw_curves(axes: Axes, sizes: np.ndarray, curves: Sequence[Curve], level: float) -> None:
+    """One panel of `draw_error`: lines with a bar for the interval of each point, set apart a little."""
+    for i, curve in enumerate(curves):
+        colour, dash, marker = LINES[i % len(LINES)]
+        x = sizes + 0.008 * (i - len(curves) / 2)
+        axes.vlines(x, curve.low, curve.high, color=PALETTE[colour], linewidth=1, alpha=0.45)
+        axes.plot(
+            x,
+            curve.mean,
+            color=PALETTE[colour],
+            linestyle=dash,
+            marker=marker,
+            markersize=4.5,
+            label=curve.label,
+        )
+        if np.isfinite(curve.overtaken_at):
+            axes.plot(
+                [curve.overtaken_at], [level], "x", color=PALETTE[colour], markersize=9, markeredgewidth=2
+            )
+    axes.axhline(level, color=PALETTE["ink"], linewidth=1.4, linestyle=(0, (4, 2)))
+    axes.set_xticks(sizes)
+    axes.set_xlabel("size of the error", color=PALETTE["muted"])
 
 
 def draw_tradeoff(

@@ -59,6 +59,7 @@ def _curves(answer: Mapping[str, Any]) -> Section:
             "kind": _kind(row),
             **{f"u{i}": u for i, u in enumerate(row["mean_utility"])},
             "crossing": row["overtaken_at"],
+            "one": row["worse_than_one_slot_at"],
         }
         for row in answer["curves"]
     ]
@@ -67,12 +68,19 @@ def _curves(answer: Mapping[str, Any]) -> Section:
         heading="Utility against the error",
         sentences=[
             f"The dashed line is {free['policy']}, which reads no forecast: {free['mean_utility']:.4f}. A cross marks the size of "
-            "error from which it is the better one. Bands are 95 % intervals of the paired difference from it.",
+            "error from which it is the better one. Bars are 95 % intervals of the paired difference from it.",
             *_sentences(answer),
         ],
         drawing=draw_error(np.array(answer["sizes"]), panels, free["mean_utility"], name="error"),
         table=Table(
-            columns={"policy": "Policy", "kind": "Error", **sizes, "crossing": "Overtaken at"}, rows=rows
+            columns={
+                "policy": "Policy",
+                "kind": "Error",
+                **sizes,
+                "crossing": "Overtaken at",
+                "one": "Below AHAP(1,1) from",
+            },
+            rows=rows,
         ),
         unfold="All windows and commitments",
     )
@@ -84,9 +92,12 @@ def _sentences(answer: Mapping[str, Any]) -> list[str]:
     if not crossed:
         return ["No policy that plans with forecasts is overtaken within these sizes."]
     first = min(crossed, key=lambda row: row["overtaken_at"])
+    ahead = [row for row in reading if not np.isfinite(row["worse_than_one_slot_at"])]
     return [
+        f"AHAP(1,1) plans the present slot alone and reads no forecast either: {len(reading) - len(ahead)} of {len(reading)} "
+        "curves fall below it within these sizes (last column).",
         f"Of {len(reading)} curves of policies that read forecasts {len(crossed)} are overtaken within these sizes, first "
-        f"{_label(first)} under {_kind(first)} errors, at size {first['overtaken_at']:.2f}."
+        f"{_label(first)} under {_kind(first)} errors, at size {first['overtaken_at']:.2f}.",
     ]
 
 

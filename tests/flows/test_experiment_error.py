@@ -20,6 +20,7 @@ from flows.experiments.error import (
     shapes,
     wrong_forecasts,
 )
+from flows.experiments.report_error import write_error_report
 from flows.experiments.scenarios import make_scenarios
 from optimization.ledger import perfect_forecasts
 from optimization.policies.committed_horizon import Ahap
@@ -129,11 +130,29 @@ def test_the_answer(run):
         assert row["consistency"] == pytest.approx(own[0]["mean_utility"][0])
         assert row["robustness"] == pytest.approx(min(min(c["mean_utility"]) for c in own))
     level = answer["prediction_free"]["mean_utility"]
+    one_slot = next(c["mean_utility"][0] for c in answer["curves"] if c["omega"] == 1)
     for curve in answer["curves"]:
+        if curve["omega"] > 1:
+            below = min(curve["mean_utility"]) <= one_slot
+            assert below == np.isfinite(curve["worse_than_one_slot_at"])
         low, high = np.array(curve["ahead_interval"]).T
         ahead = np.array(curve["mean_utility"]) - level
         assert (low <= ahead + 1e-12).all()
         assert (ahead <= high + 1e-12).all()
+
+
+def test_the_page(run, tmp_path):
+    answer = {**error_answer(run, data="here <b>", seed=1), "notes": ["a note & more"]}
+    text = write_error_report(answer, tmp_path / "page.html").read_text()
+    found = Checker()
+    found.feed(text)
+    assert len(found.ids) == len(set(found.ids))
+    assert {ref[1:] for ref in found.refs} <= set(found.ids)
+    assert found.svgs == 2
+    assert found.far == []
+    assert "here &lt;b&gt;" in text
+    assert "a note &amp; more" in text
+    assert write_error_report(answer, tmp_path / "again.html").read_text() == text
 
 
 class Checker(HTMLParser):
