@@ -20,6 +20,8 @@ from optimization.scenarios import Scenario
 
 #: What a plan is made from: forecasts as issued, the present held, the truth.
 FORECASTS = ("issued", "last_value", "perfect")
+#: The ways of committing in words.
+WAYS = {Commit.MEAN: "mean of plans", Commit.LAST: "last plan"}
 #: (omega, v) of the table; v = 1 and v = omega are the two ends of commitment.
 SHAPES = ((1, 1), (3, 1), (3, 3), (5, 1), (5, 5))
 #: End rules of the table.
@@ -100,8 +102,8 @@ def _ways(found: Variants, rule: EndRule) -> list[tuple[str, list[int]]]:
     wide = [i for i in found.places(end_rule=rule, commit=Commit.MEAN) if found.policies[i].commitment > 1]
     return [
         ("v = 1", found.places(end_rule=rule, commitment=1)),
-        ("v = omega, mean of plans", wide),
-        ("v = omega, last plan", found.places(end_rule=rule, commit=Commit.LAST)),
+        (f"v = omega, {WAYS[Commit.MEAN]}", wide),
+        (f"v = omega, {WAYS[Commit.LAST]}", found.places(end_rule=rule, commit=Commit.LAST)),
     ]
 
 
@@ -180,13 +182,14 @@ def _forecast_sentences(found: Variants, rng: np.random.Generator) -> list[str]:
     return sentences
 
 
-def default_sentence(train_rows: Sequence[dict[str, Any]]) -> str:
-    """Which end rule and way of committing is best with issued forecasts on the training part, and which one is the default."""
+def default_sentence(train_rows: Sequence[dict[str, Any]], policies: Sequence[Policy[Any]]) -> str:
+    """Which end rule and way of committing is best with issued forecasts on the training part, and which the pool has."""
     issued = [row for row in train_rows if row["forecasts"] == "issued"]
     best = max(issued, key=lambda row: row["mean_utility"])
-    default = Ahap(omega=2, commitment=2, sigma=SIGMA)
+    pool = [policy for policy in policies if isinstance(policy, Ahap)]
+    rules = sorted({policy.end_rule.value.replace("_", " ") for policy in pool})
+    ways = sorted({WAYS[policy.commit] for policy in pool if policy.commitment > 1})
     return (
         f"Best on the training half with issued forecasts: end rule {best['end_rule'].replace('_', ' ')}, {best['commit']} "
-        f"({best['mean_utility']:.4f}); AHAP's defaults are {default.end_rule.value.replace('_', ' ')} and, for v > 1, "
-        f"the {'last plan' if default.commit is Commit.LAST else 'mean of plans'}."
+        f"({best['mean_utility']:.4f}); the pool's AHAP has {' and '.join(rules)} and, for v > 1, {' and '.join(ways)}."
     )

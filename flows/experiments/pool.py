@@ -131,7 +131,7 @@ def answer_of(done: PoolExperiment, *, data: str, seed: int) -> dict[str, Any]:
         "ahap": {"jobs": len(done.table_test.utility), "rows": rules["test"], "train_rows": rules["train"]},
         "claims": [
             *claims(done.test, done.policies, done.table_test, rng=rng),
-            default_sentence(rules["train"]),
+            default_sentence(rules["train"], done.policies),
         ],
         "notes": [*done.tapes.notes, *_join_notes(done.test), *_cell_notes(done)],
     }
