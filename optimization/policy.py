@@ -23,7 +23,7 @@ class View:
     was issued in this slot or before (element 0 of it is slot ``slot + 1`` whatever its age; the maker of the view shifts it);
     None if there is none. ``past`` is the record of the market up to this slot, None where none was kept. ``windows`` is where
     the views of one replay keep the windows they have made, by everything a window is made of (with the forecast, so that its
-    identity stays its own).
+    identity stays its own); ``tables`` is where they keep what else depends on the market alone.
     """
 
     job: Job
@@ -37,6 +37,7 @@ class View:
     forecast: PointForecast | None = None
     past: Past | None = None
     windows: Windows | None = field(default=None, compare=False, repr=False)
+    tables: dict[tuple[object, ...], object] | None = field(default=None, compare=False, repr=False)
 
     def window(self, width: int) -> MarketWindow:
         """This slot as observed and the next ``width - 1`` as forecast, cut at the deadline; the last forecast is held

@@ -20,7 +20,7 @@ DEFAULT_POOL = Path(__file__).parent / "data" / "pool.toml"
 NAMED_PARAMETERS = {"AHANP": ("sigma",), "AHAP": ("omega", "commitment", "sigma")}
 #: Those that a name may leave out.
 WHOLE_PARAMETERS = {"omega", "commitment"}
-OPTIONAL_PARAMETERS = {"UP-single": ("changeover_hours",)}
+OPTIONAL_PARAMETERS = {"UP-single": ("changeover_hours",), "Stochastic": ("half_life_hours",)}
 #: Words that may follow them, by family: the word and the parameter it sets.
 NAMED_WORDS = {
     "AHAP": {word.value: {"commit": word} for word in Commit}

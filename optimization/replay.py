@@ -65,6 +65,7 @@ class Seen:
     slot_hours: float
     record: Record | None = None
     windows: Windows = field(default_factory=dict, compare=False, repr=False)
+    tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
 
     def view(self, job: Job, progress: Progress, slot: int) -> View:
         """What a policy sees in ``slot``."""
@@ -80,6 +81,7 @@ class Seen:
             forecast=self.forecast[slot],
             past=self.record.until(slot) if self.record is not None else None,
             windows=self.windows,
+            tables=self.tables,
         )
 
 

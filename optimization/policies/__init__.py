@@ -9,6 +9,7 @@ from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformPr
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.reactive import Ahanp
 from optimization.policies.single_cluster import SingleCluster
+from optimization.policies.stochastic import Stochastic
 from optimization.policy import Policy
 
 #: Family name -> how one of its policies is made from its parameters.
@@ -19,6 +20,16 @@ POLICIES: dict[str, Callable[..., Policy[Any]]] = {
     "UP-single": SingleCluster,
     "AHANP": Ahanp,
     "AHAP": Ahap,
+    "Stochastic": Stochastic,
 }
 
-__all__ = ["POLICIES", "Ahanp", "Ahap", "MaximalSpot", "OnDemandOnly", "SingleCluster", "UniformProgress"]
+__all__ = [
+    "POLICIES",
+    "Ahanp",
+    "Ahap",
+    "MaximalSpot",
+    "OnDemandOnly",
+    "SingleCluster",
+    "Stochastic",
+    "UniformProgress",
+]

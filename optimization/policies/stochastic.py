@@ -1,0 +1,191 @@
+"""The stochastic policy: the best answer to a market that moves by chains learned from its own past (M4.6) (ours)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from optimization.job import Job
+from optimization.market import Past
+from optimization.market_chain import Beliefs
+from optimization.plan import Allocation, ExpectedToGo
+from optimization.policies.narration import narrate
+from optimization.policies.pace import (
+    HOLD_NOTHING,
+    deadline_in_reach,
+    is_done,
+    least_net,
+    split,
+    work_left,
+)
+from optimization.policy import View
+from optimization.termination import check_job
+from optimization.value_tables import ValueTables, make_tables
+from warehouse.errors import SettingsError
+
+#: Hours after which chains and tables are made anew.
+REFRESH_HOURS = 3.0
+#: Slots that tables reach beyond their refresh, for the windows of AHAP that end on them.
+REACH_BEYOND = 6
+#: A price that differs from its level by more than this share of on-demand calls for tables of its own.
+PRICE_MOVES = 0.03
+#: Half-life of transitions, hours, for the end rule (c).
+DEFAULT_HALF_LIFE = 24.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What the policy carries from slot to slot: its tables, and what the job saw where no record is kept."""
+
+    tables: ValueTables | None = None
+    price: tuple[float, ...] = ()
+    available: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stochastic:
+    """Backward induction over (slot, work left, size before, count, price) on chains that forget (M4.6).
+
+    The chains are estimated from `View.past`: the market's own transitions with a half-life of ``half_life_hours``, shrunk toward
+    those of its peers and toward staying put; without a record, from what the job itself has seen. They and the tables are made
+    anew every `REFRESH_HOURS`, and when the price leaves its level. The answer is the size of most expected value; a deadline
+    that on-demand can still meet is kept in its reach (`least_net`), which costs nothing measurable. In a gap the count is taken
+    as 0 and only the net acts.
+
+    Raises `SettingsError` for a half-life that is not positive.
+    """
+
+    half_life_hours: float = DEFAULT_HALF_LIFE
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.half_life_hours > 0:
+            raise SettingsError(
+                f"half-life of {self.half_life_hours} hours", expected="a positive number of hours"
+            )
+        object.__setattr__(self, "name", f"Stochastic({self.half_life_hours:g})")
+
+    def start(self, job: Job) -> Learned:
+        """Nothing learned yet; raises `JobError` for a job that cannot resume (M2.7)."""
+        check_job(job, uses_spot=True)
+        return Learned()
+
+    def decide(self, state: Learned, view: View) -> tuple[Allocation, Learned]:
+        """The size of most expected value."""
+        state = _noted(state, view)
+        if is_done(view):
+            return HOLD_NOTHING, state
+        if not view.observed:
+            return least_net(view, HOLD_NOTHING), state
+        tables = tables_in_force(view, _past(state, view), self.half_life_hours, recent=state.tables)
+        n = tables.size(
+            slot=view.slot,
+            rest=work_left(view),
+            before=view.progress.n_previous,
+            available=view.available,
+            price=view.price * view.slot_hours,
+        )
+        wish = split(view, n)
+        allocation = least_net(view, wish) if deadline_in_reach(view) else wish
+        return allocation, replace(state, tables=tables)
+
+    def explain(self, state: Learned, view: View, allocation: Allocation) -> str:
+        """Pace, slack and spot of the slot, and how likely spot is to stay."""
+        if not view.observed or is_done(view) or state.tables is None:
+            return narrate(view, allocation)
+        counts = state.tables.counts
+        here = counts.index(view.available)
+        there = counts.count >= max(1, allocation.spot)
+        chance = float(counts.transition[here, there].sum())
+        return narrate(
+            view,
+            allocation,
+            rule=f"{chance:.0%} chance of {max(1, allocation.spot)} or more on spot in the next slot",
+        )
+
+
+def _noted(state: Learned, view: View) -> Learned:
+    """The state with this slot noted, where no record is kept."""
+    if view.past is not None:
+        return state
+    return replace(
+        state,
+        price=(*state.price, view.price if view.observed else np.nan),
+        available=(*state.available, float(view.available) if view.observed else np.nan),
+    )
+
+
+def _past(state: Learned, view: View) -> Past:
+    if view.past is not None:
+        return view.past
+    seen = np.array(state.available)
+    return Past(price=np.array(state.price), available=seen, peers=np.empty((0, len(seen))))
+
+
+def _before(past: Past, slots: int) -> Past:
+    """The record as it was ``slots`` slots ago."""
+    if slots == 0:
+        return past
+    return Past(price=past.price[:-slots], available=past.available[:-slots], peers=past.peers[:, :-slots])
+
+
+def tables_in_force(
+    view: View,
+    past: Past,
+    half_life_hours: float,
+    *,
+    beyond: int = REACH_BEYOND,
+    recent: ValueTables | None = None,
+) -> ValueTables:
+    """The tables that hold in the slot of ``view``, with ``beyond`` slots more than until they are made anew.
+
+    They are made every `REFRESH_HOURS` of the job from what was known then, and for the one slot where the price is on none
+    of their levels. They depend on the market alone, not on what the job did, so the views of one replay share them;
+    ``recent`` are those of the slot before, taken where they are the same.
+    """
+    every = max(1, round(REFRESH_HOURS / view.slot_hours))
+    age = min(view.slot % every, len(past.price) - 1)
+    tables = _made(view, past, (age, half_life_hours, every + beyond), recent)
+    price = min(view.price, view.on_demand_usd) * view.slot_hours
+    level = float(tables.prices.level_usd[tables.prices.index(price)])
+    if abs(price - level) <= PRICE_MOVES * tables.game.on_demand:
+        return tables
+    return _made(view, past, (0, half_life_hours, 1 + beyond), recent)
+
+
+def _made(view: View, past: Past, terms: tuple[int, float, int], recent: ValueTables | None) -> ValueTables:
+    age, half_life_hours, keep = terms
+    slot = view.slot - age
+    key = (slot, half_life_hours, keep)
+    if view.tables is not None and view.past is not None:
+        known = view.tables.get(key)
+        if isinstance(known, ValueTables):
+            return known
+    elif recent is not None and recent.key == key:
+        return recent
+    known_then = _before(past, age)
+    at = known_then.price[-1]
+    made = make_tables(
+        view.job,
+        known_then,
+        slot=slot,
+        price=float(at) if at == at else view.price,
+        on_demand_usd=view.on_demand_usd,
+        slot_hours=view.slot_hours,
+        keep=keep,
+        beliefs=Beliefs(own_hours=half_life_hours, peer_hours=half_life_hours),
+        key=key,
+    )
+    if view.tables is not None and view.past is not None:
+        view.tables[key] = made
+    return made
+
+
+def expected_to_go(view: View, slot: int) -> ExpectedToGo:
+    """The end rule (c) of M3.3: what the job is expected to be worth from ``slot`` on, as the chains see it in ``view``."""
+    past = _past(_noted(Learned(), view), view)
+    tables = tables_in_force(view, past, DEFAULT_HALF_LIFE, beyond=max(REACH_BEYOND, slot - view.slot))
+    return tables.to_go(
+        slot=view.slot, end=slot, available=view.available, price=view.price * view.slot_hours
+    )

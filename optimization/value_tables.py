@@ -1,0 +1,165 @@
+"""Value tables of a job on an uncertain market: what M4.6 decides by and what the end rule (c) of M3.3 reads (ours)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from optimization.horizon import sizes
+from optimization.induction import Game, best_size, induct
+from optimization.job import Job
+from optimization.market import Past
+from optimization.market_chain import (
+    MOST_STATES,
+    Beliefs,
+    CountChain,
+    PriceChain,
+    count_chain,
+    price_chain,
+)
+from optimization.plan import ExpectedToGo
+from optimization.throughput import rates
+
+#: Points of the grid of work left: parts of one instance's slot while there are at most so many.
+FINE_POINTS = 240
+#: A grid of whole instance-slots is kept up to so many points.
+MOST_POINTS = 600
+#: Cells of one induction, over all slots: longer jobs get a coarser grid.
+MOST_CELLS = 120_000_000
+FEWEST_POINTS = 60
+#: Points that the end rule's table is thinned to.
+END_POINTS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueTables:
+    """Expected values after each of the slots ``game.slot`` .. ``game.slot + len(after) - 1``, USD.
+
+    ``after`` has shape (slots, S, K, M, points), as `optimization.induction.induct` gives it; ``counts`` and ``prices`` are
+    the chains behind it. ``near`` (n,) is the grid's size that stands for each size the job may hold.
+    """
+
+    job: Job
+    game: Game
+    counts: CountChain
+    prices: PriceChain
+    after: np.ndarray
+    all_sizes: np.ndarray
+    all_gains: np.ndarray
+    near: np.ndarray
+    key: tuple[object, ...]
+
+    def size(self, *, slot: int, rest: float, before: int, available: int, price: float) -> int:
+        """The size of most expected value in ``slot``, ``price`` in USD per instance-slot; of equal ones the least."""
+        game, held = self.game, self.all_sizes
+        state = self.counts.index(available)
+        level = self.prices.index(price)
+        efficiency = np.where(held > before, game.mu_up, np.where(held < before, game.mu_down, 1.0))
+        spot = np.minimum(held, available) if price < game.on_demand else np.zeros_like(held)
+        costs = spot * price + (held - spot) * game.on_demand
+        column = self.after[slot - game.slot, state, level]
+        late = self.job.completion_value(slot + 1)
+        work = efficiency * self.all_gains
+        return int(held[best_size(game, column, costs, work, self.near, rest, late)])
+
+    def to_go(self, *, slot: int, end: int, available: int, price: float) -> ExpectedToGo:
+        """W of M3.3 (c) at the start of slot ``end`` > ``slot``: expected over the market of the slots between, seen from ``slot``.
+
+        The tables must reach to slot ``end - 1``.
+        """
+        game = self.game
+        states, levels = np.zeros(len(self.counts.count)), np.zeros(len(self.prices.level_usd))
+        states[self.counts.index(available)] = 1.0
+        levels[self.prices.index(price)] = 1.0
+        for _ in range(end - 1 - slot):
+            states, levels = states @ self.counts.transition, levels @ self.prices.transition
+        table = np.einsum("s,k,skmp->mp", states, levels, self.after[end - 1 - game.slot], dtype=float)
+        points = np.unique(
+            np.round(np.linspace(0, game.points - 1, min(game.points, END_POINTS))).astype(int)
+        )
+        work = self.job.workload - points[::-1] * game.step
+        value = table[self.near][:, points[::-1]].T
+        return ExpectedToGo(work=work, value_usd=np.maximum.accumulate(value, axis=0))
+
+
+def make_tables(
+    job: Job,
+    past: Past,
+    *,
+    slot: int,
+    price: float,
+    on_demand_usd: float,
+    slot_hours: float,
+    keep: int,
+    beliefs: Beliefs,
+    key: tuple[object, ...] = (),
+) -> ValueTables:
+    """Backward induction from the deadline to ``slot``, for every amount of work left, with chains estimated from ``past``.
+
+    ``keep`` slots from ``slot`` on are kept; prices in USD per instance-hour; ``key`` is what the maker knows the tables by.
+    """
+    counts = count_chain(past, job.n_max, slot_hours=slot_hours, beliefs=beliefs)
+    prices = price_chain(past, price, on_demand_usd, slot_hours=slot_hours, beliefs=beliefs)
+    prices = PriceChain(
+        level_usd=prices.level_usd * slot_hours, transition=prices.transition, dear=prices.dear
+    )
+    slots = job.deadline_slots - slot
+    held = sizes(job)
+    chosen = held if len(held) <= MOST_STATES else _spread(held)
+    hourly = rates(job.throughput, job.n_max)
+    gain = hourly[chosen] * slot_hours
+    cells = slots * len(counts.count) * len(prices.level_usd) * len(chosen)
+    step, points = _grid(job, gain, most=max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells)))
+    game = Game(
+        sizes=chosen,
+        gain=gain,
+        count=counts.count.astype(np.int64),
+        chain=np.broadcast_to(counts.transition, (slots, *counts.transition.shape)),
+        price=prices.level_usd,
+        price_chain=prices.transition,
+        on_demand=float(on_demand_usd * slot_hours),
+        mu_up=float(job.mu_up),
+        mu_down=float(job.mu_down),
+        value=float(job.value),
+        deadline=job.deadline_slots,
+        late_limit=float(job.late_limit),
+        slot=slot,
+        step=step,
+        points=points,
+    )
+    return ValueTables(
+        job=job,
+        game=game,
+        counts=counts,
+        prices=prices,
+        after=induct(game, min(keep, slots)),
+        all_sizes=held,
+        all_gains=hourly[held] * slot_hours,
+        near=np.abs(chosen[None, :] - held[:, None]).argmin(axis=1),
+        key=key,
+    )
+
+
+def _spread(held: np.ndarray) -> np.ndarray:
+    """About `MOST_STATES` of the sizes, the ends among them."""
+    places = np.round(np.linspace(1, len(held) - 1, MOST_STATES - 1)).astype(int)
+    return np.concatenate([held[:1], held[np.unique(places)]])
+
+
+def _grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
+    """(step, points) of the grid of work left, from none to the workload and what a restart longer than a slot can owe.
+
+    Steps are a whole part of one more instance's work, so that keeping a size leads from point to point and the edge of what
+    can still be finished in time lies on one.
+    """
+    reach = job.workload + max(0.0, -job.mu_up, -job.mu_down) * float(gain.max())
+    unit = float(np.diff(gain[1:]).min()) if len(gain) > 2 else float(gain[1])
+    if not unit > 1e-9 * reach:
+        unit = float(gain[gain > 0].min()) if (gain > 0).any() else reach
+    parts = [k for k in (20, 10, 5, 4, 2) if reach / unit * k <= min(most, FINE_POINTS)]
+    step = unit / (parts[0] if parts else 1)
+    if reach / step > most:
+        step = reach / most
+    return step, math.ceil(reach / step - 1e-9) + 2
