@@ -11,6 +11,7 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.jobfile import JobRequest, first_slot, slot_job
+from flows.known_past import market_record
 from forecasting.forecast import Forecast
 from forecasting.paths import sample_paths
 from optimization.held import held_so_far
@@ -61,10 +62,12 @@ def open_job(
     *,
     decided: Mapping[pd.Timestamp, Allocation],
     forecasts: Sequence[Forecast],
+    peers: Sequence[History] = (),
 ) -> OpenJob:
     """Line a placed request up with its market's history; the slot to decide is the history's last.
 
-    ``forecasts`` are the planner's vintages in the job's slots so far; nothing later than the present slot is kept.
+    ``forecasts`` are the planner's vintages in the job's slots so far; nothing later than the present slot is kept. What the
+    history holds from before the job, and ``peers`` beside it, become the record, which ends at the present slot.
     """
     step = history.step
     job = slot_job(request, step=step, on_demand_usd=history.on_demand_usd)
@@ -80,13 +83,14 @@ def open_job(
     now = history.known_at.floor(step)
     issued = {forecast.issued_at: forecast for forecast in forecasts if forecast.issued_at <= now}
     points = [point_forecast(issued[slot]) if slot in issued else None for slot in grid]
+    record = market_record(history, peers, first=start, last=now, known_by=now)
     return OpenJob(
         request=request,
         job=job,
         start=start,
         slot=round((now - start) / step),
         history=history,
-        seen=see(job, window, points),
+        seen=see(job, window, points, record),
         decided={round((slot - start) / step): allocation for slot, allocation in decided.items()},
         forecast=issued.get(now),
     )

@@ -13,6 +13,7 @@ from flows.commands import DECISION_COLUMNS, logical_time, warehouse_for
 from flows.config import Settings, read_settings
 from flows.forecast import timetable_of
 from flows.jobfile import JobRequest, first_slot, read_request
+from flows.known_past import PeerReader, record_start
 from flows.markets import Followed, choose_markets, find_market, read_history, step_of
 from flows.printing import print_json, print_table, say_to_stderr
 from flows.records import allocations_of, decisions_of, find_job
@@ -20,7 +21,7 @@ from flows.stages import deciding_policy
 from flows.turn import Turn
 from forecasting.forecast import Forecast
 from forecasting.predictors import make_predictor
-from forecasting.schedule import scheduled, since
+from forecasting.schedule import scheduled
 from optimization.pool import policy_named
 from warehouse.errors import JobError, MarketError
 from warehouse.history import History
@@ -82,8 +83,9 @@ def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
 def long_history(
     store: Store, followed: Followed, settings: Settings, origins: Sequence[pd.Timestamp]
 ) -> History:
-    """History that reaches back far enough for forecasts at ``origins``."""
-    return read_history(store, followed, settings=settings, start=timetable_of(settings).start(origins[0]))
+    """History that reaches back far enough for forecasts at ``origins``, and for the record of a job from the first of them."""
+    start = min(timetable_of(settings).start(origins[0]), record_start(origins[0]))
+    return read_history(store, followed, settings=settings, start=start)
 
 
 def issue(
@@ -166,7 +168,10 @@ def plan_command(
         forecasts = issue(history, chosen.planner, slots, settings=chosen, horizon=chosen.planning_horizon)
         turn = Turn(store=store, at=followed.at, settings=chosen, run_id="plan", own_end=own_end)
         by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
-    running = open_job(request, since(history, first), decided=allocations_of(decisions), forecasts=forecasts)
+        peers = PeerReader(turn=turn, start=record_start(first)).peers_of(followed)
+    running = open_job(
+        request, history, decided=allocations_of(decisions), forecasts=forecasts, peers=peers
+    )
     decision = decide(running, by, settings=chosen).row() | {"chosen_because": why}
     if as_json:
         print_json(decision)

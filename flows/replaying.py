@@ -14,6 +14,7 @@ from flows.clock import parse_time
 from flows.commands import BOARD_COLUMNS, logical_time, warehouse_for
 from flows.config import Settings, read_settings
 from flows.jobfile import JobRequest, first_slot, read_request
+from flows.known_past import PeerReader, record_start
 from flows.markets import Followed, find_market, step_of
 from flows.planning import issue, long_history
 from flows.printing import print_json, print_table, say_to_stderr
@@ -64,9 +65,11 @@ def replay_command(
                 remedy="choose an earlier --from",
             )
         history = long_history(store, followed, chosen, [first])
-        pool = pool_of(Turn(store=store, at=when, settings=chosen, run_id="replay"))
+        turn = Turn(store=store, at=when, settings=chosen, run_id="replay")
+        pool = pool_of(turn)
+        peers = PeerReader(turn=turn, start=record_start(first)).peers_of(followed)
     policies = pool if policy == "all" else [policy_named(policy)]
-    ended = _with_forecasts(placed, history, planner, chosen)
+    ended = _with_forecasts(placed, history, planner, settings=chosen, peers=peers)
     if policy != "OD-only":
         check_job(ended.job, uses_spot=True)
     scored = score_job(ended, policies)
@@ -92,15 +95,17 @@ def _placed_in_record(
     return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
 
 
-def _with_forecasts(request: JobRequest, history: History, planner: str, settings: Settings) -> EndedJob:
+def _with_forecasts(
+    request: JobRequest, history: History, planner: str, *, settings: Settings, peers: Sequence[History]
+) -> EndedJob:
     """The ended job with the forecasts that would have been issued in each of its slots."""
     if planner == PERFECT:
-        ended = ended_job(request, history, [])
+        ended = ended_job(request, history, [], peers)
         return replace(ended, forecasts=list(perfect_forecasts(ended.window, settings.planning_horizon)))
     _, grid = job_slots(request, history)
     inside = [slot for slot in grid if slot in history.slots]
     forecasts = issue(history, planner, inside, settings=settings, horizon=settings.planning_horizon)
-    return ended_job(request, history, forecasts)
+    return ended_job(request, history, forecasts, peers)
 
 
 def replay_row(

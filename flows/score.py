@@ -11,12 +11,13 @@ from typing import Any
 import pandas as pd
 
 from flows.jobfile import JobRequest, first_slot, slot_job
+from flows.known_past import market_record
 from forecasting.forecast import Forecast
 from optimization.audit import audit_outcome
 from optimization.hindsight import hindsight
 from optimization.job import Job
 from optimization.ledger import LedgerRow, perfect_outcomes, score
-from optimization.market import MarketWindow, PointForecast, market_window, point_forecast
+from optimization.market import MarketWindow, PointForecast, Record, market_window, point_forecast
 from optimization.plan import Outcome
 from optimization.policy import Policy
 from optimization.replay import PlanMemo, replay_pool
@@ -26,7 +27,10 @@ from warehouse.history import History
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJob:
-    """A job whose market is known to its deadline: the job in slots, its slots of market, the forecasts issued then."""
+    """A job whose market is known to its deadline: the job in slots, its slots of market, the forecasts issued then.
+
+    ``record`` is what its policies may learn from, up to the job's last slot; None gives them no more than the window.
+    """
 
     request: JobRequest
     job: Job
@@ -34,6 +38,7 @@ class EndedJob:
     window: MarketWindow
     forecasts: list[PointForecast | None]
     assumptions: tuple[str, ...]
+    record: Record | None = None
 
 
 def job_slots(request: JobRequest, history: History) -> tuple[Job, pd.DatetimeIndex]:
@@ -44,10 +49,12 @@ def job_slots(request: JobRequest, history: History) -> tuple[Job, pd.DatetimeIn
     )
 
 
-def ended_job(request: JobRequest, history: History, forecasts: Sequence[Forecast]) -> EndedJob:
+def ended_job(
+    request: JobRequest, history: History, forecasts: Sequence[Forecast], peers: Sequence[History] = ()
+) -> EndedJob:
     """Cut a job's slots out of a history and put the forecasts at the slots they were issued in.
 
-    Raises `MarketError` where the history does not reach from the first slot to the last before the deadline.
+    What the history holds from before the job, and ``peers`` beside it, become the record. Raises `MarketError` where the history does not reach from the first slot to the last before the deadline.
     """
     job, grid = job_slots(request, history)
     if not grid.isin(history.slots).all():
@@ -70,6 +77,7 @@ def ended_job(request: JobRequest, history: History, forecasts: Sequence[Forecas
         job=job,
         start=grid[0],
         window=window,
+        record=market_record(history, peers, first=grid[0], last=grid[-1], known_by=grid[0]),
         forecasts=[issued.get(slot) for slot in grid],
         assumptions=history.assumptions,
     )
@@ -88,12 +96,16 @@ class Scored:
 
 def score_job(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored:
     """Replay the pool on one job; every outcome is audited before it counts (M3.5)."""
-    memo = PlanMemo()
-    outcomes = replay_pool(policies, ended.job, ended.window, forecasts=ended.forecasts, memo=memo)
+    memo, record = PlanMemo(), ended.record
+    outcomes = replay_pool(
+        policies, ended.job, ended.window, forecasts=ended.forecasts, memo=memo, record=record
+    )
     for outcome in outcomes:
         audit_outcome(ended.job, ended.window, outcome)
     bracket = hindsight(ended.job, ended.window)
-    perfect = perfect_outcomes(policies, ended.job, ended.window, forecasts=ended.forecasts, memo=memo)
+    perfect = perfect_outcomes(
+        policies, ended.job, ended.window, forecasts=ended.forecasts, record=record, memo=memo
+    )
     return Scored(
         ended=ended,
         outcomes=outcomes,

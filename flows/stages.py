@@ -13,6 +13,7 @@ from flows.allocate import decide, is_finished, open_job
 from flows.forecast import MarketForecasts, forecast_market, lacking, timetable_of
 from flows.frames import rows_of
 from flows.ingest import Counts, ingest_paths, ingest_simulated
+from flows.known_past import PeerReader, record_start
 from flows.markets import Followed, read_history, step_of
 from flows.records import (
     StoredJob,
@@ -127,13 +128,15 @@ def score_stage(turn: Turn, work: Work) -> list[str]:
     """Replay the pool on every job that ended and add a round for each; the names of the jobs."""
     policies = pool_of(turn)
     names = [policy.name for policy in policies]
+    peers = _peer_reader(turn, work.ended)
     calls = []
     for job, followed in work.ended:
         if not job.request.checkpoint.resumable:
             continue  # the pool's policies may not run it (M2.7), so there is nothing to learn from
-        history = read_history(turn.store, followed, settings=turn.settings, start=job.start)
-        forecasts = _planned(turn, followed, job)
-        calls.append({"ended": ended_job(job.request, history, forecasts), "policies": policies})
+        start = record_start(job.start)
+        history = read_history(turn.store, followed, settings=turn.settings, start=start)
+        ended = ended_job(job.request, history, _planned(turn, followed, job), peers.peers_of(followed))
+        calls.append({"ended": ended, "policies": policies})
     scored = turn.fan(score_job, calls, label="score")
     done = [one.ended.job.name for one in scored]
     with turn.store.transaction():
@@ -141,6 +144,11 @@ def score_stage(turn: Turn, work: Work) -> list[str]:
         details = {"jobs": len(done), "learner": turn.settings.learner}
         save_run(turn.store, turn.run_id, at=turn.at, stage="score", details=details)
     return done
+
+
+def _peer_reader(turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]]) -> PeerReader:
+    """Reads peers from the record of the earliest of the jobs on."""
+    return PeerReader(turn=turn, start=record_start(min((job.start for job, _ in jobs), default=turn.at)))
 
 
 def _planned(turn: Turn, followed: Followed, job: StoredJob) -> list[Forecast]:
@@ -165,6 +173,7 @@ def deciding_policy(turn: Turn) -> tuple[Policy[Any], str]:
 def allocate_stage(turn: Turn, work: Work) -> list[dict[str, Any]]:
     """Decide the next slot of every running job; a decision issued before is read back, not made again."""
     policy, why = deciding_policy(turn)
+    peers = _peer_reader(turn, work.running)
     calls: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for job, followed in work.running:
@@ -173,9 +182,13 @@ def allocate_stage(turn: Turn, work: Work) -> list[dict[str, Any]]:
         if issued:
             rows += issued
             continue
-        history = read_history(turn.store, followed, settings=turn.settings, start=job.start)
+        history = read_history(turn.store, followed, settings=turn.settings, start=record_start(job.start))
         running = open_job(
-            job.request, history, decided=allocations_of(before), forecasts=_planned(turn, followed, job)
+            job.request,
+            history,
+            decided=allocations_of(before),
+            forecasts=_planned(turn, followed, job),
+            peers=peers.peers_of(followed),
         )
         if not is_finished(running):
             calls.append({"running": running, "policy": policy, "settings": turn.settings})

@@ -17,13 +17,13 @@ from numba import njit
 class Game(NamedTuple):
     """A job and its market as the kernel reads them; money in USD per slot, work in work units.
 
-    ``sizes`` (M,) ascending from 0 and ``gain`` (M,) their work in a slot; ``count`` (S,), ``chain`` (T, S, S) the transitions
+    ``sizes`` (M,) ascending from 0 and ``gain`` (M,) their work in a slot; ``available`` (S,), ``chain`` (T, S, S) the transitions
     from each slot to the next; ``price`` (K,) and ``price_chain`` (K, K); ``step`` between the ``points`` of work left.
     """
 
     sizes: np.ndarray
     gain: np.ndarray
-    count: np.ndarray
+    available: np.ndarray
     chain: np.ndarray
     price: np.ndarray
     price_chain: np.ndarray
@@ -164,7 +164,7 @@ def induct(game: Game, keep: int) -> np.ndarray:
         for s in range(states):
             for x in range(levels):
                 for j in range(sizes):
-                    costs[j] = slot_cost(game, game.sizes[j], game.count[s], game.price[x])
+                    costs[j] = slot_cost(game, game.sizes[j], game.available[s], game.price[x])
                 before_slot(game, after[s, x], costs, finish, now[s, x])
     return kept
 

@@ -58,6 +58,7 @@ def market_window(
 class Past:
     """What was observed up to the present slot, the last element of every array (M1.2, M4.9).
 
+    ``age`` is above 0 in a look ahead only: so many slots ago the last element was, and nothing later is known.
     ``price`` and ``available`` have shape (k,), NaN in gaps. ``peers`` (m, k) are the counts of m other markets of the same
     kind on the same slots, NaN where unknown. ``hour`` is the UTC hour of the day at which the present slot begins, None where
     the source has no real clock times.
@@ -67,6 +68,7 @@ class Past:
     available: np.ndarray
     peers: np.ndarray
     hour: float | None = None
+    age: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,8 @@ class Record:
     """The longer record that a job's window was cut from, for policies that learn from what came before the job (M4.6).
 
     Arrays as in `Past`, over all k slots; the job's slot 0 is element ``first`` and ``hour`` is that of element 0. They reach at
-    least to the last slot of the job that will be asked for: `until` raises `MarketError` where they do not.
+    least to the last slot of the job that will be asked for: `until` raises `MarketError` where they do not, unless the record is
+    held ``still``: then every later slot knows what its last one knew.
     """
 
     price: np.ndarray
@@ -83,18 +86,24 @@ class Record:
     first: int
     slot_hours: float
     hour: float | None = None
+    still: bool = False
 
     def until(self, slot: int) -> Past:
         """The record as known in the job's slot ``slot``: nothing after it."""
-        end = self.first + slot + 1
+        present = self.first + slot
+        end = min(present + 1, len(self.price)) if self.still else present + 1
         if self.first < 0 or end > len(self.price):
             raise MarketError(
                 f"a record of {len(self.price)} slots has no slot {slot} of a job that begins at {self.first}",
                 expected="a record that covers the job",
             )
-        hour = None if self.hour is None else (self.hour + (end - 1) * self.slot_hours) % 24.0
+        hour = None if self.hour is None else (self.hour + present * self.slot_hours) % 24.0
         return Past(
-            price=self.price[:end], available=self.available[:end], peers=self.peers[:, :end], hour=hour
+            price=self.price[:end],
+            available=self.available[:end],
+            peers=self.peers[:, :end],
+            hour=hour,
+            age=present + 1 - end,
         )
 
 
@@ -106,6 +115,7 @@ def record_of(
     slot_hours: float,
     peers: np.ndarray | None = None,
     hour: float | None = None,
+    still: bool = False,
 ) -> Record:
     """Build a `Record` from arrays with NaN in gaps; raises `MarketError` if they do not match in length."""
     price, available = np.asarray(price, dtype=float), np.asarray(available, dtype=float)
@@ -116,7 +126,13 @@ def record_of(
             expected="as many counts as prices, and peers of shape (markets, slots)",
         )
     return Record(
-        price=price, available=available, peers=others, first=first, slot_hours=slot_hours, hour=hour
+        price=price,
+        available=available,
+        peers=others,
+        first=first,
+        slot_hours=slot_hours,
+        hour=hour,
+        still=still,
     )
 
 

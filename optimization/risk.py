@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
-from optimization.market import MarketWindow
+from optimization.market import MarketWindow, Record, record_of
 from optimization.plan import Outcome
 from optimization.policy import Policy, View
 from optimization.replay import PlanMemo, Seen, run_from, see, with_shared_plans
@@ -47,7 +47,9 @@ def simulate_ahead(
     ``price_paths`` (USD per instance-hour) and ``count_paths`` have shape (paths, slots after this one), at
     least up to the deadline; the slot of ``view`` is as observed. In later slots the policy reads the
     forecast of ``view`` shifted to that slot: one *static vintage*, since what would be issued then is not
-    known (ours). A policy that lives on fresh forecasts therefore looks a little worse here than it will be.
+    known (ours). So it is with the record of ``view``: what the policy has learned by now, it goes by to the end, on all paths
+    alike, which also means that tables are made once. A policy that lives on fresh forecasts therefore looks a little worse here
+    than it will be.
     Horizon programs are answered by the exact twin (M3.2) whoever answers them live. Raises `MarketError` for
     paths of another shape, `PolicyError` and `JobError` as `replay` does.
     """
@@ -67,6 +69,8 @@ def _windows(view: View, prices: np.ndarray, counts: np.ndarray) -> list[Seen]:
         )
     past = view.slot + 1
     forecasts = [None] * view.slot + [view.forecast] + [None] * later
+    record = _still(view)
+    tables = {} if view.tables is None else view.tables
     seen = []
     for price, count in zip(prices[:, :later], counts[:, :later], strict=True):
         window = MarketWindow(
@@ -76,8 +80,26 @@ def _windows(view: View, prices: np.ndarray, counts: np.ndarray) -> list[Seen]:
             slot_hours=view.slot_hours,
             observed=np.concatenate([np.full(past, view.observed), np.full(later, True)]),
         )
-        seen.append(see(view.job, window, forecasts))
+        seen.append(replace(see(view.job, window, forecasts, record), tables=tables))
     return seen
+
+
+def _still(view: View) -> Record | None:
+    """The record of ``view``, held still at its slot."""
+    past = view.past
+    if past is None:
+        return None
+    end = len(past.price) - 1
+    begins = None if past.hour is None else (past.hour - end * view.slot_hours) % 24.0
+    return record_of(
+        past.price,
+        past.available,
+        first=end - view.slot,
+        slot_hours=view.slot_hours,
+        peers=past.peers,
+        hour=begins,
+        still=True,
+    )
 
 
 def _summary(view: View, outcomes: list[Outcome]) -> Expected:

@@ -75,13 +75,17 @@ class ValueTables:
         levels[self.prices.index(price)] = 1.0
         for _ in range(end - 1 - slot):
             states, levels = states @ self.counts.transition, levels @ self.prices.transition
-        table = np.einsum("s,k,skmp->mp", states, levels, self.after[end - 1 - game.slot], dtype=float)
         points = np.unique(
             np.round(np.linspace(0, game.points - 1, min(game.points, END_POINTS))).astype(int)
         )
+        # Thinned before it is averaged: a look ahead asks for thousands of these.
+        thinned = self.after[end - 1 - game.slot][..., points[::-1]]
+        table = np.tensordot(np.outer(states, levels), thinned, axes=2)
         work = self.job.workload - points[::-1] * game.step
-        value = table[self.near][:, points[::-1]].T
-        return ExpectedToGo(work=work, value_usd=np.maximum.accumulate(value, axis=0))
+        value = table[self.near].T
+        # The tables are kept in single precision; rounding must not lift a value above the job's.
+        value = np.minimum(np.maximum.accumulate(value, axis=0), self.job.value)
+        return ExpectedToGo(work=work, value_usd=value)
 
 
 def make_tables(
@@ -115,7 +119,7 @@ def make_tables(
     game = Game(
         sizes=chosen,
         gain=gain,
-        count=counts.count.astype(np.int64),
+        available=counts.count.astype(np.int64),
         chain=np.broadcast_to(counts.transition, (slots, *counts.transition.shape)),
         price=prices.level_usd,
         price_chain=prices.transition,

@@ -25,7 +25,7 @@ WAYS = {Commit.MEAN: "mean of plans", Commit.LAST: "last plan"}
 #: (omega, v) of the table; v = 1 and v = omega are the two ends of commitment.
 SHAPES = ((1, 1), (3, 1), (3, 3), (5, 1), (5, 5))
 #: End rules of the table.
-END_RULES = (EndRule.TARGET, EndRule.ON_DEMAND_TO_GO)
+END_RULES = tuple(EndRule)
 #: The price threshold of the table: it takes all spot that is not nearly as dear as on-demand.
 SIGMA = 0.9
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
@@ -16,6 +17,7 @@ from optimization.policy import Policy
 POLICIES: dict[str, Callable[..., Policy[Any]]] = {
     "OD-only": OnDemandOnly,
     "MSU": MaximalSpot,
+    "MSU-trim": partial(MaximalSpot, trim=True),
     "UP": UniformProgress,
     "UP-single": SingleCluster,
     "AHANP": Ahanp,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from optimization.job import Job
 from optimization.plan import Allocation
@@ -14,11 +14,13 @@ from optimization.policies.pace import (
     expected_progress,
     fastest_size,
     is_done,
+    keeps_deadline,
     least_size,
     pace,
     safety_net,
     slots_left,
     split,
+    spot_is_cheaper,
     work_left,
 )
 from optimization.policy import View
@@ -74,12 +76,18 @@ def _least_constant(view: View) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaximalSpot:
-    """MSU: all spot up to N_max, on-demand only once waiting one more slot would miss d at N_max (M4.2).
+    """MSU: all spot up to N_max, on-demand only once waiting one more slot would miss d; then N_max (M4.2).
 
-    Spot below n_min, dearer than or as dear as on-demand, or not observed, is not taken. It has no state.
+    Spot below n_min, dearer than or as dear as on-demand, or not observed, is not taken. "Waiting would miss d" is exact, with
+    the loss of growing again (ours). With ``trim`` (ours) it never holds more than finishes the job in the slot: the published
+    rule pays for N_max to the end. It has no state.
     """
 
-    name: str = "MSU"
+    trim: bool = False
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", "MSU-trim" if self.trim else "MSU")
 
     def start(self, job: Job) -> None:
         """No state; raises `JobError` for a job that cannot resume (M2.7)."""
@@ -89,7 +97,11 @@ class MaximalSpot:
         """All spot, or N_max when the safety net calls."""
         if is_done(view):
             return HOLD_NOTHING, None
-        return safety_net(view, all_spot(view)), None
+        if self.trim:
+            return safety_net(view, all_spot(view)), None
+        n = min(view.available, view.job.n_max)
+        wish = Allocation(0, n) if spot_is_cheaper(view) and n >= view.job.n_min else HOLD_NOTHING
+        return (wish if keeps_deadline(view, wish.total) else split(view, fastest_size(view))), None
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
         """Pace, slack and spot of the slot."""

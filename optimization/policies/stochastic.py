@@ -36,9 +36,12 @@ DEFAULT_HALF_LIFE = 24.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What the policy carries from slot to slot: its tables, and what the job saw where no record is kept."""
+    """What the policy carries from slot to slot: its tables, and what the job saw where no record is kept.
 
-    tables: ValueTables | None = None
+    The tables follow from what was seen, so they have no part in equality.
+    """
+
+    tables: ValueTables | None = field(default=None, compare=False, repr=False)
     price: tuple[float, ...] = ()
     available: tuple[float, ...] = ()
 
@@ -141,9 +144,11 @@ def tables_in_force(
     """The tables that hold in the slot of ``view``, with ``beyond`` slots more than until they are made anew.
 
     They are made every `REFRESH_HOURS` of the job from what was known then, and for the one slot where the price is on none
-    of their levels. They depend on the market alone, not on what the job did, so the views of one replay share them;
+    of their levels. In a look ahead those made at the last slot known are kept. They depend on the market alone, not on what the job did, so the views of one replay share them;
     ``recent`` are those of the slot before, taken where they are the same.
     """
+    if past.age:  # a look ahead: those of the last slot known hold to the end
+        return _made(view, past, (past.age, half_life_hours, view.job.deadline_slots), recent)
     every = max(1, round(REFRESH_HOURS / view.slot_hours))
     age = min(view.slot % every, len(past.price) - 1)
     tables = _made(view, past, (age, half_life_hours, every + beyond), recent)
@@ -164,13 +169,14 @@ def _made(view: View, past: Past, terms: tuple[int, float, int], recent: ValueTa
             return known
     elif recent is not None and recent.key == key:
         return recent
-    known_then = _before(past, age)
-    at = known_then.price[-1]
+    known_then = past if past.age else _before(past, age)
+    prices = known_then.price[~np.isnan(known_then.price)]
     made = make_tables(
         view.job,
         known_then,
         slot=slot,
-        price=float(at) if at == at else view.price,
+        # In a gap the last price known then: the present one would make the tables depend on who asks first.
+        price=float(prices[-1]) if len(prices) else view.on_demand_usd,
         on_demand_usd=view.on_demand_usd,
         slot_hours=view.slot_hours,
         keep=keep,

@@ -1,0 +1,108 @@
+"""What a market and its peers had shown, slot by slot, for policies that learn from it: the record of a job (M4.6, M1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from flows.frames import rows_of
+from flows.markets import Followed, read_history, step_of
+from flows.turn import Turn
+from optimization.market import Record, record_of
+from optimization.market_chain import Beliefs
+from warehouse.errors import MarketError
+from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from warehouse.store import list_markets
+
+#: How far before a job its record reaches: as far back as chains read.
+RECORD_SPAN = pd.Timedelta(days=Beliefs().price_days)
+#: Most peers of a market that are read.
+MOST_PEERS = 12
+
+
+def record_start(first: pd.Timestamp) -> pd.Timestamp:
+    """The earliest slot of the record of a job whose first slot is ``first``."""
+    return first - RECORD_SPAN
+
+
+def market_record(
+    history: History,
+    peers: Sequence[History],
+    *,
+    first: pd.Timestamp,
+    last: pd.Timestamp,
+    known_by: pd.Timestamp,
+) -> Record:
+    """The record of a job on the market of ``history``, from `record_start` (or where the history begins) to slot ``last``.
+
+    ``first`` is the job's slot 0 and ``known_by`` when its policy began to look: the job's first slot in a replay, the present
+    one for a live decision. A row that was learned after both its own slot and ``known_by`` is a gap here, as a view of its
+    slot could not have read it; a value that was revised later is one too, because a history keeps the newest version only.
+    ``peers`` are histories of other markets; each counts where it was known by the same rule and is NaN elsewhere.
+    """
+    before = (first - history.slots[0]) // history.step if len(history.slots) else 0
+    before = max(0, min(before, RECORD_SPAN // history.step))
+    grid = pd.date_range(first - before * history.step, last, freq=history.step)
+    return record_of(
+        _known(history, PRICE, grid, known_by),
+        _known(history, AVAILABLE, grid, known_by),
+        first=before,
+        slot_hours=history.slot_hours,
+        peers=np.array([_known(peer, AVAILABLE, grid, known_by) for peer in peers]).reshape(-1, len(grid)),
+        hour=(grid[0] - grid[0].floor("D")) / pd.Timedelta(hours=1) if history.real_clock else None,
+    )
+
+
+def _known(history: History, column: str, grid: pd.DatetimeIndex, known_by: pd.Timestamp) -> np.ndarray:
+    """A column on ``grid``, NaN in gaps and where the row was learned later than its slot and ``known_by``."""
+    rows = history.frame.reindex(grid)
+    late = rows[ROW_KNOWN_AT] > grid.where(grid > known_by, known_by)
+    return np.where(late, np.nan, rows[column].to_numpy(dtype=float))
+
+
+@dataclass(slots=True, kw_only=True)
+class PeerReader:
+    """Reads the peers of markets at a turn's time, each history once, from ``start`` on."""
+
+    turn: Turn
+    start: pd.Timestamp
+    _listing: pd.DataFrame | None = None
+    _read: dict[Followed, History | None] = field(default_factory=dict)
+
+    def peers_of(self, followed: Followed) -> list[History]:
+        """Histories of the other markets of the same source and instance type, at most `MOST_PEERS`.
+
+        Those of the same region come first, then by name. They hold what was known at the turn's time, whatever the time
+        of ``followed``: `market_record` leaves out what was not known by its.
+        """
+        if self._listing is None:
+            self._listing = list_markets(self.turn.store, known_at=self.turn.at)
+        rows = self._listing
+        kind = (rows["source"] == followed.source) & (rows["instance_type"] == followed.market.instance_type)
+        others = rows[kind & rows["has_counts"] & (rows["market"] != followed.market.key)]
+        ranked = sorted(rows_of(others), key=lambda row: (row["region"] != followed.market.region, row["market"]))
+        found = [self._history(row) for row in ranked[:MOST_PEERS]]
+        return [history for history in found if history is not None]
+
+    def _history(self, row: dict[str, object]) -> History | None:
+        step = step_of(self.turn.settings)
+        last = pd.Timestamp(str(row["last_observed"])).ceil(step)
+        peer = Followed(
+            market=Market.parse(str(row["market"])),
+            source=str(row["source"]),
+            at=min(last, self.turn.at.floor(step)),
+        )
+        if peer not in self._read:
+            self._read[peer] = _readable_history(self.turn, peer, self.start)
+        return self._read[peer]
+
+
+def _readable_history(turn: Turn, followed: Followed, start: pd.Timestamp) -> History | None:
+    """A market's history from ``start``, None where there is none to read."""
+    try:
+        return read_history(turn.store, followed, settings=turn.settings, start=start)
+    except MarketError:
+        return None
