@@ -83,7 +83,9 @@ class PeerReader:
         rows = self._listing
         kind = (rows["source"] == followed.source) & (rows["instance_type"] == followed.market.instance_type)
         others = rows[kind & rows["has_counts"] & (rows["market"] != followed.market.key)]
-        ranked = sorted(rows_of(others), key=lambda row: (row["region"] != followed.market.region, row["market"]))
+        ranked = sorted(
+            rows_of(others), key=lambda row: (row["region"] != followed.market.region, row["market"])
+        )
         found = [self._history(row) for row in ranked[:MOST_PEERS]]
         return [history for history in found if history is not None]
 

@@ -169,9 +169,7 @@ def plan_command(
         turn = Turn(store=store, at=followed.at, settings=chosen, run_id="plan", own_end=own_end)
         by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
         peers = PeerReader(turn=turn, start=record_start(first)).peers_of(followed)
-    running = open_job(
-        request, history, decided=allocations_of(decisions), forecasts=forecasts, peers=peers
-    )
+    running = open_job(request, history, decided=allocations_of(decisions), forecasts=forecasts, peers=peers)
     decision = decide(running, by, settings=chosen).row() | {"chosen_because": why}
     if as_json:
         print_json(decision)

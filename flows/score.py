@@ -54,7 +54,8 @@ def ended_job(
 ) -> EndedJob:
     """Cut a job's slots out of a history and put the forecasts at the slots they were issued in.
 
-    What the history holds from before the job, and ``peers`` beside it, become the record. Raises `MarketError` where the history does not reach from the first slot to the last before the deadline.
+    What the history holds from before the job, and ``peers`` beside it, become the record. Raises `MarketError` where the history
+    does not reach from the first slot to the last before the deadline.
     """
     job, grid = job_slots(request, history)
     if not grid.isin(history.slots).all():

@@ -144,8 +144,8 @@ def tables_in_force(
     """The tables that hold in the slot of ``view``, with ``beyond`` slots more than until they are made anew.
 
     They are made every `REFRESH_HOURS` of the job from what was known then, and for the one slot where the price is on none
-    of their levels. In a look ahead those made at the last slot known are kept. They depend on the market alone, not on what the job did, so the views of one replay share them;
-    ``recent`` are those of the slot before, taken where they are the same.
+    of their levels. In a look ahead those made at the last slot known are kept. They depend on the market alone, not on what the job
+    did, so the views of one replay share them; ``recent`` are those of the slot before, taken where they are the same.
     """
     if past.age:  # a look ahead: those of the last slot known hold to the end
         return _made(view, past, (past.age, half_life_hours, view.job.deadline_slots), recent)
