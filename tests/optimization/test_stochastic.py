@@ -1,0 +1,197 @@
+"""The stochastic policy in replays: what it may know, what it shares, and the edges of jobs and markets (M4.6)."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimization import Allocation, Job, PointForecast, Progress, View
+from optimization.audit import audit_outcome
+from optimization.labels import solve_window
+from optimization.market import MarketWindow, Record, market_window, record_of
+from optimization.plan import EndRule
+from optimization.policies.committed_horizon import Ahap, Commit
+from optimization.policies.pace import pace
+from optimization.policies.stochastic import Learned, Stochastic, expected_to_go, tables_in_force
+from optimization.pool import policy_named
+from optimization.replay import PlanMemo, replay, replay_pool, see, with_shared_plans
+from optimization.solver import plan_problem
+from optimization.throughput import Amdahl, Linear, Table, Throughput
+from warehouse.errors import JobError, SettingsError
+
+NAN = float("nan")
+AHAP_EXPECTED = "AHAP(5,1,0.9,expected)"
+AHAP_LAST_EXPECTED = "AHAP(3,3,0.9,last,expected)"
+LEARNING = ("Stochastic(24)", "Stochastic(6)", AHAP_EXPECTED, AHAP_LAST_EXPECTED)
+JOB = Job(
+    name="s",
+    workload=40,
+    deadline_slots=14,
+    n_min=1,
+    n_max=8,
+    throughput=Linear(),
+    mu_up=0.9,
+    mu_down=0.95,
+    value=70,
+)
+BEFORE = 30
+
+
+def market(
+    seed: int, *, slots: int = 14, n_max: int = 8, slot_hours: float = 0.5, gaps: float = 0.1
+) -> tuple[MarketWindow, Record]:
+    """A sticky market and the record it is cut from, `BEFORE` slots earlier, with two peers."""
+    rng = np.random.default_rng(seed)
+    k = BEFORE + slots
+    price = np.clip(0.6 + 0.05 * rng.normal(size=k).cumsum(), 0.1, 1.3)
+    counts = np.clip(
+        rng.integers(0, n_max + 1, (3, 1)) + rng.integers(-2, 3, (3, k)).cumsum(axis=1), 0, n_max
+    ).astype(float)
+    unknown = rng.random(k) < gaps
+    price[unknown] = NAN
+    counts[0, unknown] = NAN
+    counts[1:][rng.random((2, k)) < gaps] = NAN
+    window = market_window(price[BEFORE:], counts[0, BEFORE:], on_demand_usd=1.0, slot_hours=slot_hours)
+    return window, record_of(
+        price, counts[0], first=BEFORE, slot_hours=slot_hours, peers=counts[1:], hour=3.0
+    )
+
+
+def policies() -> list:
+    return [policy_named(name) for name in LEARNING]
+
+
+class TestNames:
+    def test_the_half_life_is_in_the_name(self):
+        assert policy_named("Stochastic").name == policy_named("Stochastic(24)").name == "Stochastic(24)"
+        assert policy_named("Stochastic(6.5)") == Stochastic(half_life_hours=6.5)
+
+    @pytest.mark.parametrize("hours", [0.0, -1.0, NAN])
+    def test_a_half_life_that_is_none_is_refused(self, hours):
+        with pytest.raises(SettingsError, match="half-life"):
+            Stochastic(half_life_hours=hours)
+
+
+class TestTheFutureIsNotSeen:
+    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("name", LEARNING)
+    def test_scrambled_records_and_windows_after_t_change_nothing_up_to_t(self, name, seed):
+        """M4.9, with the record and its peers."""
+        window, record = market(seed)
+        policy = policy_named(name)
+        original = replay(policy, JOB, window, record=record).allocations
+        for last in (0, 4, 9):
+            rng = np.random.default_rng(seed)
+            after = BEFORE + last + 1
+            price, available, peers = (a.copy() for a in (record.price, record.available, record.peers))
+            price[after:] = rng.uniform(0.05, 2.0, len(price) - after)
+            available[after:] = rng.integers(0, 12, len(price) - after)
+            peers[:, after:] = rng.integers(0, 12, (2, len(price) - after))
+            other = replace(record, price=price, available=available, peers=peers)
+            scrambled = market_window(price[BEFORE:], available[BEFORE:], on_demand_usd=1.0, slot_hours=0.5)
+            changed = replay(policy, JOB, scrambled, record=other).allocations
+            assert changed[: last + 1] == original[: last + 1]
+
+    @pytest.mark.parametrize("name", LEARNING)
+    def test_what_came_before_the_job_matters(self, name):
+        """Else nothing would be learned: a market that was never up is not waited for, one that always was is."""
+        window, record = market(1, gaps=0.0)
+        window = replace(window, price=np.full(14, 0.3), available=np.array([0, 0, 0, 0] + [8] * 10))
+        price = np.full(BEFORE + 14, 0.3)
+        price[BEFORE:] = window.price
+        paid = []
+        for before in (np.zeros(BEFORE), np.tile([8.0, 8.0, 0.0], BEFORE // 3)):
+            counts = np.concatenate([before, window.available.astype(float)])
+            seen = replace(record, price=price, available=counts, peers=np.empty((0, len(counts))))
+            outcome = replay(policy_named(name), JOB, window, record=seen)
+            paid.append(sum(a.on_demand for a in outcome.allocations[:4]))
+        assert paid[0] > paid[1]
+
+
+class TestSharing:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_a_pool_in_any_order_is_one_at_a_time(self, seed):
+        """Tables are shared by the views of one replay; who asks first must not matter (M5.1)."""
+        window, record = market(seed, gaps=0.3)
+        alone = [replay(policy, JOB, window, record=record) for policy in policies()]
+        assert replay_pool(policies(), JOB, window, record=record) == alone
+        assert replay_pool(policies()[::-1], JOB, window, record=record) == alone[::-1]
+        assert replay_pool(policies(), JOB, window) == [replay(p, JOB, window) for p in policies()]
+
+    def test_tables_begun_in_a_gap_do_not_depend_on_who_asks_first(self):
+        """Slot 0 is a gap: the tables of slots 0 to 5 are made later, at another price for each who asks first."""
+        window, record = market(2, gaps=0.0)
+        price = record.price.copy()
+        price[BEFORE : BEFORE + 3] = [NAN, 0.40, 0.42]
+        record = replace(record, price=price)
+        window = market_window(price[BEFORE:], window.available, on_demand_usd=1.0, slot_hours=0.5)
+        early, late = see(JOB, window, None, record), see(JOB, window, None, record)
+        tables = []
+        for seen, slots in ((early, (1, 2)), (late, (2,))):
+            for slot in slots:
+                view = seen.view(JOB, Progress(), slot)
+                assert view.past is not None
+                found = tables_in_force(view, view.past, 24.0)
+            tables.append(found)
+        np.testing.assert_array_equal(tables[0].prices.level_usd, tables[1].prices.level_usd)
+        np.testing.assert_array_equal(tables[0].after, tables[1].after)
+
+    def test_tables_are_made_once_for_all(self):
+        """Every three hours, and where the price is on none of their levels; not for every policy or slot."""
+        window, record = market(3, gaps=0.0)
+        price = np.full(BEFORE + 14, 0.4)
+        price[BEFORE + 8] = 0.8
+        window = replace(window, price=price[BEFORE:])
+        seen = see(JOB, window, None, replace(record, price=price))
+        for policy in (policy_named("Stochastic"), policy_named(AHAP_EXPECTED)):
+            state, progress = policy.start(JOB), Progress()
+            for slot in range(14):
+                _, state = policy.decide(state, seen.view(JOB, progress, slot))
+        assert sorted(key[0] for key in seen.tables) == [0, 6, 8, 12]
+
+    @pytest.mark.parametrize("name", [AHAP_EXPECTED, AHAP_LAST_EXPECTED])
+    def test_plans_shared_by_content_are_exact(self, name):
+        """M3.3 (c) is in the content of a program: markets with other tables get plans of their own, equal ones share."""
+        memo, asked = PlanMemo(), []
+
+        def solve(problem):
+            asked.append(problem)
+            return solve_window(problem)
+
+        memo.solve = solve
+        shared = with_shared_plans(policy_named(name), memo)
+        for seed in range(4):
+            window, record = market(seed)
+            alone = replay(policy_named(name), JOB, window, record=record)
+            assert replay(shared, JOB, window, record=record) == alone
+            count = len(asked)
+            assert replay(shared, JOB, window, record=record) == alone
+            assert len(asked) == count, "the second time every plan is there"
+        assert any(problem.end_rule is EndRule.EXPECTED_TO_GO for problem in asked)
+        # The same window after another history is another program.
+        window, record = market(0)
+        other = replace(record, available=np.concatenate([np.zeros(BEFORE), record.available[BEFORE:]]))
+        assert replay(shared, JOB, window, record=other) == replay(
+            policy_named(name), JOB, window, record=other
+        )
+
+    def test_the_state_is_a_plain_value(self):
+        """Equal after the same slots, whichever tables are at hand, and it travels to another process."""
+        window, _ = market(0)
+        states = []
+        for _ in range(2):
+            policy, seen = policy_named("Stochastic"), see(JOB, window, None)
+            state = policy.start(JOB)
+            for slot in range(3):
+                _, state = policy.decide(state, seen.view(JOB, Progress(), slot))
+            states.append(state)
+        assert states[0] == states[1]
+        assert hash(states[0]) == hash(states[1])
+        assert states[0].price == tuple(window.price[:3])
+        assert pickle.loads(pickle.dumps(states[0])).available == states[0].available
+        assert policy_named("Stochastic").start(JOB) == Learned()
