@@ -144,11 +144,12 @@ def tables_in_force(
     """The tables that hold in the slot of ``view``, with ``beyond`` slots more than until they are made anew.
 
     They are made every `REFRESH_HOURS` of the job from what was known then, and for the one slot where the price is on none
-    of their levels. In a look ahead those made at the last slot known are kept. They depend on the market alone, not on what the job
-    did, so the views of one replay share them; ``recent`` are those of the slot before, taken where they are the same.
+    of their levels. In a look ahead those made at the last slot known are kept. They depend on the market alone, not on what the
+    job did, so the views of one replay share them; ``recent`` are those of the slot before, taken where they are the same.
     """
     if past.age:  # a look ahead: those of the last slot known hold to the end
-        return _made(view, past, (past.age, half_life_hours, view.job.deadline_slots), recent)
+        left = view.job.deadline_slots - view.slot + past.age
+        return _made(view, past, (past.age, half_life_hours, left), recent)
     every = max(1, round(REFRESH_HOURS / view.slot_hours))
     age = min(view.slot % every, len(past.price) - 1)
     tables = _made(view, past, (age, half_life_hours, every + beyond), recent)
@@ -170,13 +171,14 @@ def _made(view: View, past: Past, terms: tuple[int, float, int], recent: ValueTa
     elif recent is not None and recent.key == key:
         return recent
     known_then = past if past.age else _before(past, age)
-    prices = known_then.price[~np.isnan(known_then.price)]
+    # In a gap the last price known then: a later one would make the tables depend on who asks first.
+    known_prices = known_then.price[~np.isnan(known_then.price)]
+    last = float(known_prices[-1]) if len(known_prices) else view.on_demand_usd
     made = make_tables(
         view.job,
         known_then,
         slot=slot,
-        # In a gap the last price known then: the present one would make the tables depend on who asks first.
-        price=float(prices[-1]) if len(prices) else view.on_demand_usd,
+        price=last if age else view.price,
         on_demand_usd=view.on_demand_usd,
         slot_hours=view.slot_hours,
         keep=keep,

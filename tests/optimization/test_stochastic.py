@@ -10,17 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimization import Allocation, Job, PointForecast, Progress, View
+from optimization import Allocation, Job, Progress
 from optimization.audit import audit_outcome
 from optimization.labels import solve_window
 from optimization.market import MarketWindow, Record, market_window, record_of
 from optimization.plan import EndRule
-from optimization.policies.committed_horizon import Ahap, Commit
 from optimization.policies.pace import pace
-from optimization.policies.stochastic import Learned, Stochastic, expected_to_go, tables_in_force
+from optimization.policies.stochastic import Learned, Stochastic, tables_in_force
 from optimization.pool import policy_named
 from optimization.replay import PlanMemo, replay, replay_pool, see, with_shared_plans
-from optimization.solver import plan_problem
 from optimization.throughput import Amdahl, Linear, Table, Throughput
 from warehouse.errors import JobError, SettingsError
 
@@ -195,3 +193,180 @@ class TestSharing:
         assert states[0].price == tuple(window.price[:3])
         assert pickle.loads(pickle.dumps(states[0])).available == states[0].available
         assert policy_named("Stochastic").start(JOB) == Learned()
+
+
+def small(**changes) -> Job:
+    return replace(JOB, **changes)
+
+
+#: Edges of jobs, slots and markets: (job, hours of a slot).
+EDGES = {
+    "single instance": (small(n_max=1, workload=3.5), 0.5),
+    "twenty or fewer told apart of 64": (small(n_max=64, workload=200, value=400), 0.5),
+    "few sizes, many instances": (small(n_min=62, n_max=64, workload=200, value=400), 0.5),
+    "slots of three minutes": (small(deadline_slots=40, workload=8, value=30), 0.05),
+    "slots of a day": (small(deadline_slots=5, workload=500, value=900), 24.0),
+    "a deadline of one slot": (small(deadline_slots=1, workload=2), 0.5),
+    "a restart of three slots": (small(mu_up=-2.2, mu_down=-0.4, workload=12), 0.5),
+    "a restart that eats its slot": (small(mu_up=0.0, mu_down=0.0, workload=20), 0.5),
+    "at least three": (small(n_min=3), 0.5),
+    "Amdahl": (small(throughput=Amdahl(parallel=0.9), workload=12), 0.5),
+    "measured rates that fall": (
+        small(throughput=Table(rates=(1.0, 2.1, 2.9, 3.9, 3.5, 4.4, 5.0, 4.9)), workload=20), 0.5
+    ),
+    "worth nothing": (small(value=0.0), 0.5),
+    "out of reach by d, not by gamma d": (small(workload=60, value=300), 0.5),
+    "hopeless": (small(workload=1e5, value=300), 0.5),
+}  # fmt: skip
+
+
+class TestEdges:
+    @pytest.mark.parametrize("with_record", [True, False])
+    @pytest.mark.parametrize("edge", EDGES)
+    def test_every_edge_is_run_audited_and_on_time_where_it_can_be(self, edge, with_record):
+        job, slot_hours = EDGES[edge]
+        in_reach = pace(job, slot_hours).reach[job.deadline_slots][0] >= job.workload
+        for seed in range(2):
+            window, record = market(seed, slots=job.deadline_slots, n_max=job.n_max, slot_hours=slot_hours)
+            for name in ("Stochastic", AHAP_EXPECTED, AHAP_LAST_EXPECTED):
+                outcome = replay(policy_named(name), job, window, record=record if with_record else None)
+                audit_outcome(job, window, outcome)
+                assert outcome.on_time or not in_reach, name
+
+    @pytest.mark.parametrize("name", LEARNING)
+    def test_dear_spot_is_never_held(self, name):
+        """On-demand's own price throughout, and above it: only the level at on-demand is left (M3.2)."""
+        window, record = market(0)
+        for price in (1.0, 1.7):
+            dear = replace(window, price=np.full(14, price), observed=np.full(14, True))
+            seen = replace(record, price=np.full(BEFORE + 14, price))
+            outcome = replay(policy_named(name), JOB, dear, record=seen)
+            assert outcome.on_time
+            assert outcome.spot_share == 0.0
+
+    @pytest.mark.parametrize("name", LEARNING)
+    def test_without_anything_observed_the_net_alone_works(self, name):
+        window = market_window([NAN] * 14, [NAN] * 14, on_demand_usd=1.0, slot_hours=0.5)
+        record = record_of(np.full(44, NAN), np.full(44, NAN), first=BEFORE, slot_hours=0.5)
+        for outcome in (
+            replay(policy_named(name), JOB, window, record=record),
+            replay(policy_named(name), JOB, window),
+        ):
+            assert outcome.on_time
+            assert outcome.spot_share == 0.0
+            assert outcome.allocations[0] == Allocation(0, 0)
+
+    @pytest.mark.parametrize("name", LEARNING)
+    def test_a_record_with_holes_where_the_job_saw_is_borne(self, name):
+        """What was learned too late is a gap of the record and yet seen by the job."""
+        window, record = market(1, gaps=0.0)
+        price, available = record.price.copy(), record.available.copy()
+        price[BEFORE:], available[BEFORE:] = NAN, NAN
+        outcome = replay(
+            policy_named(name), JOB, window, record=replace(record, price=price, available=available)
+        )
+        audit_outcome(JOB, window, outcome)
+        assert outcome.on_time
+
+    @pytest.mark.parametrize("name", LEARNING)
+    def test_a_record_that_begins_with_the_job_is_enough(self, name):
+        window, record = market(2)
+        cut = record_of(record.price[BEFORE:], record.available[BEFORE:], first=0, slot_hours=0.5)
+        assert replay(policy_named(name), JOB, window, record=cut).on_time
+
+    def test_a_record_that_begins_with_the_job_is_what_the_job_sees_itself(self):
+        """Without a record the policy keeps its own, so the two are the same history."""
+        for seed in range(4):
+            window, record = market(seed, gaps=0.2)
+            cut = record_of(record.price[BEFORE:], record.available[BEFORE:], first=0, slot_hours=0.5)
+            policy = policy_named("Stochastic")
+            assert replay(policy, JOB, window, record=cut) == replay(policy, JOB, window)
+
+    def test_a_look_ahead_knows_what_its_last_slot_knew(self):
+        """A record held still: one set of tables to the deadline, also where the job begins after the last slot known."""
+        window, record = market(3, gaps=0.0)
+        for known in (BEFORE - 2, BEFORE + 1, BEFORE + 6):
+            still = Record(
+                price=record.price[:known], available=record.available[:known], peers=record.peers[:, :known],
+                first=BEFORE, slot_hours=0.5, still=True,
+            )  # fmt: skip
+            seen = see(JOB, window, None, still)
+            policy = policy_named("Stochastic")
+            state, progress = policy.start(JOB), Progress()
+            ahead = set()
+            for slot in range(max(0, known - BEFORE - 1), 14):
+                view = seen.view(JOB, progress, slot)
+                _, state = policy.decide(state, view)
+                if view.past is not None and view.past.age:
+                    ahead.add(id(state.tables))
+            assert state.tables is not None
+            assert len(ahead) == 1
+            assert state.tables.key[0] == known - BEFORE - 1
+            assert replay(policy, JOB, window, record=still).on_time
+
+    @pytest.mark.parametrize("name", LEARNING)
+    def test_a_job_that_cannot_resume_is_refused(self, name):
+        window, record = market(0)
+        with pytest.raises(JobError, match="checkpoint"):
+            replay(policy_named(name), small(resumable=False), window, record=record)
+
+    def test_reasons_are_a_sentence_with_the_chance_of_spot(self):
+        window, record = market(5, gaps=0.0)
+        seen, policy = see(JOB, window, None, record), policy_named("Stochastic")
+        state, progress = policy.start(JOB), Progress()
+        _, state = policy.decide(state, seen.view(JOB, progress, 0))
+        view = seen.view(JOB, progress, 1)
+        allocation, after = policy.decide(state, view)
+        reason = policy.explain(after, view, allocation)
+        assert after.tables is not None
+        counts = after.tables.counts
+        at_least = counts.count >= max(1, allocation.spot)
+        chance = counts.transition[counts.index(view.available), at_least].sum()
+        assert f"{chance:.0%} chance of {max(1, allocation.spot)} or more on spot in the next slot" in reason
+        assert policy.explain(policy.start(JOB), view, allocation)
+
+
+THROUGHPUTS: list[Throughput] = [
+    Linear(),
+    Linear(beta=0.5),
+    Amdahl(parallel=0.9),
+    Table(rates=(1.0, 2.2, 1.4, 3.0)),
+]
+
+
+@st.composite
+def tight_cases(draw: st.DrawFn):
+    """A job that on-demand can just finish, or with slack, on a market that may do anything; slots of 3 minutes to a day."""
+    slots, n_max = draw(st.integers(1, 10)), draw(st.integers(1, 4))
+    slot_hours = draw(st.sampled_from([3, 30, 60, 24 * 60])) / 60.0
+    job = Job(
+        name="tight", workload=1.0, deadline_slots=slots, n_min=draw(st.integers(1, n_max)), n_max=n_max,
+        throughput=draw(st.sampled_from(THROUGHPUTS)), mu_up=draw(st.floats(-3.0, 1.0)),
+        mu_down=draw(st.floats(-3.0, 1.0)), value=draw(st.floats(0.0, 500.0)),
+    )  # fmt: skip
+    reach = pace(job, slot_hours).reach[slots][0]
+    workload = reach * draw(st.sampled_from([1.0, 0.99, 0.7, 0.3])) if reach > 0 else slot_hours
+    window, record = market(draw(st.integers(0, 10**6)), slots=slots, n_max=n_max, slot_hours=slot_hours)
+    return replace(job, workload=workload), window, record if draw(st.booleans()) else None
+
+
+def check_deadline(case) -> None:
+    job, window, record = case
+    in_reach = pace(job, window.slot_hours).reach[job.deadline_slots][0] >= job.workload
+    for name in ("Stochastic", AHAP_EXPECTED, AHAP_LAST_EXPECTED):
+        outcome = replay(policy_named(name), job, window, record=record)
+        audit_outcome(job, window, outcome)
+        assert outcome.on_time or not in_reach, f"{name}: {outcome.progress} of {job.workload}"
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(tight_cases())
+def test_no_deadline_in_reach_is_missed(case):
+    check_deadline(case)
+
+
+@pytest.mark.slow
+@settings(max_examples=800, deadline=None, derandomize=True)
+@given(tight_cases())
+def test_no_deadline_in_reach_is_missed_long(case):
+    check_deadline(case)
