@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, EndRule, Job, PointForecast, Progress, View
-from optimization.market import MarketWindow, market_window
+from optimization.market import MarketWindow, Record, market_window, record_of
 from optimization.policies import POLICIES
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.pace import pace
+from optimization.policies.stochastic import Stochastic
 from optimization.policy import Policy
 from optimization.pool import load_pool, policy_named
 from optimization.replay import replay, see, step
@@ -24,10 +25,13 @@ POLICIES_UNDER_TEST: list[Policy[Any]] = [
     *(policy for policy in load_pool() if not policy.name.startswith("AHAP")),
     policy_named("UP-single"),
     policy_named("UP-single(0.3)"),
+    policy_named("Stochastic(3)"),
     *(policy_named(f"AHAP({omega},{v},{sigma})") for omega, v, sigma in
       [(1, 1, 0.3), (1, 1, 0.9), (3, 1, 0.5), (3, 2, 0.7), (3, 3, 0.9), (5, 1, 0.9), (5, 3, 0.3), (5, 5, 0.6)]),
     policy_named("AHAP(3,2,0.7,last)"),
     policy_named("AHAP(5,5,0.9,last,target)"),
+    policy_named("AHAP(5,1,0.9,expected)"),
+    policy_named("AHAP(3,3,0.9,last,expected)"),
     Ahap(omega=4, commitment=2, sigma=0.7, end_rule=EndRule.TARGET),
     Ahap(omega=4, commitment=2, sigma=0.7, end_rule=EndRule.ON_DEMAND_TO_GO),
 ]  # fmt: skip
@@ -93,8 +97,32 @@ def random_forecasts(rng: np.random.Generator, slots: int, n_max: int) -> list[P
     return forecasts
 
 
-def decisions(policy: Policy[Any], job: Job, market: MarketWindow, forecasts: Any) -> list[Allocation]:
-    return list(replay(policy, job, market, forecasts=forecasts).allocations)
+def random_record(rng: np.random.Generator, market: MarketWindow, n_max: int) -> Record:
+    """What the market had shown before the job, up to some forty slots, none at times, and up to two peers."""
+    before, peers = int(rng.integers(0, 40)), int(rng.integers(0, 3))
+    counts = rng.integers(0, n_max + 2, (1 + peers, before + len(market))).astype(float)
+    price = rng.uniform(0.1, 1.3, before + len(market))
+    counts[0, before:], price[before:] = market.available, market.price
+    counts[rng.random(counts.shape) < 0.1] = np.nan
+    price[before:][~market.observed] = counts[0, before:][~market.observed] = np.nan
+    return record_of(price, counts[0], first=before, slot_hours=0.5, peers=counts[1:])
+
+
+def scrambled(rng: np.random.Generator, record: Record, last: int) -> Record:
+    """The record with everything after the job's slot ``last`` replaced."""
+    known = record.first + last + 1
+    later = len(record.price) - known
+    price, available, peers = record.price.copy(), record.available.copy(), record.peers.copy()
+    price[known:] = rng.uniform(0.05, 2.0, later)
+    available[known:] = rng.integers(0, 12, later)
+    peers[:, known:] = rng.integers(0, 12, (len(peers), later))
+    return replace(record, price=price, available=available, peers=peers)
+
+
+def decisions(
+    policy: Policy[Any], job: Job, market: MarketWindow, forecasts: Any, record: Record | None = None
+) -> list[Allocation]:
+    return list(replay(policy, job, market, forecasts=forecasts, record=record).allocations)
 
 
 @every_policy
@@ -105,7 +133,8 @@ def test_legal_on_anything(policy):
         job = random_job(rng)
         market = random_market(rng, job.deadline_slots, job.n_max)
         forecasts = random_forecasts(rng, job.deadline_slots, job.n_max) if seed % 3 else None
-        outcome = replay(policy, job, market, forecasts=forecasts)
+        record = random_record(rng, market, job.n_max) if seed % 2 else None
+        outcome = replay(policy, job, market, forecasts=forecasts, record=record)
         for slot, held in enumerate(outcome.allocations):
             if market.price[slot] >= market.on_demand_usd or not market.observed[slot]:
                 assert held.spot == 0, "spot as dear as on-demand, or not observed, is never bought"
@@ -121,7 +150,8 @@ def test_the_deadline_is_met_whenever_on_demand_alone_could(policy):
             continue
         market = random_market(rng, job.deadline_slots, job.n_max)
         forecasts = random_forecasts(rng, job.deadline_slots, job.n_max) if seed % 3 else None
-        outcome = replay(policy, job, market, forecasts=forecasts)
+        record = random_record(rng, market, job.n_max) if seed % 2 else None
+        outcome = replay(policy, job, market, forecasts=forecasts, record=record)
         assert outcome.on_time, f"seed {seed}: {outcome.progress} of {job.workload}"
 
 
@@ -136,7 +166,8 @@ def test_the_deadline_is_met_on_a_thousand_markets(policy):
             continue
         market = random_market(rng, job.deadline_slots, job.n_max)
         forecasts = random_forecasts(rng, job.deadline_slots, job.n_max)
-        outcome = replay(policy, job, market, forecasts=forecasts)
+        record = random_record(rng, market, job.n_max) if seed % 2 else None
+        outcome = replay(policy, job, market, forecasts=forecasts, record=record)
         assert outcome.on_time, f"seed {seed}: {outcome.progress} of {job.workload}"
 
 
@@ -160,13 +191,14 @@ def test_the_same_state_and_view_give_the_same_answer(policy):
 
 @every_policy
 def test_nothing_later_is_seen(policy):
-    """Scramble every slot and forecast after t: the decisions up to t stay (M4.9)."""
+    """Scramble every slot, forecast and later part of the record after t: the decisions up to t stay (M4.9)."""
     for seed in range(6):
         rng = np.random.default_rng(2000 + seed)
         job = replace(random_job(rng, load=0.7), deadline_slots=10)
         market = random_market(rng, 10, job.n_max)
         forecasts = random_forecasts(rng, 10, job.n_max)
-        original = decisions(policy, job, market, forecasts)
+        record = random_record(rng, market, job.n_max) if seed % 2 else None
+        original = decisions(policy, job, market, forecasts, record)
         for last in (0, 3, 7):
             price, count = market.price.copy(), market.available.copy()
             price[last + 1 :] = rng.uniform(0.05, 2.0, 9 - last)
@@ -176,7 +208,8 @@ def test_nothing_later_is_seen(policy):
                 other, observed=np.concatenate([market.observed[: last + 1], other.observed[last + 1 :]])
             )
             later = random_forecasts(rng, 10, job.n_max)
-            changed = decisions(policy, job, other, [*forecasts[: last + 1], *later[last + 1 :]])
+            after = scrambled(rng, record, last) if record is not None else None
+            changed = decisions(policy, job, other, [*forecasts[: last + 1], *later[last + 1 :]], after)
             assert changed[: last + 1] == original[: last + 1]
 
 
@@ -222,7 +255,7 @@ def test_hopeless_jobs_are_still_worked_on(policy):
     outcome = replay(policy, job, market)
     assert outcome.finish_slots is None
     assert outcome.value_usd == 0.0
-    if not isinstance(policy, Ahap):
+    if not isinstance(policy, Ahap | Stochastic):  # they weigh what is promised, and it is nothing
         assert [held.total for held in outcome.allocations] == [4] * 5
 
 
