@@ -13,9 +13,11 @@ from optimization.plan import Allocation, ExpectedToGo
 from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
+    WORK_TOLERANCE,
     deadline_in_reach,
     is_done,
     least_net,
+    pace,
     split,
     work_left,
 )
@@ -95,9 +97,10 @@ class Stochastic:
 
     def explain(self, state: Learned, view: View, allocation: Allocation) -> str:
         """Pace, slack and spot of the slot, and how likely spot is to stay."""
-        if not view.observed or is_done(view) or state.tables is None:
+        if not view.observed or is_done(view):
             return narrate(view, allocation)
-        counts = state.tables.counts
+        past = _past(_noted(state, view), view)
+        counts = tables_in_force(view, past, self.half_life_hours, recent=state.tables).counts
         here = counts.index(view.available)
         there = counts.count >= max(1, allocation.spot)
         chance = float(counts.transition[here, there].sum())
@@ -145,25 +148,35 @@ def tables_in_force(
 
     They are made every `REFRESH_HOURS` of the job from what was known then, and for the one slot where the price is on none
     of their levels. In a look ahead those made at the last slot known are kept. They depend on the market alone, not on what the
-    job did, so the views of one replay share them; ``recent`` are those of the slot before, taken where they are the same.
+    job did (but for a job off the path of `make_tables`), so the views of one replay share them; ``recent`` are those of the slot before, taken where they are the same.
     """
+    anywhere = _off_the_path(view)
     if past.age:  # a look ahead: those of the last slot known hold to the end
         left = view.job.deadline_slots - view.slot + past.age
-        return _made(view, past, (past.age, half_life_hours, left), recent)
+        return _made(view, past, (past.age, half_life_hours, left, anywhere), recent)
     every = max(1, round(REFRESH_HOURS / view.slot_hours))
     age = min(view.slot % every, len(past.price) - 1)
-    tables = _made(view, past, (age, half_life_hours, every + beyond), recent)
+    tables = _made(view, past, (age, half_life_hours, every + beyond, anywhere), recent)
     price = min(view.price, view.on_demand_usd) * view.slot_hours
     level = float(tables.prices.level_usd[tables.prices.index(price)])
     if abs(price - level) <= PRICE_MOVES * tables.game.on_demand:
         return tables
-    return _made(view, past, (0, half_life_hours, 1 + beyond), recent)
+    return _made(view, past, (0, half_life_hours, 1 + beyond, anywhere), recent)
 
 
-def _made(view: View, past: Past, terms: tuple[int, float, int], recent: ValueTables | None) -> ValueTables:
-    age, half_life_hours, keep = terms
+def _off_the_path(view: View) -> bool:
+    """Whether the job has more done than a job begun at slot 0 can have, or less than still meets the deadline."""
+    fastest = max(pace(view.job, view.slot_hours).gain)
+    ahead = view.progress.done > view.slot * fastest + WORK_TOLERANCE * view.job.workload
+    return ahead or not deadline_in_reach(view)
+
+
+def _made(
+    view: View, past: Past, terms: tuple[int, float, int, bool], recent: ValueTables | None
+) -> ValueTables:
+    age, half_life_hours, keep, anywhere = terms
     slot = view.slot - age
-    key = (slot, half_life_hours, keep)
+    key = (slot, half_life_hours, keep, anywhere)
     if view.tables is not None and view.past is not None:
         known = view.tables.get(key)
         if isinstance(known, ValueTables):
@@ -183,6 +196,7 @@ def _made(view: View, past: Past, terms: tuple[int, float, int], recent: ValueTa
         slot_hours=view.slot_hours,
         keep=keep,
         beliefs=Beliefs(own_hours=half_life_hours, peer_hours=half_life_hours),
+        anywhere=anywhere,
         key=key,
     )
     if view.tables is not None and view.past is not None:

@@ -129,7 +129,7 @@ def test_a_refused_file_stops_no_other_file(call, tmp_path):
 def test_replay_answers_for_any_policy(call, data, market):
     job = ROOT / "examples" / "llama-8b-lora.toml"
     words = ("replay", "--job", job, "--market", market, "--data", data, "--json")
-    for policy in ("UP", "AHAP(2,1,0.9)"):
+    for policy in ("UP", "AHAP(2,1,0.9)", "Stochastic(24)"):
         row = json.loads(call(*words, "--policy", policy)[1])
         assert row["policy"] == policy
         assert row["cost_usd"] >= 0
@@ -172,6 +172,10 @@ def test_plan_forecast_and_jobs(call, data, market, tmp_path):
     assert plan["policy"] == "AHAP(3,1,0.9)"
     assert "HiGHS" in plan["solver"]
     assert pd.Timestamp(plan["slot"]) == AT
+    learned = json.loads(call("plan", "mine", "--db", db, "--policy", "Stochastic", "--json")[1])
+    assert learned["policy"] == "Stochastic(24)"
+    assert "chance of" in learned["reason"]
+    assert learned == json.loads(call("plan", "mine", "--db", db, "--policy", "Stochastic", "--json")[1])
     shown = json.loads(call("job", "show", "mine", "--db", db, "--json")[1])
     assert shown["decisions"] == []  # a plan stores nothing
     words = ("forecast", "--market", market, "--model", "last_value", "--horizon", 4, "--db", db, "--json")

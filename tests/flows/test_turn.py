@@ -30,6 +30,8 @@ name = "UP"
 name = "AHANP"
 sigma = [0.5, 0.9]
 [[family]]
+name = "Stochastic"
+[[family]]
 name = "AHAP"
 omega = 3
 commitment = [1, 2]
@@ -216,6 +218,22 @@ def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, set
             + [tables[key] for key in ("vintages", "forecasts", "decisions", "outcomes", "weights")]
         )
     assert answers[0] == answers[1]
+
+
+def test_the_stochastic_policy_decides_live_as_a_plan_would_and_is_blind_to_the_future(tmp_path, settings):
+    """It decides from the record: the same whether the record goes on after the logical time or not."""
+    blind = settings.model_copy(update={"practice_policy": "Stochastic", "backlog_jobs": 0})
+    answers = []
+    for name, days in (("ends", 0), ("goes on", 1), ("goes on otherwise", 1)):
+        folder = tmp_path / name
+        folder.mkdir()
+        tidy_tables(folder, AT - pd.Timedelta(days=6), AT + pd.Timedelta(days=days))
+        if name == "goes on otherwise":
+            scramble_after(folder, AT)
+        answers.append(one_turn(folder / "w.duckdb", blind, data=folder).decisions)
+    assert answers[0] == answers[1] == answers[2]
+    assert {row["policy"] for row in answers[0]} == {"Stochastic(24)"}
+    assert all("chance of" in row["reason"] or "finished" in row["reason"] for row in answers[0])
 
 
 def test_a_job_that_cannot_resume_is_planned_without_spot(tmp_path, settings):

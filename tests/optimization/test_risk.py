@@ -7,7 +7,7 @@ import pytest
 
 from optimization import Job, PointForecast, Progress
 from optimization.ledger import perfect_forecasts
-from optimization.market import market_window
+from optimization.market import market_window, record_of
 from optimization.pool import policy_named
 from optimization.replay import catch_up, replay, see, step
 from optimization.risk import simulate_ahead
@@ -123,3 +123,86 @@ def test_paths_of_a_wrong_shape_are_refused():
     for prices, counts in [((3, 10), (3, 10)), ((3, 11), (2, 11)), ((0, 11), (0, 11)), ((11,), (11,))]:
         with pytest.raises(MarketError, match="at least 11"):
             simulate_ahead(policy_named("MSU"), None, view, np.ones(prices), np.ones(counts))
+
+
+def learned_view(slot: int = 0):
+    """A view after 60 slots of record, with three peers."""
+    rng = np.random.default_rng(8)
+    price = np.clip(0.5 + 0.05 * rng.normal(size=72).cumsum(), 0.2, 0.9)
+    count = np.repeat(rng.integers(0, 7, 18), 4).astype(float)
+    peers = np.repeat(rng.integers(0, 7, (3, 24)), 3, axis=1).astype(float)
+    window = market_window(price[60:], count[60:], on_demand_usd=1.0, slot_hours=1.0)
+    end = 60 + slot + 1
+    record = record_of(price[:end], count[:end], first=60, slot_hours=1.0, peers=peers[:, :end], hour=23.0)
+    return see(JOB, window, None, record).view(JOB, Progress(), slot)
+
+
+def futures(paths: int, slots: int):
+    rng = np.random.default_rng(1)
+    return rng.uniform(0.2, 0.9, (paths, slots)), rng.integers(0, 7, (paths, slots))
+
+
+@pytest.mark.parametrize("name", ["Stochastic", "AHAP(3,1,0.9,expected)"])
+def test_what_was_learned_by_now_is_held_on_every_path_alike(name):
+    """The mean over paths is that of each path alone, whatever the others are: no path learns from another."""
+    policy = policy_named(name)
+    prices, counts = futures(8, 11)
+    together = simulate_ahead(policy, policy.start(JOB), learned_view(), prices, counts)
+    alone = [
+        simulate_ahead(policy, policy.start(JOB), learned_view(), prices[i : i + 1], counts[i : i + 1])
+        for i in reversed(range(8))
+    ]
+    assert together.cost_usd == pytest.approx(np.mean([one.cost_usd for one in alone]), rel=1e-12)
+    assert together.finish.tolist() == [one.finish[0] for one in reversed(alone)]
+
+
+def test_a_look_ahead_makes_its_tables_once():
+    """Those of the present slot, and one set that lasts to the deadline, however many paths there are."""
+    policy, made = policy_named("Stochastic"), []
+    for paths in (1, 40):
+        view = learned_view(slot=2)
+        policy.decide(policy.start(JOB), view)
+        live = dict(view.tables)
+        simulate_ahead(policy, policy.start(JOB), view, *futures(paths, 9))
+        assert all(view.tables[key] is tables for key, tables in live.items())
+        made.append(len(view.tables) - len(live))
+    assert made == [1, 1]
+
+
+def test_a_record_held_still_knows_no_more_as_time_goes_on():
+    view = learned_view(slot=3)
+    end = len(view.past.price)
+    still = record_of(
+        view.past.price, view.past.available, first=end - 4, slot_hours=1.0, peers=view.past.peers,
+        hour=(view.past.hour - end + 1) % 24, still=True,
+    )  # fmt: skip
+    assert [still.until(t).age for t in (1, 3, 4, 9)] == [0, 0, 1, 6]
+    assert [len(still.until(t).price) for t in (1, 3, 4, 9)] == [end - 2, end, end, end]
+    assert still.until(3).hour == view.past.hour
+    assert still.until(9).hour == (view.past.hour + 6) % 24
+    assert still.until(9).peers.shape == (3, end)
+
+
+def test_the_present_slot_of_a_look_ahead_is_decided_as_it_is_live():
+    policy, seen = policy_named("Stochastic"), []
+
+    class Noting:
+        name = "noting"
+
+        def start(self, job):
+            return policy.start(job)
+
+        def decide(self, state, view):
+            allocation, state = policy.decide(state, view)
+            seen.append((view.slot, allocation, view.past.age))
+            return allocation, state
+
+        def explain(self, state, view, allocation):
+            return ""
+
+    view = learned_view(slot=2)
+    live, _ = policy.decide(policy.start(JOB), view)
+    simulate_ahead(Noting(), policy.start(JOB), view, *futures(3, 9))
+    present = [entry for entry in seen if entry[0] == 2]
+    assert present == [(2, live, 0)] * 3
+    assert {age for slot, _, age in seen} == {slot - 2 for slot, _, _ in seen}
