@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -34,10 +34,15 @@ class Planning(Protocol):
 
 @dataclass(slots=True)
 class PlanMemo:
-    """Answers each horizon program once: programs with equal `HorizonProblem.content` share one plan."""
+    """Answers each horizon program once: programs with equal `HorizonProblem.content` share one plan.
+
+    Beside the plans it keeps what views keep in `View.tables`, for as long as the same job is replayed on the same market.
+    """
 
     solve: Solve = solve_by_labels
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
+    _tables: dict[tuple[object, ...], object] = field(default_factory=dict)
+    _tables_of: tuple[object, ...] = ()
 
     def __call__(self, problem: HorizonProblem) -> Plan:
         """The plan of ``problem``, solved on the first asking."""
@@ -46,6 +51,14 @@ class PlanMemo:
         if plan is None:
             plan = self.plans[key] = self.solve(problem)
         return plan
+
+    def tables(
+        self, job: Job, window: MarketWindow, record: Record | None
+    ) -> dict[tuple[object, ...], object]:
+        """Where the views of ``job`` on this very market keep their tables, those of an earlier replay of it included."""
+        if [id(one) for one in (job, window, record)] != [id(one) for one in self._tables_of]:
+            self._tables, self._tables_of = {}, (job, window, record)
+        return self._tables
 
 
 def with_shared_plans(policy: Policy[S], memo: PlanMemo) -> Policy[S]:
@@ -188,10 +201,10 @@ def replay_pool(
     """`replay` of every policy on one job, equal to one by one but with each horizon program solved once (M5.1).
 
     ``progress(done, total)`` is called after each policy. ``memo`` carries plans over from another replay of
-    the same job (same market or not: plans are told apart by content).
+    the same job (same market or not: plans are told apart by content), and tables from one of the same job and market.
     """
-    seen = see(job, window, forecasts, record)
     memo = memo or PlanMemo()
+    seen = replace(see(job, window, forecasts, record), tables=memo.tables(job, window, record))
     outcomes = []
     for policy in policies:
         shared = with_shared_plans(policy, memo)

@@ -12,7 +12,7 @@ from optimization import Allocation, Job, PointForecast, Progress, View
 from optimization.audit import audit_outcome
 from optimization.hindsight import hindsight
 from optimization.ledger import perfect_forecasts
-from optimization.market import MarketWindow, market_window
+from optimization.market import MarketWindow, market_window, record_of
 from optimization.pool import load_pool, policy_named
 from optimization.replay import PlanMemo, catch_up, in_force, replay, replay_pool, see, with_shared_plans
 from optimization.throughput import Linear
@@ -199,6 +199,28 @@ def test_the_memo_asks_the_solver_once_a_program():
     outcomes = [replay(policy, job, market) for policy in same]
     assert outcomes[0] == outcomes[1]
     assert len(asked) == len(memo.plans) <= len(outcomes[0].allocations)
+
+
+def test_the_memo_keeps_the_tables_of_one_job_on_one_market_only():
+    rng = np.random.default_rng(2)
+    count = np.repeat(rng.integers(0, 6, 16), 2).astype(float)
+    price = rng.uniform(0.2, 0.8, 32)
+    record = record_of(price, count, first=20, slot_hours=1.0)
+    market = market_window(price[20:], count[20:], on_demand_usd=1.0, slot_hours=1.0)
+    dearer = replace(market, on_demand_usd=2.0)
+    job = Job(name="m", workload=20, deadline_slots=12, n_min=1, n_max=5, throughput=Linear(), value=60)
+    pool = [policy_named(name) for name in ("Stochastic", "AHAP(3,1,0.9,expected)")]
+    memo = PlanMemo()
+    for one, window in ((job, market), (job, dearer), (replace(job, workload=15.0), dearer), (job, market)):
+        alone = [replay(policy, one, window, record=record) for policy in pool]
+        assert replay_pool(pool, one, window, record=record, memo=memo) == alone
+    kept = memo.tables(job, market, record)
+    assert kept
+    before = dict(kept)
+    assert replay_pool(pool[:1], job, market, record=record, memo=memo) == alone[:1]
+    assert memo.tables(job, market, record) is kept
+    assert kept == before
+    assert memo.tables(job, market, None) == {}
 
 
 def test_catching_up_gives_the_state_of_the_run():
