@@ -70,17 +70,17 @@ def game_of(job, step, *, slot, available, chain, price, price_chain) -> Game:
     )  # fmt: skip
 
 
-def by_tree(job: Job, game: Game):
+def by_tree(job: Job, game: Game, *, on_grid: bool = True):
     """before(i, steps, n, s, x): the expected worth at the start of slot i, ``steps`` of work left, n held before.
 
     Every (on-demand, spot) of M2.3 is tried in every slot, paid and followed as M2.4 says, and the ending is that of the
-    replay (M2.6). Work is counted in whole steps.
+    replay (M2.6). Work is counted in whole steps, or with ``on_grid`` False in parts of them.
     """
     gain = {int(n): float(g) for n, g in zip(game.sizes, game.gain, strict=True)}
 
     @cache
-    def before(i: int, steps: int, held: int, s: int, x: int) -> float:
-        if steps <= 0:
+    def before(i: int, steps: float, held: int, s: int, x: int) -> float:
+        if steps <= 1e-6:
             return job.completion_value(game.slot + i)
         if i == game.chain.shape[0]:
             return on_demand_to_go(
@@ -91,14 +91,14 @@ def by_tree(job: Job, game: Game):
         for n_o, n_s in allowed(job, int(game.available[s])):
             n = n_o + n_s
             work = job.efficiency(n, held) * gain[n] / game.step
-            assert abs(work - round(work)) < 1e-6, "the case is not on its grid"
+            assert not on_grid or abs(work - round(work)) < 1e-6, "the case is not on its grid"
             paid = n_o * HALF_HOUR + n_s * float(game.price[x])
-            best = max(best, after(i, steps - round(work), n, s, x) - paid)
+            best = max(best, after(i, round(steps - work, 0 if on_grid else 7), n, s, x) - paid)
         return best
 
-    def after(i: int, steps: int, n: int, s: int, x: int) -> float:
+    def after(i: int, steps: float, n: int, s: int, x: int) -> float:
         """Expected over the market of slot i + 1."""
-        if steps <= 0:
+        if steps <= 1e-6:
             return job.completion_value(game.slot + i + 1)
         if i + 1 == game.chain.shape[0]:
             return before(i + 1, steps, n, 0, 0)

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from optimization import EndRule, HorizonProblem, Job
 from optimization.hindsight import hindsight
-from optimization.induction import after_work, best_size, induct, slot_cost, value_at
+from optimization.induction import best_size, induct, slot_cost, value_at
 from optimization.labels import solve_window
 from optimization.market import market_window
 from optimization.throughput import Linear
@@ -136,34 +136,31 @@ def test_chains_that_change_with_the_hour_are_followed():
     assert induct(staying, 1)[0, 0, 0, 0, 2] == pytest.approx(10.0 - 2 * 0.5)
 
 
-class TestAfterWork:
-    """out[g] is the value of g steps less the work, finished below 0, held beyond the grid."""
-
-    @staticmethod
-    def shifted(work: float) -> list[float]:
-        job = Job(name="a", workload=2.0, deadline_slots=1, n_min=1, n_max=1, throughput=Linear(), value=9.0)
-        game = game_of(
-            job, 0.5, slot=0, available=[1], chain=np.ones((1, 1, 1)), price=[0.1], price_chain=np.eye(1)
-        )
-        out = np.full(game.points, np.nan)
-        after_work(game, np.array([100.0, 80.0, 60.0, 50.0, 10.0, 0.0]), work, 7.0, out)
-        return out.tolist()
-
-    def test_whole_steps(self):
-        assert self.shifted(1.0) == [7.0, 7.0, 7.0, 80.0, 60.0, 50.0]
-
-    def test_parts_of_a_step_are_linear(self):
-        assert self.shifted(0.75) == pytest.approx([7.0, 7.0, 90.0, 70.0, 55.0, 30.0])
-
-    def test_no_work(self):
-        assert self.shifted(0.0)[1:] == [80.0, 60.0, 50.0, 10.0, 0.0]
-
-    def test_more_than_all(self):
-        assert self.shifted(50.0) == [7.0] * 6
-
-    def test_work_owed_leads_up_the_grid_and_no_further(self):
-        assert self.shifted(-1.25) == pytest.approx([55.0, 30.0, 5.0, 0.0, 0.0, 0.0])
-        assert self.shifted(-1.0) == [60.0, 50.0, 10.0, 0.0, 0.0, 0.0]
+def test_off_the_grid_the_error_vanishes_with_the_step():
+    """Gains that are no whole steps: linear between points, so nearer to the tree on ever finer grids, work owed included."""
+    for mu_up in (0.83, -0.37):
+        job = Job(
+            name="f", workload=2.9, deadline_slots=4, n_min=1, n_max=2, throughput=Linear(beta=0.31), mu_up=mu_up,
+            mu_down=0.91, value=7.0, gamma=2.0,
+        )  # fmt: skip
+        market = {
+            "available": [0, 1, 2], "chain": np.stack([np.full((3, 3), 0.2) + 0.4 * np.eye(3)] * 4),
+            "price": [0.1, 0.3], "price_chain": np.array([[0.8, 0.2], [0.3, 0.7]]), "slot": 0,
+        }  # fmt: skip
+        errors = []
+        for parts in (2, 16, 128):
+            game = game_of(job, 0.3 / parts, **market)
+            kept, (_, after) = induct(game, 4), by_tree(job, game, on_grid=False)
+            wrong = [
+                abs(np.interp(rest, np.arange(game.points), kept[i, s, x, j]) - after(i, rest, int(n), s, x))
+                for i, s, x in np.ndindex(kept.shape[:3])
+                for j, n in enumerate(game.sizes)
+                for rest in np.linspace(0.01, job.workload, 17) / game.step
+            ]
+            errors.append(float(np.mean(wrong)))
+        assert errors[1] < 0.4 * errors[0]
+        assert errors[2] < 0.4 * errors[1]
+        assert errors[2] < 0.001 * job.value
 
 
 def test_the_value_falls_linearly_after_the_deadline():

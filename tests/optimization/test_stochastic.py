@@ -18,7 +18,7 @@ from optimization.plan import EndRule
 from optimization.policies.pace import pace
 from optimization.policies.stochastic import Learned, Stochastic, tables_in_force
 from optimization.pool import policy_named
-from optimization.replay import PlanMemo, replay, replay_pool, see, with_shared_plans
+from optimization.replay import PlanMemo, replay, replay_pool, see, step, with_shared_plans
 from optimization.throughput import Amdahl, Linear, Table, Throughput
 from warehouse.errors import JobError, SettingsError
 
@@ -149,7 +149,9 @@ class TestSharing:
         for policy in (policy_named("Stochastic"), policy_named(AHAP_EXPECTED)):
             state, progress = policy.start(JOB), Progress()
             for slot in range(14):
-                _, state = policy.decide(state, seen.view(JOB, progress, slot))
+                view = seen.view(JOB, progress, slot)
+                allocation, state = policy.decide(state, view)
+                progress = step(progress, allocation, view)
         assert sorted(key[0] for key in seen.tables) == [0, 6, 8, 12]
 
     @pytest.mark.parametrize("name", [AHAP_EXPECTED, AHAP_LAST_EXPECTED])
@@ -294,9 +296,10 @@ class TestEdges:
             policy = policy_named("Stochastic")
             state, progress = policy.start(JOB), Progress()
             ahead = set()
-            for slot in range(max(0, known - BEFORE - 1), 14):
+            for slot in range(14):
                 view = seen.view(JOB, progress, slot)
-                _, state = policy.decide(state, view)
+                allocation, state = policy.decide(state, view)
+                progress = step(progress, allocation, view)
                 if view.past is not None and view.past.age:
                     ahead.add(id(state.tables))
             assert state.tables is not None
