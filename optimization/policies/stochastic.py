@@ -32,6 +32,8 @@ REFRESH_HOURS = 3.0
 REACH_BEYOND = 6
 #: A price that differs from its level by more than this share of on-demand calls for tables of its own.
 PRICE_MOVES = 0.03
+#: Bytes of tables that the views of one replay keep: many short slots and a restless price would fill the memory.
+MOST_BYTES = 2**30
 #: Half-life of transitions, hours, for the end rule (c).
 DEFAULT_HALF_LIFE = 24.0
 
@@ -147,8 +149,9 @@ def tables_in_force(
     """The tables that hold in the slot of ``view``, with ``beyond`` slots more than until they are made anew.
 
     They are made every `REFRESH_HOURS` of the job from what was known then, and for the one slot where the price is on none
-    of their levels. In a look ahead those made at the last slot known are kept. They depend on the market alone, not on what the
-    job did (but for a job off the path of `make_tables`), so the views of one replay share them; ``recent`` are those of the slot before, taken where they are the same.
+    of their levels. In a look ahead those made at the last slot known are kept. They depend on the market alone, not on what
+    the job did (but for a job off the path of `make_tables`), so the views of one replay share them; ``recent`` are those of
+    the slot before, taken where they are the same.
     """
     anywhere = _off_the_path(view)
     if past.age:  # a look ahead: those of the last slot known hold to the end
@@ -201,7 +204,19 @@ def _made(
     )
     if view.tables is not None and view.past is not None:
         view.tables[key] = made
+        _let_go(view.tables)
     return made
+
+
+def _let_go(kept: dict[tuple[object, ...], object]) -> None:
+    """Drop the oldest tables beyond `MOST_BYTES`, never the newest; who asks for them again makes the same."""
+    held = {key: tables.after.nbytes for key, tables in kept.items() if isinstance(tables, ValueTables)}
+    beyond = sum(held.values()) - MOST_BYTES
+    for key in list(held)[:-1]:
+        if beyond <= 0:
+            break
+        beyond -= held[key]
+        del kept[key]
 
 
 def expected_to_go(view: View, slot: int) -> ExpectedToGo:

@@ -15,10 +15,11 @@ from optimization.audit import audit_outcome
 from optimization.labels import solve_window
 from optimization.market import MarketWindow, Record, market_window, record_of
 from optimization.plan import EndRule
+from optimization.policies import stochastic
 from optimization.policies.pace import pace
 from optimization.policies.stochastic import Learned, Stochastic, tables_in_force
 from optimization.pool import policy_named
-from optimization.replay import PlanMemo, replay, replay_pool, see, step, with_shared_plans
+from optimization.replay import PlanMemo, replay, replay_pool, run_from, see, step, with_shared_plans
 from optimization.throughput import Amdahl, Linear, Table, Throughput
 from warehouse.errors import JobError, SettingsError
 
@@ -153,6 +154,23 @@ class TestSharing:
                 allocation, state = policy.decide(state, view)
                 progress = step(progress, allocation, view)
         assert sorted(key[0] for key in seen.tables) == [0, 6, 8, 12]
+
+    def test_tables_let_go_for_want_of_room_are_made_again_the_same(self, monkeypatch):
+        """Room for about two of four: the oldest go, the newest stays, and no answer changes."""
+        window, record = market(3)
+        roomy = see(JOB, window, None, record)
+        alone = [replay(policy, JOB, window, record=record) for policy in policies()]
+        run_from(policy_named("Stochastic"), Learned(), JOB, roomy, (0, Progress()))
+        largest = max(tables.after.nbytes for tables in roomy.tables.values())
+        monkeypatch.setattr(stochastic, "MOST_BYTES", 2 * largest)
+        cramped = see(JOB, window, None, record)
+        run_from(policy_named("Stochastic"), Learned(), JOB, cramped, (0, Progress()))
+        assert sum(tables.after.nbytes for tables in cramped.tables.values()) <= 2 * largest
+        assert list(cramped.tables) == list(roomy.tables)[-len(cramped.tables) :]
+        assert 0 < len(cramped.tables) < len(roomy.tables)
+        assert replay_pool(policies(), JOB, window, record=record) == alone
+        monkeypatch.setattr(stochastic, "MOST_BYTES", 0)
+        assert replay_pool(policies()[::-1], JOB, window, record=record) == alone[::-1]
 
     @pytest.mark.parametrize("name", [AHAP_EXPECTED, AHAP_LAST_EXPECTED])
     def test_plans_shared_by_content_are_exact(self, name):
