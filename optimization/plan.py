@@ -62,7 +62,8 @@ class ExpectedToGo:
     _content: tuple[object, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        work, value = np.array(self.work, dtype=float), np.array(self.value_usd, dtype=float)
+        # One memory order: compiled code is made anew for another.
+        work, value = np.array(self.work, dtype=float), np.array(self.value_usd, dtype=float, order="C")
         if work.ndim != 1 or value.ndim != 2 or work.size < 1 or value.shape[0] != work.size:
             raise JobError(
                 f"expected to go: work of shape {work.shape}, values of shape {value.shape}",

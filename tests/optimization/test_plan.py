@@ -86,3 +86,10 @@ def test_programs_alike_in_content_have_one_key():
 def test_rules_that_do_not_read_the_table_do_not_tell_it_apart():
     target = problem(end_rule=EndRule.TARGET)
     assert target.content() == replace(target, expected=None).content()
+
+
+def test_a_table_is_kept_in_one_memory_order_whatever_it_came_in():
+    """Compiled code is made anew for another order, which takes seconds."""
+    turned = table(value=np.asfortranarray(TABLE))
+    assert turned.value_usd.flags.c_contiguous
+    assert turned.content() == table().content()
