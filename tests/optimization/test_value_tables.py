@@ -13,6 +13,7 @@ from optimization.labels import solve_window
 from optimization.market import Past, market_window, record_of
 from optimization.market_chain import MOST_STATES, Beliefs
 from optimization.plan import PlanStatus
+from optimization.policies.pace import pace
 from optimization.policies.stochastic import expected_to_go
 from optimization.replay import see
 from optimization.solver import plan_problem
@@ -59,11 +60,17 @@ def history(seed: int = 0, *, n_max: int = 2, slots: int = 60, low: float = 0.3)
 
 
 def tables_of(
-    job: Job, past: Past, *, slot: int = 0, keep: int = 99, slot_hours: float = HALF_HOUR
+    job: Job,
+    past: Past,
+    *,
+    slot: int = 0,
+    keep: int = 99,
+    slot_hours: float = HALF_HOUR,
+    anywhere: bool = True,
 ) -> ValueTables:
     return make_tables(
         job, past, slot=slot, price=float(past.price[-1]), on_demand_usd=ON_DEMAND_USD, slot_hours=slot_hours, keep=keep,
-        beliefs=Beliefs(),
+        beliefs=Beliefs(), anywhere=anywhere,
     )  # fmt: skip
 
 
@@ -216,6 +223,38 @@ class TestToGo:
             exact, reference = solve_window(problem), plan_problem(problem)
             assert exact.status is reference.status is PlanStatus.OPTIMAL
             assert exact.objective == pytest.approx(reference.objective, abs=1e-6 * job.value)
+
+
+class TestOnThePath:
+    """Tables for a job begun at slot 0 whose deadline on-demand still meets choose as those for any job would."""
+
+    @pytest.mark.parametrize("slot", [0, 3])
+    @pytest.mark.parametrize(
+        ("mu_up", "load"), [(0.9, 0.3), (0.9, 0.95), (0.5, 0.7), (-0.6, 0.5), (-2.0, 0.3)]
+    )
+    def test_every_state_on_it_has_the_same_choice(self, mu_up, load, slot):
+        job = Job(name="b", workload=12 * 4 * HALF_HOUR * load, deadline_slots=12, n_min=1, n_max=4, throughput=Linear(),
+                  mu_up=mu_up, mu_down=0.95, value=60.0)  # fmt: skip
+        past, numbers = history(8, n_max=4), pace(job, HALF_HOUR)
+        whole, banded = (tables_of(job, past, slot=slot, anywhere=anywhere) for anywhere in (True, False))
+        compared = 0
+        for t in range(slot, job.deadline_slots):
+            for before in range(job.n_max + 1):
+                least = max(0.0, job.workload - t * max(numbers.gain))
+                for rest in np.linspace(
+                    least, min(job.workload, numbers.reach[job.deadline_slots - t][before]), 5
+                )[1:]:
+                    for available, price in ((0, 0.15), (3, 0.15), (4, 0.3)):
+                        asked = {
+                            "slot": t,
+                            "rest": float(rest),
+                            "before": before,
+                            "available": available,
+                            "price": price,
+                        }
+                        compared += 1
+                        assert banded.size(**asked) == whole.size(**asked), asked
+        assert compared > 300
 
 
 class TestGrid:
