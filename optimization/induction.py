@@ -75,97 +75,149 @@ def slot_cost(game: Game, n: int, count: int, price: float) -> float:
 
 
 @njit(cache=True)
-def after_work(game: Game, column: np.ndarray, work: float, finished: float, out: np.ndarray) -> None:
-    """out[g] = value of work left g * step - work, ``finished`` where that is none; held level beyond the grid."""
-    shift = work / game.step
-    whole = int(np.floor(shift + 1e-9))
-    part = shift - whole
-    last = game.points - 1
-    first = max(0, int(np.floor(shift + 1e-9)) + 1)
-    for g in range(min(first, game.points)):
-        out[g] = finished
-    # Only work below 0 (a restart longer than the slot) leads beyond the grid.
-    inside = min(game.points, last + whole + 1)
-    if part < 1e-9:
-        for g in range(first, inside):
-            out[g] = column[g - whole]
-    else:
-        for g in range(first, inside):
-            high = column[g - whole]
-            out[g] = high + part * (column[g - whole - 1] - high)
-    for g in range(max(inside, first), game.points):
-        out[g] = column[last]
-
-
-@njit(cache=True)
-def before_slot(
-    game: Game, column: np.ndarray, costs: np.ndarray, finish: tuple[float, float], out: np.ndarray
+def after_work(
+    column: np.ndarray,
+    first: tuple[int, int],
+    shift: float,
+    ends: tuple[float, float, float],
+    out: np.ndarray,
 ) -> None:
-    """Values out (M, points) at the start of a slot whose count and price are known, from those after it, ``column`` (M, points).
+    """out[h] = value of the work left after doing ``shift`` steps of it, less the slot's cost, at points first[1] + h of the grid.
 
-    ``finish`` is the worth of having finished now and after this slot.
+    ``column`` holds the values at points first[0] + h; ``ends`` is the worth of having finished, the slot's cost, and what is
+    taken off the column's last value where more work is left than that.
     """
-    sizes = game.sizes.size
-    up, down = np.empty((sizes, game.points)), np.empty((sizes, game.points))
+    whole = int(np.floor(shift + 1e-6))
+    part = np.float32(max(0.0, shift - whole))
+    if part < 1e-5:
+        part = np.float32(0.0)
+    paid = np.float32(ends[1])
+    done = min(out.size, max(0, whole + 1 - first[1]))
+    out[:done] = np.float32(ends[0]) - paid
+    base = first[1] - whole - first[0]
+    inside = min(out.size, max(done, column.size - base))
+    low = min(inside, max(done, 1 - base))
+    for h in range(done, low):
+        out[h] = column[max(0, h + base)] - paid
+    for h in range(low, inside):
+        high = column[h + base]
+        out[h] = high + part * (column[h + base - 1] - high) - paid
+    out[inside:] = column[column.size - 1] - paid - np.float32(ends[2])
+
+
+@njit(cache=True, fastmath={"nnan", "nsz"})
+def before_slot(
+    game: Game,
+    after: np.ndarray,
+    costs: np.ndarray,
+    ends: tuple[float, float, float],
+    first: tuple[int, int],
+    now: np.ndarray,
+) -> None:
+    """Values ``now`` (M, points) at the start of a slot whose count and price are known, from those after it, ``after``.
+
+    ``ends`` is the worth of having finished now and after this slot and the penalty of `after_work`; ``first`` are the grid's
+    first points in the two arrays.
+    """
+    sizes, width = now.shape
+    best, moved = np.full(width, np.float32(-1e30)), np.empty(width, dtype=np.float32)
     for j in range(sizes):
-        after_work(game, column[j], game.gain[j], finish[1], out[j])
-        after_work(game, column[j], game.mu_up * game.gain[j], finish[1], up[j])
-        after_work(game, column[j], game.mu_down * game.gain[j], finish[1], down[j])
-        for g in range(game.points):
-            out[j, g] -= costs[j]
-            up[j, g] -= costs[j]
-            down[j, g] -= costs[j]
-    best = np.full(game.points, -np.inf)
-    for j in range(sizes):
-        for g in range(game.points):
-            out[j, g] = max(out[j, g], best[g])
-            best[g] = max(best[g], down[j, g])
-    best[:] = -np.inf
+        steps, then = game.gain[j] / game.step, (ends[1], costs[j], ends[2])
+        here = now[j]
+        after_work(after[j], first, steps, then, here)
+        after_work(after[j], first, game.mu_down * steps, then, moved)
+        for h in range(width):
+            held = here[h]
+            here[h] = held if held > best[h] else best[h]
+            best[h] = moved[h] if moved[h] > best[h] else best[h]
+    best[:] = np.float32(-1e30)
     for j in range(sizes - 1, -1, -1):
-        for g in range(game.points):
-            out[j, g] = max(out[j, g], best[g])
-            best[g] = max(best[g], up[j, g])
-        out[j, 0] = finish[0]
+        here, then = now[j], (ends[1], costs[j], ends[2])
+        after_work(after[j], first, game.mu_up * game.gain[j] / game.step, then, moved)
+        for h in range(width):
+            held = here[h]
+            here[h] = held if held > best[h] else best[h]
+            best[h] = moved[h] if moved[h] > best[h] else best[h]
+        if first[1] == 0:
+            here[0] = ends[0]
+
+
+@njit(cache=True, fastmath={"nnan", "nsz"})
+def expected(game: Game, i: int, now: np.ndarray) -> np.ndarray:
+    """Values after slot i, from those at the start of the next, both (S, K, M, points)."""
+    states, levels, sizes, width = now.shape
+    chain = game.chain[i].astype(np.float32)
+    after = np.dot(chain, now.reshape((states, levels * sizes * width))).reshape(
+        (states, levels, sizes * width)
+    )
+    if levels == 1:
+        alone: np.ndarray = after.reshape((states, levels, sizes, width))
+        return alone
+    mixed = np.zeros_like(after)
+    for s in range(states):
+        for x in range(levels):
+            for y in range(levels):
+                share = np.float32(game.price_chain[x, y])
+                if share > 0.0:
+                    for h in range(sizes * width):
+                        mixed[s, x, h] += share * after[s, y, h]
+    together: np.ndarray = mixed.reshape((states, levels, sizes, width))
+    return together
 
 
 @njit(cache=True)
-def induct(game: Game, keep: int) -> np.ndarray:
-    """Expected values after each of the first ``keep`` slots, shape (keep, S, K, M, points), given the slot's state and size.
+def fill(after: np.ndarray, low: int, kept: np.ndarray) -> None:
+    """Copy values at points low.. to the whole grid; what lies outside takes the nearest."""
+    states, levels, sizes, width = after.shape
+    for s in range(states):
+        for x in range(levels):
+            for j in range(sizes):
+                kept[s, x, j, :low] = after[s, x, j, 0]
+                kept[s, x, j, low : low + width] = after[s, x, j]
+                kept[s, x, j, low + width :] = after[s, x, j, width - 1]
 
-    W_i(s, x, n, r) = E[V_{i+1}(s', x', n, r) | s, x] with V_i(s, x, m, r) = max_n W_i(s, x, n, r - mu(n, m) H(n) Delta) - cost,
-    and M2.6's ending for V_T.
-    """
+
+@njit(cache=True)
+def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond: float) -> np.ndarray:
+    """`induct` with points low[i]..high[i] - 1 only at the start of slot i, shapes (T + 1,); ``beyond`` is taken off above them."""
     slots, states, _ = game.chain.shape
-    levels, sizes, points = game.price.size, game.sizes.size, game.points
-    wide = levels * sizes * points
-    kept = np.empty((keep, states, levels, sizes, points), dtype=np.float32)
-    now = np.empty((states, levels, sizes, points))
-    after = np.empty((states, levels, sizes, points))
+    levels, sizes = game.price.size, game.sizes.size
+    kept = np.empty((keep, states, levels, sizes, game.points), dtype=np.float32)
+    now = np.empty((states, levels, sizes, high[slots] - low[slots]), dtype=np.float32)
     for j in range(sizes):
-        for g in range(points):
-            now[:, :, j, g] = ending(game, g * game.step, game.sizes[j])
+        for h in range(now.shape[3]):
+            now[:, :, j, h] = ending(game, float(low[slots] + h) * game.step, game.sizes[j])
     costs = np.empty(sizes)
     for i in range(slots - 1, -1, -1):
-        if i < slots - 1:
-            mixed = np.zeros((states, levels, sizes, points))
-            for s in range(states):
-                for x in range(levels):
-                    for y in range(levels):
-                        mixed[s, x] += game.price_chain[x, y] * now[s, y]
-            chain = np.ascontiguousarray(game.chain[i])
-            after = np.dot(chain, mixed.reshape((states, wide))).reshape((states, levels, sizes, points))
-        else:
-            after[:] = now
+        after = expected(game, i, now) if i < slots - 1 else now
         if i < keep:
-            kept[i] = after
+            fill(after, low[i + 1], kept[i])
         if i == 0:
             break
-        finish = (value_at(game, game.slot + i), value_at(game, game.slot + i + 1))
+        ends = (value_at(game, game.slot + i), value_at(game, game.slot + i + 1), beyond)
+        now = np.empty((states, levels, sizes, high[i] - low[i]), dtype=np.float32)
         for s in range(states):
             for x in range(levels):
                 for j in range(sizes):
                     costs[j] = slot_cost(game, game.sizes[j], game.available[s], game.price[x])
-                before_slot(game, after[s, x], costs, finish, now[s, x])
+                before_slot(game, after[s, x], costs, ends, (low[i + 1], low[i]), now[s, x])
+    return kept
+
+
+def induct(game: Game, keep: int, band: tuple[np.ndarray, np.ndarray] | None = None) -> np.ndarray:
+    """Expected values after each of the first ``keep`` slots, shape (keep, S, K, M, points), given the slot's state and size.
+
+    W_i(s, x, n, r) = E[V_{i+1}(s', x', n, r) | s, x] with V_i(s, x, m, r) = max_n W_i(s, x, n, r - mu(n, m) H(n) Delta) - cost,
+    and M2.6's ending for V_T. ``band`` gives the first and the end of the points that matter at the start of each slot and at
+    the deadline, shapes (T + 1,), and work above them is not sought; without it all do. Single precision.
+    """
+    slots = game.chain.shape[0]
+    low, high, beyond = np.zeros(slots + 1, np.int64), np.full(slots + 1, game.points), 0.0
+    if band is not None:
+        # Dearer than anything that could happen: what lies above the band is not sought.
+        low, high = band
+        beyond = game.value + float(game.sizes[-1]) * game.on_demand * game.late_limit
+    kept: np.ndarray = induct_band(game, keep, low, high, beyond)
     return kept
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from optimization.market import Past
 
-#: Most count states and most price levels of a chain: more would need more transitions than any history has.
-MOST_STATES = 20
+#: Most count states of a chain and sizes of a table: 20 captured 0.002 more of E1's headroom at seven times the work.
+MOST_STATES = 10
 #: Prices nearer to each other than this share of on-demand are one level.
 LEVEL_WIDTH = 0.03
 

@@ -98,9 +98,13 @@ def make_tables(
     slot_hours: float,
     keep: int,
     beliefs: Beliefs,
+    anywhere: bool = True,
     key: tuple[object, ...] = (),
 ) -> ValueTables:
     """Backward induction from the deadline to ``slot``, for every amount of work left, with chains estimated from ``past``.
+
+    Without ``anywhere`` the amounts are those that a job begun at slot 0 can have left while on-demand still meets the deadline,
+    and a slot's work more.
 
     ``keep`` slots from ``slot`` on are kept; prices in USD per instance-hour; ``key`` is what the maker knows the tables by.
     """
@@ -138,7 +142,7 @@ def make_tables(
         game=game,
         counts=counts,
         prices=prices,
-        after=induct(game, min(keep, slots)),
+        after=induct(game, min(keep, slots), None if anywhere else _band(job, game)),
         all_sizes=held,
         all_gains=hourly[held] * slot_hours,
         near=np.abs(chosen[None, :] - held[:, None]).argmin(axis=1),
@@ -150,6 +154,16 @@ def _spread(held: np.ndarray) -> np.ndarray:
     """About `MOST_STATES` of the sizes, the ends among them."""
     places = np.round(np.linspace(1, len(held) - 1, MOST_STATES - 1)).astype(int)
     return np.concatenate([held[:1], held[np.unique(places)]])
+
+
+def _band(job: Job, game: Game) -> tuple[np.ndarray, np.ndarray]:
+    """The points (first, end) that matter at the start of each slot and at the deadline, shapes (T + 1,)."""
+    most = float(game.gain.max()) / game.step
+    begun = game.slot + np.arange(game.chain.shape[0] + 1)
+    low = np.floor(job.workload / game.step - begun * most).astype(np.int64) - 1
+    high = np.ceil((job.deadline_slots - begun + 1) * most).astype(np.int64) + 2
+    high = np.minimum(high, game.points)
+    return np.clip(low, 0, high - 2), high
 
 
 def _grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:

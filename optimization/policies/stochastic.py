@@ -30,8 +30,6 @@ from warehouse.errors import SettingsError
 REFRESH_HOURS = 3.0
 #: Slots that tables reach beyond their refresh, for the windows of AHAP that end on them.
 REACH_BEYOND = 6
-#: A price that differs from its level by more than this share of on-demand calls for tables of its own.
-PRICE_MOVES = 0.03
 #: Bytes of tables that the views of one replay keep: many short slots and a restless price would fill the memory.
 MOST_BYTES = 2**30
 #: Half-life of transitions, hours, for the end rule (c).
@@ -56,7 +54,7 @@ class Stochastic:
 
     The chains are estimated from `View.past`: the market's own transitions with a half-life of ``half_life_hours``, shrunk toward
     those of its peers and toward staying put; without a record, from what the job itself has seen. They and the tables are made
-    anew every `REFRESH_HOURS`, and when the price leaves its level. The answer is the size of most expected value; a deadline
+    anew every `REFRESH_HOURS`. The answer is the size of most expected value; a deadline
     that on-demand can still meet is kept in its reach (`least_net`), which costs nothing measurable. In a gap the count is taken
     as 0 and only the net acts.
 
@@ -148,10 +146,10 @@ def tables_in_force(
 ) -> ValueTables:
     """The tables that hold in the slot of ``view``, with ``beyond`` slots more than until they are made anew.
 
-    They are made every `REFRESH_HOURS` of the job from what was known then, and for the one slot where the price is on none
-    of their levels. In a look ahead those made at the last slot known are kept. They depend on the market alone, not on what
-    the job did (but for a job off the path of `make_tables`), so the views of one replay share them; ``recent`` are those of
-    the slot before, taken where they are the same.
+    They are made every `REFRESH_HOURS` of the job from what was known then; a price between their levels counts as the nearest
+    (tables of its own for such a slot changed nothing measurable). In a look ahead those made at the last slot known are kept.
+    They depend on the market alone, not on what the job did (but for a job off the path of `make_tables`), so the views of one
+    replay share them; ``recent`` are those of the slot before, taken where they are the same.
     """
     anywhere = _off_the_path(view)
     if past.age:  # a look ahead: those of the last slot known hold to the end
@@ -159,12 +157,7 @@ def tables_in_force(
         return _made(view, past, (past.age, half_life_hours, left, anywhere), recent)
     every = max(1, round(REFRESH_HOURS / view.slot_hours))
     age = min(view.slot % every, len(past.price) - 1)
-    tables = _made(view, past, (age, half_life_hours, every + beyond, anywhere), recent)
-    price = min(view.price, view.on_demand_usd) * view.slot_hours
-    level = float(tables.prices.level_usd[tables.prices.index(price)])
-    if abs(price - level) <= PRICE_MOVES * tables.game.on_demand:
-        return tables
-    return _made(view, past, (0, half_life_hours, 1 + beyond, anywhere), recent)
+    return _made(view, past, (age, half_life_hours, every + beyond, anywhere), recent)
 
 
 def _off_the_path(view: View) -> bool:

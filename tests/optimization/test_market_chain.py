@@ -158,11 +158,11 @@ class TestCounts:
 
 
 class TestCountLevels:
-    @pytest.mark.parametrize("n_max", [1, 2, 16, 19])
+    @pytest.mark.parametrize("n_max", [1, 2, 8, 9])
     def test_small_sizes_are_all_told_apart(self, n_max):
         assert count_levels(n_max).tolist() == list(range(n_max + 1))
 
-    @pytest.mark.parametrize("n_max", [20, 21, 64, 1000])
+    @pytest.mark.parametrize("n_max", [10, 16, 21, 64, 1000])
     def test_large_ones_are_spread_with_both_ends(self, n_max):
         levels = count_levels(n_max)
         assert (levels[0], levels[-1], len(levels)) == (0, n_max, MOST_STATES)
