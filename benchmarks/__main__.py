@@ -14,7 +14,7 @@ import platform
 import sys
 from pathlib import Path
 
-CASES = ("solver", "replay", "ingest", "forecasting", "turn")
+CASES = ("solver", "replay", "cant_be_late", "ingest", "forecasting", "turn")
 NEEDS_DATA = {"forecasting"}
 
 

@@ -208,6 +208,7 @@ def print_pool(answer: dict[str, Any]) -> None:
     )
     print(
         f"hindsight {low:.4f} to {high:.4f}; best baseline {answer['baseline']}; best policy {answer['best']}"
+        f"{sharpened_words(answer)}"
     )
     train, chosen = answer["train"], answer["selection"]
     print(
@@ -223,6 +224,17 @@ def print_pool(answer: dict[str, Any]) -> None:
         print(f"* {sentence}")
     for note in answer["notes"]:
         print(f"* {note}")
+
+
+def sharpened_words(answer: dict[str, Any]) -> str:
+    """How much is left over the strongest rule of thumb, which is no published baseline."""
+    found = answer["sharpened"]
+    if found is None:
+        return ""
+    return (
+        f"; over {found['baseline']} ({found['mean_utility']:.4f}, ours, no baseline) the best policy captured "
+        f"{found['headroom_captured']:.3f} of the headroom"
+    )
 
 
 def rows_of_baselines(answer: dict[str, Any]) -> list[str]:

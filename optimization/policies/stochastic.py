@@ -216,6 +216,12 @@ def expected_to_go(view: View, slot: int) -> ExpectedToGo:
     """The end rule (c) of M3.3: what the job is expected to be worth from ``slot`` on, as the chains see it in ``view``."""
     past = _past(_noted(Learned(), view), view)
     tables = tables_in_force(view, past, DEFAULT_HALF_LIFE, beyond=max(REACH_BEYOND, slot - view.slot))
-    return tables.to_go(
-        slot=view.slot, end=slot, available=view.available, price=view.price * view.slot_hours
-    )
+    price = view.price * view.slot_hours
+    key = ("to go", tables.key, view.slot, slot, view.available, price)
+    if view.tables is None:
+        return tables.to_go(slot=view.slot, end=slot, available=view.available, price=price)
+    known = view.tables.get(key)
+    if not isinstance(known, ExpectedToGo):
+        known = tables.to_go(slot=view.slot, end=slot, available=view.available, price=price)
+        view.tables[key] = known
+    return known

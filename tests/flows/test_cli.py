@@ -13,7 +13,9 @@ from test_turn import AT, tidy_tables
 from flows import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("run", "ingest", "markets", "job", "forecast", "plan", "replay", "leaderboard", "report")
+COMMANDS = (
+    "run", "ingest", "markets", "job", "forecast", "plan", "replay", "leaderboard", "experiment", "report"
+)  # fmt: skip
 
 
 @pytest.fixture

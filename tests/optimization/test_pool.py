@@ -11,11 +11,10 @@ from warehouse.errors import SettingsError
 def test_the_default_pool_has_the_papers_size_and_the_baselines():
     names = [policy.name for policy in load_pool()]
     assert len(names) == len(set(names))
-    assert sum(name.startswith("AHAP(") and not name.endswith(",expected)") for name in names) == 105
+    assert sum(name.startswith("AHAP(") for name in names) == 105
     assert sum(name.startswith("AHANP(") for name in names) == 7
-    assert {"OD-only", "MSU", "UP"} <= set(names)
-    assert {"Stochastic(24)", "AHAP(5,1,0.9,expected)"} <= set(names)
-    assert {"AHAP(5,1,0.9)", "AHAP(1,1,0.3)", "AHANP(0.7)"} <= set(names)
+    assert {"OD-only", "MSU", "MSU-trim", "UP", "Stochastic(24)"} <= set(names)
+    assert {"AHAP(5,1,0.9,expected)", "AHAP(5,3,0.3,last,expected)", "AHANP(0.7)"} <= set(names)
 
 
 def test_every_name_reads_back():
