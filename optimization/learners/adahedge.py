@@ -12,6 +12,10 @@ from optimization.learner import Played, checked_round
 from optimization.selection import Weights, even_weights
 
 
+#: A gap below this counts as none: a rate of ln M over it would not be a number.
+LEAST_GAP = 1e-200
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaHedgeState:
     """``gains``: summed utility, shape (M,); ``gap``: summed mixability gap, the Delta of the paper."""
@@ -24,7 +28,7 @@ class AdaHedgeState:
 
 def _log_weight(state: AdaHedgeState) -> np.ndarray:
     """eta (G - max G) with eta = ln M / Delta; while Delta is 0 every policy has earned the same and weights are even."""
-    if state.gap <= 0.0:
+    if state.gap <= LEAST_GAP:
         return np.zeros(len(state.names))
     lead = state.gains - state.gains.max()
     return np.asarray(lead * (math.log(len(state.names)) / state.gap))
@@ -60,7 +64,7 @@ class AdaHedge:
         log_weight = _log_weight(state)
         raised = np.exp(log_weight)
         mean = float(raised @ values) / float(raised.sum())
-        if state.gap > 0.0:
+        if state.gap > LEAST_GAP:
             rate = math.log(len(state.names)) / state.gap
             exponents = log_weight + rate * values
             top = float(exponents.max())  # rates may be so high that plain exponentials vanish

@@ -125,8 +125,8 @@ def test_behind_a_restart_of_three_slots_is_begun_in_time():
     market = market_window([1.0] * 12, [0] * 12, on_demand_usd=1.0, slot_hours=1.0)
     outcome = replay(policy_named("UP"), job, market)
     assert outcome.on_time
-    # MSU waits: 4 (k - 2.5) >= 12 needs 6 slots, the last six; 2 are enough in the finishing one.
-    waited = replay(policy_named("MSU"), job, market)
+    # MSU-trim waits: 4 (k - 2.5) >= 12 needs 6 slots, the last six; 2 are enough in the finishing one.
+    waited = replay(policy_named("MSU-trim"), job, market)
     assert [held.on_demand for held in waited.allocations] == [0] * 6 + [4] * 5 + [2]
     assert waited.progress == pytest.approx(12.0)
 

@@ -108,9 +108,15 @@ class TestMaximalSpot:
         # 7 spot now leave 40 - 0.9 x 7 = 33.7 for 5 slots at 8, the first at 0.9: 39.2
         assert answer(MaximalSpot(), view(job, slot=4, available=7)) == (0, 7)
 
-    def test_the_finishing_slot_is_trimmed(self):
-        assert answer(MaximalSpot(), view(done=37.5, n_previous=3)) == (0, 3)
-        assert answer(MaximalSpot(), view(done=37.5, n_previous=3, slot=9, available=1)) == (2, 1)
+    def test_as_published_it_holds_all_to_the_end(self):
+        assert answer(MaximalSpot(), view(done=37.5, n_previous=3)) == (0, 8)
+        assert answer(MaximalSpot(), view(done=37.5, n_previous=3, slot=9, available=1)) == (7, 1)
+
+    def test_trimmed_it_holds_what_finishes(self):
+        sharp = MaximalSpot(trim=True)
+        assert sharp.name == "MSU-trim"
+        assert answer(sharp, view(done=37.5, n_previous=3)) == (0, 3)
+        assert answer(sharp, view(done=37.5, n_previous=3, slot=9, available=1)) == (2, 1)
 
 
 class TestUniformProgress:
