@@ -11,7 +11,6 @@ import numpy as np
 from optimization.learner import Played, checked_round
 from optimization.selection import Weights, even_weights
 
-
 #: A gap below this counts as none: a rate of ln M over it would not be a number.
 LEAST_GAP = 1e-200
 
