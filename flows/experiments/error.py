@@ -20,6 +20,7 @@ from optimization.ledger import perfect_forecasts
 from optimization.market import PointForecast
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.reactive import Ahanp
+from optimization.pool import load_pool
 from optimization.replay import PlanMemo, replay_pool
 from optimization.scenarios import Grid, Scenario
 
@@ -124,7 +125,14 @@ def _utilities(scenario: Scenario, asked: tuple[ErrorPlan, Ahanp]) -> tuple[np.n
     table = []
     for kind in plan.kinds:
         made = [
-            replay_pool(plan.policies, scenario.job, scenario.window, forecasts=forecasts, memo=memo)
+            replay_pool(
+                plan.policies,
+                scenario.job,
+                scenario.window,
+                forecasts=forecasts,
+                memo=memo,
+                record=scenario.record,
+            )
             for forecasts in wrong_forecasts(scenario, kind, plan)
         ]
         table.append([[o.utility_usd / scenario.unit for o in outcomes] for outcomes in made])
@@ -194,6 +202,7 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
         "jobs": len(run.utility),
         "sizes": list(run.plan.sizes),
         "sigma": SIGMA,
+        "policies": [policy.name for policy in run.plan.policies],
         "prediction_free": {
             "policy": run.reactive_name,
             "mean_utility": level,
@@ -202,6 +211,12 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
         "curves": curves,
         "robustness": robustness,
     }
+
+
+def pools_ahap(wanted: Sequence[tuple[int, int]]) -> tuple[Ahap, ...]:
+    """AHAP of these (omega, v) at `SIGMA`, as the default pool has them: its end rule and its way of committing."""
+    pool = {(p.omega, p.commitment): p for p in load_pool() if isinstance(p, Ahap) and p.sigma == SIGMA}
+    return tuple(pool[shape] for shape in wanted)
 
 
 def error_command(
@@ -220,7 +235,7 @@ def error_command(
     learned = run_pool(train, [Ahanp(sigma=sigma) for sigma in SIGMAS], processes=1)
     reactive = Ahanp(sigma=SIGMAS[int(learned.relative.mean(axis=0).argmax())])
     plan = ErrorPlan(
-        policies=tuple(Ahap(omega=omega, commitment=v, sigma=SIGMA) for omega, v in shapes(fast)),
+        policies=pools_ahap(shapes(fast)),
         kinds=KINDS,
         sizes=SIZES,
         seed=seed,
