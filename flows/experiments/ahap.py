@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from flows.experiments.runs import PoolRun, Progress, spread
+from flows.experiments.runs import PoolRun, Progress
 from flows.experiments.scenarios import HORIZON
+from optimization.batch import spread
 from optimization.bootstrap import interval, resampled_means
 from optimization.ledger import perfect_forecasts
 from optimization.plan import EndRule

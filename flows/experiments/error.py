@@ -11,10 +11,11 @@ import numpy as np
 
 from flows.experiments.data import read_tapes
 from flows.experiments.progress import job_progress
-from flows.experiments.runs import Progress, cores, run_pool, spread
+from flows.experiments.runs import Progress, cores, run_pool
 from flows.experiments.scenarios import make_scenarios
 from flows.printing import print_json, print_table, say_to_stderr
 from forecasting.perturbation import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
+from optimization.batch import spread
 from optimization.bootstrap import interval, resampled_means
 from optimization.ledger import perfect_forecasts
 from optimization.market import PointForecast

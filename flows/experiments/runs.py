@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from optimization.audit import audit_outcome
+from optimization.batch import spread
 from optimization.hindsight import hindsight
 from optimization.plan import Outcome
 from optimization.policy import Policy
@@ -22,8 +21,6 @@ from optimization.selection import utility_bounds
 from warehouse.errors import SettingsError
 
 Progress = Callable[[int, int], None]
-#: Jobs handed to a process at a time: few enough that the progress bar moves and no process idles at the end.
-JOBS_A_PARCEL = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,52 +91,6 @@ def run_pool(
 def cores() -> int:
     """Cores that this process may use: the default number of processes."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def spread(
-    work: Callable[[Any, Any], Any],
-    items: Sequence[Any],
-    shared: Any,
-    *,
-    processes: int,
-    progress: Progress | None = None,
-) -> Iterator[Any]:
-    """``work(item, shared)`` for every item, in their order; over ``processes`` where there are more than one.
-
-    ``work`` must be a function of a module; each process imports it and is given ``shared`` once.
-    """
-    if processes < 1:
-        raise SettingsError(f"{processes} processes", expected="at least one")
-
-    if processes == 1 or len(items) <= JOBS_A_PARCEL:
-        yield from _counted((work(item, shared) for item in items), len(items), progress)
-        return
-    # Spawned, not forked: a progress bar has a thread of its own, which a fork would cut in half.
-    with ProcessPoolExecutor(
-        max_workers=processes, mp_context=get_context("spawn"), initializer=_take, initargs=(work, shared)
-    ) as pool:
-        results = pool.map(_apply, items, chunksize=JOBS_A_PARCEL)
-        yield from _counted(results, len(items), progress)
-
-
-def _counted(results: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:
-    for done, result in enumerate(results, start=1):
-        yield result
-        if progress is not None:
-            progress(done, total)
-
-
-#: What a worker process was told to do with every item.
-_TASK: list[Any] = []
-
-
-def _take(work: Callable[[Any, Any], Any], shared: Any) -> None:
-    _TASK[:] = [work, shared]
-
-
-def _apply(item: Any) -> Any:
-    work, shared = _TASK
-    return work(item, shared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from flows.experiments.ahap import Commit, ahap_variants, contrast, run_variants
 from flows.experiments.data import read_tapes
 from flows.experiments.pool import Size, answer_of, fast_pool, pool_experiment
 from flows.experiments.report_pool import write_pool_report
-from flows.experiments.runs import run_pool, spread
+from flows.experiments.runs import run_pool
 from flows.experiments.scenarios import HORIZON, _issued, _medians, issued_medians, make_scenarios
 from flows.experiments.summary import CELL, COARSE, comparison_of, pool_answer
+from optimization.batch import spread
 from optimization.ledger import on_demand_only_cost, perfect_forecasts
 from optimization.plan import EndRule
 from optimization.pool import load_pool, policy_named
