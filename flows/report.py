@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
+from flows.html_file import render_template, write_html
 from flows.inline_svg import PALETTE, house_style
 from flows.report_accuracy import accuracy_view
 from flows.report_data import ReportData
@@ -18,7 +17,6 @@ from flows.report_sections import (
     markets_view,
     slot_length,
 )
-from warehouse.errors import InputError
 
 
 def render_report(data: ReportData) -> str:
@@ -27,32 +25,24 @@ def render_report(data: ReportData) -> str:
     Every name, reason and note is escaped. No clock is read, so that the same data give the same bytes. Raises `InputError` if the
     accuracy table or the weights break the contract of `ReportData`.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("flows", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["drawing"] = Markup  # the drawings are our own markup, escaped where they were made
-    environment.globals["swatch"] = line_swatch
     with house_style():  # set once for all drawings
-        return environment.get_template("report.html").render(
-            at=utc(data.at),
-            run_id=data.run_id,
-            simulated=data.simulated,
-            palette=PALETTE,
-            decisions=decisions_view(data.decisions),
-            slot=slot_length(data.panels),
-            markets=markets_view(data.panels, data.decisions, data.at),
-            accuracy=accuracy_view(data.accuracy),
-            board=leaderboard_view(data.leaderboard),
-            weights=weights_view(data.weights, data.round_jobs),
-            ingest=ingest_view(data.ingested),
-            notes=data.notes,
+        return render_template(
+            "report.html",
+            {
+                "at": utc(data.at),
+                "run_id": data.run_id,
+                "simulated": data.simulated,
+                "palette": PALETTE,
+                "decisions": decisions_view(data.decisions),
+                "slot": slot_length(data.panels),
+                "markets": markets_view(data.panels, data.decisions, data.at),
+                "accuracy": accuracy_view(data.accuracy),
+                "board": leaderboard_view(data.leaderboard),
+                "weights": weights_view(data.weights, data.round_jobs),
+                "ingest": ingest_view(data.ingested),
+                "notes": data.notes,
+                "swatch": line_swatch,
+            },
         )
 
 
@@ -61,22 +51,4 @@ def write_report(data: ReportData, path: Path) -> Path:
 
     Folders are made. Raises `InputError` if the file cannot be written.
     """
-    page = render_report(data)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(page)
-            os.chmod(temporary, 0o644)  # mkstemp's own mode would hide the page from a web server
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise InputError(
-            f"report {path}: {error.strerror}",
-            expected="a writable file",
-            remedy="choose another path with --out",
-        ) from error
-    return path
+    return write_html(render_report(data), path, option="--out")

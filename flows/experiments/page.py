@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flows.html_file import render_template, write_html
 from flows.inline_svg import PALETTE
 from flows.report_format import number, text
-from warehouse.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,38 +57,9 @@ class Page:
 
 def render_page(page: Page) -> str:
     """The page as text; every name and sentence is escaped, the drawings are our own markup."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("flows", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["drawing"] = Markup
-    return environment.get_template("experiment.html").render(page=page, palette=PALETTE)
+    return render_template("experiment.html", {"page": page, "palette": PALETTE})
 
 
 def write_page(page: Page, path: Path) -> Path:
     """Render ``page`` to ``path``, whole or not at all; folders are made. Raises `InputError` if it cannot be written."""
-    content = render_page(page)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(content)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise InputError(
-            f"report {path}: {error.strerror}",
-            expected="a writable file",
-            remedy="choose another path with --html",
-        ) from error
-    return path
+    return write_html(render_page(page), path, option="--html")
