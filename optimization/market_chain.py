@@ -7,7 +7,7 @@ independently of each other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,11 +41,16 @@ class Beliefs:
 class PriceChain:
     """Price levels in USD per instance-hour, ascending, shape (K,), and their transitions per slot, shape (K, K).
 
-    A last level at the on-demand price stands for every price at or above it, where spot is of no use (M3.2).
+    ``dear``: the last level, at the on-demand price, stands for every price at or above it, where spot is of no use (M3.2).
     """
 
     level_usd: np.ndarray
     transition: np.ndarray
+    dear: bool
+
+    def per_slot(self, slot_hours: float) -> PriceChain:
+        """The same with levels in USD per instance and slot."""
+        return replace(self, level_usd=self.level_usd * slot_hours)
 
     def index(self, price: float) -> int:
         """The level nearest to ``price``; at or above on-demand the last, below it never that one."""
@@ -54,8 +59,6 @@ class PriceChain:
             return len(self.level_usd) - 1
         below = self.level_usd[:-1] if self.dear and len(self.level_usd) > 1 else self.level_usd
         return int(np.argmin(np.abs(below - price)))
-
-    dear: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

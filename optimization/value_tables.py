@@ -38,7 +38,8 @@ class ValueTables:
     """Expected values after each of the slots ``game.slot`` .. ``game.slot + len(after) - 1``, USD.
 
     ``after`` has shape (slots, S, K, M, points), as `optimization.induction.induct` gives it; ``counts`` and ``prices`` are
-    the chains behind it. ``near`` (n,) is the grid's size that stands for each size the job may hold.
+    the chains behind it, prices per slot. ``near`` (n,) is the grid's size that stands for each size the job may hold; ``key``
+    is what their maker knows them by.
     """
 
     job: Job
@@ -49,7 +50,7 @@ class ValueTables:
     all_sizes: np.ndarray
     all_gains: np.ndarray
     near: np.ndarray
-    key: tuple[object, ...]
+    key: tuple[object, ...] = ()
 
     def size(self, *, slot: int, rest: float, before: int, available: int, price: float) -> int:
         """The size of most expected value in ``slot``, ``price`` in USD per instance-slot; of equal ones the least."""
@@ -88,30 +89,28 @@ class ValueTables:
         return ExpectedToGo(work=work, value_usd=value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The slot that tables begin in: its number in the job, its length, and its prices in USD per instance-hour."""
+
+    slot: int
+    slot_hours: float
+    price: float
+    on_demand_usd: float
+
+
 def make_tables(
-    job: Job,
-    past: Past,
-    *,
-    slot: int,
-    price: float,
-    on_demand_usd: float,
-    slot_hours: float,
-    keep: int,
-    beliefs: Beliefs,
-    anywhere: bool = True,
-    key: tuple[object, ...] = (),
+    job: Job, past: Past, now: Moment, *, keep: int, beliefs: Beliefs, anywhere: bool = True
 ) -> ValueTables:
-    """Backward induction from the deadline to ``slot``, for every amount of work left, with chains estimated from ``past``.
+    """Backward induction from the deadline to ``now``, for every amount of work left, with chains estimated from ``past``.
 
     Without ``anywhere`` the amounts are those that a job begun at slot 0 can have left while on-demand still meets the deadline,
-    and a slot's work more.
-
-    ``keep`` slots from ``slot`` on are kept; prices in USD per instance-hour; ``key`` is what the maker knows the tables by.
+    and a slot's work more. ``keep`` slots from ``now`` on are kept.
     """
+    slot, slot_hours = now.slot, now.slot_hours
     counts = count_chain(past, job.n_max, slot_hours=slot_hours, beliefs=beliefs)
-    prices = price_chain(past, price, on_demand_usd, slot_hours=slot_hours, beliefs=beliefs)
-    prices = PriceChain(
-        level_usd=prices.level_usd * slot_hours, transition=prices.transition, dear=prices.dear
+    prices = price_chain(past, now.price, now.on_demand_usd, slot_hours=slot_hours, beliefs=beliefs).per_slot(
+        slot_hours
     )
     slots = job.deadline_slots - slot
     held = sizes(job)
@@ -127,7 +126,7 @@ def make_tables(
         chain=np.broadcast_to(counts.transition, (slots, *counts.transition.shape)),
         price=prices.level_usd,
         price_chain=prices.transition,
-        on_demand=float(on_demand_usd * slot_hours),
+        on_demand=float(now.on_demand_usd * slot_hours),
         mu_up=float(job.mu_up),
         mu_down=float(job.mu_down),
         value=float(job.value),
@@ -146,7 +145,6 @@ def make_tables(
         all_sizes=held,
         all_gains=hourly[held] * slot_hours,
         near=np.abs(chosen[None, :] - held[:, None]).argmin(axis=1),
-        key=key,
     )
 
 

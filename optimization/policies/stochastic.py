@@ -23,7 +23,7 @@ from optimization.policies.pace import (
 )
 from optimization.policy import View
 from optimization.termination import check_job
-from optimization.value_tables import ValueTables, make_tables
+from optimization.value_tables import Moment, ValueTables, make_tables
 from warehouse.errors import SettingsError
 
 #: Hours after which chains and tables are made anew.
@@ -183,17 +183,15 @@ def _made(
     # In a gap the last price known then: a later one would make the tables depend on who asks first.
     known_prices = known_then.price[~np.isnan(known_then.price)]
     last = float(known_prices[-1]) if len(known_prices) else view.on_demand_usd
-    made = make_tables(
-        view.job,
-        known_then,
+    now = Moment(
         slot=slot,
-        price=last if age else view.price,
-        on_demand_usd=view.on_demand_usd,
         slot_hours=view.slot_hours,
-        keep=keep,
-        beliefs=Beliefs(own_hours=half_life_hours, peer_hours=half_life_hours),
-        anywhere=anywhere,
-        key=key,
+        price=view.price if view.observed and not age else last,
+        on_demand_usd=view.on_demand_usd,
+    )
+    beliefs = Beliefs(own_hours=half_life_hours, peer_hours=half_life_hours)
+    made = replace(
+        make_tables(view.job, known_then, now, keep=keep, beliefs=beliefs, anywhere=anywhere), key=key
     )
     if view.tables is not None and view.past is not None:
         view.tables[key] = made

@@ -19,7 +19,7 @@ from optimization.replay import see
 from optimization.solver import plan_problem
 from optimization.termination import on_demand_to_go
 from optimization.throughput import Linear, Table
-from optimization.value_tables import END_POINTS, MOST_POINTS, ValueTables, make_tables
+from optimization.value_tables import END_POINTS, MOST_POINTS, Moment, ValueTables, make_tables
 
 SINGLE = 1e-6
 ON_DEMAND_USD = 1.0
@@ -68,10 +68,8 @@ def tables_of(
     slot_hours: float = HALF_HOUR,
     anywhere: bool = True,
 ) -> ValueTables:
-    return make_tables(
-        job, past, slot=slot, price=float(past.price[-1]), on_demand_usd=ON_DEMAND_USD, slot_hours=slot_hours, keep=keep,
-        beliefs=Beliefs(), anywhere=anywhere,
-    )  # fmt: skip
+    now = Moment(slot=slot, slot_hours=slot_hours, price=float(past.price[-1]), on_demand_usd=ON_DEMAND_USD)
+    return make_tables(job, past, now, keep=keep, beliefs=Beliefs(), anywhere=anywhere)
 
 
 def steps_of(tables: ValueTables, most: int = 12) -> list[int]:
