@@ -56,7 +56,7 @@ class Stochastic:
     those of its peers and toward staying put; without a record, from what the job itself has seen. They and the tables are made
     anew every `REFRESH_HOURS`. The answer is the size of most expected value; a deadline
     that on-demand can still meet is kept in its reach (`least_net`), which costs nothing measurable. In a gap the count is taken
-    as 0 and only the net acts.
+    as 0 and only the net acts, or where the deadline is out of reach the tables: a job given up is not rushed.
 
     Raises `SettingsError` for a half-life that is not positive.
     """
@@ -81,7 +81,7 @@ class Stochastic:
         state = _noted(state, view)
         if is_done(view):
             return HOLD_NOTHING, state
-        if not view.observed:
+        if not view.observed and deadline_in_reach(view):
             return least_net(view, HOLD_NOTHING), state
         tables = tables_in_force(view, _past(state, view), self.half_life_hours, recent=state.tables)
         n = tables.size(
