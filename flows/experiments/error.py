@@ -12,7 +12,7 @@ import numpy as np
 from flows.experiments.data import read_tapes
 from flows.experiments.progress import job_progress
 from flows.experiments.runs import Progress, cores, run_pool
-from flows.experiments.scenarios import make_scenarios
+from flows.experiments.scenarios import join_note, make_scenarios
 from flows.printing import print_json, print_table, say_to_stderr
 from forecasting.perturbation import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
 from optimization.batch import spread
@@ -63,12 +63,16 @@ class ErrorPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRun:
-    """Utilities in units of each job's OD-only cost: ``utility`` (jobs, kinds, sizes, policies), ``reactive`` (jobs,)."""
+    """Utilities in units of each job's OD-only cost: ``utility`` (jobs, kinds, sizes, policies), ``reactive`` (jobs,).
+
+    ``synthetic`` of the jobs join one market's counts with another's prices (M7).
+    """
 
     plan: ErrorPlan
     utility: np.ndarray
     reactive: np.ndarray
     reactive_name: str
+    synthetic: int
 
 
 def shapes(fast: bool) -> tuple[tuple[int, int], ...]:
@@ -117,6 +121,7 @@ def run_error(
         utility=np.array([row[0] for row in rows]),
         reactive=np.array([row[1] for row in rows]),
         reactive_name=reactive.name,
+        synthetic=sum(scenario.draw.synthetic for scenario in scenarios),
     )
 
 
@@ -201,6 +206,7 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
         "data": data,
         "seed": seed,
         "jobs": len(run.utility),
+        "synthetic_jobs": run.synthetic,
         "sizes": list(run.plan.sizes),
         "sigma": SIGMA,
         "policies": [policy.name for policy in run.plan.policies],
@@ -247,6 +253,7 @@ def error_command(
         **error_answer(run, data=str(data), seed=seed),
         "notes": [
             *tapes.notes,
+            join_note(run.synthetic, len(test)),
             f"sigma of {reactive.name} is the best on {len(train)} jobs of the training half",
         ],
     }

@@ -55,6 +55,13 @@ class Page:
     synthetic: str = ""
 
 
+def join_banner(answer: Mapping[str, Any]) -> str:
+    """The banner of a page with joins, from ``synthetic_jobs`` and ``jobs`` of its answer; none where all were measured."""
+    if not answer["synthetic_jobs"]:
+        return ""
+    return f"In {answer['synthetic_jobs']} of {answer['jobs']} jobs one market's counts are joined with another's prices."
+
+
 def render_page(page: Page) -> str:
     """The page as text; every name and sentence is escaped, the drawings are our own markup."""
     return render_template("experiment.html", {"page": page, "palette": PALETTE})

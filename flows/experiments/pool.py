@@ -20,7 +20,7 @@ from flows.experiments.ahap import (
 from flows.experiments.data import Tapes, read_tapes
 from flows.experiments.progress import job_progress
 from flows.experiments.runs import PoolRun, cores, run_pool
-from flows.experiments.scenarios import make_scenarios
+from flows.experiments.scenarios import join_note, make_scenarios
 from flows.experiments.summary import CELL, comparison_of, pool_answer
 from flows.printing import print_json, print_table, say_to_stderr
 from optimization.policies.committed_horizon import Ahap
@@ -133,16 +133,12 @@ def answer_of(done: PoolExperiment, *, data: str, seed: int) -> dict[str, Any]:
             *claims(done.test, done.policies, done.table_test, rng=rng),
             default_sentence(rules["train"], done.policies),
         ],
-        "notes": [*done.tapes.notes, *_join_notes(done.test), *_cell_notes(done)],
+        "notes": [
+            *done.tapes.notes,
+            join_note(int(done.test.jobs["synthetic"].sum()), len(done.test.jobs)),
+            *_cell_notes(done),
+        ],
     }
-
-
-def _join_notes(run: PoolRun) -> list[str]:
-    synthetic = int(run.jobs["synthetic"].sum())
-    return [
-        f"{synthetic} of {len(run.jobs)} jobs are synthetic joins: one market's counts with another's prices (M7); "
-        f"the other {len(run.jobs) - synthetic} are measured pairs"
-    ]
 
 
 def _cell_notes(done: PoolExperiment) -> list[str]:

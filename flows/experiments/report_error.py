@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.experiments.page import Page, Section, Table, write_page
+from flows.experiments.page import Page, Section, Table, join_banner, write_page
 from flows.experiments.plots import Curve, draw_error, draw_tradeoff
 from flows.inline_svg import house_style
 
@@ -26,6 +26,7 @@ def write_error_report(answer: Mapping[str, Any], path: Path) -> Path:
                 "Perfect forecasts are made wrong by a known amount (M6.8): prices in units of on-demand, counts in units of the "
                 "largest count a probe can see. Utilities are in units of each job's on-demand-only cost."
             ),
+            synthetic=join_banner(answer),
             sections=[_curves(answer), _tradeoff(answer)],
             notes=answer["notes"],
         )

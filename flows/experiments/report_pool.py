@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.experiments.page import Page, Section, Table, write_page
+from flows.experiments.page import Page, Section, Table, join_banner, write_page
 from flows.experiments.plots import Dots, draw_gains, draw_heat, draw_intervals
 from flows.inline_svg import house_style
 
@@ -24,11 +24,7 @@ def write_pool_report(answer: Mapping[str, Any], path: Path) -> Path:
                 f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
                 "Utilities are in units of each job's on-demand-only cost; intervals are 95 %, by a paired bootstrap over jobs."
             ),
-            synthetic=(
-                f"In {answer['synthetic_jobs']} of {answer['jobs']} jobs one market's counts are joined with another's prices."
-                if answer["synthetic_jobs"]
-                else ""
-            ),
+            synthetic=join_banner(answer),
             sections=[
                 _policies(answer),
                 _gains(answer),

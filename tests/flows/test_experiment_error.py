@@ -152,6 +152,11 @@ def test_the_page(run, tmp_path):
     assert found.far == []
     assert "here &lt;b&gt;" in text
     assert "a note &amp; more" in text
+    joined = answer["synthetic_jobs"]
+    assert 0 < joined <= answer["jobs"]
+    assert f"In {joined} of {answer['jobs']} jobs one market" in text
+    measured = write_error_report({**answer, "synthetic_jobs": 0}, tmp_path / "measured.html").read_text()
+    assert "Synthetic joins" not in measured
     assert write_error_report(answer, tmp_path / "again.html").read_text() == text
 
 
