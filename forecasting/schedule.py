@@ -44,7 +44,9 @@ class Timetable:
 
 def since(history: History, start: pd.Timestamp) -> History:
     """The history from ``start`` on."""
-    return replace(history, frame=history.frame.loc[start:])
+    frame = history.frame.loc[start:]
+    within = None if history.within is None else history.within[len(history.frame) - len(frame) :]
+    return replace(history, frame=frame, within=within)
 
 
 def scheduled(

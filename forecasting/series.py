@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from forecasting.forecast import Variable
-from warehouse.history import History
+from warehouse.history import History, Market
 
 _DAY = pd.Timedelta(days=1)
 
@@ -21,7 +21,9 @@ class Series:
     each slot (M6.3): the capacity for counts, for prices the dearer of on-demand and the dearest seen so far. ``newest`` gives
     for each slot the index of the newest observed one at or before it, -1 if none. ``companion`` holds the other variable.
     ``slots_per_day`` is 0 where time of day means nothing (no real clock, or a step that does not divide a day); ``first_slot``
-    numbers slot 0 since the epoch in units of the step.
+    numbers slot 0 since the epoch in units of the step. ``market`` is None for numbers that belong to none, ``source`` where they
+    were measured; ``on_demand_usd`` is the market's on-demand price (NaN if unknown). ``within`` (slots, m) holds the readings
+    between a slot's start and the one before, oldest first, NaN where there was none; m is 0 where nothing finer is known.
     """
 
     variable: Variable
@@ -32,9 +34,41 @@ class Series:
     slots_per_day: int
     first_slot: int
     step: pd.Timedelta
+    market: Market | None = None
+    source: str = ""
+    on_demand_usd: float = float("nan")
+    within: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
+
+    @property
+    def key(self) -> str:
+        """``market@source``, what a series is called in a panel."""
+        return f"{self.market.key if self.market else ''}@{self.source}"
+
+    @property
+    def end(self) -> int:
+        """The number since the epoch of the slot after the last."""
+        return self.first_slot + len(self)
+
+    def until(self, slot: int) -> Series:
+        """The series up to and with the slot of that number since the epoch; empty if it begins later."""
+        keep = min(max(slot - self.first_slot + 1, 0), len(self))
+        return self if keep == len(self) else self.part(0, keep)
+
+    def part(self, start: int, stop: int) -> Series:
+        """The slots ``start`` to before ``stop`` (indices) as a series of its own."""
+        newest = self.newest[start:stop]
+        return replace(
+            self,
+            values=self.values[start:stop],
+            companion=self.companion[start:stop],
+            upper=self.upper[start:stop],
+            newest=np.where(newest >= start, newest - start, -1),
+            first_slot=self.first_slot + start,
+            within=self.within[start:stop],
+        )
 
     @property
     def observed(self) -> np.ndarray:
@@ -69,6 +103,10 @@ def series_of(history: History, variable: Variable) -> Series:
         slots_per_day=int(_DAY / history.step) if history.real_clock and whole else 0,
         first_slot=int((index[0] - epoch) // history.step) if n else 0,
         step=history.step,
+        market=history.market,
+        source=history.source,
+        on_demand_usd=history.on_demand_usd,
+        within=history.within if variable == "count" and history.within is not None else np.zeros((n, 0)),
     )
 
 

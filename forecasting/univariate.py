@@ -21,11 +21,13 @@ class Outlook:
     """What a model believes at each of m origins.
 
     ``quantiles`` has shape (m, h, 19), ``mean`` (m, h); ``reasons`` says for each origin why it fell back ("" = it did not).
+    ``law`` (m, h, n), where the model has one, is the whole distribution of a count on 0..n-1.
     """
 
     quantiles: np.ndarray
     mean: np.ndarray
     reasons: tuple[str, ...]
+    law: np.ndarray | None = None
 
 
 class FittedVariable(Protocol):
@@ -58,8 +60,12 @@ def bounded(
 
 
 def mixed(own: Outlook, other: Outlook, use_other: np.ndarray) -> Outlook:
-    """``own`` where ``use_other`` (m,) is False, ``other`` with its reasons where it is True."""
+    """``own`` where ``use_other`` (m,) is False, ``other`` with its reasons where it is True; a law only if both have one."""
+    law = None
+    if own.law is not None and other.law is not None and own.law.shape == other.law.shape:
+        law = np.where(use_other[:, None, None], other.law, own.law)
     return Outlook(
+        law=law,
         quantiles=np.where(use_other[:, None, None], other.quantiles, own.quantiles),
         mean=np.where(use_other[:, None], other.mean, own.mean),
         reasons=tuple(

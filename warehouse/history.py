@@ -61,6 +61,9 @@ class History:
     largest count known so far. ``real_clock`` says whether hour of day and weekday mean anything. ``assumptions`` lists,
     in words, everything that was not measured (a constant price, another market's path, ...): a history
     with any is synthetic and is shown as such.
+
+    ``within`` (slots, m), if given, holds the counts read between a slot's start and the start of the one before, oldest
+    first, NaN where there was none: a probe every 10 minutes gives a half-hour slot m = 2 readings beside its value.
     """
 
     market: Market
@@ -73,6 +76,7 @@ class History:
     real_clock: bool = True
     source: str = ""
     assumptions: tuple[str, ...] = ()
+    within: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         validate_history(self)
@@ -120,7 +124,10 @@ class History:
         # A capacity that no probe states is the largest count seen, which must not be learned from the future.
         seen = int(np.nanmax(counts)) if np.isfinite(counts).any() else 0
         capacity = self.capacity if self.capacity_stated else seen
-        return replace(self, known_at=at, frame=frame, capacity=capacity)
+        within = self.within
+        if within is not None:
+            within = np.where(late.to_numpy(dtype=bool)[:, None], np.nan, within[: len(frame)])
+        return replace(self, known_at=at, frame=frame, capacity=capacity, within=within)
 
 
 def validate_history(history: History) -> None:
@@ -152,6 +159,10 @@ def validate_history(history: History) -> None:
     if (counts < 0).any() or (counts != np.floor(counts)).any() or (counts > history.capacity).any():
         raise HistoryError(
             f"{name}: counts outside 0..{history.capacity} or not whole", expected="bounded integers"
+        )
+    if history.within is not None and (history.within.ndim != 2 or len(history.within) != len(frame)):
+        raise HistoryError(
+            f"{name}: readings within slots of shape {history.within.shape}", expected="one row per slot"
         )
     if not history.on_demand_usd > 0:
         raise HistoryError(f"{name}: on-demand price {history.on_demand_usd}", expected="a positive price")
