@@ -1,0 +1,223 @@
+"""How predictable a series is, told before any model is fitted: persistence, cycles, stillness, information (M6.7).
+
+Everything here reads only the values it is given, skips gaps pair by pair, and is NaN where it is not defined: a flat
+series has no autocorrelation, a series without a real clock no day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from forecasting.series import Series
+
+#: Fewer pairs of observed slots than this tell no correlation and no entropy (ours).
+FEWEST_PAIRS = 24
+#: A cycle is measured on at least this many whole periods, with at most this share of gaps (ours).
+FEWEST_PERIODS, MOST_GAPS = 3, 0.25
+#: Prices with more distinct values than this are cut into as many bins of equal frequency before entropies are taken.
+MOST_STATES = 16
+_WEEK_DAYS = 7
+
+
+def autocorrelation(values: np.ndarray, lags: Sequence[int]) -> np.ndarray:
+    """Autocorrelation of ``values`` (slots,), NaN in gaps, at each of ``lags`` >= 1, shape (lags,).
+
+    The products of pairs of which both are observed, about the common mean, over the variance (the biased estimate corrected for
+    the number of pairs). NaN with fewer than `FEWEST_PAIRS` pairs and for a flat series.
+    """
+    centred = values - np.nanmean(values) if np.isfinite(values).any() else values
+    variance = np.nanmean(np.square(centred)) if np.isfinite(values).any() else 0.0
+    out = np.full(len(lags), np.nan)
+    if not variance > 1e-18 * max(1.0, float(np.nanmax(np.abs(values), initial=0.0)) ** 2):
+        return out
+    for i, lag in enumerate(lags):
+        products = centred[lag:] * centred[:-lag] if 0 < lag < len(values) else np.zeros(0)
+        products = products[~np.isnan(products)]
+        if products.size >= FEWEST_PAIRS:
+            out[i] = products.mean() / variance
+    return out
+
+
+def seasonal_strength(values: np.ndarray, period: int) -> float:
+    """F_s = max(0, 1 - Var(R) / Var(S + R)) of an STL decomposition with a fixed cycle of ``period`` slots.
+
+    R is the remainder and S the seasonal part (Wang, Smith and Hyndman, Data Mining and Knowledge Discovery 13, 2006). Gaps are
+    bridged by straight lines for the decomposition and left out of the variances. n periods of noise have a strength
+    near 1/n: small values mean nothing. NaN for less than `FEWEST_PERIODS` periods, more than `MOST_GAPS` gaps, a flat series.
+    """
+    seen = np.flatnonzero(~np.isnan(values))
+    if period < 2 or seen.size == 0:
+        return float("nan")
+    values = values[seen[0] : seen[-1] + 1]
+    seen = seen - seen[0]
+    # STL smooths the trend by straight lines, so values without any spread leave rounding errors alone.
+    flat = np.ptp(values[seen]) <= 1e-12 * max(1.0, float(np.abs(values[seen]).max()))
+    if len(values) < FEWEST_PERIODS * period or seen.size < (1.0 - MOST_GAPS) * len(values) or flat:
+        return float("nan")
+    from statsmodels.tsa.seasonal import STL
+
+    bridged = np.interp(np.arange(len(values)), seen, values[seen])
+    # A window of seasons longer than the series makes the cycle a fixed one: less would follow the noise.
+    parts = STL(bridged, period=period, seasonal=2 * (len(values) // period) * 10 + 1, seasonal_deg=0).fit()
+    rest = np.asarray(parts.resid)[seen]
+    both = np.asarray(parts.seasonal)[seen] + rest
+    return float(max(0.0, 1.0 - rest.var() / both.var())) if both.var() > 0 else float("nan")
+
+
+def information(values: np.ndarray, step: int = 1) -> tuple[float, float]:
+    """Entropy of the value in bits, and the share of it that the value ``step`` slots before tells: 1 - H(next | now) / H(next).
+
+    Values are states as they are, or `MOST_STATES` bins of equal frequency where there are more. Entropies are those of the
+    frequencies with the correction of Miller and Madow for small samples, (states seen - 1) / 2n nats; without it long tables of
+    rare states would look informative. The share is cut to [0, 1], and NaN for fewer than `FEWEST_PAIRS` pairs or one state.
+    """
+    states, now, after = np.zeros(0), values[:-step], values[step:]
+    both = ~(np.isnan(now) | np.isnan(after))
+    if both.sum() < FEWEST_PAIRS:
+        return float("nan"), float("nan")
+    states = _states(np.concatenate([now[both], after[both]]))
+    now, after = np.split(states, 2)
+    marginal = _entropy(after)
+    if marginal <= 0:
+        return 0.0, float("nan")
+    conditional = _entropy(now * (int(states.max()) + 1) + after) - _entropy(now)
+    return marginal, float(np.clip(1.0 - conditional / marginal, 0.0, 1.0))
+
+
+def _states(values: np.ndarray) -> np.ndarray:
+    """Whole numbers 0..k-1 that stand for the values, in their order; ties share a state."""
+    distinct, place = np.unique(values, return_inverse=True)
+    if len(distinct) <= MOST_STATES:
+        return np.asarray(place)
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, MOST_STATES + 1)[1:-1]))
+    return np.asarray(np.searchsorted(edges, values, side="right"))
+
+
+def _entropy(states: np.ndarray) -> float:
+    """Entropy in bits of the frequencies of whole numbers, corrected by Miller and Madow."""
+    _, counts = np.unique(states, return_counts=True)
+    if len(counts) < 2:
+        return 0.0
+    share = counts / counts.sum()
+    nats = -(share * np.log(share)).sum() + (len(counts) - 1) / (2.0 * counts.sum())
+    return float(nats / np.log(2.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stillness:
+    """Shares of observed slots at zero and at the bound known then, of pairs that did not change, and changes a day."""
+
+    at_zero: float
+    at_cap: float
+    unchanged: float
+    changes_per_day: float
+
+
+def stillness(series: Series) -> Stillness:
+    """How much of its time a series does not move; gaps make no pair. ``at_cap`` is of the capacity, or of on-demand's price."""
+    values = series.values
+    seen = ~np.isnan(values)
+    if not seen.any():
+        return Stillness(at_zero=np.nan, at_cap=np.nan, unchanged=np.nan, changes_per_day=np.nan)
+    cap = series.upper if series.variable == "count" else np.full(len(series), series.on_demand_usd)
+    change = np.diff(values)
+    change = change[~np.isnan(change)]
+    moved = float((change != 0).mean()) if change.size else float("nan")
+    full = (values[seen] >= cap[seen] - 1e-9) if np.isfinite(cap[seen]).all() else np.array([np.nan])
+    return Stillness(
+        at_zero=float((values[seen] == 0).mean()),
+        at_cap=float(full.mean()),
+        unchanged=1.0 - moved,
+        changes_per_day=moved * float(pd.Timedelta(days=1) / series.step),
+    )
+
+
+def predictability(series: Sequence[Series], *, horizon: int = 12) -> pd.DataFrame:
+    """Two rows a series, ``part`` "train" (the first half of its slots) and "whole": what its past says of its future.
+
+    Columns: variable, market (``market@source``), part, slots, gap_share, mean, deviation; at_zero, at_cap, unchanged,
+    changes_per_day; acf_1..acf_<horizon>, acf_day and acf_week (real clock only); strength_daily and strength_weekly
+    (`seasonal_strength`); entropy_bits, told_1 and told_<horizon> (`information`: how much the present tells of the value so
+    many slots ahead); error_1..error_<horizon>, the mean error of last value by step. NaN is "not defined", as for
+    autocorrelation of a flat series.
+    """
+    rows = [
+        {"variable": one.variable, "market": one.key, "part": part, **_measures(cut, horizon)}
+        for one in series
+        for part, cut in (("train", one.part(0, len(one) // 2)), ("whole", one))
+    ]
+    return pd.DataFrame(rows, columns=predictability_columns(horizon))
+
+
+def predictability_columns(horizon: int) -> list[str]:
+    """The columns of `predictability`, in order."""
+    steps = range(1, horizon + 1)
+    return list(
+        dict.fromkeys(
+            [
+                *("variable", "market", "part", "slots", "gap_share", "mean", "deviation"),
+                *("at_zero", "at_cap", "unchanged", "changes_per_day"),
+                *(f"acf_{k}" for k in steps),
+                *("acf_day", "acf_week", "strength_daily", "strength_weekly", "entropy_bits"),
+                *("told_1", f"told_{horizon}"),
+                *(f"error_{k}" for k in steps),
+            ]
+        )
+    )
+
+
+def _measures(series: Series, horizon: int) -> dict[str, float]:
+    values, day = series.values, series.slots_per_day
+    seen = series.observed
+    still = stillness(series)
+    steps = range(1, horizon + 1)
+    bits, told = information(values)
+    cycles = {"day": day, "week": day * _WEEK_DAYS}
+    correlations = autocorrelation(values, [*steps, *(max(lag, 1) for lag in cycles.values())])
+    if day < 2:
+        correlations[horizon:] = np.nan
+    return {
+        "slots": len(series),
+        "gap_share": 1.0 - seen.size / len(series) if len(series) else np.nan,
+        "mean": float(seen.mean()) if seen.size else np.nan,
+        "deviation": float(seen.std()) if seen.size else np.nan,
+        "at_zero": still.at_zero,
+        "at_cap": still.at_cap,
+        "unchanged": still.unchanged,
+        "changes_per_day": still.changes_per_day,
+        **{f"acf_{k}": float(correlations[k - 1]) for k in steps},
+        "acf_day": float(correlations[horizon]),
+        "acf_week": float(correlations[horizon + 1]),
+        "strength_daily": seasonal_strength(values, cycles["day"]),
+        "strength_weekly": seasonal_strength(values, cycles["week"]),
+        "entropy_bits": bits,
+        "told_1": told,
+        f"told_{horizon}": information(values, horizon)[1],
+        **{f"error_{k}": mean_change(values, k) for k in steps},
+    }
+
+
+def mean_change(values: np.ndarray, lag: int) -> float:
+    """Mean |y(t + lag) - y(t)| over pairs of observed slots, the error of last value ``lag`` slots ahead; NaN without a pair."""
+    change = np.abs(values[lag:] - values[: max(len(values) - lag, 0)])
+    change = change[~np.isnan(change)]
+    return float(change.mean()) if change.size else float("nan")
+
+
+def holm(p_values: Iterable[float]) -> np.ndarray:
+    """p-values adjusted for testing all of them (Holm, Scandinavian Journal of Statistics 6, 1979); NaN stays and is not counted.
+
+    >>> holm([0.01, 0.04, 0.03]).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(list(p_values), dtype=float)
+    out = np.full(p.shape, np.nan)
+    asked = np.flatnonzero(~np.isnan(p))
+    order = asked[np.argsort(p[asked], kind="stable")]
+    steps = p[order] * (len(order) - np.arange(len(order)))
+    out[order] = np.minimum(np.maximum.accumulate(steps), 1.0) if len(order) else steps
+    return out
