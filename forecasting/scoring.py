@@ -1,9 +1,9 @@
 """What a backtest found: scores of every model by market and step, and what a report draws from them (M6.5).
 
-All tables are long `pandas.DataFrame`s whose columns are the constants of this module, in that order. What is not defined (a
-scaled error with zero scale, a skill over a floor that never erred, a Brier score of a price) is NaN, never infinite.
-``market`` is always ``provider/region/zone/instance_type@source``. Errors are in USD per instance-hour for ``variable`` "price", in
-instances for "count". ``step`` is 1-based: slots ahead.
+All tables are long `pandas.DataFrame`s whose columns are the constants of this module, in that order. What is not
+defined (a scaled error with zero scale, a skill over a floor that never erred, a Brier score of a price) is NaN,
+never infinite. ``market`` is always ``provider/region/zone/instance_type@source``. Errors are in USD per instance-
+hour for ``variable`` "price", in instances for "count". ``step`` is 1-based: slots ahead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pandas as pd
 
 from forecasting.accuracy import QUANTILES
 
-#: The model that skills are measured against: last value with the quantiles of its training residuals, fitted once at a series' test start.
+#: The model that skills are measured against: last value with the quantiles of its training residuals, fitted once at
+#: a series' test start.
 FLOOR = "last_value"
 #: Per cent of the central intervals that are scored.
 PERCENTS = (50, 80, 90)
@@ -63,30 +64,33 @@ FAN_COLUMNS = (
 class Accuracy:
     """The scores of a backtest and the tables a report draws.
 
-    ``scores`` (`SCORE_COLUMNS`): one row per variable, model, market and step. ``mae`` is of the median, ``rmse`` of the mean; ``mase`` is
-    in units of the mean |y(t) - y(t-1)| of the training part (NaN if that is 0); ``pinball`` is the mean over the 19 levels, half of
-    the CRPS; ``brier`` that of "at least n", averaged over n = 1..capacity. ``skill_pinball`` and ``skill_mae`` are 1 - loss / loss of
-    `FLOOR`; ``skill_brier`` the same against last value's conditional frequencies P(y(t+k) >= n | [y(t) >= n]) counted on the training
-    part. ``dm`` and ``dm_p``: statistic (positive = better than `FLOOR`) and two-sided p value of Diebold and Mariano's test of
-    the pinball loss. ``absent`` and ``unpredicted``: mean instances forecast and not there, there and not forecast.
-    ``scale`` is what pooled losses are divided by: capacity for counts, mean price of the training part for prices.
+    ``scores`` (`SCORE_COLUMNS`): one row per variable, model, market and step. ``mae`` is of the median, ``rmse`` of
+    the mean; ``mase`` is in units of the mean |y(t) - y(t-1)| of the training part (NaN if that is 0); ``pinball`` is
+    the mean over the 19 levels, half of the CRPS; ``brier`` that of "at least n", averaged over n = 1..capacity.
+    ``skill_pinball`` and ``skill_mae`` are 1 - loss / loss of `FLOOR`; ``skill_brier`` the same against last value's
+    conditional frequencies P(y(t+k) >= n | [y(t) >= n]) counted on the training part. ``dm`` and ``dm_p``: statistic
+    (positive = better than `FLOOR`) and two-sided p value of Diebold and Mariano's test of the pinball loss.
+    ``absent`` and ``unpredicted``: mean instances forecast and not there, there and not forecast. ``scale`` is what
+    pooled losses are divided by: capacity for counts, mean price of the training part for prices.
 
-    ``periods`` (`PERIOD_COLUMNS`): the same by period of the test part, numbered from 0: calendar weeks (Monday, UTC), or four equal
-    parts where the clock means nothing or the test part is shorter than two weeks; ``start`` and ``end`` are the first and last origin.
+    ``periods`` (`PERIOD_COLUMNS`): the same by period of the test part, numbered from 0: calendar weeks (Monday,
+    UTC), or four equal parts where the clock means nothing or the test part is shorter than two weeks; ``start`` and
+    ``end`` are the first and last origin.
 
-    ``pooled`` (`POOLED_COLUMNS`): one row per variable, model and step over all markets: n-weighted means of errors, coverage, width and shares
-    (of those defined); skills are 1 - sum of scaled loss / sum of scaled floor loss, every origin's loss divided by its
-    market's ``scale``. Then mean, median and worst of the markets' own pinball skills, the share of markets below 0, and how many
-    markets there are.
+    ``pooled`` (`POOLED_COLUMNS`): one row per variable, model and step over all markets: n-weighted means of errors,
+    coverage, width and shares (of those defined); skills are 1 - sum of scaled loss / sum of scaled floor loss, every
+    origin's loss divided by its market's ``scale``. Then mean, median and worst of the markets' own pinball skills,
+    the share of markets below 0, and how many markets there are.
 
-    ``reliability`` (`RELIABILITY_COLUMNS`): share of actual values at or below the quantile of each level; where values tie with
-    quantiles (counts, flat prices) the expected share of the randomised probability integral transform. ``calibration``
-    (`CALIBRATION_COLUMNS`, counts): the chance given to "at least n" in ten bins, its mean in the bin and how often it came true.
-    Both are pooled over markets. ``daily`` (`DAILY_COLUMNS`): mean loss over steps of the forecasts issued on each UTC day.
+    ``reliability`` (`RELIABILITY_COLUMNS`): share of actual values at or below the quantile of each level; where
+    values tie with quantiles (counts, flat prices) the expected share of the randomised probability integral
+    transform. ``calibration`` (`CALIBRATION_COLUMNS`, counts): the chance given to "at least n" in ten bins, its mean
+    in the bin and how often it came true. Both are pooled over markets. ``daily`` (`DAILY_COLUMNS`): mean loss over
+    steps of the forecasts issued on each UTC day.
 
-    ``fans`` (`FAN_COLUMNS`): a few forecasts of the default model per market, evenly spread over its test part; rows with step <= 0 are
-    the actual values up to the origin (NaN mean and quantiles). ``notes`` says in words what was left out and why.
-    ``models`` are in the order asked for, ``default`` is the name of the default one.
+    ``fans`` (`FAN_COLUMNS`): a few forecasts of the default model per market, evenly spread over its test part; rows
+    with step <= 0 are the actual values up to the origin (NaN mean and quantiles). ``notes`` says in words what was
+    left out and why. ``models`` are in the order asked for, ``default`` is the name of the default one.
     """
 
     scores: pd.DataFrame
