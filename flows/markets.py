@@ -49,7 +49,10 @@ def step_of(settings: Settings) -> pd.Timedelta:
 def read_history(
     store: Store, followed: Followed, *, settings: Settings, start: pd.Timestamp | None = None
 ) -> History:
-    """History of a followed market as known at its time, on the grid of the settings, under their assumptions."""
+    """History of a followed market as known at its time, on the grid of the settings, under their assumptions.
+
+    It has the counts read between slots too, where there were any.
+    """
     return load_history(
         store,
         followed.market,
@@ -62,6 +65,7 @@ def read_history(
         assumptions=HistoryAssumptions(
             spot_share=settings.assumed_spot_share, always_available=settings.assumed_capacity or None
         ),
+        within=True,
     )
 
 

@@ -11,6 +11,8 @@ from warehouse.history import Market
 
 #: Spot price as a share of on-demand: the floor of AWS's V100 prices in 2021 and 2023 was exactly this.
 USUAL_SPOT_SHARE = 0.30
+#: How the assumption begins that a price which was read once, or never changed, still holds.
+HELD_CONSTANT = "catalogue price held constant"
 
 
 _NO_SHIFT = pd.Timedelta(0)

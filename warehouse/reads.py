@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from warehouse.assumed import BorrowedPath, HistoryAssumptions
+from warehouse.assumed import HELD_CONSTANT, BorrowedPath, HistoryAssumptions
 from warehouse.choosing import (
     Grid,
     KnownSeries,
@@ -19,9 +19,9 @@ from warehouse.choosing import (
     require_source,
 )
 from warehouse.errors import MarketError, SettingsError
+from warehouse.grid_paths import NEVER, GridPath, grid_path, grid_slots, readings_within
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 from warehouse.lookup import find_on_demand
-from warehouse.queries import read_sql
 from warehouse.times import microseconds, moment, utc_index
 
 if TYPE_CHECKING:
@@ -29,17 +29,6 @@ if TYPE_CHECKING:
 
 _NO_ASSUMPTIONS = HistoryAssumptions()
 _FOREVER = 2**62
-_NEVER = np.iinfo(np.int64).min
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Path:
-    """One variable on the grid: values and when each became known (microseconds, NaT's integer in gaps)."""
-
-    values: np.ndarray
-    known_us: np.ndarray
-    words: tuple[str, ...] = ()
-    series: KnownSeries | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +53,7 @@ def load_history(
     product: str | None = None,
     max_age: pd.Timedelta | None = None,
     assumptions: HistoryAssumptions = _NO_ASSUMPTIONS,
+    within: bool = False,
 ) -> History:
     """Price and count of a market from ``start`` to ``end`` (slots, both inclusive), from rows known at ``known_at`` only.
 
@@ -78,6 +68,10 @@ def load_history(
     trusted one that overlaps, which is an assumption; counts likewise when a source with prices only is named. One
     variable never mixes two sources. ``product``: default Linux/UNIX, then the only one, then "per GPU, min over
     offers", then the first by name. `find_on_demand` tells where the on-demand price comes from.
+
+    ``within``: also the counts read between slots (`History.within`), those that were known by the slot's start: m = step /
+    nominal gap - 1 evenly spaced ones, at most `MOST_WITHIN`; the value at each is the last reading at or before it, not
+    older than `WITHIN_GAPS` nominal gaps.
 
     Raises `MarketError` for a market or source without known rows, an empty range, or a variable that was neither
     observed nor may be assumed (it says which assumption supplies it); `SettingsError` for a step or time out of form.
@@ -117,6 +111,9 @@ def load_history(
         real_clock=all(store.conventions.real_clock(series.source) for series in used),
         source=source or used[0].source,
         assumptions=_join_words(chosen, source, counts, price) + counts.words + price.words + words,
+        within=readings_within(store, grid, chosen.counts)
+        if within and counts.series is chosen.counts
+        else None,
     )
 
 
@@ -155,48 +152,24 @@ def _from_first(grid: Grid, market: Market, chosen: _Chosen) -> Grid:
     return grid
 
 
-def _grid_path(
-    store: Store, grid: Grid, series: KnownSeries, *, age_us: int, probe: KnownSeries | None = None
-) -> _Path:
-    parameters: dict[str, object] = {
-        "sid": series.sid,
-        "first_us": grid.first_us,
-        "last_us": grid.last_us,
-        "step_us": grid.step_us,
-        "known_at": grid.known_at,
-        "max_age_us": age_us,
-    }
-    if series.kind == "price":
-        parameters["probe_sid"] = -1 if probe is None else probe.sid
-        parameters["probe_age_us"] = 0 if probe is None else probe.age(grid)
-    columns = store.arrays(read_sql("price_grid" if series.kind == "price" else "count_grid"), parameters)
-    return _Path(values=columns["value"], known_us=columns["known_us"], series=series)
-
-
-def _price_path(store: Store, grid: Grid, series: KnownSeries, known: Sequence[KnownSeries]) -> _Path:
+def _price_path(store: Store, grid: Grid, series: KnownSeries, known: Sequence[KnownSeries]) -> GridPath:
     """An observed price; one that never changed and was never repeated is a catalogue price and is held."""
     age = series.age(grid)
     if store.conventions.probed_price(series.source):
         probes = (s for s in known if s.kind == "availability" and s.source == series.source)
-        return _grid_path(store, grid, series, age_us=age, probe=next(probes, None))
-    path = _grid_path(store, grid, series, age_us=age)
+        return grid_path(store, grid, series, age_us=age, probe=next(probes, None))
+    path = grid_path(store, grid, series, age_us=age)
     if not series.single:
         return path
-    held = _grid_path(store, grid, series, age_us=_FOREVER)
+    held = grid_path(store, grid, series, age_us=_FOREVER)
     if np.array_equal(held.values, path.values, equal_nan=True):
         return path
-    return replace(held, words=(f"catalogue price held constant at {series.highest:g} USD",))
+    return replace(held, words=(f"{HELD_CONSTANT} at {series.highest:g} USD",))
 
 
-def _slots(grid: Grid) -> np.ndarray:
-    if grid.first_us is None:
-        raise MarketError("a grid without a first slot")
-    return np.arange(grid.first_us, grid.last_us + 1, grid.step_us, dtype=np.int64)
-
-
-def _constant(grid: Grid, value: float, words: str) -> _Path:
-    size = len(_slots(grid))
-    return _Path(values=np.full(size, value), known_us=np.full(size, _NEVER), words=(words,))
+def _constant(grid: Grid, value: float, words: str) -> GridPath:
+    size = len(grid_slots(grid))
+    return GridPath(values=np.full(size, value), known_us=np.full(size, NEVER), words=(words,))
 
 
 def _counts(
@@ -206,13 +179,13 @@ def _counts(
     chosen: _Chosen,
     assumptions: HistoryAssumptions,
     trust: Sequence[str],
-) -> tuple[_Path, int, bool]:
+) -> tuple[GridPath, int, bool]:
     """Counts, the capacity and whether a probe stated it."""
-    path: _Path | None = None
+    path: GridPath | None = None
     if assumptions.counts_from is not None:
         path = _borrow(store, grid, assumptions.counts_from, "availability", trust)
     elif chosen.counts is not None:
-        path = _grid_path(store, grid, chosen.counts, age_us=chosen.counts.age(grid))
+        path = grid_path(store, grid, chosen.counts, age_us=chosen.counts.age(grid))
     if path is not None and path.series is not None:
         series = path.series
         if series.capacity_stated and series.capacity is not None and series.capacity >= 1:
@@ -234,7 +207,7 @@ def _measured_price(
     chosen: _Chosen,
     assumptions: HistoryAssumptions,
     trust: Sequence[str],
-) -> _Path | None:
+) -> GridPath | None:
     if assumptions.price_from is not None:
         return _borrow(store, grid, assumptions.price_from, "price", trust)
     if chosen.price is not None:
@@ -247,7 +220,7 @@ def _measured_price(
     return None
 
 
-def _assumed_price(market: Market, grid: Grid, assumptions: HistoryAssumptions, on_demand: float) -> _Path:
+def _assumed_price(market: Market, grid: Grid, assumptions: HistoryAssumptions, on_demand: float) -> GridPath:
     if assumptions.constant_price_usd is not None:
         usd = assumptions.constant_price_usd
         return _constant(grid, usd, f"price not observed: constant {usd:g} USD")
@@ -258,7 +231,7 @@ def _assumed_price(market: Market, grid: Grid, assumptions: HistoryAssumptions, 
     )
 
 
-def _borrow(store: Store, grid: Grid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> _Path:
+def _borrow(store: Store, grid: Grid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> GridPath:
     """Another market's path on this grid, read as of the shifted time, so that nothing later than known_at + shift is used."""
     shift_us = microseconds(path.shift, "shift")
     there = replace(
@@ -278,13 +251,13 @@ def _borrow(store: Store, grid: Grid, path: BorrowedPath, kind: str, trust: Sequ
     if kind == "price":
         found = _price_path(store, there, series, known)
     else:
-        found = _grid_path(store, there, series, age_us=series.age(there))
-    known_us = np.where(found.known_us == _NEVER, _NEVER, found.known_us - shift_us)
+        found = grid_path(store, there, series, age_us=series.age(there))
+    known_us = np.where(found.known_us == NEVER, NEVER, found.known_us - shift_us)
     name = "price" if kind == "price" else "counts"
     return replace(found, known_us=known_us, words=(f"{name} of another market: {path.words}", *found.words))
 
 
-def _join_words(chosen: _Chosen, source: str | None, counts: _Path, price: _Path) -> tuple[str, ...]:
+def _join_words(chosen: _Chosen, source: str | None, counts: GridPath, price: GridPath) -> tuple[str, ...]:
     """A variable that comes from another source than the one named was not measured together with the other."""
     primary = source or (counts.series.source if counts.series is not None else None)
     words = []
@@ -297,9 +270,9 @@ def _join_words(chosen: _Chosen, source: str | None, counts: _Path, price: _Path
     return tuple(words)
 
 
-def _frame(grid: Grid, price: _Path, counts: _Path) -> pd.DataFrame:
+def _frame(grid: Grid, price: GridPath, counts: GridPath) -> pd.DataFrame:
     known = utc_index(np.maximum(price.known_us, counts.known_us))
     return pd.DataFrame(
         {PRICE: price.values.astype(float), AVAILABLE: counts.values.astype(float), ROW_KNOWN_AT: known},
-        index=utc_index(_slots(grid)),
+        index=utc_index(grid_slots(grid)),
     )

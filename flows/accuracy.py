@@ -1,0 +1,197 @@
+"""What ``accuracy`` does: measure forecasts on every series of a folder or warehouse, print the scores or one JSON
+object (E4)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from flows.accuracy_data import VARIABLES, Asked, Measured, measured_panels
+from flows.accuracy_units import Course, run_course
+from flows.clock import parse_time
+from flows.commands import warehouse_for
+from flows.config import Settings, read_settings
+from flows.experiments.progress import job_progress
+from flows.experiments.runs import cores
+from flows.frames import rows_of
+from flows.printing import plain, print_json, print_table, say_to_stderr
+from forecasting.predictors import PREDICTORS
+from forecasting.rolling import REFIT, Rolling, panel_models
+from forecasting.scoring import FLOOR, Accuracy
+from warehouse.errors import SettingsError
+
+#: The default model: the first of these that is registered.
+DEFAULT_MODELS = ("combined", "markov")
+#: The name under which the default model is shown beside its own.
+DEFAULT = "default"
+#: Steps of the printed table.
+SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
+#: Longest horizon that can be asked for.
+LONGEST = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyOptions:
+    """The command's options as they were given; None is the default of each."""
+
+    market: str | None = None
+    since: str | None = None
+    step: str | None = None
+    variable: str | None = None
+    models: Sequence[str] = ()
+    refit: str | None = None
+    horizon: int = 12
+    keep: Path | None = None
+    workers: int | None = None
+
+
+def accuracy_command(
+    options: AccuracyOptions,
+    *,
+    data: Path | None,
+    db: Path,
+    settings: Path | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """``slackwater accuracy``: every model beside last value, by market and step, pooled and apart."""
+    chosen = _with_step(read_settings(settings), options.step)
+    measured = read_measured(options, chosen, data=data, db=db)
+    course = course_of(measured, options, chosen, keep=_keep_folder(options, data, db))
+    # Workers inherit it; with two threads the small matrices of a filter only spin.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with job_progress("forecasting and scoring") as tell:
+        accuracy = run_course(
+            course, processes=options.workers or cores(), progress=tell, notes=measured.notes
+        )
+    where = str(data) if data is not None else str(db)
+    if html is not None:
+        write_page(html, accuracy, measured, where)
+    if as_json:
+        print_json(answer_of(accuracy, where))
+    else:
+        print_accuracy(accuracy)
+        if html is not None:
+            print(f"report: {html}")
+
+
+def read_measured(options: AccuracyOptions, settings: Settings, *, data: Path | None, db: Path) -> Measured:
+    """The series that are asked for, from a folder or from the warehouse."""
+    if options.variable is not None and options.variable not in VARIABLES:
+        raise SettingsError(f"--variable {options.variable}", expected=f"one of {', '.join(VARIABLES)}")
+    asked = Asked(
+        market=options.market,
+        variables=[one for one in VARIABLES if options.variable in (None, one)],
+        since=parse_time(options.since, "--since") if options.since else None,
+    )
+    with warehouse_for(db, data, say=say_to_stderr) as store, job_progress("reading series") as tell:
+        return measured_panels(store, settings, asked, progress=tell)
+
+
+def course_of(
+    measured: Measured, options: AccuracyOptions, settings: Settings, *, keep: Path | None
+) -> Course:
+    """The backtest of the measured series with the models asked for, last value first."""
+    names = list(dict.fromkeys([FLOOR, *(options.models or [*settings.models, default_model()])]))
+    every = {variable: _duration(options.refit, "--refit") for variable in REFIT} if options.refit else REFIT
+    if not 1 <= options.horizon <= LONGEST:
+        raise SettingsError(f"--horizon {options.horizon}", expected=f"1 to {LONGEST} slots")
+    rolling = Rolling(
+        panels=measured.panels,
+        parts=measured.parts,
+        models={name: panel_models(name) for name in names},
+        horizon=options.horizon,
+        refit=every,
+    )
+    default = default_model()
+    return Course(rolling=rolling, default=default if default in names else names[-1], keep=keep)
+
+
+def default_model() -> str:
+    """The default model's own name."""
+    return next(name for name in DEFAULT_MODELS if name in PREDICTORS)
+
+
+def _keep_folder(options: AccuracyOptions, data: Path | None, db: Path) -> Path | None:
+    """``--keep``, else beside the warehouse, else nowhere: a folder that is only looked at leaves nothing behind."""
+    if options.keep is not None or data is not None:
+        return options.keep
+    return db.with_name(f"{db.stem}.forecasts")
+
+
+def _with_step(settings: Settings, step: str | None) -> Settings:
+    if step is None:
+        return settings
+    minutes = _duration(step, "--step") / pd.Timedelta(minutes=1)
+    if minutes != int(minutes) or not 3 <= minutes <= 1440:
+        raise SettingsError(f"--step {step}", expected="whole minutes from 3min to 1d")
+    return settings.model_copy(update={"step_minutes": int(minutes)})
+
+
+def _duration(text: str, option: str) -> pd.Timedelta:
+    """A duration such as 10min, 1h, 7d; raises `SettingsError`."""
+    try:
+        width = pd.Timedelta(text)
+    except ValueError:
+        width = pd.NaT
+    if pd.isna(width) or width <= pd.Timedelta(0):
+        raise SettingsError(f"{option} {text}", expected="a duration such as 10min, 1h or 7d")
+    return width
+
+
+def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
+    """The JSON object: what was measured, the models, pooled rows, market rows and notes; what is not defined is null."""
+    twice = DEFAULT if accuracy.default == default_model() else None
+    return {
+        "data": data,
+        "step_minutes": int(accuracy.step / pd.Timedelta(minutes=1)),
+        "models": [*accuracy.models, *([twice] if twice else [])],
+        "pooled": _rows(accuracy.pooled, accuracy.default, twice),
+        "markets": _rows(accuracy.scores, accuracy.default, twice),
+        "default": accuracy.default,
+        "notes": list(accuracy.notes),
+    }
+
+
+def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str, Any]]:
+    """The table's rows in its order, those of the default model once more under ``twice``."""
+    rows = rows_of(table)
+    if twice is not None:
+        rows += [row | {"model": twice} for row in rows if row["model"] == default]
+    return [plain(row) for row in rows]
+
+
+def print_accuracy(accuracy: Accuracy) -> None:
+    """The pooled table, the markets' at the first step, and what was left out."""
+    shown = accuracy.pooled[accuracy.pooled["step"].isin(SHOWN_STEPS)]
+    columns = {
+        "variable": "variable", "model": "model", "step": "slots ahead", "n": "n", "mae": "MAE", "rmse": "RMSE",
+        "pinball": "pinball", "skill_pinball": "pinball skill", "skill_mae": "MAE skill",
+        "coverage_80": "in 80 %", "coverage_90": "in 90 %", "brier": "Brier", "share_worse": "markets worse",
+        "fallback_share": "fallback",
+    }  # fmt: skip
+    step = int(accuracy.step / pd.Timedelta(minutes=1))
+    rows = rows_of(shown.sort_values(["variable", "step"], kind="stable"))
+    print_table(
+        f"Forecast error, pooled over markets; slots of {step} min (skill: over last value)", rows, columns
+    )
+    own = accuracy.scores[(accuracy.scores["model"] == accuracy.default) & (accuracy.scores["step"] == 1)]
+    columns = {
+        "variable": "variable", "market": "market", "n": "n", "mae": "MAE", "skill_pinball": "pinball skill",
+        "skill_mae": "MAE skill", "dm_p": "p (Diebold-Mariano)", "coverage_80": "in 80 %",
+    }  # fmt: skip
+    print_table(f"{accuracy.default}, one slot ahead, by market", rows_of(own), columns)
+    for note in accuracy.notes:
+        print(f"note: {note}")
+
+
+def write_page(path: Path, accuracy: Accuracy, measured: Measured, data: str) -> None:
+    """The HTML report."""
+    from flows.accuracy_report.page import About, write_accuracy_page
+
+    write_accuracy_page(path, accuracy, about=About(data=data))

@@ -1,0 +1,78 @@
+"""The work of a backtest, unit by unit: forecast or read what is kept, and score at once; over processes or in this
+one (M6.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flows.kept_blocks import kept_path, read_blocks, write_blocks
+from forecasting.rolling import Block, Rolling, Unit, forecast_unit, units_of
+from forecasting.score_tables import accuracy_of
+from forecasting.scoring import Accuracy
+from forecasting.tallies import Tally, tally
+from optimization.batch import spread
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """A backtest to run: whose forecasts are drawn as examples (``default``), and the folder they are kept in, if any."""
+
+    rolling: Rolling
+    default: str
+    keep: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """The tallies of one unit, and what there is to say about it ("" = nothing)."""
+
+    tallies: tuple[Tally, ...]
+    note: str = ""
+
+
+def score_unit(unit: Unit, course: Course) -> Scored:
+    """Forecast a unit, unless that is kept already, and score it."""
+    blocks, note = _blocks_of(unit, course)
+    fans = unit.model == course.default
+    return Scored(tallies=tuple(tally(block, course.rolling, fans=fans) for block in blocks), note=note)
+
+
+def _blocks_of(unit: Unit, course: Course) -> tuple[list[Block], str]:
+    if course.keep is None:
+        return forecast_unit(unit, course.rolling), ""
+    path, note = kept_path(course.keep, unit, course.rolling), ""
+    if path.exists():
+        kept = read_blocks(path, unit, course.rolling)
+        if kept is not None:
+            return kept, ""
+        note = f"{path.name} in {path.parent} was damaged and is made again"
+    blocks = forecast_unit(unit, course.rolling)
+    write_blocks(path, blocks, course.rolling)
+    return blocks, note
+
+
+def run_course(
+    course: Course, *, processes: int = 1, progress: Progress | None = None, notes: tuple[str, ...] = ()
+) -> Accuracy:
+    """All units of a backtest over ``processes``: the same tables however many, scored as they come in."""
+    units = units_of(course.rolling)
+    scored = spread(score_unit, units, course, processes=processes, progress=progress)
+    return accuracy_from(course, scored, notes=notes)
+
+
+def accuracy_from(course: Course, scored: Iterator[Scored], *, notes: tuple[str, ...] = ()) -> Accuracy:
+    """The tables from the scored units in the order of `units_of`."""
+    said: list[str] = []
+
+    def tallies() -> Iterator[Tally]:
+        for one in scored:
+            if one.note:
+                said.append(one.note)
+            yield from one.tallies
+
+    made = accuracy_of(course.rolling, tallies(), default=course.default, notes=notes)
+    return replace(made, notes=(*made.notes, *said))
