@@ -18,6 +18,8 @@ Part = Literal["train", "test"]
 WARM_SLOTS = 48
 #: Share of a job's slots that may be gaps; a start with more is not drawn (ours).
 MOST_GAPS = 0.05
+#: Readings between two slots that are kept, at most.
+MOST_WITHIN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,8 @@ class Tape:
 
     A count series holds instances and ``bound`` is the largest count its probe can see; a price path holds USD per
     instance-hour and ``bound`` is its on-demand price. ``first`` is the start of slot 0; ``product`` says what a price buys.
+    ``within`` (slots, m), if given, holds counts probed between a slot's start and the one before, oldest first, NaN
+    where there was none.
     """
 
     variable: Variable
@@ -37,6 +41,7 @@ class Tape:
     first: pd.Timestamp
     step: pd.Timedelta
     real_clock: bool
+    within: np.ndarray | None = None
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -79,6 +84,23 @@ def sample_and_hold(
     place = np.maximum(place, 0)
     fresh = known & (grid - times[place] <= max_age)
     return np.where(fresh, np.asarray(values, dtype=float)[place], np.nan)
+
+
+def held_within(
+    times: np.ndarray, values: np.ndarray, grid: np.ndarray, *, gap: np.timedelta64
+) -> np.ndarray:
+    """What was probed between a slot's start and the one before, evenly spaced, oldest first, shape (slots, m).
+
+    m is the number of probes every ``gap`` that a slot of the regular ``grid`` has beside the one at its start, at most
+    `MOST_WITHIN`; a reading older than one and a half gaps is NaN.
+    """
+    step = grid[1] - grid[0] if len(grid) > 1 else gap
+    m = min(max(round(step / gap) - 1, 0), MOST_WITHIN)
+    age = gap + gap // 2
+    columns = [
+        sample_and_hold(times, values, grid - step * (m - j) // (m + 1), max_age=age) for j in range(m)
+    ]
+    return np.column_stack(columns) if columns else np.zeros((len(grid), 0))
 
 
 def aligned(tape: Tape, other: Tape) -> np.ndarray:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from optimization.tapes import Tape, moving_paths, sample_and_hold
+from optimization.tapes import Tape, held_within, moving_paths, sample_and_hold
 from warehouse.conventions import read_conventions
 from warehouse.errors import MarketError, SourceFileError
 from warehouse.history import Market
@@ -125,13 +125,15 @@ def count_tapes(table: pd.DataFrame) -> Iterator[Tape]:
         stated = rows["gap_seconds"].dropna()
         # Where no gap is stated the usual distance of observations stands for it.
         gaps = stated if len(stated) else rows["timestamp"].diff().dt.total_seconds().fillna(0.0)
-        yield _tape(
+        gap = pd.Timedelta(seconds=float(gaps.median()))
+        tape = _tape(
             rows,
             "available",
             bound=float(capacity),
-            max_age=max(STEP, COUNT_GAPS * pd.Timedelta(seconds=float(gaps.median()))),
+            max_age=max(STEP, COUNT_GAPS * gap),
             real_clock=conventions.real_clock(str(rows["source"].iloc[0])),
         )
+        yield replace(tape, within=_within(rows, tape, gap))
 
 
 def price_tapes(prices: pd.DataFrame, counts: pd.DataFrame) -> Iterator[Tape]:
@@ -199,6 +201,19 @@ def _tape(
         first=times[0].ceil(STEP),
         step=STEP,
         real_clock=real_clock,
+    )
+
+
+def _within(rows: pd.DataFrame, tape: Tape, gap: pd.Timedelta) -> np.ndarray | None:
+    """The counts probed between the slots of a tape, None if the distance of probes is not known."""
+    if not gap > pd.Timedelta(0):
+        return None
+    grid = pd.date_range(tape.first, periods=len(tape), freq=tape.step)
+    return held_within(
+        _plain(pd.DatetimeIndex(rows["timestamp"])),
+        rows["available"].to_numpy(dtype=float, na_value=np.nan),
+        _plain(grid),
+        gap=gap.to_timedelta64(),
     )
 
 

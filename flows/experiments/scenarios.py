@@ -148,4 +148,5 @@ def history_of(tape: Tape) -> History:
         capacity=1 if is_price else int(tape.bound),
         real_clock=tape.real_clock,
         source=tape.source,
+        within=tape.within,
     )

@@ -1,0 +1,252 @@
+"""The tables of what forecast errors cost, and whether accuracy predicts money (M5.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forecasting.scoring import FLOOR
+from optimization.bootstrap import interval, resampled_means
+
+#: The rows that are no model: forecasts that were never wrong, and a plan of the present slot alone, which reads none.
+PERFECT, NONE = "perfect", "none"
+#: In ``policy``: the mean over the policies.
+ALL_POLICIES = "all"
+COST_COLUMNS = (
+    "policy", "model", "jobs", "mean_utility", "lost", "lost_low", "lost_high", "gained", "gained_low", "gained_high",
+    "captured", "lost_to_counts", "on_time_share", "count_mae", "price_mae", "money_rank", "count_rank",
+)  # fmt: skip
+MARKET_COLUMNS = ("model", "market", "jobs", "lost", "gained", "count_mae")
+RANK_COLUMNS = (
+    "model", "mean_utility", "lost", "gained", "money_rank", "count_skill", "count_skill_rank", "price_skill", "price_skill_rank",
+)  # fmt: skip
+#: Perfect forecasts that gain less than this (in on-demand-only costs) over last value leave nothing to capture.
+_NOTHING = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """Spearman's rank correlation of accuracy and money: 1 = the more accurate, the more money.
+
+    ``models`` over the models' means (mean error of the medians read against mean utility), with a 95 % interval by resampling
+    jobs; ``within`` over models in each market, both less the market's mean, from ``pairs`` of model and market. NaN where there
+    is nothing to rank.
+    """
+
+    models: float
+    low: float
+    high: float
+    within: float
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorCost:
+    """What the errors cost, utilities in units of each job's on-demand-only cost.
+
+    ``table`` (`COST_COLUMNS`): a row per policy (and `ALL_POLICIES`, their mean) and model, with `PERFECT` and `NONE` beside them.
+    ``lost`` is the utility with perfect forecasts minus the model's, ``gained`` the model's minus last value's, both means over
+    jobs with a 95 % interval (bootstrap over jobs, paired); ``captured`` is gained / (perfect - last value), NaN where perfect
+    forecasts gain nothing. ``lost_to_counts`` is what is lost with the model's counts beside the true prices: the rest of ``lost``
+    is due to prices. ``on_time_share`` counts jobs finished by d. ``count_mae`` (instances) and ``price_mae`` (share of on-demand's
+    price, dearer ones counting as on-demand) are mean errors of the very medians these plans read. ``money_rank`` ranks the
+    models by utility, ``count_rank`` by ``count_mae``, 1 is best (NaN for `PERFECT` and `NONE`).
+
+    ``by_market`` (`MARKET_COLUMNS`): means over all policies by model and count series. ``utility`` has shape (jobs, models,
+    policies) in the order of ``models`` (with `PERFECT` and `NONE` last) and ``policies``. ``notes`` says what the jobs are.
+    """
+
+    table: pd.DataFrame
+    by_market: pd.DataFrame
+    agreement: Agreement
+    utility: np.ndarray
+    models: tuple[str, ...]
+    policies: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def summarise(
+    results: np.ndarray,
+    *,
+    models: tuple[str, ...],
+    policies: tuple[str, ...],
+    markets: Sequence[str],
+    notes: tuple[str, ...],
+    seed: int,
+) -> ErrorCost:
+    """The tables from ``results`` (jobs, models + perfect + none, policies, 5): utility, on time, count error, price error, utility
+    with the true prices."""
+    named = (*models, PERFECT, NONE)
+    utility = results[..., 0]
+    rng = np.random.default_rng([seed, 9])
+    rows: list[dict[str, Any]] = []
+    for p, policy in enumerate((*policies, ALL_POLICIES)):
+        own = results.mean(axis=2) if policy == ALL_POLICIES else results[:, :, p]
+        rows += [{"policy": policy, **row} for row in _rows(own, named, rng)]
+    table = pd.DataFrame(rows, columns=list(COST_COLUMNS))
+    return ErrorCost(
+        table=table,
+        by_market=_by_market(results.mean(axis=2), named, markets),
+        agreement=_agreement(results.mean(axis=2)[:, : len(models)], markets, rng),
+        utility=utility,
+        models=named,
+        policies=policies,
+        notes=notes,
+    )
+
+
+def _rows(results: np.ndarray, named: tuple[str, ...], rng: np.random.Generator) -> list[dict[str, Any]]:
+    """One row a model of ``results`` (jobs, models, 5)."""
+    utility = results[..., 0]
+    perfect, floor = utility[:, [named.index(PERFECT)]], utility[:, [named.index(FLOOR)]]
+    differences = np.hstack([perfect - utility, utility - floor])
+    low, high = interval(resampled_means(differences, rng=rng))
+    mean, k = results.mean(axis=0), len(named)
+    span = float((perfect - floor).mean())
+    table = pd.DataFrame(
+        {
+            "model": named,
+            "jobs": len(utility),
+            "mean_utility": mean[:, 0],
+            "lost": differences[:, :k].mean(axis=0),
+            "lost_low": low[:k],
+            "lost_high": high[:k],
+            "gained": differences[:, k:].mean(axis=0),
+            "gained_low": low[k:],
+            "gained_high": high[k:],
+            "on_time_share": mean[:, 1],
+            "lost_to_counts": (perfect - results[..., 4]).mean(axis=0),
+            "count_mae": _mean_known(results[..., 2]),
+            "price_mae": _mean_known(results[..., 3]),
+        }
+    )
+    table["captured"] = table["gained"] / span if span > _NOTHING else np.nan
+    real = ~table["model"].isin([PERFECT, NONE])
+    table["money_rank"] = (-table["mean_utility"]).where(real).rank()
+    table["count_rank"] = table["count_mae"].where(real).rank()
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def _mean_known(values: np.ndarray) -> np.ndarray:
+    """Mean over jobs of what is a number, shape (models,); NaN for a model without any."""
+    seen = ~np.isnan(values)
+    jobs = seen.sum(axis=0)
+    return np.where(jobs > 0, np.where(seen, values, 0.0).sum(axis=0) / np.maximum(jobs, 1), np.nan)
+
+
+def _by_market(results: np.ndarray, named: tuple[str, ...], markets: Sequence[str]) -> pd.DataFrame:
+    utility = results[..., 0]
+    perfect, floor = utility[:, [named.index(PERFECT)]], utility[:, [named.index(FLOOR)]]
+    jobs, width = utility.shape
+    long = pd.DataFrame(
+        {
+            "model": np.tile(np.array(named, dtype=object), jobs),
+            "market": np.repeat(np.array(markets, dtype=object), width),
+            "lost": (perfect - utility).ravel(),
+            "gained": (utility - floor).ravel(),
+            "count_mae": results[..., 2].ravel(),
+        }
+    )
+    grouped = long.groupby(["model", "market"], sort=True)
+    table = grouped.mean().assign(jobs=grouped.size()).reset_index()
+    order = {name: i for i, name in enumerate(named)}
+    table = table.sort_values(["market", "model"], key=lambda c: c.map(order) if c.name == "model" else c)
+    return table[list(MARKET_COLUMNS)].reset_index(drop=True)
+
+
+def _agreement(results: np.ndarray, markets: Sequence[str], rng: np.random.Generator) -> Agreement:
+    """Accuracy against money over ``results`` (jobs, models, 5) of the models alone."""
+    utility, error = results[..., 0], results[..., 2]
+    whole = np.isfinite(error).all(axis=1)
+    utility, error = utility[whole], error[whole]
+    names = np.array(markets, dtype=object)[whole]
+    if not len(utility):
+        return Agreement(models=np.nan, low=np.nan, high=np.nan, within=np.nan, pairs=0)
+    k = utility.shape[1]
+    drawn = resampled_means(np.hstack([utility, -error]), rng=rng, repeats=500)
+    low, high = interval(np.array([[spearman(row[:k], row[k:])] for row in drawn]))
+    each = [
+        (utility[names == name].mean(axis=0), -error[names == name].mean(axis=0)) for name in np.unique(names)
+    ]
+    money, accuracy = (np.concatenate([pair[i] - pair[i].mean() for pair in each]) for i in (0, 1))
+    return Agreement(
+        models=spearman(utility.mean(axis=0), -error.mean(axis=0)),
+        low=float(low[0]),
+        high=float(high[0]),
+        within=spearman(money, accuracy),
+        pairs=money.size,
+    )
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's rank correlation, ties sharing their mean rank; NaN for fewer than three pairs or without any difference.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0]))
+    0.5
+    """
+    first, second = (pd.Series(np.round(x, 12)).rank().to_numpy() for x in (a, b))
+    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    first, second = first - first.mean(), second - second.mean()
+    return float(first @ second / np.sqrt((first @ first) * (second @ second)))
+
+
+def money_beside_accuracy(cost: ErrorCost, pooled: pd.DataFrame, *, steps: int = 4) -> pd.DataFrame:
+    """`RANK_COLUMNS`: the models by money (`ALL_POLICIES`) beside their pooled pinball skill of counts and prices.
+
+    ``pooled`` is the table of `forecasting.scoring.Accuracy`; skills are means over the first ``steps``, which is as far as the
+    plans look. A model without scores has NaN there.
+    """
+    money = cost.table[(cost.table["policy"] == ALL_POLICIES) & cost.table["money_rank"].notna()]
+    table = money[["model", "mean_utility", "lost", "gained", "money_rank"]].copy()
+    for variable in ("count", "price"):
+        near = pooled[(pooled["variable"] == variable) & (pooled["step"] <= steps)]
+        skill = table["model"].map(near.groupby("model")["skill_pinball"].mean())
+        table[f"{variable}_skill"] = skill
+        table[f"{variable}_skill_rank"] = (-skill).rank()
+    return table.sort_values("money_rank", kind="stable")[list(RANK_COLUMNS)].reset_index(drop=True)
+
+
+def cost_sentences(cost: ErrorCost) -> list[str]:
+    """The answer in words: what being wrong costs, which model makes most of it, whether reading forecasts pays, and agreement."""
+    table = cost.table[cost.table["policy"] == ALL_POLICIES].set_index("model")
+    floor = table.loc[FLOOR]
+    models = table[table["money_rank"].notna()].sort_values("money_rank", kind="stable")
+    best = models.iloc[0]
+    lines = [
+        f"Perfect forecasts would be worth {100 * floor['lost']:.2f} % of a job's on-demand-only cost over last value's "
+        f"(95 % interval {_percent(floor['lost_low'])} to {_percent(floor['lost_high'])}), on {int(floor['jobs'])} jobs.",
+        f"{best.name} makes most of it: {_percent(best['gained'])} over last value "
+        f"({_percent(best['gained_low'])} to {_percent(best['gained_high'])})"
+        + (
+            "."
+            if np.isnan(best["captured"])
+            else f", {100 * best['captured']:.0f} % of what could be gained."
+        ),
+    ]
+    lines += [_blind_sentence(cost.table, policy) for policy in cost.policies]
+    rho = cost.agreement
+    if not np.isnan(rho.models):
+        lines.append(
+            f"Does accuracy predict money? Rank correlation over models {rho.models:.2f} ({rho.low:.2f} to {rho.high:.2f}), "
+            f"over models within markets {rho.within:.2f} ({rho.pairs} pairs)."
+        )
+    return lines
+
+
+def _blind_sentence(table: pd.DataFrame, policy: str) -> str:
+    """Whether reading forecasts pays at all under one policy: bad ones can cost more than none."""
+    own = table[table["policy"] == policy].set_index("model")
+    none = float(own.loc[NONE, "mean_utility"])
+    models = own[own["money_rank"].notna()]
+    worse = [str(name) for name in models.index[models["mean_utility"] < none]]
+    verdict = f"worse than that: {', '.join(worse)}" if worse else "every model is worth more than that"
+    return f"{policy}: planning the present slot alone, which reads no forecast, gives {none:.4f}; {verdict}."
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:+.2f} %"
