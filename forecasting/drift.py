@@ -1,0 +1,211 @@
+"""When a series is no longer what it was: two tests that read nothing later than the slot they speak in (M6.4, M6.5).
+
+*Distribution*: every `DriftRule.every` the last 1, 2 and 4 days are compared with what came before them by the two-sample
+test of Kolmogorov and Smirnov. Slots are not independent, so the numbers of slots are divided by the autocorrelation time of the
+values about their own window's mean, tau = 1 + 2 sum rho_k (Weiss, JASA 73, 1978; the sum is cut by Sokal's rule); without that a
+zone that stays at 0 for a night would be drift every morning. *Loss*: the mean loss of a model in blocks of six hours goes through
+the test of Page (Biometrika 41, 1954) and Hinkley (1971) for a rise, scaled by the blocks' own long-run deviation.
+
+Limits were set on stationary chains of counts whose stays last from an hour to a day: each test there raises less than one
+false alarm in 30 days (at most 0.6 and 0.4), the two together less than one (`tests/forecasting/test_drift.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftRule:
+    """What is compared with what, and how much is too much (ours).
+
+    Recent windows and the reference before them in days, ``every`` and ``block`` in days too. ``least_days`` of reference are
+    needed, and as many as the recent window has. ``limit`` bounds the statistic D sqrt(n m / (n + m)) of effective numbers,
+    ``autocorrelation_floor`` (days) the autocorrelation time from below. ``slack`` and ``loss_limit`` are Page's, in deviations of
+    a block; a block counts for at most ``most`` of them, so that one wild block is not a drift.
+    """
+
+    recent_days: tuple[float, ...] = (1.0, 2.0, 4.0)
+    reference_days: float = 14.0
+    least_days: float = 3.0
+    every: float = 0.25
+    limit: float = 1.8
+    autocorrelation_floor: float = 1.0 / 12.0
+    block: float = 0.25
+    slack: float = 0.5
+    loss_limit: float = 6.0
+    most: float = 3.0
+
+
+#: The rule unless another is given.
+RULE = DriftRule()
+#: Less than this share of a window's slots observed says nothing (ours).
+_LEAST_SEEN = 0.5
+#: Sokal's constant: the sum of autocorrelations ends at the first lag of so many autocorrelation times.
+_SOKAL = 2.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """A mark: raised in slot ``at`` (index), of what began about slot ``since``; ``found`` says in words what differs."""
+
+    at: int
+    since: int
+    kind: Literal["distribution", "loss"]
+    statistic: float
+    found: str
+
+
+def detect(
+    values: np.ndarray, *, slots_per_day: int, first_slot: int = 0, rule: DriftRule = RULE
+) -> list[Drift]:
+    """Marks where the distribution of ``values`` (slots,), NaN in gaps, changed; each reads the slots up to its own alone.
+
+    Checks are at multiples of ``rule.every`` since the epoch, of which ``first_slot`` numbers slot 0. After a mark the reference
+    begins anew where the change began, so it is quiet for at least ``rule.least_days``.
+    """
+    every = max(1, round(rule.every * slots_per_day))
+    begins, marks = 0, []
+    for end in range(1 + (-first_slot - 1) % every, len(values) + 1, every):
+        found = _largest(values[begins:end], slots_per_day, rule)
+        if found is not None and found.statistic > rule.limit:
+            since = begins + found.split
+            words = difference(values[begins:since], values[since:end], (end - since) / slots_per_day)
+            marks.append(
+                Drift(at=end - 1, since=since, kind="distribution", statistic=found.statistic, found=words)
+            )
+            begins = since
+    return marks
+
+
+@dataclass(frozen=True, slots=True)
+class _Contrast:
+    """The largest statistic over recent windows, and the index at which its window begins."""
+
+    statistic: float
+    split: int
+
+
+def _largest(values: np.ndarray, day: int, rule: DriftRule) -> _Contrast | None:
+    """The most different recent window at the end of ``values``; None if no window has enough before it."""
+    best = None
+    for days in rule.recent_days:
+        recent = round(days * day)
+        split = len(values) - recent
+        reference = values[max(0, split - round(rule.reference_days * day)) : max(0, split)]
+        if recent < 1 or len(reference) < max(rule.least_days * day, recent):
+            continue
+        statistic = contrast(
+            reference, values[split:], floor=rule.autocorrelation_floor * day, longest=4 * day
+        )
+        if not np.isnan(statistic) and (best is None or statistic > best.statistic):
+            best = _Contrast(statistic, split)
+    return best
+
+
+def contrast(before: np.ndarray, after: np.ndarray, *, floor: float, longest: int) -> float:
+    """D sqrt(n m / (n + m)) with n and m the observed slots over the autocorrelation time; NaN where too little is observed.
+
+    The autocorrelation time is of both windows' deviations from their own means, of lags up to ``longest``, and at least ``floor``.
+    """
+    seen_before, seen_after = before[~np.isnan(before)], after[~np.isnan(after)]
+    n, m = seen_before.size, seen_after.size
+    if n < max(1.0, _LEAST_SEEN * len(before)) or m < max(1.0, _LEAST_SEEN * len(after)):
+        return float("nan")
+    points = np.unique(np.concatenate([seen_before, seen_after]))
+    if points.size == 1:
+        return 0.0
+    shares = [np.searchsorted(np.sort(x), points, side="right") / x.size for x in (seen_before, seen_after)]
+    distance = float(np.abs(shares[0] - shares[1]).max())
+    tau = max(floor, autocorrelation_time((before, after), longest))
+    return distance * float(np.sqrt(n * m / (n + m) / tau))
+
+
+def autocorrelation_time(windows: Sequence[np.ndarray], longest: int) -> float:
+    """tau = 1 + 2 sum rho_k in slots over windows about their own means, gaps at the mean; 1 if nothing varies.
+
+    >>> autocorrelation_time([np.array([0.0, 1.0] * 50)], 20)
+    1.0
+    """
+    products = np.zeros(longest + 1)
+    for window in windows:
+        centred = np.nan_to_num(window - np.nanmean(window))
+        power = np.fft.rfft(centred, 2 * len(centred))
+        own = np.fft.irfft(power * np.conj(power))[: min(longest + 1, len(centred))]
+        products[: len(own)] += own
+    if products[0] <= 1e-12 * sum(map(len, windows)):
+        return 1.0
+    times = 2.0 * np.cumsum(products / products[0]) - 1.0
+    far = np.flatnonzero(np.arange(longest + 1) >= _SOKAL * times)
+    return float(max(1.0, times[far[0]] if far.size else times.max()))
+
+
+def difference(before: np.ndarray, after: np.ndarray, days: float) -> str:
+    """How two windows differ, in words; both have an observed value."""
+
+    def words(x: np.ndarray) -> str:
+        seen = x[~np.isnan(x)]
+        return f"mean {seen.mean():.3g}, at zero {100 * (seen == 0).mean():.0f} % of the time"
+
+    return f"the last {days:g} d ({words(after)}) differ from before ({words(before)})"
+
+
+def detect_loss(
+    losses: np.ndarray, *, slots_per_day: int, first_slot: int = 0, rule: DriftRule = RULE
+) -> list[Drift]:
+    """Marks where a model's mean loss rose; ``losses`` (slots,) is what was known in each slot, NaN where nothing was scored.
+
+    A loss belongs in the slot in which the value became known, not in that of its forecast. Blocks without any loss are passed
+    over. Blocks since the last mark are the reference, ``rule.least_days`` at least. Falls are no marks: they do no harm.
+    """
+    width = max(1, round(rule.block * slots_per_day))
+    skip = -first_slot % width
+    blocks = losses[skip : skip + (len(losses) - skip) // width * width].reshape(-1, width)
+    seen = ~np.isnan(blocks)
+    means = np.where(seen, blocks, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    known = np.flatnonzero(seen.any(axis=1))
+    least = max(2, round(rule.least_days / rule.block))
+    begins, rise, since, marks = 0, 0.0, 0, []
+    for i in range(len(known)):
+        if i - begins < least:
+            continue
+        z = _deviations(means[known[begins:i]], float(means[known[i]]), rule.most)
+        if rise == 0.0:
+            since = i
+        rise = max(0.0, rise + z - rule.slack)
+        if rise > rule.loss_limit:
+            marks.append(_loss_mark(means[known], (begins, since, i), rise, (skip, width, known)))
+            begins, rise = since, 0.0
+    return marks
+
+
+def _deviations(past: np.ndarray, now: float, most: float) -> float:
+    """How many long-run deviations a block lies above the mean of the past ones, cut to -most..most.
+
+    The deviation is that of a first-order autoregression of the blocks, and of a mean of so few of them.
+    """
+    apart = past - past.mean()
+    variance = float(np.square(apart).mean())
+    above = now - float(past.mean())
+    if variance <= 1e-18:
+        return most * float(np.sign(above)) if abs(above) > 1e-9 else 0.0
+    carried = float(np.clip((apart[1:] * apart[:-1]).mean() / variance, 0.0, 0.9))
+    deviation = np.sqrt(variance * (1 + carried) / (1 - carried) * (1 + 1 / past.size))
+    return float(np.clip(above / deviation, -most, most))
+
+
+def _loss_mark(
+    means: np.ndarray, places: tuple[int, int, int], rise: float, grid: tuple[int, int, np.ndarray]
+) -> Drift:
+    (begins, since, i), (skip, width, known) = places, grid
+    return Drift(
+        at=skip + int(known[i] + 1) * width - 1,
+        since=skip + int(known[since]) * width,
+        kind="loss",
+        statistic=rise,
+        found=f"mean loss {means[since : i + 1].mean():.3g}, before {means[begins:since].mean():.3g}",
+    )
