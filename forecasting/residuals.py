@@ -52,6 +52,8 @@ def error_quantiles(errors: np.ndarray, *, centred: bool = False) -> ErrorQuanti
     table = np.zeros((MAX_STEP, LEVELS.size))
     if most == 0:
         return ErrorQuantiles(table=table, errors=0)
+    if not errors[finite].any():  # a flat series: nothing to sort
+        return ErrorQuantiles(table=table, errors=most)
     enough = np.flatnonzero(counts[:MAX_STEP] >= min(MIN_ERRORS, most))
     table[enough] = _column_quantiles(np.where(finite, errors, np.nan)[:, enough], counts[enough])
     if centred:

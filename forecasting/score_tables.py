@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,13 +24,16 @@ from forecasting.scoring import (
     Accuracy,
 )
 from forecasting.series import Series
-from forecasting.tallies import SUMMED, Tally, Yardstick, actual_after, yardstick_of
+from forecasting.tallies import SUMMED, Tally, Yardstick, actual_after, slot_times, yardstick_of
 from warehouse.errors import ForecastError
 
 #: Slots shown before the origin of an example forecast.
 SHOWN_BEFORE = 24
-_EPOCH = pd.Timestamp(0, tz="UTC")
 _AT = {name: i for i, name in enumerate(SUMMED)}
+
+
+#: Columns of a table to be, by name: arrays of one length, or one value for all rows; times as numpy's, in UTC.
+Columns = dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,10 +120,10 @@ class _Tables:
     """The tables as they grow: lists of columns of equal length, one entry per model and series."""
 
     rolling: Rolling
-    scores: list[pd.DataFrame] = field(default_factory=list)
-    periods: list[pd.DataFrame] = field(default_factory=list)
-    daily: list[pd.DataFrame] = field(default_factory=list)
-    fans: list[pd.DataFrame] = field(default_factory=list)
+    scores: list[Columns] = field(default_factory=list)
+    periods: list[Columns] = field(default_factory=list)
+    daily: list[Columns] = field(default_factory=list)
+    fans: list[Columns] = field(default_factory=list)
     below: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
     bins: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -159,16 +163,14 @@ class _Tables:
         tests = [_diebold_mariano(mine.losses, floor.losses, int(step)) for step in steps]
         reference = base[:, _AT["reference"]] / np.where(base[:, _AT["n"]] > 0, base[:, _AT["n"]], np.nan)
         self.scores.append(
-            pd.DataFrame(
-                {
-                    **name, "step": steps, **measures_of(total, base, stick, counts=counts),
-                    "dm": [one for one, _ in tests], "dm_p": [p for _, p in tests],
-                    "scale": stick.scale, "capacity": stick.capacity,
-                    "reference": reference if stick.capacity else np.nan,
-                }
-            )
+            {
+                **name, "step": steps, **measures_of(total, base, stick, counts=counts),
+                "dm": np.array([one for one, _ in tests]), "dm_p": np.array([p for _, p in tests]),
+                "scale": stick.scale, "capacity": stick.capacity,
+                "reference": reference if stick.capacity else np.full(steps.size, np.nan),
+            }
         )  # fmt: skip
-        self.periods.append(_period_rows(name, series, part, stick, mine.sums, floor.sums))
+        self.periods.append(_period_rows(name, series, part, stick, (mine.sums, floor.sums)))
         self.daily.append(_daily_rows(name, stick, mine.days))
         self.fans += [_fan_rows(name, series, part, place, fan) for place, fan in sorted(mine.fans.items())]
 
@@ -204,43 +206,39 @@ def _period_rows(
     series: Series,
     part: TestPart,
     stick: Yardstick,
-    sums: np.ndarray,
-    floor: np.ndarray,
-) -> pd.DataFrame:
+    pair: tuple[np.ndarray, np.ndarray],
+) -> Columns:
+    sums, floor = pair
     periods, horizon = sums.shape[:2]
     measured = measures_of(sums, floor, stick, counts=series.variable == "count")
-    slots = _EPOCH + (series.first_slot + part.origins) * series.step
+    slots = slot_times(series, part.origins).to_numpy()
     first = np.searchsorted(stick.periods, np.arange(periods))
     last = np.searchsorted(stick.periods, np.arange(periods), side="right") - 1
-    return pd.DataFrame(
-        {
-            **name,
-            "period": np.repeat(np.arange(periods), horizon),
-            "start": slots[np.minimum(first, slots.size - 1)].repeat(horizon),
-            "end": slots[np.maximum(last, 0)].repeat(horizon),
-            "step": np.tile(np.arange(1, horizon + 1), periods),
-            **{measure: values.ravel() for measure, values in measured.items()},
-        }
-    )
+    return {
+        **name,
+        "period": np.repeat(np.arange(periods), horizon),
+        "start": slots[np.minimum(first, slots.size - 1)].repeat(horizon),
+        "end": slots[np.maximum(last, 0)].repeat(horizon),
+        "step": np.tile(np.arange(1, horizon + 1), periods),
+        **{measure: values.ravel() for measure, values in measured.items()},
+    }
 
 
-def _daily_rows(name: dict[str, str], stick: Yardstick, days: np.ndarray) -> pd.DataFrame:
+def _daily_rows(name: dict[str, str], stick: Yardstick, days: np.ndarray) -> Columns:
     seen = np.flatnonzero(days[:, 0] > 0)
     n = days[seen, 0]
-    return pd.DataFrame(
-        {
-            **name,
-            "day": _EPOCH + pd.to_timedelta(stick.first_day + seen, unit="D"),
-            "n": n.astype(int),
-            "mae": days[seen, 1] / n,
-            "pinball": days[seen, 2] / n,
-        }
-    )
+    return {
+        **name,
+        "day": (stick.first_day + seen).astype("datetime64[D]").astype("datetime64[us]"),
+        "n": n.astype(int),
+        "mae": days[seen, 1] / n,
+        "pinball": days[seen, 2] / n,
+    }
 
 
 def _fan_rows(
     name: dict[str, str], series: Series, part: TestPart, place: int, fan: tuple[np.ndarray, np.ndarray]
-) -> pd.DataFrame:
+) -> Columns:
     """One example forecast after the actual values up to its origin."""
     origin, (mean, quantiles) = int(part.origins[place]), fan
     before = np.arange(max(origin - SHOWN_BEFORE, 0), origin + 1)
@@ -248,22 +246,32 @@ def _fan_rows(
     steps = np.arange(-before.size + 1, mean.size + 1)
     blank = np.full((before.size, LEVELS.size + 1), np.nan)
     body = np.vstack([blank, np.column_stack([mean, quantiles])])
-    at = _EPOCH + (series.first_slot + origin) * series.step
-    return pd.DataFrame(
-        {
-            **name, "origin": at, "step": steps, "slot": at + steps * series.step, "actual": actual,
-            **dict(zip(("mean", *QUANTILES), body.T, strict=True)),
-        }
-    )  # fmt: skip
+    slots = slot_times(series, origin + steps).to_numpy()
+    return {
+        **name, "origin": slots[before.size - 1], "step": steps, "slot": slots, "actual": actual,
+        **dict(zip(("mean", *QUANTILES), body.T, strict=True)),
+    }  # fmt: skip
 
 
-def _joined(parts: Sequence[pd.DataFrame], columns: Sequence[str], models: Sequence[str]) -> pd.DataFrame:
+def _joined(parts: Sequence[Columns], columns: Sequence[str], models: Sequence[str]) -> pd.DataFrame:
     """All rows, by variable, then model in the order asked for, then as they came."""
-    filled = [part for part in parts if len(part)]
-    if not filled:
+    if not parts:
         return pd.DataFrame(columns=list(columns))
-    table = pd.concat(filled, ignore_index=True)
-    rank = table["model"].map({model: i for i, model in enumerate(models)})
-    order = np.lexsort((np.arange(len(table)), rank, table["variable"]))
-    table = table.iloc[order].reset_index(drop=True)[list(columns)]
-    return table.astype({"n": int}) if "n" in table else table
+    size = [next(len(value) for value in part.values() if isinstance(value, np.ndarray)) for part in parts]
+    rank = np.array(
+        [(part["variable"] == "price") * len(models) + models.index(part["model"]) for part in parts]
+    )
+    order = np.argsort(np.repeat(rank, size), kind="stable")
+    table = {name: _column([part[name] for part in parts], size)[order] for name in columns}
+    for name, values in table.items():
+        if values.dtype.kind == "M":
+            table[name] = pd.DatetimeIndex(values, tz="UTC")
+    made = pd.DataFrame(table)
+    return made.astype({"n": int}) if "n" in table else made
+
+
+def _column(values: Sequence[Any], size: Sequence[int]) -> np.ndarray:
+    """One column of all parts; a value that holds for all rows of its part is repeated."""
+    if isinstance(values[0], np.ndarray):
+        return np.concatenate(values)
+    return np.repeat(np.array(values, dtype=object if isinstance(values[0], str) else None), size)

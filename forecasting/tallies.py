@@ -33,7 +33,7 @@ BINS = 10
 #: A test part shorter than this, or one without a clock, is cut into equal parts instead of weeks.
 SHORTEST_WEEKS = pd.Timedelta(days=14)
 EQUAL_PARTS = 4
-_WEEK, _DAY = pd.Timedelta(days=7), pd.Timedelta(days=1)
+_DAY_US = 86_400_000_000
 #: The epoch was a Thursday; weeks begin on Mondays.
 _MONDAY = 3
 #: Origins scored at once.
@@ -68,7 +68,7 @@ def yardstick_of(series: Series, part: TestPart) -> Yardstick:
     counts = series.variable == "count"
     capacity = int(series.upper[part.start]) if counts else 0
     scale = float(max(capacity, 1)) if counts else float(np.nanmean(training))
-    days = (series.first_slot + part.origins) * series.step // _DAY
+    days = slot_times(series, part.origins).asi8 // _DAY_US
     return Yardstick(
         capacity=capacity,
         scale=scale,
@@ -77,6 +77,12 @@ def yardstick_of(series: Series, part: TestPart) -> Yardstick:
         days=days - days[0],
         first_day=int(days[0]),
     )
+
+
+def slot_times(series: Series, places: np.ndarray) -> pd.DatetimeIndex:
+    """When the slots at these places of a series begin, UTC, in microseconds."""
+    step = series.step // pd.Timedelta(microseconds=1)
+    return pd.DatetimeIndex(((series.first_slot + places) * step).astype("datetime64[us]"), tz="UTC")
 
 
 def _periods(series: Series, part: TestPart, days: np.ndarray) -> np.ndarray:

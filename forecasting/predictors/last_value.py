@@ -38,12 +38,16 @@ class FittedLastValue:
         return Outlook(
             quantiles=last[:, None, None] + self.spread.at(steps),
             mean=np.repeat(last[:, None], horizon, axis=1),
-            reasons=tuple(self._reason(series, int(g)) for g in age),
+            reasons=self._reasons(series, age),
         )
 
-    def _reason(self, series: Series, age: int) -> str:
-        stale = f"newest value is {age} slots old" if is_stale(series, np.array([age]))[0] else ""
-        return "; ".join(part for part in (stale, self.spread.reason) if part)
+    def _reasons(self, series: Series, age: np.ndarray) -> tuple[str, ...]:
+        spread = self.spread.reason
+        reasons = [spread] * age.size
+        for i in np.flatnonzero(is_stale(series, age)):
+            stale = f"newest value is {age[i]} slots old"
+            reasons[i] = f"{stale}; {spread}" if spread else stale
+        return tuple(reasons)
 
 
 def is_stale(series: Series, age: np.ndarray) -> np.ndarray:
