@@ -52,8 +52,7 @@ class CostPlan:
 
 
 def error_cost(
-    counts: Sequence[Series],
-    prices: Sequence[Series],
+    series: Sequence[Series],
     models: Mapping[str, Mapping[Variable, PanelModel]],
     *,
     plan: CostPlan | None = None,
@@ -62,22 +61,22 @@ def error_cost(
 ) -> ErrorCost:
     """Replay the plan's policies on jobs of the test parts under each model's forecasts.
 
-    ``counts`` are series of launchable instances with a stated capacity; of ``prices`` those are used whose on-demand price is
-    known. Every join of the two is served about equally often and is synthetic unless both are one market's in one source
-    (M7). ``models`` are as `forecasting.rolling.models_of` gives them, `FLOOR` among them. ``issued`` holds forecasts already
-    made (it is not changed); the rest is made on the panels of each source. ``progress(done, total)`` counts jobs.
-    Raises `SettingsError` without `FLOOR` and `MarketError` if no job can be drawn.
+    Of ``series`` the counts with a stated capacity (a bound that never moves) and the prices whose on-demand price is known are
+    joined, every join about equally often; a join is synthetic unless both are one market's in one source (M7). ``models`` are as
+    `forecasting.rolling.models_of` gives them, `FLOOR` among them. ``issued`` holds forecasts already made (it is not changed); the
+    rest is made now, each model being estimated on all series of a source. ``progress(done, total)`` counts jobs. Raises
+    `SettingsError` without `FLOOR` and `MarketError` if no job can be drawn.
     """
     plan = plan or CostPlan()
     if FLOOR not in models or {PERFECT, NONE} & set(models):
         raise SettingsError(
             f"models {', '.join(models)}", expected=f"{FLOOR} among them, and none called {PERFECT} or {NONE}"
         )
-    jobs = _draw(counts, prices, plan)
+    jobs = _draw(series, plan)
     medians = issued.copy() if issued is not None else Medians()
     add_missing(
         medians,
-        [*panels_of(counts), *panels_of(jobs.paths)],
+        panels_of(series),
         jobs.wanted(),
         models,
         horizon=HORIZON,
@@ -217,12 +216,14 @@ class _Jobs:
         return tuple(made)
 
 
-def _draw(counts: Sequence[Series], prices: Sequence[Series], plan: CostPlan) -> _Jobs:
+def _draw(series: Sequence[Series], plan: CostPlan) -> _Jobs:
     """Draw the jobs on the liveliest price paths of each source; a grid too wide for every count series shrinks to the widest."""
-    tapes = [tape_of(one) for one in counts if one.market is not None]
+    counts = [one for one in series if one.variable == "count" and one.market is not None and _stated(one)]
+    prices = [one for one in series if one.variable == "price" and one.market is not None]
+    tapes = [tape_of(one) for one in counts]
     longest = max(plan.grid.deadlines)
     tapes = [tape for tape in tapes if tape.bound >= 1 and len(tape) - tape.half > longest]
-    known = [one for one in prices if one.market is not None and one.on_demand_usd > 0]
+    known = [one for one in prices if one.on_demand_usd > 0]
     paths = [tape for tape in map(tape_of, known) if len(tape) - tape.half > longest]
     if not tapes or not paths:
         raise MarketError(
@@ -244,13 +245,17 @@ def _draw(counts: Sequence[Series], prices: Sequence[Series], plan: CostPlan) ->
     )
 
 
+def _stated(series: Series) -> bool:
+    """Whether a count's capacity is stated: one that is only the most seen so far moves, unless it is never surpassed."""
+    return bool(len(series)) and float(np.ptp(series.upper)) == 0.0
+
+
 def _notes(jobs: _Jobs, plan: CostPlan) -> tuple[str, ...]:
     drawn = [scenario.draw for scenario in jobs.scenarios]
     return (
         join_note(sum(draw.synthetic for draw in drawn), len(drawn)),
         f"{len({draw.counts.label for draw in drawn})} count series, {len(jobs.paths)} price paths (at most "
         f"{plan.paths_per_source} of a source, the liveliest); jobs overlap in time, so intervals are rather too narrow",
-        "global models were estimated on the panel of these series of a source, the rest series by series",
     )
 
 

@@ -62,12 +62,12 @@ def series(tmp_path_factory):
     tapes = read_tapes(write_tidy(tmp_path_factory.mktemp("tidy")))
     counts = [series_of(history_of(tape), "count") for tape in tapes.counts]
     prices = [series_of(history_of(tape), "price") for tape in tapes.paths]
-    return counts, prices
+    return [*counts, *prices]
 
 
 @pytest.fixture(scope="module")
 def models(series):
-    table = {(one.variable, one.key): one.values for side in series for one in side}
+    table = {(one.variable, one.key): one.values for one in series}
     oracle = UnivariatePredictor(name="oracle", price=Oracle(table), count=Oracle(table))
     nothing = UnivariatePredictor(name="nothing", price=Oracle(table), count=Oracle(table, wrong=-99.0))
     return {
@@ -80,7 +80,7 @@ def models(series):
 
 @pytest.fixture(scope="module")
 def cost(series, models):
-    return error_cost(*series, models, plan=PLAN)
+    return error_cost(series, models, plan=PLAN)
 
 
 def test_an_oracle_loses_nothing(cost):
@@ -129,8 +129,8 @@ def test_by_market_is_the_same_money(cost):
 
 def test_the_same_again_and_over_processes(series, models, cost):
     few = {name: models[name] for name in ("last_value", "markov")}
-    alone = error_cost(*series, few, plan=PLAN)
-    spread = error_cost(*series, few, plan=replace(PLAN, processes=2))
+    alone = error_cost(series, few, plan=PLAN)
+    spread = error_cost(series, few, plan=replace(PLAN, processes=2))
     pd.testing.assert_frame_equal(alone.table, spread.table)
     places = [cost.models.index(name) for name in alone.models]
     np.testing.assert_array_equal(alone.utility, cost.utility[:, places])
@@ -138,23 +138,22 @@ def test_the_same_again_and_over_processes(series, models, cost):
 
 def test_stored_forecasts_are_used_as_they_are(series, models, cost):
     few = {name: models[name] for name in ("last_value",)}
-    counts, prices = series
     stored = Medians()
-    everything = {(s.variable, s.key): range(len(s) // 2, len(s)) for s in [*counts, *prices]}
-    add_missing(stored, [*panels_of(counts), *panels_of(prices)], everything, few, horizon=12)
+    everything = {(s.variable, s.key): range(len(s) // 2, len(s)) for s in series}
+    add_missing(stored, panels_of(series), everything, few, horizon=12)
     before = stored.copy()
-    again = error_cost(counts, prices, few, plan=PLAN, issued=stored)
+    again = error_cost(series, few, plan=PLAN, issued=stored)
     np.testing.assert_array_equal(again.utility[:, 0], cost.utility[:, cost.models.index("last_value")])
     assert {k: len(v) for k, v in stored.table.items()} == {k: len(v) for k, v in before.table.items()}
     worthless = Medians(
         table={key: {t: m * 0.0 for t, m in own.items()} for key, own in stored.table.items()}
     )
-    changed = error_cost(counts, prices, few, plan=PLAN, issued=worthless)
+    changed = error_cost(series, few, plan=PLAN, issued=worthless)
     assert not np.array_equal(changed.utility[:, 0], again.utility[:, 0])
 
 
 def test_forecasts_read_nothing_later(series):
-    counts, _ = series
+    counts = [one for one in series if one.variable == "count"]
     own = {"markov": panel_models("markov")}
     slot = len(counts[0]) * 3 // 4
     wanted = {("count", counts[0].key): [slot]}
@@ -167,30 +166,27 @@ def test_forecasts_read_nothing_later(series):
 
 
 def test_a_grid_too_wide_shrinks_to_what_is_there(series, models):
-    counts, prices = series
-    small = [one for one in counts if one.upper[-1] == 4]
+    small = [one for one in series if one.variable == "price" or one.upper[-1] == 4]
     found = error_cost(
         small,
-        prices,
         {"last_value": models["last_value"]},
         plan=replace(PLAN, grid=replace(GRID, n_maxes=(8, 16))),
     )
-    assert set(found.by_market["market"]) == {small[0].key}
+    assert set(found.by_market["market"]) == {one.key for one in small if one.variable == "count"}
 
 
 def test_bad_input_says_what_is_missing(series, models):
-    counts, prices = series
     with pytest.raises(SettingsError, match="last_value among them"):
-        error_cost(counts, prices, {"markov": models["markov"]}, plan=PLAN)
+        error_cost(series, {"markov": models["markov"]}, plan=PLAN)
     with pytest.raises(MarketError, match="0 price series"):
-        error_cost(counts, [replace(one, on_demand_usd=np.nan) for one in prices], models, plan=PLAN)
+        error_cost([replace(one, on_demand_usd=np.nan) for one in series], models, plan=PLAN)
     with pytest.raises(MarketError, match="no market"):
-        tape_of(replace(counts[0], market=None))
+        tape_of(replace(series[0], market=None))
 
 
 def test_tapes_of_series_are_the_tapes(series, tmp_path):
     tapes = read_tapes(write_tidy(tmp_path))
-    for tape, one in zip(tapes.counts, series[0], strict=True):
+    for tape, one in zip(tapes.counts, series, strict=False):
         made = tape_of(one)
         assert (made.label, made.bound, made.first, made.step, made.half) == (
             tape.label, tape.bound, tape.first, tape.step, tape.half,
