@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from series_kit import history, wandering
-from statsmodels.tsa.statespace.sarimax import SARIMAX
 
 from forecasting.features import (
     changes,
@@ -22,7 +21,6 @@ from forecasting.features import (
 )
 from forecasting.forecast import LEVELS
 from forecasting.predictors import PREDICTORS, make_predictor
-from forecasting.predictors.arima import FittedArima
 from forecasting.predictors.boosted import FittedBoostedCount, FittedBoostedPrice
 from forecasting.predictors.markov import FittedMarkovChain, quantiles_of
 from forecasting.predictors.seasonal_naive import FittedSeasonalNaive
@@ -117,62 +115,6 @@ def test_seasonal_naive_says_why_it_cannot():
     assert "2 of 4 slots have no value a day before" in holed.count_fallback
     assert holed.median("count")[0] == whole.available[-48]
     assert holed.median("count")[1] == whole.available[-1]
-
-
-def arima_history(n=300, seed=0, gaps=0.0):
-    rng = np.random.default_rng(seed)
-    steps = rng.normal(0, 0.01, n)
-    price = 5 + np.cumsum(steps + 0.6 * np.concatenate([[0], steps[:-1]]))
-    price[rng.random(n) < gaps] = NAN
-    return history(price, [1] * n)
-
-
-def test_arima_equals_statsmodels_own_forecast_from_every_origin():
-    """Z T^k a(t|t) for all origins from one filter pass against extend-and-forecast of a full ARIMA, one by one."""
-    whole = arima_history()
-    fitted = make_predictor("arima").fit(whole.until(whole.slots[199]))
-    chosen = fitted.price.chosen
-    origins = [200, 250, 299]
-    series = series_of(whole, "price")
-    points = fitted.price.point(series, np.array(origins), 12)
-    for origin, point in zip(origins, points, strict=True):
-        past = series.values[: origin + 1] - chosen.cycle.at(series, np.arange(origin + 1))
-        model = SARIMAX(past, order=chosen.order, trend="n", simple_differencing=False)
-        theirs = model.filter(np.append(chosen.parameters, 1.0)).forecast(12)
-        theirs = theirs + chosen.cycle.at(series, np.arange(origin + 1, origin + 13))
-        assert point == pytest.approx(theirs, abs=2e-4)
-
-
-def test_arima_beats_last_value_where_changes_carry_over():
-    """A moving average in the changes: the next change is partly known, so the first step must be better, out of sample."""
-    whole = arima_history(n=900, seed=3)
-    origins = list(whole.slots[600:898])
-    actual = whole.price[601:899]
-    error = {}
-    for name in ("arima", "last_value"):
-        fitted = make_predictor(name).fit(whole.until(whole.slots[599]))
-        made = fitted.forecast_many(whole, origins, horizon=1)
-        error[name] = np.abs([f.price_mean[0] for f in made] - actual).mean()
-    assert error["arima"] < 0.95 * error["last_value"]
-
-
-def test_arima_goes_on_from_the_newest_value_over_a_short_gap():
-    whole = arima_history(gaps=0.1, seed=4)
-    frame = whole.frame.copy()
-    frame.iloc[-3:, 0] = NAN
-    gap = replace(whole, frame=frame)
-    fitted = make_predictor("arima").fit(whole.until(whole.slots[250]))
-    over = fitted.extend(gap).forecast(horizon=4)
-    before = fitted.extend(gap.until(gap.slots[-4])).forecast(horizon=7)
-    assert over.price_fallback == ""
-    assert over.price == pytest.approx(before.price[3:])
-
-
-def test_arima_falls_back_on_flat_and_short_with_the_reason():
-    flat = make_predictor("arima").fit(history([0.9] * 200, [4] * 200)).forecast(horizon=2)
-    assert flat.price_fallback == flat.count_fallback == "flat series"
-    short = make_predictor("arima").fit(wandering(50, gaps=0.0)).forecast(horizon=2)
-    assert short.price_fallback.startswith("50 values, 60 are needed")
 
 
 def slow_chain(values, states, forget, prior):
@@ -304,9 +246,5 @@ def test_calendar_is_told_only_where_it_was_observed_long_enough():
     assert not make_predictor("lightgbm").fit(wandering(16 * 48, clock=False)).count.calendar
 
 
-def test_the_arima_of_a_wandering_price_is_an_arima():
-    """The tests above would be hollow if the fixtures fell back."""
-    fitted = make_predictor("arima").fit(wandering(300))
-    assert isinstance(fitted.price, FittedArima)
-    assert isinstance(fitted.count, FittedArima)
+def test_every_model_of_the_method_is_there():
     assert set(PREDICTORS) >= {"last_value", "seasonal_naive", "arima", "lightgbm", "markov"}
