@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from forecasting.scoring import (
     FLOOR,
     MEASURES,
     PERIOD_COLUMNS,
+    REASON_COLUMNS,
     SCORE_COLUMNS,
     Accuracy,
 )
@@ -44,6 +46,7 @@ class _Sums:
     days: np.ndarray
     losses: np.ndarray
     fans: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
 
 
 def accuracy_of(
@@ -81,6 +84,7 @@ def _merge(held: dict[tuple[str, int], _Sums], one: Tally, rolling: Rolling) -> 
     mine.sums += one.sums
     mine.days += one.days
     mine.losses[one.place : one.place + one.losses.shape[0]] = one.losses
+    mine.reasons += one.reasons
     mine.fans |= {place: (mean, quantiles) for place, mean, quantiles in one.fans}
 
 
@@ -124,6 +128,7 @@ class _Tables:
     periods: list[Columns] = field(default_factory=list)
     daily: list[Columns] = field(default_factory=list)
     fans: list[Columns] = field(default_factory=list)
+    reasons: list[Columns] = field(default_factory=list)
     below: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
     bins: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -172,6 +177,12 @@ class _Tables:
         )  # fmt: skip
         self.periods.append(_period_rows(name, series, part, stick, (mine.sums, floor.sums)))
         self.daily.append(_daily_rows(name, stick, mine.days))
+        why = sorted(mine.reasons.items())
+        words, numbers = (
+            np.array([word for word, _ in why], dtype=object),
+            np.array([n for _, n in why], dtype=int),
+        )
+        self.reasons.append({**name, "reason": words, "n": numbers})
         self.fans += [_fan_rows(name, series, part, place, fan) for place, fan in sorted(mine.fans.items())]
 
     def accuracy(self, default: str, notes: tuple[str, ...]) -> Accuracy:
@@ -192,6 +203,7 @@ class _Tables:
             default=default,
             step=self.rolling.panels[0].series[0].step,
             notes=notes,
+            reasons=_joined(self.reasons, REASON_COLUMNS, models),
         )
 
 

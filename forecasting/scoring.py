@@ -8,7 +8,7 @@ hour for ``variable`` "price", in instances for "count". ``step`` is 1-based: sl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -46,6 +46,7 @@ POOLED_COLUMNS = (
 RELIABILITY_COLUMNS = ("variable", "model", "step", "level", "share", "n")
 CALIBRATION_COLUMNS = ("model", "step", "bin", "chance", "frequency", "n")
 DAILY_COLUMNS = ("variable", "model", "market", "day", "n", "mae", "pinball", "source")
+REASON_COLUMNS = ("variable", "model", "market", "reason", "n")
 FAN_COLUMNS = (
     "variable",
     "model",
@@ -90,7 +91,8 @@ class Accuracy:
 
     ``fans`` (`FAN_COLUMNS`): a few forecasts of the default model per market, evenly spread over its test part; rows
     with step <= 0 are the actual values up to the origin (NaN mean and quantiles). ``notes`` says in words what was
-    left out and why. ``models`` are in the order asked for, ``default`` is the name of the default one.
+    left out and why. ``models`` are in the order asked for, ``default`` is the name of the default one. ``reasons``
+    (`REASON_COLUMNS`) counts the forecasts in which another model answered, by the reason given, numbers in it as "#".
     """
 
     scores: pd.DataFrame
@@ -104,3 +106,4 @@ class Accuracy:
     default: str
     step: pd.Timedelta
     notes: tuple[str, ...] = ()
+    reasons: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(REASON_COLUMNS)))

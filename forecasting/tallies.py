@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +35,7 @@ BINS = 10
 #: A test part shorter than this, or one without a clock, is cut into equal parts instead of weeks.
 SHORTEST_WEEKS = pd.Timedelta(days=14)
 EQUAL_PARTS = 4
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _DAY_US = 86_400_000_000
 #: The epoch was a Thursday; weeks begin on Mondays.
 _MONDAY = 3
@@ -100,8 +103,8 @@ class Tally:
     ``place`` is where its first origin stands among the test part's. ``sums`` (periods, h, len(SUMMED)); ``days``
     (days, 3): cells, sum of absolute errors and of pinball losses; ``losses`` (m, h, 2): pinball and absolute error
     of every origin in single precision, NaN in gaps. ``below`` (h, 19): sum of `shares_below`; ``bins`` (h, BINS, 3):
-    number, sum of chances and how many came true. ``fans``: (place in the test part, mean (h,), quantiles (h, 19)) of
-    the example forecasts.
+    number, sum of chances and how many came true. ``reasons`` counts why another model answered. ``fans``: (place in
+    the test part, mean (h,), quantiles (h, 19)) of the example forecasts.
     """
 
     model: str
@@ -113,6 +116,7 @@ class Tally:
     losses: np.ndarray
     below: np.ndarray
     bins: np.ndarray
+    reasons: Counter[str]
     fans: tuple[tuple[int, np.ndarray, np.ndarray], ...] = field(default=())
 
 
@@ -134,6 +138,7 @@ def tally(block: Block, rolling: Rolling, *, fans: bool = False) -> Tally:
         losses=np.empty((block.origins.size, horizon, 2), dtype=np.float32),
         below=np.zeros((horizon, LEVELS.size)),
         bins=np.zeros((horizon, BINS, 3)),
+        reasons=Counter(_NUMBER.sub("#", why) for why in block.outlook.reasons if why),
     )
     reference = _reference(series, part, stick, horizon) if block.model == FLOOR and stick.capacity else None
     for first, piece in _pieces(block):
