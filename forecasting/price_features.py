@@ -41,7 +41,8 @@ class PriceState:
 
     ``level`` is the newest observed price's logarithm; ``age`` the slots since it last changed, inf if it never did; ``interval``
     the mean slots between the recent changes, inf before the second; ``last`` the last change of the logarithm (0 if none);
-    ``size`` the mean size of the recent changes (0 if none); ``moves`` whether `FEWEST_RECENT` changes lie within `DORMANT`. ``when`` and
+    ``size`` the mean size of the recent changes (0 if none), ``usual``
+    the median level of a day; ``moves`` whether `FEWEST_RECENT` changes lie within `DORMANT`. ``when`` and
     ``by`` list the slots of all changes and their sizes, ``count`` (slots,) how many of them had been seen.
     """
 
@@ -50,6 +51,7 @@ class PriceState:
     interval: np.ndarray
     last: np.ndarray
     size: np.ndarray
+    usual: np.ndarray
     moves: np.ndarray
     when: np.ndarray
     by: np.ndarray
@@ -75,11 +77,14 @@ def price_state(series: Series) -> PriceState:
     slots = np.append(when, 0)
     spans = np.maximum(count - 1 - first, 0)
     interval = np.where(spans > 0, (newest - slots[first]) / np.maximum(spans, 1), np.inf)
+    day = slots_of(series, 24.0)
+    usual = pd.Series(level).rolling(day, min_periods=1).median().to_numpy() if when.size else level
     window = max(1, DORMANT // series.step)
     recent = count - count[np.maximum(np.arange(n) - window, 0)]
+    patience = np.maximum(day, PATIENCE * interval)
     return PriceState(
-        level=level, age=age, interval=interval, last=np.append(by, 0.0)[np.where(has, count - 1, -1)],
-        size=size, moves=(recent >= FEWEST_RECENT) & (age <= np.maximum(slots_of(series, 24.0), PATIENCE * interval)), when=when, by=by, count=count,
+        level=level, age=age, interval=interval, last=np.append(by, 0.0)[np.where(has, count - 1, -1)], size=size, usual=usual,
+        moves=(recent >= FEWEST_RECENT) & (age <= patience), when=when, by=by, count=count,
     )  # fmt: skip
 
 

@@ -1,0 +1,195 @@
+"""The price models in one: their quantiles weighted by what each lost of late, per market, step and part of the law (M6.2).
+
+The newest value without spread is a member, so a price that stands still is forecast to stand still; and where nothing moved
+for long (`PriceState.moves`) no other is asked. Weights are learned from forecasts that were made without knowing what
+came: those of models estimated on the panel less its newest days, and, after the estimation, the models' own (ours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from forecasting.forecast import LEVELS
+from forecasting.panel import FittedPanelModel, Panel, PanelModel
+from forecasting.predictors.boosted_price import BoostedPrice, FittedBoostedPrice
+from forecasting.predictors.last_value import is_stale
+from forecasting.predictors.price_adaptive import AdaptiveLastValue, FittedAdaptiveLastValue
+from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
+from forecasting.predictors.price_weights import (
+    HALF_LIFE_DAYS,
+    SCORED_STEPS,
+    Record,
+    Scores,
+    combined,
+    empty_record,
+    part_losses,
+    pooled,
+    records,
+)
+from forecasting.price_features import price_state
+from forecasting.series import Series
+from forecasting.univariate import Outlook
+
+#: Name -> how the member is made. The newest value without spread is a member besides, always the first.
+PRICE_MEMBERS: dict[str, Callable[[], PanelModel]] = {
+    "adaptive": AdaptiveLastValue,
+    "changes": ChangeProcess,
+    "lightgbm": BoostedPrice,
+}
+_RESTORE: dict[str, Callable[[dict[str, Any]], FittedPanelModel]] = {
+    "adaptive": FittedAdaptiveLastValue.restore,
+    "changes": FittedChangeProcess.restore,
+    "lightgbm": FittedBoostedPrice.restore,
+}
+#: The newest part of a panel on which the members are weighed; of a shorter panel a third.
+WEIGHED = pd.Timedelta(days=12)
+#: Past forecasts are scored every so many slots since the epoch.
+EVERY = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombinedPrice:
+    """Model of the price over a panel: the members of these names in `PRICE_MEMBERS`, weighted."""
+
+    names: tuple[str, ...] = tuple(PRICE_MEMBERS)
+
+    def fit(self, panel: Panel) -> FittedCombinedPrice:
+        """Weigh members estimated without the newest days on those days, then estimate them on all."""
+        begins = [one.first_slot for one in panel.series if len(one)]
+        end = max((one.end for one in panel.series), default=0)
+        fitted = {name: PRICE_MEMBERS[name]().fit(panel) for name in self.names}
+        if not begins:
+            return FittedCombinedPrice(members=fitted, kept={}, prior=_even(len(fitted)), end=end)
+        width = min(int(WEIGHED / panel.series[0].step), (end - min(begins)) // 3)
+        before = panel.until(end - 1 - width)
+        earlier = {name: PRICE_MEMBERS[name]().fit(before) for name in self.names}
+        kept = {}
+        for which, one in enumerate(panel.series):
+            first, stop = end - 1 - width, end - 1
+            scores = score_members(earlier, panel, which, (first, stop))
+            if scores is not None:
+                start = empty_record(len(fitted) + 1, first)
+                losses, changes = records(scores, start, np.array([stop]), _half_life(one))
+                kept[one.key] = Record(losses=losses[:, 0], changes=changes[0], slot=stop)
+        prior = pooled(list(kept.values())) if kept else _even(len(fitted))
+        return FittedCombinedPrice(members=fitted, kept=kept, prior=prior, end=end)
+
+
+def _even(members: int) -> np.ndarray:
+    return np.ones_like(empty_record(members + 1, 0).losses)
+
+
+def _half_life(series: Series) -> float:
+    """The weights' half-life in slots."""
+    return max(1.0, pd.Timedelta(days=HALF_LIFE_DAYS) / series.step)
+
+
+def score_members(
+    members: dict[str, FittedPanelModel], panel: Panel, which: int, span: tuple[int, int]
+) -> Scores | None:
+    """Losses of forecasts made in [first, stop) (slots since the epoch) as far as their values are in the panel.
+
+    Only origins every `EVERY` slots at which the price moves are scored; None if there is none.
+    """
+    series = panel.series[which]
+    state = price_state(series)
+    low, high = (min(max(slot - series.first_slot, 0), len(series)) for slot in span)
+    origins = np.arange(low, high)
+    origins = origins[(origins + series.first_slot) % EVERY == 0]
+    origins = origins[state.moves[origins]]
+    if not origins.size:
+        return None
+    target = origins[:, None] + np.arange(1, SCORED_STEPS + 1)
+    inside = np.minimum(target, len(series) - 1)
+    truth = np.where(target < len(series), series.values[inside], np.nan)
+    told = member_quantiles(members, panel, which, origins, SCORED_STEPS)
+    changed = np.where(target < len(series), state.age[inside] == 0, False)
+    return Scores(
+        at=origins + series.first_slot, losses=part_losses(told, truth), changes=changed * float(EVERY)
+    )
+
+
+def member_quantiles(
+    members: dict[str, FittedPanelModel], panel: Panel, which: int, origins: np.ndarray, horizon: int
+) -> np.ndarray:
+    """Quantiles of the newest value alone and of every member, shape (members + 1, origins, horizon, 19)."""
+    told = [model.outlook(panel, which, origins, horizon).quantiles for model in members.values()]
+    return np.stack([standing(panel.series[which], origins, horizon), *told])
+
+
+def standing(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
+    """The newest value at every step and level, shape (origins, horizon, 19)."""
+    return np.broadcast_to(series.last(origins)[:, None, None], (origins.size, horizon, LEVELS.size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedCombinedPrice:
+    """The fitted members, every market's record of losses, the panel's, and the slot since the epoch after the last fitted on."""
+
+    members: dict[str, FittedPanelModel]
+    kept: dict[str, Record]
+    prior: np.ndarray
+    end: int
+
+    def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
+        """Weighted quantiles where the price moves, the newest value alone where it stands still."""
+        series = panel.series[which]
+        state = price_state(series)
+        age = series.age(origins)
+        quantiles = np.array(standing(series, origins, horizon))
+        mean = quantiles[:, :, 0].copy()
+        lively = np.flatnonzero(state.moves[origins])
+        if lively.size:
+            quantiles[lively] = self._weighted(panel, which, origins[lively], horizon)
+            spread = quantiles[lively, :, 0] < quantiles[lively, :, -1]
+            mean[lively] = np.where(spread, quantiles[lively].mean(axis=2), mean[lively])
+        stale = is_stale(series, age)
+        reasons = tuple(
+            f"newest value is {g} slots old" if s else "" for g, s in zip(age, stale, strict=True)
+        )
+        return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
+
+    def _weighted(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> np.ndarray:
+        series = panel.series[which]
+        start = self.kept.get(series.key, empty_record(len(self.members) + 1, self.end - 1))
+        asked = np.maximum(origins + series.first_slot, start.slot)
+        # Forecasts made after the last origin tell nothing that an origin may know.
+        known = Panel(
+            series=tuple(
+                one if i != which else one.part(0, int(origins[-1]) + 1) for i, one in enumerate(panel.series)
+            )
+        )
+        scores = score_members(
+            self.members, known, which, (self.end - 1, int(origins[-1]) + series.first_slot)
+        )
+        if scores is None:
+            scores = Scores(
+                at=np.zeros(0, dtype=int), losses=np.zeros((0, 0, 0, 0)), changes=np.zeros((0, 0))
+            )
+        losses, changes = records(scores, start, asked, _half_life(series))
+        told = member_quantiles(self.members, panel, which, origins, horizon)
+        return combined(told, losses, changes, self.prior)
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs, for JSON."""
+        return {
+            "members": {name: cast(Any, model).state() for name, model in self.members.items()},
+            "kept": {key: record.state() for key, record in self.kept.items()},
+            "prior": self.prior.tolist(),
+            "end": self.end,
+        }
+
+    @staticmethod
+    def restore(state: dict[str, Any]) -> FittedCombinedPrice:
+        """The model whose `state` this is."""
+        return FittedCombinedPrice(
+            members={name: _RESTORE[name](own) for name, own in state["members"].items()},
+            kept={key: Record.restore(own) for key, own in state["kept"].items()},
+            prior=np.array(state["prior"]),
+            end=state["end"],
+        )
