@@ -10,7 +10,7 @@ training part, the one at its series' test start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,7 +64,9 @@ class Rolling:
     model by variable.
 
     ``refit``: time between estimations by variable; the model named `FLOOR` is estimated once, at its series' test start.
-    Raises `SettingsError` for a horizon below 1, a cadence that is not positive, or test parts that fit no series.
+    ``early``, if given, holds for each panel further slots (since the epoch, ascending) at which models are estimated, such as
+    those at which drift was found (`forecasting.drift_marks.early_fits`). Raises `SettingsError` for a horizon below 1, a cadence
+    that is not positive, or test parts or early slots that do not match the panels.
     """
 
     panels: tuple[Panel, ...]
@@ -72,6 +74,7 @@ class Rolling:
     models: Mapping[str, Mapping[Variable, PanelModel]]
     horizon: int = 12
     refit: Mapping[Variable, pd.Timedelta]
+    early: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.horizon < 1 or min(self.refit.values()) <= pd.Timedelta(0):
@@ -81,6 +84,11 @@ class Rolling:
             )
         if [len(panel) for panel in self.panels] != [len(parts) for parts in self.parts]:
             raise SettingsError("test parts that do not match the panels", expected="one per series")
+        if self.early and len(self.early) != len(self.panels):
+            raise SettingsError(
+                f"early estimations for {len(self.early)} of {len(self.panels)} panels",
+                expected="one tuple each",
+            )
 
     def variable(self, panel: int) -> Variable:
         """The variable of a panel."""
@@ -128,13 +136,22 @@ def models_of(predictor: Predictor) -> dict[Variable, PanelModel]:
     return {"price": price, "count": count}
 
 
-def fit_slots(series: Series, part: TestPart, refit: pd.Timedelta | None) -> np.ndarray:
-    """The slot (number since the epoch) whose estimation each origin uses, shape of the origins; None: the test start's."""
+def fit_slots(
+    series: Series, part: TestPart, refit: pd.Timedelta | None, early: Sequence[int] = ()
+) -> np.ndarray:
+    """The slot (number since the epoch) whose estimation each origin uses, shape of the origins; None: the test start's.
+
+    Of ``early`` slots (ascending) the last one at or before an origin is used where it is later than the timetable's.
+    """
     start = series.first_slot + part.start
     if refit is None:
         return np.full(part.origins.shape, start)
     every = max(1, round(refit / series.step))
-    slots = (series.first_slot + part.origins) // every * every
+    at = series.first_slot + part.origins
+    slots = at // every * every
+    if len(early):
+        place = np.searchsorted(np.asarray(early), at, side="right") - 1
+        slots = np.maximum(slots, np.where(place >= 0, np.asarray(early)[np.maximum(place, 0)], slots))
     too_early = 2 * (slots - series.first_slot + 1) < part.start + 1
     return np.where(too_early, start, slots)
 
@@ -154,11 +171,12 @@ _PARCELS = 16
 
 def _units(rolling: Rolling, place: int, model: str) -> list[Unit]:
     refit = None if model == FLOOR else rolling.refit[rolling.variable(place)]
+    early = rolling.early[place] if rolling.early else ()
     groups: dict[int, list[tuple[int, np.ndarray]]] = {}
     for which, (series, part) in enumerate(
         zip(rolling.panels[place].series, rolling.parts[place], strict=True)
     ):
-        slots = fit_slots(series, part, refit)
+        slots = fit_slots(series, part, refit, early)
         for slot in np.unique(slots):
             groups.setdefault(int(slot), []).append((which, part.origins[slots == slot]))
     return [
