@@ -1,0 +1,216 @@
+"""Every fast measure beside a slow obvious twin (M6.5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forecasting.forecast import LEVELS
+from forecasting.measures import (
+    brier,
+    chances,
+    conditional_frequencies,
+    covered,
+    diebold_mariano,
+    pinball,
+    shares_below,
+    width,
+)
+
+SEEDS = st.integers(0, 10_000)
+
+
+def a_case(seed, *, whole):
+    """Quantiles (6, 4, 19) and actual values (6, 4), with ties, flat forecasts and gaps."""
+    rng = np.random.default_rng(seed)
+    quantiles = np.sort(rng.uniform(0, 8, (6, 4, 19)), axis=-1)
+    quantiles[0] = quantiles[0, :, :1]
+    if whole:
+        quantiles = np.floor(quantiles)
+    actual = rng.uniform(-1, 9, (6, 4))
+    actual = (
+        np.floor(np.abs(actual)) if whole else np.where(rng.random((6, 4)) < 0.3, quantiles[..., 7], actual)
+    )
+    actual[rng.random((6, 4)) < 0.2] = np.nan
+    return quantiles, actual
+
+
+def a_law(seed, states=9):
+    law = np.random.default_rng(seed).dirichlet(np.full(states, 0.4), (6, 4))
+    law[1] = 0.0
+    law[1, :, 3] = 1.0
+    return law
+
+
+def each(actual):
+    return ((i, k, actual[i, k]) for i in range(actual.shape[0]) for k in range(actual.shape[1]))
+
+
+@given(SEEDS, st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_pinball_coverage_and_width(seed, whole):
+    quantiles, actual = a_case(seed, whole=whole)
+    loss, inside = pinball(quantiles, actual), {p: covered(quantiles, actual, p) for p in (50, 80, 90)}
+    for i, k, y in each(actual):
+        if np.isnan(y):
+            assert np.isnan(loss[i, k])
+            assert all(np.isnan(table[i, k]) for table in inside.values())
+            continue
+        q = quantiles[i, k]
+        assert loss[i, k] == pytest.approx(
+            np.mean([a * (y - v) if y >= v else (1 - a) * (v - y) for a, v in zip(LEVELS, q, strict=True)])
+        )
+        for percent in (50, 80, 90):
+            low, high = (
+                np.flatnonzero(np.isclose(LEVELS, 0.5 + sign * percent / 200))[0] for sign in (-1, 1)
+            )
+            assert inside[percent][i, k] == float(q[low] <= y <= q[high])
+            assert width(quantiles, percent)[i, k] == pytest.approx(q[high] - q[low])
+
+
+def test_a_price_that_is_forecast_exactly_is_in_its_interval_whatever_its_last_bit():
+    y = np.array([[0.1 + 0.2]])
+    assert covered(np.full((1, 1, 19), 0.3), y, 50) == 1
+    assert covered(np.full((1, 1, 19), 0.3001), y, 90) == 0
+
+
+@given(SEEDS)
+@settings(max_examples=40, deadline=None)
+def test_chances_and_brier_from_quantiles(seed):
+    quantiles, actual = a_case(seed, whole=True)
+    chance = chances(quantiles, None, 9)
+    score = brier(chance, actual)
+    for i, k, y in each(actual):
+        slow = [1.0 - np.interp(n - 0.5, quantiles[i, k], LEVELS, left=0.0, right=1.0) for n in range(1, 10)]
+        assert chance[i, k] == pytest.approx(slow)
+        if np.isnan(y):
+            assert np.isnan(score[i, k])
+        else:
+            assert score[i, k] == pytest.approx(
+                np.mean([(slow[n - 1] - (y >= n)) ** 2 for n in range(1, 10)])
+            )
+
+
+@given(SEEDS, st.integers(1, 14))
+@settings(max_examples=40, deadline=None)
+def test_chances_from_a_law_also_beyond_its_states(seed, capacity):
+    law = a_law(seed)
+    chance = chances(np.zeros((6, 4, 19)), law, capacity)
+    for i in range(6):
+        for k in range(4):
+            assert chance[i, k] == pytest.approx([law[i, k, n:].sum() for n in range(1, capacity + 1)])
+
+
+def test_without_a_capacity_there_is_no_brier_score():
+    assert np.isnan(brier(chances(np.zeros((2, 3, 19)), None, 0), np.zeros((2, 3)))).all()
+
+
+@given(SEEDS, st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_shares_below_without_ties_are_the_plain_ones(seed, whole):
+    quantiles, actual = a_case(seed, whole=whole)
+    shares = shares_below(quantiles, None, actual)
+    for i, k, y in each(actual):
+        if np.isnan(y):
+            assert np.isnan(shares[i, k]).all()
+        elif not np.isclose(quantiles[i, k], y).any():
+            assert shares[i, k] == pytest.approx((y <= quantiles[i, k]).astype(float))
+        assert np.isnan(y) or (np.diff(shares[i, k]) >= 0).all()
+
+
+def test_a_flat_price_forecast_exactly_is_calibrated_at_every_level():
+    assert shares_below(np.full((1, 1, 19), 0.9), None, np.array([[0.9]]))[0, 0] == pytest.approx(LEVELS)
+
+
+def test_a_law_is_calibrated_against_itself():
+    """If counts follow the law that was forecast, the share below each level is the level."""
+    rng = np.random.default_rng(3)
+    law = np.broadcast_to([0.35, 0.05, 0.1, 0.02, 0.48], (40_000, 1, 5))
+    actual = rng.choice(5, (40_000, 1), p=law[0, 0]).astype(float)
+    shares = shares_below(np.zeros((40_000, 1, 19)), law, actual)
+    assert shares.mean(axis=(0, 1)) == pytest.approx(LEVELS, abs=0.012)
+
+
+@given(SEEDS)
+@settings(max_examples=40, deadline=None)
+def test_shares_from_a_law_are_the_expected_ones_of_the_randomised_transform(seed):
+    law, (_, actual) = a_law(seed), a_case(seed, whole=True)
+    shares = shares_below(np.zeros((6, 4, 19)), law, actual)
+    draws = (np.arange(4000) + 0.5) / 4000
+    for i, k, y in each(actual):
+        if np.isnan(y):
+            continue
+        low, mass = law[i, k, : int(y)].sum(), law[i, k, int(y)] if y < 9 else 0.0
+        slow = [(low + draws * mass <= a + 1e-9).mean() for a in LEVELS]
+        assert shares[i, k] == pytest.approx(slow, abs=2e-3)
+
+
+@given(SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_conditional_frequencies_by_counting(seed):
+    rng = np.random.default_rng(seed)
+    values = np.floor(rng.uniform(0, 4, 30)).astype(float)
+    values[rng.random(30) < 0.2] = np.nan
+    table = conditional_frequencies(values, 5, 40)
+    for k in (1, 2, 7, 29, 30, 40):
+        for n in range(1, 6):
+            for state in (0, 1):
+                pairs = (
+                    [
+                        (a, b)
+                        for a, b in zip(values[:-k], values[k:], strict=True)
+                        if not np.isnan(a) and not np.isnan(b) and int(a >= n) == state
+                    ]
+                    if k < 30
+                    else []
+                )
+                wanted = np.mean([b >= n for _, b in pairs]) if pairs else state
+                assert table[k - 1, n - 1, state] == pytest.approx(wanted)
+
+
+def slow_diebold_mariano(loss, floor, step):
+    """Harvey, Leybourne and Newbold (1997), equations 8 and 9, written out."""
+    d = [b - a for a, b in zip(loss, floor, strict=True)]
+    n, mean = len(d), sum(d) / len(d)
+    gamma = [sum((d[t] - mean) * (d[t - k] - mean) for t in range(k, n)) / n for k in range(step)]
+    variance = (gamma[0] + 2 * sum(gamma[1:])) / n
+    return mean / variance**0.5 * ((n + 1 - 2 * step + step * (step - 1) / n) / n) ** 0.5
+
+
+@given(SEEDS, st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_diebold_mariano(seed, step):
+    rng = np.random.default_rng(seed)
+    shocks = rng.normal(size=220)
+    d = np.convolve(shocks, np.ones(step), mode="valid")[:200] + 0.2
+    loss = rng.uniform(1, 2, 200)
+    statistic, p = diebold_mariano(loss, loss + d, step)
+    assert statistic == pytest.approx(slow_diebold_mariano(loss, loss + d, step), rel=1e-6)
+    assert 0 <= p <= 1
+    assert diebold_mariano(loss + d, loss, step) == pytest.approx((-statistic, p))
+
+
+def test_diebold_mariano_has_its_size_under_the_null():
+    """Errors of equal accuracy with the overlap of 4-step forecasts: about one in twenty is called different at 5 %."""
+    rng = np.random.default_rng(1)
+    found = [
+        diebold_mariano(np.zeros(150), np.convolve(rng.normal(size=153), np.ones(4), mode="valid"), 4)[1]
+        < 0.05
+        for _ in range(1500)
+    ]
+    assert 0.03 < np.mean(found) < 0.11
+
+
+def test_diebold_mariano_says_nothing_about_equal_losses():
+    same = np.arange(10.0)
+    for loss, floor in ((same, same), (same, same + 1), (same[:1], same[1:2]), (same[:0], same[:0])):
+        assert np.isnan(diebold_mariano(loss, floor, 3)).all()
+
+
+def test_a_negative_long_run_variance_is_replaced_by_bartletts():
+    alternating = np.tile([1.0, -1.0], 20) + 0.1
+    statistic, p = diebold_mariano(np.zeros(40), alternating, 2)
+    assert np.isfinite(statistic)
+    assert 0 <= p <= 1
