@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
+from flows.accuracy_background import Background, background_of
 from flows.accuracy_data import VARIABLES, Asked, Measured, measured_panels
 from flows.accuracy_units import Course, run_course
 from flows.clock import parse_time
 from flows.commands import warehouse_for
 from flows.config import Settings, read_settings
+from flows.error_cost import CostPlan
 from flows.experiments.progress import job_progress
 from flows.experiments.runs import cores
 from flows.frames import rows_of
@@ -62,22 +65,30 @@ def accuracy_command(
     """``slackwater accuracy``: every model beside last value, by market and step, pooled and apart."""
     chosen = _with_step(read_settings(settings), options.step)
     measured = read_measured(options, chosen, data=data, db=db)
-    course = course_of(measured, options, chosen, keep=_keep_folder(options, data, db))
-    # Workers inherit it; with two threads the small matrices of a filter only spin.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with job_progress("forecasting and scoring") as tell:
-        accuracy = run_course(
-            course, processes=options.workers or cores(), progress=tell, notes=measured.notes
-        )
-    where = str(data) if data is not None else str(db)
-    if html is not None:
-        write_page(html, accuracy, measured, where)
+    with _kept_in(_keep_folder(options, data, db), needed=html is not None) as keep:
+        course = course_of(measured, options, chosen, keep=keep)
+        processes = options.workers or cores()
+        with job_progress("forecasting and scoring") as tell:
+            accuracy = run_course(course, processes=processes, progress=tell, notes=measured.notes)
+        where = str(data) if data is not None else str(db)
+        if html is not None:
+            write_page(html, accuracy, course, where, processes=processes)
     if as_json:
         print_json(answer_of(accuracy, where))
-    else:
-        print_accuracy(accuracy)
-        if html is not None:
-            print(f"report: {html}")
+        return
+    print_accuracy(accuracy)
+    if html is not None:
+        print(f"report: {html}")
+
+
+@contextmanager
+def _kept_in(folder: Path | None, *, needed: bool) -> Iterator[Path | None]:
+    """The folder, or where none is given but forecasts are read again, one that is thrown away after."""
+    if folder is not None or not needed:
+        yield folder
+        return
+    with TemporaryDirectory(prefix="slackwater-") as passing:
+        yield Path(passing)
 
 
 def read_measured(options: AccuracyOptions, settings: Settings, *, data: Path | None, db: Path) -> Measured:
@@ -190,8 +201,19 @@ def print_accuracy(accuracy: Accuracy) -> None:
         print(f"note: {note}")
 
 
-def write_page(path: Path, accuracy: Accuracy, measured: Measured, data: str) -> None:
-    """The HTML report."""
+def write_page(path: Path, accuracy: Accuracy, course: Course, data: str, *, processes: int) -> None:
+    """The HTML report: scores, predictability, drift, and what the errors cost; ``course`` keeps its forecasts."""
+    from flows.accuracy_background import background_of
     from flows.accuracy_report.page import About, write_accuracy_page
+    from flows.error_cost import CostPlan
 
-    write_accuracy_page(path, accuracy, about=About(data=data))
+    with job_progress("what the errors cost") as tell:
+        beside = background_of(course, plan=CostPlan(processes=processes), progress=tell)
+    write_accuracy_page(
+        path,
+        accuracy,
+        about=About(data=data, alternation=beside.alternation, no_cost="; ".join(beside.notes)),
+        predictability=beside.predictability,
+        drift=beside.drift,
+        cost=beside.cost,
+    )

@@ -190,16 +190,12 @@ class _Jobs:
         return [one for (variable, _), one in self.series.items() if variable == "price"]
 
     def wanted(self) -> dict[tuple[Variable, str], set[int]]:
-        """The slots in which forecasts are read, by variable and key."""
+        """The slots in which forecasts are read, by variable and key: those of each job but its last, after which none counts."""
         slots: dict[tuple[Variable, str], set[int]] = {}
         for scenario in self.scenarios:
-            draw, d = scenario.draw, scenario.draw.cell.deadline_slots
-            slots.setdefault(("count", draw.counts.label), set()).update(
-                range(draw.count_start, draw.count_start + d)
-            )
-            slots.setdefault(("price", draw.path.label), set()).update(
-                range(draw.path_start, draw.path_start + d)
-            )
+            draw, ahead = scenario.draw, range(scenario.draw.cell.deadline_slots - 1)
+            slots.setdefault(("count", draw.counts.label), set()).update(draw.count_start + t for t in ahead)
+            slots.setdefault(("price", draw.path.label), set()).update(draw.path_start + t for t in ahead)
         return slots
 
     def forecasts(self, draw: Draw, model: str, medians: Medians) -> tuple[PointForecast | None, ...]:

@@ -30,7 +30,22 @@ from warehouse.errors import InputError
 from warehouse.times import microseconds
 
 #: Modules of the forecasting layer that no forecast depends on.
-AFTERWARDS = frozenset({"accuracy", "issued", "measures", "pooling", "score_tables", "scoring", "tallies"})
+AFTERWARDS = frozenset(
+    {
+        "accuracy",
+        "alternation",
+        "answers",
+        "drift",
+        "drift_marks",
+        "issued",
+        "measures",
+        "pooling",
+        "predictability",
+        "score_tables",
+        "scoring",
+        "tallies",
+    }
+)
 #: Libraries whose version may change a number.
 LIBRARIES = ("numpy", "scipy", "statsmodels", "lightgbm")
 
