@@ -3,22 +3,20 @@ object (E4)."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
-from flows.accuracy_background import Background, background_of
 from flows.accuracy_data import VARIABLES, Asked, Measured, measured_panels
 from flows.accuracy_units import Course, run_course
 from flows.clock import parse_time
 from flows.commands import warehouse_for
 from flows.config import Settings, read_settings
-from flows.error_cost import CostPlan
 from flows.experiments.progress import job_progress
 from flows.experiments.runs import cores
 from flows.frames import rows_of
