@@ -10,7 +10,7 @@ from warehouse.errors import DamagedStoreError, SchemaError
 from warehouse.queries import read_sql
 
 #: Names of the steps in order; each is the file of that name in ``warehouse/sql``. Only ever append.
-MIGRATIONS = ("0001_observations", "0002_forecasts", "0003_decisions")
+MIGRATIONS = ("0001_observations", "0002_forecasts", "0003_decisions", "0004_fitted")
 
 _LEDGER = "CREATE TABLE IF NOT EXISTS schema_steps (position INTEGER NOT NULL, name VARCHAR NOT NULL)"
 

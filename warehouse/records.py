@@ -25,6 +25,7 @@ NATURAL_KEYS: Mapping[str, tuple[str, ...]] = {
     "outcomes": ("job", "policy"),
     "weights": ("round", "policy"),
     "runs": ("run", "stage", "status"),
+    "fitted": ("predictor", "variable", "panel", "step_seconds", "fitted_at"),
 }
 _READABLE = (
     *NATURAL_KEYS,

@@ -20,6 +20,7 @@ import pyarrow as pa
 from warehouse.assumed import BorrowedPath, HistoryAssumptions
 from warehouse.conventions import Conventions, read_conventions
 from warehouse.errors import DamagedStoreError, SchemaError, StoreError, StoreLockedError
+from warehouse.fitted import FittedState, load_fitted, save_fitted
 from warehouse.ingest import Appended, append, ingest_file
 from warehouse.listing import list_markets
 from warehouse.migrations import applied_steps, migrate, pending_steps
@@ -30,17 +31,20 @@ from warehouse.vintages import read_forecasts, write_forecasts
 __all__ = [
     "Appended",
     "BorrowedPath",
+    "FittedState",
     "HistoryAssumptions",
     "Store",
     "Written",
     "append",
     "ingest_file",
     "list_markets",
+    "load_fitted",
     "load_history",
     "open_store",
     "read_forecasts",
     "read_rows",
     "record_assumptions",
+    "save_fitted",
     "write_forecasts",
     "write_rows",
 ]
