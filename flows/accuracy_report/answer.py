@@ -16,7 +16,7 @@ from flows.accuracy_report.reading import (
     market_skill,
     shown_steps,
 )
-from flows.report_format import as_number, listed, number, plural, ranges
+from flows.report_format import as_number, listed, plural, ranges, significant
 
 #: Markets named in a sentence; the others are counted.
 NAMED = 6
@@ -56,6 +56,7 @@ def answer(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, models: Mo
         ]
     return [
         _by_steps(variable, pooled, models),
+        *_median_error(variable, pooled, models),
         _by_markets(variable, scores, models),
         _intervals(pooled, models),
         *_another_is_better(pooled, models),
@@ -71,36 +72,34 @@ def _by_steps(variable: str, pooled: pd.DataFrame, models: Models) -> Sentence:
         )
     better, worse = [int(k) for k in skill.index[skill > 0]], [int(k) for k in skill.index[skill <= 0]]
     sizes = "; ".join(f"{percent_signed(skill[k])} at {plural(k, 'slot')}" for k in shown_steps(skill.index))
-    mae = _median_error(variable, pooled, models)
     if not worse:
         return Sentence(
-            text=f"On the {variable}, {name} is better than last value at every step: skill {sizes}. {mae}"
+            text=f"On the {variable}, {name} is better than last value at every step: skill {sizes}."
         )
     if not better:
-        text = f"Weak result: on the {variable}, {name} is not better than last value at any step: skill {sizes}. {mae}"
+        text = f"Weak result: on the {variable}, {name} is not better than last value at any step: skill {sizes}."
         return Sentence(text=text, weak=True)
     text = (
         f"Weak result: on the {variable}, {name} is better than last value only at {_steps(better)} and loses to it at "
-        f"{_steps(worse)}: skill {sizes}. {mae}"
+        f"{_steps(worse)}: skill {sizes}."
     )
     return Sentence(text=text, weak=True)
 
 
-def _median_error(variable: str, pooled: pd.DataFrame, models: Models) -> str:
+def _median_error(variable: str, pooled: pd.DataFrame, models: Models) -> list[Sentence]:
     errors = by_step(pooled, "mae")[[models.default, LAST_VALUE]].dropna()
     if errors.empty:
-        return ""
+        return []
     above = [int(k) for k in errors.index[errors[models.default] > errors[LAST_VALUE] * (1 + 1e-9)]]
     first = int(errors.index[0])
-    own, last = (
-        number(errors.loc[first, model], 3 if variable == "price" else 2)
-        for model in (models.default, LAST_VALUE)
-    )
+    own, last = (significant(errors.loc[first, model]) for model in (models.default, LAST_VALUE))
     sizes = f"{own} against {last} {UNITS[variable]} at {plural(first, 'slot')}"
     if not above:
-        return f"The error of its median is never above that of last value ({sizes})."
-    every = len(above) == len(errors)
-    return f"The error of its median is above that of last value at {'every step' if every else _steps(above)} ({sizes})."
+        return [Sentence(text=f"The error of its median is never above that of last value ({sizes}).")]
+    where = "every step" if len(above) == len(errors) else _steps(above)
+    return [
+        Sentence(text=f"The error of its median is above that of last value at {where} ({sizes}).", weak=True)
+    ]
 
 
 def _by_markets(variable: str, scores: pd.DataFrame, models: Models) -> Sentence:
@@ -126,29 +125,24 @@ def _by_markets(variable: str, scores: pd.DataFrame, models: Models) -> Sentence
 
 def _intervals(pooled: pd.DataFrame, models: Models) -> Sentence:
     own = pooled[pooled["model"] == models.default]
-    parts, off = [], False
+    parts, off = [], set()
     for level in (80, 90):
         held = own[f"coverage_{level}"].dropna().astype(float)
         if held.empty:
             continue
-        missed = (held - level / 100).abs()
-        off |= bool((missed > OFF + 1e-9).any())
+        away = held - level / 100
+        off |= {"above"} if (away > OFF + 1e-9).any() else set()
+        off |= {"below"} if (away < -OFF - 1e-9).any() else set()
         low, high = (f"{100 * end:.1f}" for end in (held.min(), held.max()))
-        parts.append(
-            f"its {level} % interval held {low if low == high else f'{low} to {high}'} % of the actual values"
-        )
+        parts.append(f"its {level} % interval held {low if low == high else f'{low} to {high}'} %")
     if not parts:
         return Sentence(text="The coverage of its intervals was not measured.", weak=True)
-    text = listed(parts)
-    ending = (
-        "more than 2 points from nominal at some step."
-        if off
-        else "within 2 points of nominal at every step."
-    )
-    return Sentence(
-        text=f"{'Weak result: ' if off else ''}{text if off else text[0].upper() + text[1:]}: {ending}",
-        weak=off,
-    )
+    text = f"{listed(parts)} of the actual values"
+    if not off:
+        return Sentence(text=f"{text[0].upper()}{text[1:]}: within 2 points of nominal at every step.")
+    words = {"above": "wider than promised", "below": "narrower than promised"}
+    how = " and ".join(words[one] for one in sorted(off))
+    return Sentence(text=f"Weak result: {text}: {how}, by more than 2 points at some step.", weak=True)
 
 
 def _another_is_better(pooled: pd.DataFrame, models: Models) -> list[Sentence]:
@@ -171,10 +165,11 @@ def _steps(steps: Sequence[int]) -> str:
 def percent_signed(value: float) -> str:
     """A skill in percent with its sign, one decimal.
 
-    >>> percent_signed(0.331), percent_signed(-0.02), percent_signed(float("nan"))
-    ('+33.1 %', '−2.0 %', '—')
+    >>> percent_signed(0.331), percent_signed(-0.02), percent_signed(-1e-9), percent_signed(float("nan"))
+    ('+33.1 %', '−2.0 %', '0.0 %', '—')
     """
     found = as_number(value)
     if found is None:
         return "—"
-    return f"{100 * found:+.1f} %".replace("-", "−")
+    written = f"{100 * found:+.1f} %"
+    return "0.0 %" if written[1:] == "0.0 %" else written.replace("-", "−")

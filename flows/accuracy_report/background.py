@@ -108,11 +108,11 @@ STRONG: Final = 0.3
 
 
 def fallback_view(
-    variable: str, scores: pd.DataFrame, models: Models, reasons: pd.DataFrame | None
+    variable: str, scores: pd.DataFrame, models: Models, reasons: pd.DataFrame
 ) -> dict[str, Any]:
     """Which models were answered for by a simpler one, on which markets, how often, and why; rows of one variable.
 
-    ``reasons`` (optional) has columns variable, model, market, reason, n.
+    ``reasons`` is the table of `forecasting.scoring.Accuracy`.
     """
     share = over_steps(scores, ["fallback_share"])["fallback_share"].unstack("model")
     used = share.loc[:, [m for m in models.names if m in share.columns and m != LAST_VALUE]]
@@ -131,11 +131,12 @@ def fallback_view(
                 "reasons": _reasons(variable, model, reasons),
             }
         )
-    return {"rows": rows, "any": any(row["markets"][0] != "0" for row in rows), "known": reasons is not None}
+    return {"rows": rows, "any": any(row["markets"][0] != "0" for row in rows), "known": not reasons.empty}
 
 
-def _reasons(variable: str, model: str, reasons: pd.DataFrame | None) -> list[str]:
-    if reasons is None or reasons.empty:
+def _reasons(variable: str, model: str, reasons: pd.DataFrame) -> list[str]:
+    """Reasons, the most frequent first."""
+    if reasons.empty:
         return []
     own = reasons[(reasons["variable"] == variable) & (reasons["model"] == model)]
     totals = own.groupby("reason").agg(n=("n", "sum"), markets=("market", "nunique"))

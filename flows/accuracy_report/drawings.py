@@ -109,7 +109,7 @@ def draw_coverage(
         bottom, top = _ends(np.concatenate([curve.y for curve in curves])) if curves else (nominal, nominal)
         low, high = (
             min(100 * nominal - 10, bottom - 2),
-            max(min(100.0, 100 * nominal + 10), top + 0.02 * (top - bottom)),
+            max(min(100.0, 100 * nominal + 10), top + 2),
         )
         axes.set_ylim(low, high)
         _step_axis(axes, steps)

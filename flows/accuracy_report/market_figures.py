@@ -120,9 +120,12 @@ def daily_grid(variable: str, accuracy: Accuracy, models: Models, drift: pd.Data
     drawable = [market for market in by_loss(_of(accuracy.scores, variable), models) if market in groups]
     figures = []
     for i, market in enumerate(drawable[:MOST_DRAWN]):
-        marks = _marks(drift, market)
-        svg = _daily(groups[market], models, marks, variable, f"daily-{variable}-{i}")
-        figures.append({"market": market, "svg": svg, "facts": _daily_facts(groups[market], models, marks)})
+        losses = _loss_by_day(groups[market])
+        marks = [
+            mark for mark in _marks(drift, market) if losses.index[0] <= mark.at < losses.index[-1] + _DAY
+        ]
+        svg = _daily(losses, models, marks, variable, f"daily-{variable}-{i}")
+        figures.append({"market": market, "svg": svg, "facts": _daily_facts(losses, models, marks)})
     return _folded(figures, len(drawable), "markets")
 
 
@@ -143,19 +146,16 @@ def _loss_by_day(rows: pd.DataFrame) -> pd.DataFrame:
     return table.set_axis(days).reindex(pd.date_range(days.min(), days.max(), freq="D"))
 
 
-def _daily(rows: pd.DataFrame, models: Models, marks: Sequence[Drift], variable: str, name: str) -> str:
-    table = _loss_by_day(rows)
-    days = pd.DatetimeIndex(table.index)
-    within = [mark for mark in marks if days[0] <= mark.at <= days[-1] + _DAY]
+def _daily(table: pd.DataFrame, models: Models, marks: Sequence[Drift], variable: str, name: str) -> str:
     drawn = [n for n in (LAST_VALUE, models.default) if n in table.columns]
     return draw_daily(
-        days, [(table[n].to_numpy(), n == models.default and n != LAST_VALUE) for n in drawn], marks=within,
+        pd.DatetimeIndex(table.index),
+        [(table[n].to_numpy(), n == models.default and n != LAST_VALUE) for n in dict.fromkeys(drawn)], marks=marks,
         unit=f"mean pinball loss, {UNITS[variable]}", name=name, label=f"Loss by day, {variable}",
     )  # fmt: skip
 
 
-def _daily_facts(rows: pd.DataFrame, models: Models, marks: Sequence[Drift]) -> str:
-    table = _loss_by_day(rows)
+def _daily_facts(table: pd.DataFrame, models: Models, marks: Sequence[Drift]) -> str:
     parts = []
     if models.default != LAST_VALUE and {models.default, LAST_VALUE} <= set(table.columns):
         both = table[[models.default, LAST_VALUE]].dropna()
@@ -166,13 +166,9 @@ def _daily_facts(rows: pd.DataFrame, models: Models, marks: Sequence[Drift]) -> 
         worst = both[models.default].idxmax() if len(both) else None
         if worst is not None and both[models.default].max() > 0:
             parts.append(f"Worst day {_day(worst)}: {significant(both[models.default].max())}.")
-    if marks:
+    for mark in marks:
         parts.append(
-            "Drift: "
-            + "; ".join(
-                f"{_day(m.at)} {m.at:%H:%M}" + ("" if missing(m.found) else f" ({m.found})") for m in marks
-            )
-            + "."
+            f"Drift {_day(mark.at)} {mark.at:%H:%M}{'' if missing(mark.found) else f': {mark.found}'}."
         )
     return " ".join(parts) or MISSING
 

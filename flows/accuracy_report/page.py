@@ -36,14 +36,14 @@ class About:
     """What the tables do not say themselves.
 
     ``data`` names the folder or warehouse. ``uncalibrated`` is the name under which the default was scored before its intervals
-    were calibrated ("" if it was not). ``alternation`` are sentences on probes that alternate. ``reasons`` (variable, model,
-    market, reason, n) says why models fell back.
+    were calibrated ("" if it was not). ``alternation`` are sentences on probes that alternate. ``no_cost`` says why the costs of
+    the errors could not be measured.
     """
 
     data: str
     uncalibrated: str = ""
     alternation: Sequence[str] = ()
-    reasons: pd.DataFrame | None = None
+    no_cost: str = ""
 
 
 def write_accuracy_page(
@@ -95,6 +95,7 @@ def render_accuracy_page(
                     for variable in TITLES
                     if (accuracy.scores["variable"] == variable).any()
                 ],
+                "no_cost": about.no_cost,
                 "money": money_view(cost, accuracy.pooled, models),
                 "notes": accuracy.notes,
                 "swatch": line_swatch,
@@ -167,5 +168,5 @@ def _block(
         "daily": daily_grid(variable, accuracy, models, marks),
         "marked": marks is not None,
         "background": predictability_view(variable, predictability, about.alternation),
-        "fallbacks": fallback_view(variable, scores, models, about.reasons),
+        "fallbacks": fallback_view(variable, scores, models, accuracy.reasons),
     }

@@ -100,9 +100,7 @@ def _row(model: str, pooled: pd.DataFrame, models: Models, steps: list[int]) -> 
         "mase": number(mean("mase")),
         "pinball": significant(mean("pinball")),
         "brier": number(mean("brier"), 4),
-        "skill_brier": "0"
-        if model == LAST_VALUE and mean("skill_brier") == 0
-        else percent_signed(mean("skill_brier")),
+        "skill_brier": percent_signed(mean("skill_brier")),
         "absent": significant(mean("absent")),
         "unpredicted": significant(mean("unpredicted")),
         "fallback": percent(mean("fallback_share")),

@@ -44,7 +44,7 @@ def draw_fans(fans: Sequence[Fan], *, limit: float, unit: str, name: str, label:
     low, high = _range(shown, limit)
     with house_style():
         figure = new_figure(WIDTH, 185)
-        axes = figure.add_axes((0.105, 0.2, 0.885, 0.6))
+        axes = figure.add_axes((0.105, 0.2, 0.87, 0.6))
         axes.axhline(limit, color=PALETTE["on-demand"], linewidth=1.1, linestyle=(0, (5, 2)))
         axes.set_ylim(low, high)
         ticks: list[float] = []
@@ -60,7 +60,7 @@ def draw_fans(fans: Sequence[Fan], *, limit: float, unit: str, name: str, label:
         axes.set_xticks(ticks, labels)
         _finish_fans(axes, whole=unit == "instances")
         figure.text(0.008, 0.945, unit, fontsize=10.5, color=PALETTE["muted"], va="center")
-        figure.text(0.99, 0.03, "slots ahead", fontsize=10.5, color=PALETTE["muted"], ha="right")
+        figure.text(0.975, 0.03, "slots ahead", fontsize=10.5, color=PALETTE["muted"], ha="right")
         return inline_svg(figure, name=name, label=label)
 
 

@@ -198,7 +198,7 @@ def test_a_good_default_is_not_called_weak(accuracy: Accuracy) -> None:
         sentences = answer(variable, *of(accuracy, variable))
         assert not any(sentence.weak for sentence in sentences)
         assert "better than last value at every step" in sentences[0].text
-    assert "On 1 flat market the skill is undefined" in sentences[1].text
+    assert any("On 1 flat market the skill is undefined" in sentence.text for sentence in sentences)
 
 
 def test_a_default_that_loses_everywhere_is_called_weak() -> None:
@@ -208,7 +208,10 @@ def test_a_default_that_loses_everywhere_is_called_weak() -> None:
     assert sentences[0].text.startswith(
         "Weak result: on the count, the default (combined) is not better than last value"
     )
-    assert sentences[1].text.startswith("Where it loses: on 2 of 2 markets")
+    assert any(
+        sentence.weak and sentence.text.startswith("Where it loses: on 2 of 2 markets")
+        for sentence in sentences
+    )
     page = render_accuracy_page(lost, about=About(data="x"))
     assert page.count('<p class="weak">Weak result') >= 1
 
@@ -231,6 +234,7 @@ def test_coverage_off_by_more_than_two_points_is_weak(accuracy: Accuracy) -> Non
     weak = [sentence.text for sentence in found if sentence.weak]
     assert len(weak) == 1
     assert "its 90 % interval held 87.1 to" in weak[0]
+    assert "narrower than promised" in weak[0]
 
 
 def test_another_model_that_beats_the_default_is_named(accuracy: Accuracy) -> None:
@@ -318,7 +322,7 @@ def test_what_was_not_measured_is_said(small: Accuracy) -> None:
 
 
 def test_drift_marks_are_drawn_and_told(page: Page) -> None:
-    assert page.text("daily").count("Drift: 14 Oct 13:00 (loss rose from 0.41 to 0.98).") == 3
+    assert page.text("daily").count("Drift 14 Oct 13:00: loss rose from 0.41 to 0.98.") == 3
 
 
 def test_only_one_variable(small: Accuracy) -> None:
@@ -396,7 +400,7 @@ def test_reasons_of_fallbacks_are_told(small: Accuracy) -> None:
             "n": [300, 12],
         }
     )
-    page = Page(render_accuracy_page(small, about=About(data="x", reasons=reasons)))
+    page = Page(render_accuracy_page(replace(small, reasons=reasons), about=About(data="x")))
     text = page.text("fallbacks")
     assert "flat <series>: 300 forecasts on 1 market" in text
     assert text.index("flat <series>") < text.index("short: 12 forecasts")
