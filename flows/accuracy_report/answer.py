@@ -12,6 +12,7 @@ from flows.accuracy_report.reading import (
     TOLERATED,
     UNITS,
     Models,
+    beyond_chance,
     by_step,
     market_skill,
     shown_steps,
@@ -22,6 +23,9 @@ from flows.report_format import as_number, listed, plural, ranges, significant
 NAMED = 6
 #: Coverage further than this from nominal, in shares of 1, is called off (the demand on the intervals).
 OFF = 0.02
+
+#: Skill below this at every step is hardly any.
+NEGLIGIBLE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ def answer(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, models: Mo
             )
         ]
     return [
-        _by_steps(variable, pooled, models),
+        _by_steps(variable, scores, pooled, models),
         *_median_error(variable, pooled, models),
         _by_markets(variable, scores, models),
         _intervals(pooled, models),
@@ -63,27 +67,39 @@ def answer(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, models: Mo
     ]
 
 
-def _by_steps(variable: str, pooled: pd.DataFrame, models: Models) -> Sentence:
+def _by_steps(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, models: Models) -> Sentence:
     skill = by_step(pooled, "skill_pinball")[models.default].dropna()
-    name = f"the default ({models.default})"
+    name = f"On the {variable}, the default ({models.default})"
     if skill.empty:
         return Sentence(
-            text=f"On the {variable} last value made no error at all (flat series), so {name} cannot be better."
+            text=f"On the {variable} last value made no error at all (flat series), so nothing can be better."
         )
-    better, worse = [int(k) for k in skill.index[skill > 0]], [int(k) for k in skill.index[skill <= 0]]
     sizes = "; ".join(f"{percent_signed(skill[k])} at {plural(k, 'slot')}" for k in shown_steps(skill.index))
-    if not worse:
-        return Sentence(
-            text=f"On the {variable}, {name} is better than last value at every step: skill {sizes}."
-        )
+    ending = f": skill {sizes}{_beyond_chance(scores, models, int(skill.index[0]))}."
+    better, worse = ([int(k) for k in skill.index[chosen]] for chosen in (skill > 0, skill <= 0))
     if not better:
-        text = f"Weak result: on the {variable}, {name} is not better than last value at any step: skill {sizes}."
-        return Sentence(text=text, weak=True)
-    text = (
-        f"Weak result: on the {variable}, {name} is better than last value only at {_steps(better)} and loses to it at "
-        f"{_steps(worse)}: skill {sizes}."
-    )
-    return Sentence(text=text, weak=True)
+        return Sentence(
+            text=f"Weak result: {name[0].lower()}{name[1:]} is not better than last value at any step{ending}",
+            weak=True,
+        )
+    if worse:
+        where = f"only at {_steps(better)} and loses to it at {_steps(worse)}"
+        return Sentence(
+            text=f"Weak result: {name[0].lower()}{name[1:]} is better than last value {where}{ending}",
+            weak=True,
+        )
+    if skill.max() < NEGLIGIBLE:
+        return Sentence(
+            text=f"Weak result: {name[0].lower()}{name[1:]} is hardly better than last value{ending}",
+            weak=True,
+        )
+    return Sentence(text=f"{name} is better than last value at every step{ending}")
+
+
+def _beyond_chance(scores: pd.DataFrame, models: Models, step: int) -> str:
+    better, worse, moved = beyond_chance(scores)
+    won, lost = int(better.loc[step, models.default]), int(worse.loc[step, models.default])
+    return f" (at {plural(step, 'slot')} better beyond chance on {won}, worse on {lost} of {plural(int(moved[step]), 'market')})"
 
 
 def _median_error(variable: str, pooled: pd.DataFrame, models: Models) -> list[Sentence]:

@@ -122,7 +122,6 @@ def _head(accuracy: Accuracy, about: About) -> dict[str, Any]:
         "horizon": plural(horizon, "slot"),
         "ahead": duration(accuracy.step * horizon),
         "markets": {v: int(scores.loc[scores["variable"] == v, "market"].nunique()) for v in TITLES},
-        "sources": sorted(str(source) for source in scores["source"].dropna().unique()),
         "origins": f"{int(first_steps['n'].sum()):,}",
         "default": accuracy.default,
         "periods": _periods(accuracy.periods),

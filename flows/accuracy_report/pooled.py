@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,12 +16,14 @@ from flows.accuracy_report.reading import (
     Models,
     beyond_chance,
     by_step,
+    over_steps,
     shown_steps,
 )
 from flows.report_format import MISSING, as_number, number, percent, significant
 
-#: Skill below this is not drawn: a line that leaves the drawing says enough.
-SKILL_FLOOR: Final = -0.5
+#: Skill below this is never drawn: a line that leaves the drawing says enough. Nor is one further below 0 than the best is
+#: above it, lest a hopeless model flatten the others, but so much at least, and all of the default's.
+LOWEST, SHALLOWEST = -0.5, -0.1
 
 
 def pooled_view(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, models: Models) -> dict[str, Any]:
@@ -29,22 +31,38 @@ def pooled_view(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, model
     skill, mae = by_step(pooled, "skill_pinball"), by_step(pooled, "mae")
     steps = shown_steps(skill.index)
     better, worse, moved = beyond_chance(scores)
+    mase = over_steps(scores, ["mase"])["mase"].groupby(level="model").median()
+    floor = skill_floor(skill, models)
     sure = better.ge(0.5 * moved, axis=0) & (better > 0)
     return {
         "skill_svg": _skill_drawing(variable, skill, sure, models),
         "mae_svg": _mae_drawing(variable, mae, models),
         "moved": int(moved.max()) if len(moved) else 0,
         "markets": scores["market"].nunique(),
-        "cut": bool((skill.drop(columns=LAST_VALUE, errors="ignore") < SKILL_FLOOR).any(axis=None)),
+        "cut": number(floor, 2) if (skill < floor).any(axis=None) else "",
         "steps": steps,
         "rows": [
-            _row(model, pooled, models, steps) | {"beyond": _beyond(model, better, worse, steps)}
+            _row(model, pooled, models, steps)
+            | {"beyond": _beyond(model, better, worse, steps), "mase": number(mase.get(model))}
             for model in models.names
             if (pooled["model"] == model).any()
         ],
         "brier": variable == "count",
         "unit": UNITS[variable],
     }
+
+
+def skill_floor(skill: pd.DataFrame, models: Models) -> float:
+    """The lowest skill that is drawn of a table by step and model.
+
+    >>> table = pd.DataFrame({"last_value": [0.0, 0.0], "own": [0.3, 0.2], "bad": [-0.9, -0.2]})
+    >>> skill_floor(table, Models.of(table.columns, "own"))
+    -0.3
+    """
+    top = float(np.nanmax(skill.to_numpy(), initial=0.0))
+    own = skill[models.default].min() if models.default in skill.columns else 0.0
+    least = 0.0 if np.isnan(own) else 1.1 * float(own)
+    return max(LOWEST, min(SHALLOWEST, -top, least))
 
 
 def _curves(table: pd.DataFrame, models: Models, sure: pd.DataFrame | None = None) -> list[Curve]:
@@ -68,7 +86,7 @@ def _skill_drawing(variable: str, skill: pd.DataFrame, sure: pd.DataFrame, model
     curves = [curve for curve in _curves(skill, models, sure) if curve.label != LAST_VALUE]
     return draw_by_step(
         skill.index.to_numpy(dtype=float), curves, unit="skill: share of last value's pinball loss saved",
-        name=f"skill-{variable}", label=f"Pinball skill over last value by step, {variable}", floor=SKILL_FLOOR,
+        name=f"skill-{variable}", label=f"Pinball skill over last value by step, {variable}", floor=skill_floor(skill, models),
     )  # fmt: skip
 
 
@@ -97,7 +115,6 @@ def _row(model: str, pooled: pd.DataFrame, models: Models, steps: list[int]) -> 
         "mae": [significant(own["mae"].get(step)) for step in steps],
         "skill": [skill_cell(own, step, model) for step in steps],
         "rmse": significant(mean("rmse")),
-        "mase": number(mean("mase")),
         "pinball": significant(mean("pinball")),
         "brier": number(mean("brier"), 4),
         "skill_brier": percent_signed(mean("skill_brier")),

@@ -216,6 +216,23 @@ def test_a_default_that_loses_everywhere_is_called_weak() -> None:
     assert page.count('<p class="weak">Weak result') >= 1
 
 
+def test_a_default_as_good_as_last_value_is_called_weak(accuracy: Accuracy) -> None:
+    scores, pooled, models = of(accuracy, "count")
+    own = pooled["model"] == "combined"
+    first = answer(
+        "count", scores, pooled.assign(skill_pinball=pooled["skill_pinball"].mask(own, 0.004)), models
+    )[0]
+    assert first.weak
+    assert "hardly better than last value: skill +0.4 % at 1 slot" in first.text
+
+
+def test_markets_beyond_chance_are_counted_in_the_answer(accuracy: Accuracy) -> None:
+    scores, pooled, models = of(accuracy, "count")
+    scores = scores.assign(dm_p=np.where(scores["market"] == demo_market("count", 0), 0.001, 0.4))
+    first = answer("count", scores, pooled, models)[0]
+    assert "(at 1 slot better beyond chance on 1, worse on 0 of 3 markets)" in first.text
+
+
 def test_steps_that_lose_are_named(accuracy: Accuracy) -> None:
     scores, pooled, models = of(accuracy, "count")
     late = (pooled["model"] == "combined") & pooled["step"].isin([3, 4, 6])
