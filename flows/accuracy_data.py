@@ -141,8 +141,9 @@ def _series_of_row(
         source=str(row["source"]),
         at=own_time(last, last, step, own_end=True),
     )
+    start = pd.Timestamp(row["first_observed"])
     try:
-        history = read_history(store, followed, settings=settings, start=pd.Timestamp(row["first_observed"]))
+        history, priced = _history(store, settings, followed, start)
     except MarketError as error:
         for variable in wanted:
             left_out.add(row, variable, error.found)
@@ -151,12 +152,23 @@ def _series_of_row(
     out = []
     for variable in wanted:
         series = _observed_part(series_of(history, variable))
+        series = series if priced else replace(series, on_demand_usd=float("nan"))
         reason = _untestable(series, history, late)
         if reason:
             left_out.add(row, variable, reason)
         else:
             out.append(series)
     return out
+
+
+def _history(
+    store: Store, settings: Settings, followed: Followed, start: pd.Timestamp
+) -> tuple[History, bool]:
+    """The history, and whether its on-demand price is known: counts can be forecast without it."""
+    try:
+        return read_history(store, followed, settings=settings, start=start), True
+    except MarketError:  # if that was not the reason, the same error comes again
+        return read_history(store, followed, settings=settings, start=start, on_demand_usd=1.0), False
 
 
 _HAS: dict[Variable, str] = {"count": "has_counts", "price": "has_price"}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -102,7 +103,8 @@ def write_blocks(path: Path, blocks: Sequence[Block], rolling: Rolling) -> None:
         pq.write_table(table, part, compression="zstd", write_page_checksum=True)
         os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise InputError(
             f"cannot keep forecasts in {path.parent}: {error.strerror or error}",
             expected="a folder that can be written",

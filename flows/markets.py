@@ -47,11 +47,16 @@ def step_of(settings: Settings) -> pd.Timedelta:
 
 
 def read_history(
-    store: Store, followed: Followed, *, settings: Settings, start: pd.Timestamp | None = None
+    store: Store,
+    followed: Followed,
+    *,
+    settings: Settings,
+    start: pd.Timestamp | None = None,
+    on_demand_usd: float | None = None,
 ) -> History:
     """History of a followed market as known at its time, on the grid of the settings, under their assumptions.
 
-    It has the counts read between slots too, where there were any.
+    It has the counts read between slots too, where there were any. ``on_demand_usd`` is assumed where none was observed.
     """
     return load_history(
         store,
@@ -63,7 +68,9 @@ def read_history(
         source=followed.source,
         trust=settings.trust,
         assumptions=HistoryAssumptions(
-            spot_share=settings.assumed_spot_share, always_available=settings.assumed_capacity or None
+            spot_share=settings.assumed_spot_share,
+            always_available=settings.assumed_capacity or None,
+            on_demand_usd=on_demand_usd,
         ),
         within=True,
     )
