@@ -12,7 +12,7 @@ false alarm in 30 days (at most 0.6 and 0.4), the two together less than one (`t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,13 +60,30 @@ class Drift:
     found: str
 
 
+def told_level(window: np.ndarray) -> str:
+    """A window of levels in words."""
+    seen = window[~np.isnan(window)]
+    return f"mean {seen.mean():.3g}, at zero {100 * (seen == 0).mean():.0f} % of the time"
+
+
+def told_changes(window: np.ndarray) -> str:
+    """A window of sizes of relative changes in words."""
+    seen = window[~np.isnan(window)]
+    return f"mean change {100 * seen.mean():.2g} %, still {100 * (seen == 0).mean():.0f} % of the time"
+
+
 def detect(
-    values: np.ndarray, *, slots_per_day: int, first_slot: int = 0, rule: DriftRule = RULE
+    values: np.ndarray,
+    *,
+    slots_per_day: int,
+    first_slot: int = 0,
+    rule: DriftRule = RULE,
+    told: Callable[[np.ndarray], str] = told_level,
 ) -> list[Drift]:
     """Marks where the distribution of ``values`` (slots,), NaN in gaps, changed; each reads the slots up to its own alone.
 
     Checks are at multiples of ``rule.every`` since the epoch, of which ``first_slot`` numbers slot 0. After a mark the reference
-    begins anew where the change began, so it is quiet for at least ``rule.least_days``.
+    begins anew where the change began, so it is quiet for at least ``rule.least_days``. ``told`` puts a window into words.
     """
     every = max(1, round(rule.every * slots_per_day))
     begins, marks = 0, []
@@ -74,7 +91,8 @@ def detect(
         found = _largest(values[begins:end], slots_per_day, rule)
         if found is not None and found.statistic > rule.limit:
             since = begins + found.split
-            words = difference(values[begins:since], values[since:end], (end - since) / slots_per_day)
+            days = (end - since) / slots_per_day
+            words = difference(told(values[begins:since]), told(values[since:end]), days)
             marks.append(
                 Drift(at=end - 1, since=since, kind="distribution", statistic=found.statistic, found=words)
             )
@@ -99,18 +117,25 @@ def _largest(values: np.ndarray, day: int, rule: DriftRule) -> _Contrast | None:
         reference = values[max(0, split - round(rule.reference_days * day)) : max(0, split)]
         if recent < 1 or len(reference) < max(rule.least_days * day, recent):
             continue
-        statistic = contrast(
-            reference, values[split:], floor=rule.autocorrelation_floor * day, longest=4 * day
-        )
+        statistic = compared(reference, values[split:], day, rule)
         if not np.isnan(statistic) and (best is None or statistic > best.statistic):
             best = _Contrast(statistic, split)
     return best
 
 
-def contrast(before: np.ndarray, after: np.ndarray, *, floor: float, longest: int) -> float:
+def compared(before: np.ndarray, after: np.ndarray, day: int, rule: DriftRule) -> float:
+    """`contrast` by a rule on slots of ``day`` a day, or 0 where it could not reach the rule's limit."""
+    floor = rule.autocorrelation_floor * day
+    return contrast(before, after, floor=floor, longest=4 * day, least=rule.limit)
+
+
+def contrast(
+    before: np.ndarray, after: np.ndarray, *, floor: float, longest: int, least: float = 0.0
+) -> float:
     """D sqrt(n m / (n + m)) with n and m the observed slots over the autocorrelation time; NaN where too little is observed.
 
     The autocorrelation time is of both windows' deviations from their own means, of lags up to ``longest``, and at least ``floor``.
+    Where even the least of them gives no more than ``least`` the result is 0, and nothing more is computed.
     """
     seen_before, seen_after = before[~np.isnan(before)], after[~np.isnan(after)]
     n, m = seen_before.size, seen_after.size
@@ -121,8 +146,10 @@ def contrast(before: np.ndarray, after: np.ndarray, *, floor: float, longest: in
         return 0.0
     shares = [np.searchsorted(np.sort(x), points, side="right") / x.size for x in (seen_before, seen_after)]
     distance = float(np.abs(shares[0] - shares[1]).max())
-    tau = max(floor, autocorrelation_time((before, after), longest))
-    return distance * float(np.sqrt(n * m / (n + m) / tau))
+    most = distance * float(np.sqrt(n * m / (n + m)))
+    if most / np.sqrt(max(floor, 1.0)) <= least:
+        return 0.0
+    return most / float(np.sqrt(max(floor, autocorrelation_time((before, after), longest))))
 
 
 def autocorrelation_time(windows: Sequence[np.ndarray], longest: int) -> float:
@@ -144,14 +171,9 @@ def autocorrelation_time(windows: Sequence[np.ndarray], longest: int) -> float:
     return float(max(1.0, times[far[0]] if far.size else times.max()))
 
 
-def difference(before: np.ndarray, after: np.ndarray, days: float) -> str:
-    """How two windows differ, in words; both have an observed value."""
-
-    def words(x: np.ndarray) -> str:
-        seen = x[~np.isnan(x)]
-        return f"mean {seen.mean():.3g}, at zero {100 * (seen == 0).mean():.0f} % of the time"
-
-    return f"the last {days:g} d ({words(after)}) differ from before ({words(before)})"
+def difference(before: str, after: str, days: float) -> str:
+    """How two windows, each in words, differ."""
+    return f"the last {days:g} d ({after}) differ from before ({before})"
 
 
 def detect_loss(

@@ -5,12 +5,22 @@ The tests themselves are `forecasting.drift`'s; here they meet series, their clo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
 
-from forecasting.drift import RULE, Drift, DriftRule, contrast, detect, detect_loss, difference
+from forecasting.drift import (
+    RULE,
+    Drift,
+    DriftRule,
+    compared,
+    detect,
+    detect_loss,
+    difference,
+    told_changes,
+    told_level,
+)
 from forecasting.panel import Panel
 from forecasting.series import Series
 
@@ -37,8 +47,16 @@ def slots_per_day(series: Series) -> int:
 def series_drifts(series: Series, *, rule: DriftRule = RULE) -> list[Drift]:
     """`detect` on what is watched of a series."""
     return detect(
-        watched(series), slots_per_day=slots_per_day(series), first_slot=series.first_slot, rule=rule
+        watched(series),
+        slots_per_day=slots_per_day(series),
+        first_slot=series.first_slot,
+        rule=rule,
+        told=_told(series),
     )
+
+
+def _told(series: Series) -> Callable[[np.ndarray], str]:
+    return told_level if series.variable == "count" else told_changes
 
 
 def drifted_since(series: Series, last_fit: int, *, rule: DriftRule = RULE) -> str:
@@ -56,9 +74,9 @@ def drifted_since(series: Series, last_fit: int, *, rule: DriftRule = RULE) -> s
         if recent < 1 or len(values) - recent < known or len(before) < max(rule.least_days * day, recent):
             continue
         after = values[len(values) - recent :]
-        statistic = contrast(before, after, floor=rule.autocorrelation_floor * day, longest=4 * day)
+        statistic = compared(before, after, day, rule)
         if statistic > best:
-            best, words = statistic, difference(before, after, days)
+            best, words = statistic, difference(_told(series)(before), _told(series)(after), days)
     return words
 
 

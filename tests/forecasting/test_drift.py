@@ -197,6 +197,8 @@ def test_contrast_of_independent_samples_is_that_of_kolmogorov_and_smirnov():
     tau = max(2.0, autocorrelation_time((holed, b), 50))
     found = contrast(holed, b, floor=2.0, longest=50)
     assert found == pytest.approx(distance * np.sqrt(300 * 100 / 400 / tau))
+    assert contrast(holed, b, floor=2.0, longest=50, least=0.99 * found) == found
+    assert contrast(holed, b, floor=2.0, longest=50, least=20.0) == 0.0
     assert np.isnan(contrast(np.append(a, [np.nan] * 400), b, floor=1.0, longest=50))
 
 
@@ -222,6 +224,7 @@ def test_a_new_price_level_is_no_drift_but_a_moving_price_is():
     flat, lively = (series_of(history(p, np.ones(len(p))), "price") for p in (level, moving))
     assert series_drifts(flat) == []
     assert series_drifts(lively)[0].at < 13 * DAY
+    assert "still 100 % of the time)" in series_drifts(lively)[0].found
     assert np.isnan(watched(flat)[0])
 
 

@@ -64,6 +64,17 @@ def test_a_cycle_is_strong_and_noise_is_about_one_over_its_periods():
     assert np.mean(noise) == pytest.approx(1 / 14, abs=0.03)
 
 
+def test_the_quick_decomposition_gives_the_strength_of_the_whole_one():
+    from statsmodels.tsa.seasonal import STL
+
+    rng = np.random.default_rng(12)
+    t = np.arange(48 * 12)
+    values = 0.2 * np.cumsum(rng.normal(size=t.size)) + np.sin(2 * np.pi * t / 48) + rng.normal(size=t.size)
+    whole = STL(values, period=48, seasonal=241, seasonal_deg=0).fit()
+    slow = 1 - whole.resid.var() / (whole.seasonal + whole.resid).var()
+    assert seasonal_strength(values, 48) == pytest.approx(slow, abs=1e-3)
+
+
 def test_a_trend_is_no_cycle():
     t = np.arange(48 * 10)
     rng = np.random.default_rng(2)
