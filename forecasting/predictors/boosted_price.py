@@ -1,8 +1,8 @@
 """LightGBM for prices over panels: whether and which way the price will have moved k slots ahead, and by how much (M6.2).
 
-A price mostly stands still, so its law is a point mass at the newest value between two tails. One multiclass model gives the
-chances of the three, quantile models give the size of the move in units of the series' recent changes; both are told the step
-ahead and what the process of changes (`price_changes`) makes of it, and learn from every market of the panel at once.
+A price mostly stands still, so its law is a point mass at the newest value between two tails. One multiclass model corrects the
+chances of the three, quantile models the size of the move in units of the series' recent changes, that the process of changes
+(`price_changes`) gives; both are told the step ahead and learn from every market of the panel at once.
 Directions are counted from that of the last change, so that momentum and reversal are learned once for rises and falls;
 the sign itself is told too (ours).
 """
@@ -18,7 +18,15 @@ import numpy as np
 
 from forecasting.forecast import LEVELS
 from forecasting.panel import Panel
-from forecasting.predictors.boosted_price_rows import STEPS, Moves, pair_rows, training_moves
+from forecasting.predictors.boosted_price_rows import (
+    SIZE_LEVELS,
+    SIZE_RANGE,
+    STEPS,
+    Moves,
+    Told,
+    told_of,
+    training_moves,
+)
 from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.price_features import PriceState, price_state
 from forecasting.series import Series
@@ -26,16 +34,14 @@ from forecasting.univariate import Outlook
 
 #: Fewer moves than this teach nothing that lasts.
 FEWEST_MOVES = 50
-#: Levels of the size of a move that are modelled; others are interpolated on the scale of normal scores.
-SIZE_LEVELS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-#: Log sizes (in units of recent changes) are kept within this.
-SIZE_RANGE = (-9.0, 6.0)
 SETTINGS: dict[str, Any] = {
     "num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 7, "verbosity": -1,
     "learning_rate": 0.05, "num_leaves": 7, "min_data_in_leaf": 200, "lambda_l2": 20.0, "feature_fraction": 0.7,
 }  # fmt: skip
-ROUNDS_WAY = 60
-ROUNDS_SIZE = 50
+#: Rounds of a panel with hardly a change, those added to it for one with `MANY_MOVES` training pairs that moved, or more.
+ROUNDS = 20
+ROUNDS_MORE = 20
+MANY_MOVES = 20_000
 #: Classes of the way: against the last change, none, onwards.
 AGAINST, NONE, ONWARDS = 0, 1, 2
 #: A smaller change of the logarithm is none.
@@ -57,25 +63,29 @@ class BoostedPrice:
         if moves is None:
             return FittedBoostedPrice(way=None, sizes=(), process=process)
         way = np.where(np.abs(moves.change) < _SAME, NONE, np.sign(moves.change) * moves.sign + 1)
-        if np.count_nonzero(way != NONE) < FEWEST_MOVES:
+        moved = np.count_nonzero(way != NONE)
+        if moved < FEWEST_MOVES:
             return FittedBoostedPrice(way=None, sizes=(), process=process)
-        data = lightgbm.Dataset(moves.rows, way, weight=moves.weight)
-        ways = lightgbm.train({**SETTINGS, "objective": "multiclass", "num_class": 3}, data, ROUNDS_WAY)
-        return FittedBoostedPrice(way=ways, sizes=_size_boosters(moves, way), process=process)
+        rounds = ROUNDS + round(ROUNDS_MORE * min(1.0, moved / MANY_MOVES))
+        start = moves.told.ways.ravel(order="F")  # class after class
+        data = lightgbm.Dataset(moves.told.rows, way, weight=moves.weight, init_score=start)
+        ways = lightgbm.train({**SETTINGS, "objective": "multiclass", "num_class": 3}, data, rounds)
+        return FittedBoostedPrice(way=ways, sizes=_size_boosters(moves, way, rounds), process=process)
 
 
-def _size_boosters(moves: Moves, way: np.ndarray) -> tuple[lightgbm.Booster, ...]:
+def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm.Booster, ...]:
     """Quantiles of the log size of a move, in recent changes, told its way; one booster per level of `SIZE_LEVELS`."""
-    moved = way != NONE
-    rows = np.hstack([moves.rows[moved], way[moved, None]])
+    moved = np.flatnonzero(way != NONE)
+    rows = np.hstack([moves.told.rows[moved], way[moved, None]])
     size = np.clip(np.log(np.abs(moves.change[moved]) / moves.unit[moved]), *SIZE_RANGE)
+    starts = moves.told.sizes[moved, (way[moved] == ONWARDS).astype(int)]
     return tuple(
         lightgbm.train(
             {**SETTINGS, "objective": "quantile", "alpha": level},
-            lightgbm.Dataset(rows, size, weight=moves.weight[moved]),
-            ROUNDS_SIZE,
+            lightgbm.Dataset(rows, size, weight=moves.weight[moved], init_score=starts[:, i].copy()),
+            rounds,
         )
-        for level in SIZE_LEVELS
+        for i, level in enumerate(SIZE_LEVELS)
     )
 
 
@@ -110,10 +120,10 @@ class FittedBoostedPrice:
     ) -> np.ndarray:
         """Quantiles of the price, shape (origins, horizon, 19)."""
         steps = np.minimum(series.age(origins)[:, None] + np.arange(1, horizon + 1), STEPS[-1])
-        rows = pair_rows(self.process, series, state, origins, steps)
-        rows = rows.reshape(-1, rows.shape[2])
-        chances = np.asarray(way.predict(rows))
-        against, onwards = (self._sizes(rows, one) for one in (AGAINST, ONWARDS))
+        told = told_of(self.process, series, state, origins, steps)
+        chances = np.exp(told.ways + np.asarray(way.predict(told.rows, raw_score=True)))
+        chances /= chances.sum(axis=1, keepdims=True)
+        against, onwards = (self._sizes(told, one) for one in (AGAINST, ONWARDS))
         rose = np.repeat(state.last[origins] > 0, horizon)
         change = law_quantiles(
             falls=np.where(rose, chances[:, AGAINST], chances[:, ONWARDS]),
@@ -124,10 +134,11 @@ class FittedBoostedPrice:
         moved = state.level[origins][:, None, None] + change * state.size[origins][:, None, None]
         return np.where(change == 0, series.last(origins)[:, None, None], np.exp(np.minimum(moved, 30.0)))
 
-    def _sizes(self, rows: np.ndarray, way: int) -> np.ndarray:
-        """Quantiles of the log size at `SIZE_LEVELS` of a move that way, shape (rows, levels)."""
-        told = np.hstack([rows, np.full((rows.shape[0], 1), float(way))])
-        return np.sort(np.stack([np.asarray(one.predict(told)) for one in self.sizes], axis=1), axis=1)
+    def _sizes(self, told: Told, way: int) -> np.ndarray:
+        """Quantiles of the log size at `SIZE_LEVELS` of a move that way, shape (pairs, levels)."""
+        rows = np.hstack([told.rows, np.full((told.rows.shape[0], 1), float(way))])
+        shift = np.stack([np.asarray(one.predict(rows, raw_score=True)) for one in self.sizes], axis=1)
+        return np.sort(told.sizes[:, int(way == ONWARDS)] + shift, axis=1)
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs, for JSON."""

@@ -171,9 +171,11 @@ class FittedChangeProcess:
         at_least.append(np.zeros(first.shape))
         return np.maximum(-np.diff(np.stack(at_least, axis=-1), axis=-1), 0.0)
 
-    def _quantiles(self, series: Series, state: PriceState, origins: np.ndarray, horizon: int) -> np.ndarray:
-        """Quantiles of the mixture over the number of changes, shape (origins, horizon, 19)."""
-        chances = self.chances(series, state, origins, horizon)
+    def mixture(
+        self, state: PriceState, origins: np.ndarray, chances: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Changes of the logarithm that may come, ascending, shape (origins, p), and what each weighs after each of k steps,
+        shape (origins, k, p), from the ``chances`` (origins, k, `MOST_CHANGES` + 1) of so many changes by then."""
         told = situation(state, np.maximum(state.count[origins] - 1, 0), origins)
         last, size = state.last[origins], state.size[origins]
         points, weights = [np.zeros((origins.size, 1))], [chances[:, :, :1]]
@@ -183,8 +185,12 @@ class FittedChangeProcess:
             weights.append(np.repeat(chances[:, :, n : n + 1] / POINTS, POINTS, axis=2))
         value = np.concatenate(points, axis=1)
         order = np.argsort(value, axis=1, kind="stable")
-        value = np.take_along_axis(value, order, axis=1)
         weight = np.take_along_axis(np.concatenate(weights, axis=2), order[:, None, :], axis=2)
+        return np.take_along_axis(value, order, axis=1), weight
+
+    def _quantiles(self, series: Series, state: PriceState, origins: np.ndarray, horizon: int) -> np.ndarray:
+        """Quantiles of the mixture over the number of changes, shape (origins, horizon, 19)."""
+        value, weight = self.mixture(state, origins, self.chances(series, state, origins, horizon))
         total = np.cumsum(weight, axis=2)
         total /= total[:, :, -1:]
         rows = np.arange(origins.size)[:, None]
