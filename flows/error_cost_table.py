@@ -211,22 +211,31 @@ def money_beside_accuracy(cost: ErrorCost, pooled: pd.DataFrame, *, steps: int =
     return table.sort_values("money_rank", kind="stable")[list(RANK_COLUMNS)].reset_index(drop=True)
 
 
+def skill_within_markets(cost: ErrorCost, scores: pd.DataFrame, *, steps: int = 4) -> tuple[float, int]:
+    """Rank correlation of pinball skill and money over models in each market, both less the market's mean, and the number of pairs.
+
+    ``scores`` is the table of `forecasting.scoring.Accuracy`; a market's skill of counts is the mean over the first ``steps``. The
+    correlation is NaN where nothing can be ranked.
+    """
+    near = scores[(scores["variable"] == "count") & (scores["step"] <= steps)]
+    skill = near.groupby(["model", "market"])["skill_pinball"].mean().rename("skill").reset_index()
+    both = cost.by_market.merge(skill, on=["model", "market"]).dropna(subset=["skill", "gained"])
+    apart = both[["skill", "gained"]] - both.groupby("market")[["skill", "gained"]].transform("mean")
+    return spearman(apart["skill"].to_numpy(), apart["gained"].to_numpy()), len(both)
+
+
 def cost_sentences(cost: ErrorCost) -> list[str]:
     """The answer in words: what being wrong costs, which model makes most of it, whether reading forecasts pays, and agreement."""
-    table = cost.table[cost.table["policy"] == ALL_POLICIES].set_index("model")
-    floor = table.loc[FLOOR]
-    models = table[table["money_rank"].notna()].sort_values("money_rank", kind="stable")
-    best = models.iloc[0]
+    table = cost.table[cost.table["policy"] == ALL_POLICIES]
+    rows = {str(row["model"]): row for row in table.to_dict("records")}
+    floor = rows[FLOOR]
+    best = min(
+        (row for row in rows.values() if row["money_rank"] > 0), key=lambda row: float(row["money_rank"])
+    )
     lines = [
         f"Perfect forecasts would be worth {100 * floor['lost']:.2f} % of a job's on-demand-only cost over last value's "
-        f"(95 % interval {_percent(floor['lost_low'])} to {_percent(floor['lost_high'])}), on {int(floor['jobs'])} jobs.",
-        f"{best.name} makes most of it: {_percent(best['gained'])} over last value "
-        f"({_percent(best['gained_low'])} to {_percent(best['gained_high'])})"
-        + (
-            "."
-            if np.isnan(best["captured"])
-            else f", {100 * best['captured']:.0f} % of what could be gained."
-        ),
+        f"(95 % interval {_percent(floor['lost_low'])} to {_percent(floor['lost_high'])}), on {floor['jobs']} jobs.",
+        _best_sentence(best),
     ]
     lines += [_blind_sentence(cost.table, policy) for policy in cost.policies]
     rho = cost.agreement
@@ -238,12 +247,26 @@ def cost_sentences(cost: ErrorCost) -> list[str]:
     return lines
 
 
+def _best_sentence(best: dict[Any, Any]) -> str:
+    if best["model"] == FLOOR:
+        return "No model makes more of it than last value."
+    text = (
+        f"{best['model']} makes most of it: {_percent(best['gained'])} over last value "
+        f"({_percent(best['gained_low'])} to {_percent(best['gained_high'])})"
+    )
+    if best["gained_low"] <= 0:
+        text += ", which may be chance"
+    return text + (
+        "." if np.isnan(best["captured"]) else f"; {100 * best['captured']:.0f} % of what could be gained."
+    )
+
+
 def _blind_sentence(table: pd.DataFrame, policy: str) -> str:
     """Whether reading forecasts pays at all under one policy: bad ones can cost more than none."""
-    own = table[table["policy"] == policy].set_index("model")
-    none = float(own.loc[NONE, "mean_utility"])
-    models = own[own["money_rank"].notna()]
-    worse = [str(name) for name in models.index[models["mean_utility"] < none]]
+    own = table[table["policy"] == policy]
+    utility = dict(zip(own["model"], own["mean_utility"], strict=True))
+    none = float(utility[NONE])
+    worse = [str(name) for name in own.loc[own["money_rank"].notna(), "model"] if utility[name] < none]
     verdict = f"worse than that: {', '.join(worse)}" if worse else "every model is worth more than that"
     return f"{policy}: planning the present slot alone, which reads no forecast, gives {none:.4f}; {verdict}."
 

@@ -19,6 +19,7 @@ from flows.error_cost_table import (
     RANK_COLUMNS,
     cost_sentences,
     money_beside_accuracy,
+    skill_within_markets,
     spearman,
     summarise,
 )
@@ -207,6 +208,15 @@ def test_median_errors_are_those_of_the_steps_read():
     np.testing.assert_array_equal(mixed.available, made[0].available)
 
 
+def test_a_weak_result_is_said_plainly(cost):
+    table = cost.table.assign(
+        money_rank=np.where(cost.table["model"] == "last_value", 0.5, cost.table["money_rank"])
+    )
+    assert "No model makes more of it than last value." in cost_sentences(replace(cost, table=table))
+    unsure = cost.table.assign(gained_low=-1.0)
+    assert any("which may be chance" in line for line in cost_sentences(replace(cost, table=unsure)))
+
+
 def test_spearman_against_the_obvious_one():
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 6, 20).astype(float), rng.normal(size=20)
@@ -248,6 +258,9 @@ def test_money_beside_accuracy_and_the_sentences(cost):
     assert by.loc["oracle", ["count_skill", "count_skill_rank"]].tolist() == [0.9, 1.0]
     assert by.loc["markov", "price_skill_rank"] == 1.0
     assert np.isnan(by.loc["last_value", "count_skill"])
+    scores = cost.by_market.assign(variable="count", step=1, skill_pinball=cost.by_market["gained"])
+    assert skill_within_markets(cost, scores) == (pytest.approx(1.0), len(cost.by_market))
+    assert np.isnan(skill_within_markets(cost, scores.iloc[:0])[0])
     text = " ".join(cost_sentences(cost))
     assert "oracle makes most of it" in text
     assert "100 % of what could be gained" in text
