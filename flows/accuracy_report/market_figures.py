@@ -12,13 +12,15 @@ import pandas as pd
 from flows.accuracy_report.answer import percent_signed
 from flows.accuracy_report.reading import LAST_VALUE, UNITS, Models, market_skill
 from flows.accuracy_report.time_drawings import FANS, Drift, Fan, draw_daily, draw_fans
-from flows.report_format import MISSING, missing, plural, significant
+from flows.report_format import MISSING, listed, missing, plural, significant
 from forecasting.accuracy import QUANTILES
 from forecasting.scoring import Accuracy
 
 #: Markets drawn at most, those with the most loss; and how many of them stand open, the others folded away.
 MOST_DRAWN: Final = 40
 OPEN: Final = 6
+#: Marks of drift that are described for a market; of more only the times are told.
+TOLD: Final = 2
 _DAY: Final = pd.Timedelta(days=1)
 
 
@@ -55,9 +57,9 @@ def fans_grid(variable: str, accuracy: Accuracy, models: Models) -> Grid:
     figures = []
     drawable = [market for market in by_loss(scores, models) if market in groups]
     for i, market in enumerate(drawable[:MOST_DRAWN]):
-        shown = _fans(groups[market])
+        shown = market_fans(groups[market])
         svg = draw_fans(
-            shown, limit=float(limits.get(market, np.nan)), unit=UNITS[variable], name=f"fan-{variable}-{i}",
+            shown, limit=drawn_limit(float(limits.get(market, np.nan)), shown), unit=UNITS[variable], name=f"fan-{variable}-{i}",
             label=f"Forecasts of the {variable} of {market} and what came",
         )  # fmt: skip
         own = skill[models.default].get(market) if models.default in skill.columns else None
@@ -76,7 +78,7 @@ def _of(table: pd.DataFrame, variable: str) -> pd.DataFrame:
     return table[table["variable"] == variable]
 
 
-def _fans(rows: pd.DataFrame) -> list[Fan]:
+def market_fans(rows: pd.DataFrame) -> list[Fan]:
     """The forecasts of one market, evenly chosen if there are more than `FANS`."""
     origins = sorted(rows["origin"].unique())
     if len(origins) > FANS:
@@ -102,6 +104,12 @@ def _inside(fans: Sequence[Fan]) -> str:
     held = [(f.actual >= f.quantiles[:, 0]) & (f.actual <= f.quantiles[:, -1]) for f in fans]
     known = sum(int((~np.isnan(f.actual)).sum()) for f in fans)
     return f"{sum(int(h.sum()) for h in held)} of {known} values drawn lie within the lightest band."
+
+
+def drawn_limit(capacity: float, fans: Sequence[Fan]) -> float:
+    """The capacity, NaN where more than it was seen: then it is not stated, but the most seen before the test part."""
+    seen = np.concatenate([np.append(fan.past, fan.actual) for fan in fans])
+    return capacity if np.nanmax(seen, initial=0.0) <= capacity else float("nan")
 
 
 def _folded(figures: list[dict[str, Any]], among: int, noun: str) -> Grid:
@@ -166,11 +174,18 @@ def _daily_facts(table: pd.DataFrame, models: Models, marks: Sequence[Drift]) ->
         worst = both[models.default].idxmax() if len(both) else None
         if worst is not None and both[models.default].max() > 0:
             parts.append(f"Worst day {_day(worst)}: {significant(both[models.default].max())}.")
-    for mark in marks:
-        parts.append(
-            f"Drift {_day(mark.at)} {mark.at:%H:%M}{'' if missing(mark.found) else f': {mark.found}'}."
-        )
-    return " ".join(parts) or MISSING
+    return " ".join([*parts, *_told(marks)]) or MISSING
+
+
+def _told(marks: Sequence[Drift]) -> list[str]:
+    """The marks in words; of more than `TOLD` only when they were raised."""
+    times = [f"{_day(mark.at)} {mark.at:%H:%M}" for mark in marks]
+    if len(marks) > TOLD:
+        return [f"Drift told {len(marks)} times: {listed(times)}."]
+    return [
+        f"Drift {time}{'' if missing(mark.found) else f': {mark.found}'}."
+        for time, mark in zip(times, marks, strict=True)
+    ]
 
 
 def _day(at: Any) -> str:

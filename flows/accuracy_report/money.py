@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Steps ahead over which accuracy is ranked here: as far as the plans look.
 NEAR: Final = 4
+#: Fewer models than this have no rank correlation worth a number.
+FEWEST: Final = 4
 #: Rank correlations from which two rankings are said to agree, and to agree in part.
 AGREE, PARTLY = 0.7, 0.3
 
@@ -86,7 +88,6 @@ def _row(row: dict[Any, Any], ranks: pd.DataFrame, models: Models) -> dict[str, 
         "to_counts": number(row["lost_to_counts"], 4),
         "utility": number(row["mean_utility"], 4),
         "on_time": percent(row["on_time_share"]),
-        "jobs": number(row["jobs"], 0),
     }
 
 
@@ -142,7 +143,7 @@ def _verdict(rows: pd.DataFrame, models: Models, ranks: pd.DataFrame) -> list[st
 
 def _agreement(money: pd.Series, ranks: pd.Series, variable: str) -> str:
     both = pd.concat([money, ranks], axis=1, keys=["money", "accuracy"]).dropna()
-    spread = len(both) >= 3 and np.ptp(both["money"]) > 0 and np.ptp(both["accuracy"]) > 0
+    spread = len(both) >= FEWEST and np.ptp(both["money"]) > 0 and np.ptp(both["accuracy"]) > 0
     if not spread:
         return ""
     rho = float(both["money"].corr(both["accuracy"]))

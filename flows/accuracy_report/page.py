@@ -36,13 +36,14 @@ class About:
     """What the tables do not say themselves.
 
     ``data`` names the folder or warehouse. ``uncalibrated`` is the name under which the default was scored before its intervals
-    were calibrated ("" if it was not). ``alternation`` are sentences on probes that alternate. ``no_cost`` says why the costs of
-    the errors could not be measured.
+    were calibrated ("" if it was not). ``alternation`` and ``drift`` are sentences on probes that alternate and on drift.
+    ``no_cost`` says why the costs of the errors could not be measured.
     """
 
     data: str
     uncalibrated: str = ""
     alternation: Sequence[str] = ()
+    drift: Sequence[str] = ()
     no_cost: str = ""
 
 
@@ -96,6 +97,7 @@ def render_accuracy_page(
                     if (accuracy.scores["variable"] == variable).any()
                 ],
                 "no_cost": about.no_cost,
+                "drift_words": about.drift,
                 "money": money_view(cost, accuracy.pooled, models),
                 "notes": accuracy.notes,
                 "swatch": line_swatch,

@@ -21,7 +21,14 @@ from accuracy_demo import (
 from flows.accuracy_report import About, render_accuracy_page, write_accuracy_page
 from flows.accuracy_report.answer import answer
 from flows.accuracy_report.calibration import before_name
-from flows.accuracy_report.market_figures import MOST_DRAWN, by_loss, fans_grid
+from flows.accuracy_report.market_figures import (
+    MOST_DRAWN,
+    by_loss,
+    daily_grid,
+    drawn_limit,
+    fans_grid,
+    market_fans,
+)
 from flows.accuracy_report.markets import claims
 from flows.accuracy_report.money import accuracy_ranks, money_view
 from flows.accuracy_report.reading import Models, beyond_chance, market_skill, over_steps, shown_steps
@@ -335,11 +342,37 @@ def test_what_was_not_measured_is_said(small: Accuracy) -> None:
     page = Page(render_accuracy_page(small, about=About(data="x")))
     assert "What the errors cost was not measured" in page.text("money")
     assert "Drift was not looked for" in page.text("daily")
+    why = About(
+        data="x",
+        no_cost="what errors cost was not measured: 0 series <here>",
+        drift=("count: no mark <yet>.",),
+    )
+    told = Page(render_accuracy_page(small, about=why))
+    assert "What errors cost was not measured: 0 series <here>." in told.text("money")
+    assert "count: no mark <yet>." in told.text("daily")
     assert page.text("predictability").count("Not measured in this run") == 2
 
 
 def test_drift_marks_are_drawn_and_told(page: Page) -> None:
     assert page.text("daily").count("Drift 14 Oct 13:00: loss rose from 0.41 to 0.98.") == 3
+
+
+def test_many_marks_of_drift_are_only_dated(small: Accuracy) -> None:
+    one = demo_drift(1)
+    marks = pd.concat([one.assign(at=one["at"] - pd.Timedelta(hours=18 * i)) for i in range(4)])
+    (figure,) = daily_grid("count", small, Models.of(MODELS, "combined"), marks).open
+    assert "Drift" not in figure["facts"]  # all of them after the days that are drawn, or in the one day more
+    wide = demo_accuracy(markets=1, steps=2, days=8)
+    (figure,) = daily_grid("count", wide, Models.of(MODELS, "combined"), marks).open
+    told = "Drift told 4 times: 12 Oct 07:00, 13 Oct 01:00, 13 Oct 19:00 and 14 Oct 13:00."
+    assert told in figure["facts"]
+
+
+def test_a_capacity_that_was_exceeded_is_no_line(small: Accuracy) -> None:
+    fans = market_fans(small.fans[small.fans["variable"] == "count"])
+    most = max(np.nanmax(np.append(fan.past, fan.actual)) for fan in fans)
+    assert drawn_limit(16.0, fans) == 16.0
+    assert np.isnan(drawn_limit(most - 1, fans))
 
 
 def test_only_one_variable(small: Accuracy) -> None:
