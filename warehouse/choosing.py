@@ -80,21 +80,30 @@ class KnownSeries:
         return grid.first_us is None or self.latest_us >= grid.first_us - self.age(grid)
 
 
-def known_series(store: Store, market: Market, grid: Grid) -> list[KnownSeries]:
-    """All series of a market that are known at the grid's time, by kind, source and product."""
+def known_series(store: Store, asked: Sequence[tuple[Market, Grid]]) -> list[list[KnownSeries]]:
+    """For each market all series that are known at its grid's time, by kind, source and product; one query.
+
+    The grids share the time they are known at and the age of prices.
+    """
+    if not asked:
+        return []
+    markets = [market for market, _ in asked]
     rows = store.execute(
         read_sql("series_known"),
         {
-            "provider": market.provider,
-            "region": market.region,
-            "zone": market.zone,
-            "instance_type": market.instance_type,
-            "known_at": grid.known_at,
-            "last_us": grid.last_us,
-            "repeat_us": grid.price_age(),
+            "provider": [market.provider for market in markets],
+            "region": [market.region for market in markets],
+            "zone": [market.zone for market in markets],
+            "instance_type": [market.instance_type for market in markets],
+            "last_us": [grid.last_us for _, grid in asked],
+            "known_at": asked[0][1].known_at,
+            "repeat_us": asked[0][1].price_age(),
         },
     )
-    return [KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True))) for row in rows]
+    found: list[list[KnownSeries]] = [[] for _ in asked]
+    for place, *row in rows:
+        found[place].append(KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True))))
+    return found
 
 
 def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:

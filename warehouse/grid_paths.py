@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -32,39 +33,64 @@ class GridPath:
     series: KnownSeries | None = None
 
 
-def grid_path(
-    store: Store, grid: Grid, series: KnownSeries, *, age_us: int, probe: KnownSeries | None = None
-) -> GridPath:
-    """A series on the grid; values older than ``age_us`` are gaps, unless a price is kept alive by the series ``probe``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathAsked:
+    """A series wanted on a grid; values older than ``age_us`` are gaps, unless a price is kept alive by the series ``probe``."""
+
+    series: KnownSeries
+    grid: Grid
+    age_us: int
+    probe: KnownSeries | None = None
+
+
+def grid_paths(store: Store, asked: Sequence[PathAsked]) -> list[GridPath]:
+    """Series of one kind on grids of one step, known at one time; one query."""
+    if not asked:
+        return []
+    grids = [one.grid for one in asked]
     parameters: dict[str, object] = {
-        "sid": series.sid,
-        "first_us": grid.first_us,
-        "last_us": grid.last_us,
-        "step_us": grid.step_us,
-        "known_at": grid.known_at,
-        "max_age_us": age_us,
+        "sid": [one.series.sid for one in asked],
+        "first_us": [int(grid_slots(grid)[0]) for grid in grids],
+        "last_us": [grid.last_us for grid in grids],
+        "step_us": grids[0].step_us,
+        "known_at": grids[0].known_at,
+        "max_age_us": [one.age_us for one in asked],
     }
-    if series.kind == "price":
-        parameters["probe_sid"] = -1 if probe is None else probe.sid
-        parameters["probe_age_us"] = 0 if probe is None else probe.age(grid)
-    columns = store.arrays(read_sql("price_grid" if series.kind == "price" else "count_grid"), parameters)
-    return GridPath(values=columns["value"], known_us=columns["known_us"], series=series)
+    price = asked[0].series.kind == "price"
+    if price:
+        parameters["probe_sid"] = [-1 if one.probe is None else one.probe.sid for one in asked]
+        parameters["probe_age_us"] = [0 if one.probe is None else one.probe.age(one.grid) for one in asked]
+    columns = store.arrays(read_sql("price_grid" if price else "count_grid"), parameters)
+    ends = np.searchsorted(columns["place"], np.arange(len(asked) + 1))
+    return [
+        GridPath(values=columns["value"][a:b], known_us=columns["known_us"][a:b], series=one.series)
+        for one, a, b in zip(asked, ends[:-1], ends[1:], strict=True)
+    ]
 
 
-def readings_within(store: Store, grid: Grid, series: KnownSeries | None) -> np.ndarray | None:
-    """Readings between slots, shape (slots, m), oldest first; None where the source reads about once a slot."""
+def within_asked(grid: Grid, series: KnownSeries | None) -> list[PathAsked]:
+    """The grids between the slots that `readings_within` reads, oldest first; none where the source reads about once a slot."""
     if series is None or grid.first_us is None or not series.nominal_us:
-        return None
+        return []
     m = min(round(grid.step_us / series.nominal_us) - 1, MOST_WITHIN)
-    if m < 1:
+    backs = [grid.step_us * (m - j) // (m + 1) for j in range(m)]
+    age_us = int(WITHIN_GAPS * series.nominal_us)
+    return [
+        PathAsked(
+            series=series,
+            grid=replace(grid, first_us=grid.first_us - back, last_us=grid.last_us - back),
+            age_us=age_us,
+        )
+        for back in backs
+    ]
+
+
+def readings_within(grid: Grid, paths: Sequence[GridPath]) -> np.ndarray | None:
+    """Readings between slots from the paths of `within_asked`, shape (slots, m), oldest first; None without one."""
+    if not paths:
         return None
-    slots, columns = grid_slots(grid), []
-    for j in range(m):
-        back = grid.step_us * (m - j) // (m + 1)
-        between = replace(grid, first_us=grid.first_us - back, last_us=grid.last_us - back)
-        path = grid_path(store, between, series, age_us=int(WITHIN_GAPS * series.nominal_us))
-        columns.append(np.where(path.known_us <= slots, path.values, np.nan))
-    return np.stack(columns, axis=1)
+    slots = grid_slots(grid)
+    return np.stack([np.where(path.known_us <= slots, path.values, np.nan) for path in paths], axis=1)
 
 
 def grid_slots(grid: Grid) -> np.ndarray:

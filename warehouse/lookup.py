@@ -10,14 +10,13 @@ from warehouse.choosing import Grid, KnownSeries, trust_rank
 from warehouse.conventions import list_prices
 from warehouse.errors import MarketError
 from warehouse.history import Market
-from warehouse.queries import read_sql
 
 if TYPE_CHECKING:
-    from warehouse.store import Store
+    from warehouse.reader import Reader
 
 
 def find_on_demand(
-    store: Store,
+    reader: Reader,
     market: Market,
     grid: Grid,
     *,
@@ -40,7 +39,7 @@ def find_on_demand(
         )
     if own is not None and own.on_demand_usd is not None:
         return own.on_demand_usd, ()
-    elsewhere = _elsewhere(store, market, grid, trust)
+    elsewhere = _elsewhere(reader, market, grid, trust)
     if elsewhere is not None:
         usd, place = elsewhere
         return usd, (f"on-demand price {usd:g} USD taken from {place}",)
@@ -64,12 +63,9 @@ def find_on_demand(
     )
 
 
-def _elsewhere(store: Store, market: Market, grid: Grid, trust: Sequence[str]) -> tuple[float, str] | None:
+def _elsewhere(reader: Reader, market: Market, grid: Grid, trust: Sequence[str]) -> tuple[float, str] | None:
     """The best on-demand price stated for the same instance type: same region first, then same zone, trust, newest."""
-    rows = store.execute(
-        read_sql("on_demand"),
-        {"provider": market.provider, "instance_type": market.instance_type, "known_at": grid.known_at},
-    )
+    rows = reader.on_demand(market, grid.known_at)
     if not rows:
         return None
 

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from warehouse.assumed import HELD_CONSTANT, BorrowedPath, HistoryAssumptions
-from warehouse.choosing import (
-    Grid,
-    KnownSeries,
-    known_series,
-    only_product,
-    pick_series,
-    require_source,
-)
-from warehouse.errors import MarketError, SettingsError
-from warehouse.grid_paths import NEVER, GridPath, grid_path, grid_slots, readings_within
+from warehouse.assumed import HistoryAssumptions
+from warehouse.choosing import Grid, KnownSeries, only_product, pick_series, require_source
+from warehouse.errors import MarketError
+from warehouse.grid_paths import GridPath, PathAsked, grid_slots, readings_within, within_asked
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 from warehouse.lookup import find_on_demand
-from warehouse.times import microseconds, moment, utc_index
+from warehouse.measured import (
+    Chosen,
+    assumed_price,
+    count_asked,
+    counts_of,
+    measured_price,
+    price_asked,
+)
+from warehouse.reader import Reader
+from warehouse.request import NO_ASSUMPTIONS, HistoryRequest
+from warehouse.times import utc_index
 
 if TYPE_CHECKING:
     from warehouse.store import Store
-
-_NO_ASSUMPTIONS = HistoryAssumptions()
-_FOREVER = 2**62
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
-    """The series that answer, and all that are known."""
-
-    known: list[KnownSeries]
-    counts: KnownSeries | None
-    price: KnownSeries | None
 
 
 def load_history(
@@ -52,7 +43,7 @@ def load_history(
     trust: Sequence[str] = (),
     product: str | None = None,
     max_age: pd.Timedelta | None = None,
-    assumptions: HistoryAssumptions = _NO_ASSUMPTIONS,
+    assumptions: HistoryAssumptions = NO_ASSUMPTIONS,
     within: bool = False,
 ) -> History:
     """Price and count of a market from ``start`` to ``end`` (slots, both inclusive), from rows known at ``known_at`` only.
@@ -76,59 +67,94 @@ def load_history(
     Raises `MarketError` for a market or source without known rows, an empty range, or a variable that was neither
     observed nor may be assumed (it says which assumption supplies it); `SettingsError` for a step or time out of form.
     """
-    if step <= pd.Timedelta(0):
-        raise SettingsError(f"step {step}", expected="a positive slot length")
-    step_us = microseconds(step, "step")
-    last_us = min(microseconds(end, "end"), microseconds(known_at, "known_at")) // step_us * step_us
-    grid = Grid(
-        first_us=None if start is None else -(-microseconds(start, "start") // step_us) * step_us,
-        last_us=last_us,
-        step_us=step_us,
-        known_at=moment(known_at, "known_at"),
-        max_age_us=None if max_age is None else microseconds(max_age, "max_age"),
+    request = HistoryRequest(
+        market=market, end=end, step=step, known_at=known_at, start=start, source=source, trust=trust,
+        product=product, max_age=max_age, assumptions=assumptions, within=within,
+    )  # fmt: skip
+    return load_histories(store, [request])[0]
+
+
+def load_histories(store: Store, requests: Sequence[HistoryRequest]) -> list[History]:
+    """The histories that `load_history` gives one by one, in their order, by a few statements for all of them.
+
+    Raises what `load_history` raises for the first request that cannot be met.
+    """
+    reader = Reader(store)
+    grids = [request.grid() for request in requests]
+    reader.fetch_known((request.market, grid) for request, grid in zip(requests, grids, strict=True))
+    chosen = [_choose(reader, request, grid) for request, grid in zip(requests, grids, strict=True)]
+    grids = [
+        _from_first(grid, request.market, own)
+        for request, grid, own in zip(requests, grids, chosen, strict=True)
+    ]
+    reader.fetch_paths(
+        path
+        for request, grid, own in zip(requests, grids, chosen, strict=True)
+        for path in _paths_asked(reader, request, grid, own)
     )
-    chosen = _choose(store, market, grid, source=source, trust=trust, product=product)
-    grid = _from_first(grid, market, chosen)
-    counts, capacity, stated = _counts(store, market, grid, chosen, assumptions, trust)
-    price = _measured_price(store, market, grid, chosen, assumptions, trust)
+    return [
+        _history(reader, request, grid, own)
+        for request, grid, own in zip(requests, grids, chosen, strict=True)
+    ]
+
+
+def _paths_asked(reader: Reader, request: HistoryRequest, grid: Grid, chosen: Chosen) -> list[PathAsked]:
+    """The paths that a history will be made of, as far as they are of the market itself."""
+    asked: list[PathAsked] = []
+    if chosen.counts is not None and request.assumptions.counts_from is None:
+        asked.append(count_asked(grid, chosen.counts))
+        asked += within_asked(grid, chosen.counts) if request.within else []
+    if chosen.price is not None and request.assumptions.price_from is None:
+        asked.append(price_asked(reader, grid, chosen.price, chosen.known))
+    return asked
+
+
+def _history(reader: Reader, request: HistoryRequest, grid: Grid, chosen: Chosen) -> History:
+    market, assumptions = request.market, request.assumptions
+    counts, capacity, stated = counts_of(reader, request, grid, chosen)
+    price = measured_price(reader, request, grid, chosen)
     borrowed = price.series if assumptions.price_from is not None and price is not None else None
     on_demand, words = find_on_demand(
-        store, market, grid, prices=(chosen.price, borrowed), assumptions=assumptions, trust=trust
+        reader,
+        market,
+        grid,
+        prices=(chosen.price, borrowed),
+        assumptions=assumptions,
+        trust=request.trust,
     )
     if price is None:
-        price = _assumed_price(market, grid, assumptions, on_demand)
+        price = assumed_price(market, grid, assumptions, on_demand)
     used = [
         series for series in (chosen.counts, chosen.price, counts.series, price.series) if series is not None
     ]
+    within = request.within and counts.series is chosen.counts
+    between = within_asked(grid, chosen.counts) if within else []
     return History(
         market=market,
-        step=step,
-        known_at=pd.Timestamp(known_at).tz_convert("UTC"),
+        step=request.step,
+        known_at=pd.Timestamp(request.known_at).tz_convert("UTC"),
         frame=_frame(grid, price, counts),
         on_demand_usd=on_demand,
         capacity=capacity,
         capacity_stated=stated,
-        real_clock=all(store.conventions.real_clock(series.source) for series in used),
-        source=source or used[0].source,
-        assumptions=_join_words(chosen, source, counts, price) + counts.words + price.words + words,
-        within=readings_within(store, grid, chosen.counts)
-        if within and counts.series is chosen.counts
-        else None,
+        real_clock=all(reader.store.conventions.real_clock(series.source) for series in used),
+        source=request.source or used[0].source,
+        assumptions=_join_words(chosen, request.source, counts, price) + counts.words + price.words + words,
+        within=readings_within(grid, [reader.path(path) for path in between]),
     )
 
 
-def _choose(
-    store: Store, market: Market, grid: Grid, *, source: str | None, trust: Sequence[str], product: str | None
-) -> _Chosen:
-    known = known_series(store, market, grid)
-    require_source(known, market, source)
-    known = only_product(known, market, product)
-    counts = pick_series(known, "availability", grid, preferred=source, trust=trust)
+def _choose(reader: Reader, request: HistoryRequest, grid: Grid) -> Chosen:
+    known = reader.known(request.market, grid)
+    require_source(known, request.market, request.source)
+    known = only_product(known, request.market, request.product)
+    trust = request.trust
+    counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)
     if counts is not None:
         grid = _starting(grid, counts)
-    beside = source or (counts.source if counts is not None else None)
+    beside = request.source or (counts.source if counts is not None else None)
     price = pick_series(known, "price", grid, preferred=beside, trust=trust)
-    return _Chosen(known=known, counts=counts, price=price)
+    return Chosen(known=known, counts=counts, price=price)
 
 
 def _starting(grid: Grid, series: KnownSeries) -> Grid:
@@ -138,7 +164,7 @@ def _starting(grid: Grid, series: KnownSeries) -> Grid:
     return replace(grid, first_us=-(-series.first_us // grid.step_us) * grid.step_us)
 
 
-def _from_first(grid: Grid, market: Market, chosen: _Chosen) -> Grid:
+def _from_first(grid: Grid, market: Market, chosen: Chosen) -> Grid:
     first = chosen.counts or chosen.price
     if first is None:
         seen = utc_index(np.array([min(s.first_us for s in chosen.known)], dtype=np.int64))[0]
@@ -152,112 +178,7 @@ def _from_first(grid: Grid, market: Market, chosen: _Chosen) -> Grid:
     return grid
 
 
-def _price_path(store: Store, grid: Grid, series: KnownSeries, known: Sequence[KnownSeries]) -> GridPath:
-    """An observed price; one that never changed and was never repeated is a catalogue price and is held."""
-    age = series.age(grid)
-    if store.conventions.probed_price(series.source):
-        probes = (s for s in known if s.kind == "availability" and s.source == series.source)
-        return grid_path(store, grid, series, age_us=age, probe=next(probes, None))
-    path = grid_path(store, grid, series, age_us=age)
-    if not series.single:
-        return path
-    held = grid_path(store, grid, series, age_us=_FOREVER)
-    if np.array_equal(held.values, path.values, equal_nan=True):
-        return path
-    return replace(held, words=(f"{HELD_CONSTANT} at {series.highest:g} USD",))
-
-
-def _constant(grid: Grid, value: float, words: str) -> GridPath:
-    size = len(grid_slots(grid))
-    return GridPath(values=np.full(size, value), known_us=np.full(size, NEVER), words=(words,))
-
-
-def _counts(
-    store: Store,
-    market: Market,
-    grid: Grid,
-    chosen: _Chosen,
-    assumptions: HistoryAssumptions,
-    trust: Sequence[str],
-) -> tuple[GridPath, int, bool]:
-    """Counts, the capacity and whether a probe stated it."""
-    path: GridPath | None = None
-    if assumptions.counts_from is not None:
-        path = _borrow(store, grid, assumptions.counts_from, "availability", trust)
-    elif chosen.counts is not None:
-        path = grid_path(store, grid, chosen.counts, age_us=chosen.counts.age(grid))
-    if path is not None and path.series is not None:
-        series = path.series
-        if series.capacity_stated and series.capacity is not None and series.capacity >= 1:
-            return path, series.capacity, True
-        return path, max(1, int(series.highest)), False
-    if assumptions.always_available is not None:
-        count = assumptions.always_available
-        return _constant(grid, count, f"counts not observed: {count} instances always available"), count, True
-    raise MarketError(
-        f"{market.key} has a price but no counts",
-        remedy="allow an assumption: always_available (instances that are always there) or counts_from (another market's counts)",
-    )
-
-
-def _measured_price(
-    store: Store,
-    market: Market,
-    grid: Grid,
-    chosen: _Chosen,
-    assumptions: HistoryAssumptions,
-    trust: Sequence[str],
-) -> GridPath | None:
-    if assumptions.price_from is not None:
-        return _borrow(store, grid, assumptions.price_from, "price", trust)
-    if chosen.price is not None:
-        return _price_path(store, grid, chosen.price, chosen.known)
-    if assumptions.constant_price_usd is None and assumptions.spot_share is None:
-        raise MarketError(
-            f"{market.key} has counts but no price",
-            remedy="allow an assumption: constant_price_usd, spot_share (of the on-demand price) or price_from (another market's)",
-        )
-    return None
-
-
-def _assumed_price(market: Market, grid: Grid, assumptions: HistoryAssumptions, on_demand: float) -> GridPath:
-    if assumptions.constant_price_usd is not None:
-        usd = assumptions.constant_price_usd
-        return _constant(grid, usd, f"price not observed: constant {usd:g} USD")
-    share = assumptions.spot_share or 0.0
-    usd = share * on_demand
-    return _constant(
-        grid, usd, f"price not observed: constant {usd:g} USD, {share:.0%} of the on-demand price"
-    )
-
-
-def _borrow(store: Store, grid: Grid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> GridPath:
-    """Another market's path on this grid, read as of the shifted time, so that nothing later than known_at + shift is used."""
-    shift_us = microseconds(path.shift, "shift")
-    there = replace(
-        grid,
-        first_us=None if grid.first_us is None else grid.first_us + shift_us,
-        last_us=grid.last_us + shift_us,
-        known_at=grid.known_at + path.shift.to_pytimedelta(),
-    )
-    known = known_series(store, path.market, there)
-    require_source(known, path.market, path.source)
-    known = only_product(known, path.market, path.product)
-    series = pick_series(known, kind, there, preferred=path.source, trust=trust)
-    if series is None or (path.source is not None and series.source != path.source):
-        raise MarketError(
-            f"{path.words} has no {'price' if kind == 'price' else 'counts'} to borrow in that range"
-        )
-    if kind == "price":
-        found = _price_path(store, there, series, known)
-    else:
-        found = grid_path(store, there, series, age_us=series.age(there))
-    known_us = np.where(found.known_us == NEVER, NEVER, found.known_us - shift_us)
-    name = "price" if kind == "price" else "counts"
-    return replace(found, known_us=known_us, words=(f"{name} of another market: {path.words}", *found.words))
-
-
-def _join_words(chosen: _Chosen, source: str | None, counts: GridPath, price: GridPath) -> tuple[str, ...]:
+def _join_words(chosen: Chosen, source: str | None, counts: GridPath, price: GridPath) -> tuple[str, ...]:
     """A variable that comes from another source than the one named was not measured together with the other."""
     primary = source or (counts.series.source if counts.series is not None else None)
     words = []

@@ -24,8 +24,9 @@ from warehouse.fitted import FittedState, load_fitted, save_fitted
 from warehouse.ingest import Appended, append, ingest_file
 from warehouse.listing import list_markets
 from warehouse.migrations import applied_steps, migrate, pending_steps
-from warehouse.reads import load_history
+from warehouse.reads import load_histories, load_history
 from warehouse.records import Written, read_rows, record_assumptions, write_rows
+from warehouse.request import HistoryRequest
 from warehouse.vintages import read_forecasts, write_forecasts
 
 __all__ = [
@@ -33,12 +34,14 @@ __all__ = [
     "BorrowedPath",
     "FittedState",
     "HistoryAssumptions",
+    "HistoryRequest",
     "Store",
     "Written",
     "append",
     "ingest_file",
     "list_markets",
     "load_fitted",
+    "load_histories",
     "load_history",
     "open_store",
     "read_forecasts",
@@ -160,6 +163,8 @@ def open_store(
         try:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET enable_progress_bar = false")
+            # The slots of a grid are taken for a handful of rows, for which a loop over all observations would do.
+            connection.execute("SET asof_loop_join_threshold = 0")
             connection.execute(f"SET memory_limit = '{memory_limit}'")
             _check_schema(connection, name, read_only)
         except BaseException:

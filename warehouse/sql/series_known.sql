@@ -1,8 +1,13 @@
--- Every series of one market as known at $known_at, from its newest known versions. Times in microseconds since the epoch.
--- latest_us: newest observation at or before $last_us. single: one distinct value, never repeated within $repeat_us.
-WITH chosen AS (
-    SELECT sid, source, kind, product FROM series JOIN markets USING (mid)
-    WHERE provider = $provider AND region = $region AND zone = $zone AND instance_type = $instance_type
+-- Every series of some markets as known at $known_at, from its newest known versions. Times in microseconds since the epoch.
+-- Markets and their last slots are lists of one length; place tells which market a row is of.
+-- latest_us: newest observation at or before the market's last slot. single: one distinct value, never repeated within $repeat_us.
+WITH asked AS (
+    SELECT unnest($provider) AS provider, unnest($region) AS region, unnest($zone) AS zone,
+        unnest($instance_type) AS instance_type, unnest($last_us) AS last_us, unnest(range(len($provider))) AS place
+),
+chosen AS (
+    SELECT place, last_us, sid, source, kind, product
+    FROM series JOIN markets USING (mid) JOIN asked USING (provider, region, zone, instance_type)
 ),
 versions AS (
     SELECT sid, observed_at, known_at, price_usd AS value, on_demand_usd, NULL AS capacity, NULL AS gap_seconds FROM price
@@ -19,9 +24,9 @@ newest AS (
     FROM versions GROUP BY sid, observed_at
 ),
 spaced AS (SELECT *, at_us - lag(at_us) OVER (PARTITION BY sid ORDER BY at_us) AS gap_us FROM newest)
-SELECT sid, source, kind, product,
+SELECT place, sid, source, kind, product,
     min(at_us) AS first_us,
-    max(at_us) FILTER (WHERE at_us <= $last_us) AS latest_us,
+    max(at_us) FILTER (WHERE at_us <= last_us) AS latest_us,
     min(value) = max(value) AND coalesce(min(gap_us) > $repeat_us, TRUE) AS single,
     max(value) AS highest,
     arg_max(on_demand_usd, at_us) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd,
@@ -31,4 +36,4 @@ SELECT sid, source, kind, product,
         1000000 * arg_max(gap_seconds, at_us) FILTER (WHERE gap_seconds IS NOT NULL),
         median(gap_us)
     ) AS nominal_us
-FROM chosen JOIN spaced USING (sid) GROUP BY sid, source, kind, product ORDER BY kind, source, product
+FROM chosen JOIN spaced USING (sid) GROUP BY place, sid, source, kind, product ORDER BY place, kind, source, product
