@@ -94,12 +94,14 @@ def slots_of(series: Series, hours: float) -> int:
 
 
 def price_rows(series: Series, state: PriceState, origins: np.ndarray) -> np.ndarray:
-    """Features of a price at ``origins``, shape (origins, len(`STATE_COLUMNS`)); unknown ones are NaN."""
+    """Features of a price at ``origins`` (at least one), shape (origins, len(`STATE_COLUMNS`)); unknown ones are NaN."""
     day, week, quarter = (slots_of(series, hours) for hours in (24.0, 168.0, 6.0))
     unit = np.where(state.size > 0, state.size, np.nan)[origins]
     age, interval = state.age[origins], state.interval[origins]
     back = [_change_before(state, origins, i) for i in range(RECENT)]
-    level = pd.Series(state.level)
+    # Windows reach back a week and a quarter of a day; what lies before need not be read.
+    begin = max(0, int(origins.min()) - week - day)
+    level = pd.Series(state.level[begin:])
     windows = {
         "median_day": level.rolling(day, min_periods=1).median(),
         "low_day": level.rolling(day, min_periods=1).min(),
@@ -108,7 +110,7 @@ def price_rows(series: Series, state: PriceState, origins: np.ndarray) -> np.nda
         "low_week": level.rolling(week, min_periods=1).min(),
         "high_week": level.rolling(week, min_periods=1).max(),
     }
-    at = {name: window.to_numpy()[origins] for name, window in windows.items()}
+    at = {name: window.to_numpy()[origins - begin] for name, window in windows.items()}
     here = state.level[origins]
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = [
@@ -120,7 +122,7 @@ def price_rows(series: Series, state: PriceState, origins: np.ndarray) -> np.nda
             (at["high_week"] - at["low_week"]) / unit,
             here - np.log(series.on_demand_usd),
             *(_rate(state, origins, width) for width in (quarter, day, week)),
-            _moved(state, day)[origins] / unit,
+            _moved(state.level[begin:], day)[origins - begin] / unit,
         ]  # fmt: skip
     return np.stack([np.where(np.isfinite(column), column, np.nan) for column in columns], axis=1)
 
@@ -144,9 +146,9 @@ def _rate(state: PriceState, origins: np.ndarray, width: int) -> np.ndarray:
     return np.asarray((state.count[origins] - state.count[before]) / np.maximum(origins - before, 1))
 
 
-def _moved(state: PriceState, width: int) -> np.ndarray:
-    """Mean distance of the newest ``width`` slots' logarithms from one six hours' slots earlier, shape (slots,)."""
+def _moved(level: np.ndarray, width: int) -> np.ndarray:
+    """Mean distance of the newest ``width`` slots' logarithms from those a quarter of it earlier, shape (slots,)."""
     lag = max(1, width // 4)
-    far = np.full(state.level.shape[0], np.nan)
-    far[lag:] = np.abs(state.level[lag:] - state.level[:-lag])
+    far = np.full(level.shape[0], np.nan)
+    far[lag:] = np.abs(level[lag:] - level[:-lag])
     return pd.Series(far).rolling(width, min_periods=1).mean().to_numpy()

@@ -121,7 +121,7 @@ class FittedBoostedPrice:
         """Quantiles of the price, shape (origins, horizon, 19)."""
         steps = np.minimum(series.age(origins)[:, None] + np.arange(1, horizon + 1), STEPS[-1])
         told = told_of(self.process, series, state, origins, steps)
-        chances = np.exp(told.ways + np.asarray(way.predict(told.rows, raw_score=True)))
+        chances = np.exp(told.ways + np.asarray(way.predict(told.rows, raw_score=True, num_threads=1)))
         chances /= chances.sum(axis=1, keepdims=True)
         against, onwards = (self._sizes(told, one) for one in (AGAINST, ONWARDS))
         rose = np.repeat(state.last[origins] > 0, horizon)
@@ -137,7 +137,9 @@ class FittedBoostedPrice:
     def _sizes(self, told: Told, way: int) -> np.ndarray:
         """Quantiles of the log size at `SIZE_LEVELS` of a move that way, shape (pairs, levels)."""
         rows = np.hstack([told.rows, np.full((told.rows.shape[0], 1), float(way))])
-        shift = np.stack([np.asarray(one.predict(rows, raw_score=True)) for one in self.sizes], axis=1)
+        shift = np.stack(
+            [np.asarray(one.predict(rows, raw_score=True, num_threads=1)) for one in self.sizes], axis=1
+        )
         return np.sort(told.sizes[:, int(way == ONWARDS)] + shift, axis=1)
 
     def state(self) -> dict[str, Any]:

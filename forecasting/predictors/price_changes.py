@@ -44,7 +44,7 @@ def recent_interval(state: PriceState, usual: float) -> np.ndarray:
     """Mean slots between the recent changes, drawn to the usual one while there are few, shape (slots,)."""
     seen = np.clip(state.count - 1, 0, RECENT - 1)
     own = np.where(np.isfinite(state.interval), state.interval, 0.0)
-    return np.maximum((seen * own + usual) / (seen + 1), 1.0)
+    return np.asarray(np.maximum((seen * own + usual) / (seen + 1), 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class FittedChangeProcess:
         rate = self.rate[np.searchsorted(EDGES, age / interval)]
         pooled = 1.0 - np.exp(-rate / interval)
         if key not in self.own:
-            return pooled
+            return np.asarray(pooled)
         own = self.own[key]
         place = np.minimum(age, OLDEST).astype(int)
         # The panel's hazard counts as the exposure in which it would have seen PRIOR_CHANGES changes.
@@ -226,4 +226,4 @@ class FittedChangeProcess:
 def _first(hazard: np.ndarray) -> np.ndarray:
     """P(the first change comes at step j) from hazards by step, last axis steps."""
     stays = np.cumprod(1.0 - hazard, axis=-1)
-    return hazard * np.concatenate([np.ones_like(stays[..., :1]), stays[..., :-1]], axis=-1)
+    return np.asarray(hazard * np.concatenate([np.ones_like(stays[..., :1]), stays[..., :-1]], axis=-1))

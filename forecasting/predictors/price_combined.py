@@ -71,8 +71,10 @@ class CombinedPrice:
         kept = {}
         for which, one in enumerate(panel.series):
             first, stop = end - 1 - width, end - 1
-            scores = score_members(earlier, panel, which, (first, stop))
-            if scores is not None:
+            origins = scored_origins(one, (first, stop))
+            if origins.size:
+                told = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
+                scores = scores_of(one, origins, told)
                 start = empty_record(len(fitted) + 1, first)
                 losses, changes = records(scores, start, np.array([stop]), _half_life(one))
                 kept[one.key] = Record(losses=losses[:, 0], changes=changes[0], slot=stop)
@@ -89,29 +91,23 @@ def _half_life(series: Series) -> float:
     return max(1.0, pd.Timedelta(days=HALF_LIFE_DAYS) / series.step)
 
 
-def score_members(
-    members: dict[str, FittedPanelModel], panel: Panel, which: int, span: tuple[int, int]
-) -> Scores | None:
-    """Losses of forecasts made in [first, stop) (slots since the epoch) as far as their values are in the panel.
-
-    Only origins every `EVERY` slots at which the price moves are scored; None if there is none.
-    """
-    series = panel.series[which]
-    state = price_state(series)
+def scored_origins(series: Series, span: tuple[int, int]) -> np.ndarray:
+    """Origins in [first, stop) (slots since the epoch), every `EVERY` slots of them, at which the price moves; as indices."""
     low, high = (min(max(slot - series.first_slot, 0), len(series)) for slot in span)
     origins = np.arange(low, high)
     origins = origins[(origins + series.first_slot) % EVERY == 0]
-    origins = origins[state.moves[origins]]
-    if not origins.size:
-        return None
+    return np.asarray(origins[price_state(series).moves[origins]])
+
+
+def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> Scores:
+    """Losses of quantiles ``told`` (members, origins, `SCORED_STEPS` or more, 19) as far as their values are in the series."""
     target = origins[:, None] + np.arange(1, SCORED_STEPS + 1)
     inside = np.minimum(target, len(series) - 1)
-    truth = np.where(target < len(series), series.values[inside], np.nan)
-    told = member_quantiles(members, panel, which, origins, SCORED_STEPS)
-    changed = np.where(target < len(series), state.age[inside] == 0, False)
-    return Scores(
-        at=origins + series.first_slot, losses=part_losses(told, truth), changes=changed * float(EVERY)
-    )
+    there = target < len(series)
+    truth = np.where(there, series.values[inside], np.nan)
+    changed = there & (price_state(series).age[inside] == 0)
+    losses = part_losses(told[:, :, :SCORED_STEPS], truth)
+    return Scores(at=origins + series.first_slot, losses=losses, changes=changed * float(EVERY))
 
 
 def member_quantiles(
@@ -158,22 +154,14 @@ class FittedCombinedPrice:
         series = panel.series[which]
         start = self.kept.get(series.key, empty_record(len(self.members) + 1, self.end - 1))
         asked = np.maximum(origins + series.first_slot, start.slot)
-        # Forecasts made after the last origin tell nothing that an origin may know.
-        known = Panel(
-            series=tuple(
-                one if i != which else one.part(0, int(origins[-1]) + 1) for i, one in enumerate(panel.series)
-            )
-        )
-        scores = score_members(
-            self.members, known, which, (self.end - 1, int(origins[-1]) + series.first_slot)
-        )
-        if scores is None:
-            scores = Scores(
-                at=np.zeros(0, dtype=int), losses=np.zeros((0, 0, 0, 0)), changes=np.zeros((0, 0))
-            )
+        past = scored_origins(series, (self.end - 1, int(origins[-1]) + series.first_slot))
+        every = np.union1d(past, origins)
+        told = member_quantiles(self.members, panel, which, every, max(horizon, SCORED_STEPS))
+        # Values after the last origin are not known there; `records` leaves out those after each of the others.
+        known = series.part(0, int(origins[-1]) + 1)
+        scores = scores_of(known, past, told[:, np.searchsorted(every, past)])
         losses, changes = records(scores, start, asked, _half_life(series))
-        told = member_quantiles(self.members, panel, which, origins, horizon)
-        return combined(told, losses, changes, self.prior)
+        return combined(told[:, np.searchsorted(every, origins), :horizon], losses, changes, self.prior)
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs, for JSON."""
