@@ -3,6 +3,7 @@ object (E4)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ DEFAULT_MODELS = ("combined", "markov")
 DEFAULT = "default"
 #: Steps of the printed table.
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
+#: Days as people write them; pandas wants them large.
+_DAYS = re.compile(r"d$")
 #: Longest horizon that can be asked for.
 LONGEST = 48
 
@@ -145,11 +148,11 @@ def _with_step(settings: Settings, step: str | None) -> Settings:
 def _duration(text: str, option: str) -> pd.Timedelta:
     """A duration such as 10min, 1h, 7d; raises `SettingsError`."""
     try:
-        width = pd.Timedelta(text)
-    except ValueError:
-        width = pd.NaT
-    if pd.isna(width) or width <= pd.Timedelta(0):
-        raise SettingsError(f"{option} {text}", expected="a duration such as 10min, 1h or 7d")
+        width = pd.Timedelta(_DAYS.sub("D", text.strip()))
+    except ValueError as error:
+        raise SettingsError(f"{option} {text}", expected="a duration such as 10min, 1h or 7d") from error
+    if not width > pd.Timedelta(0):  # NaT is not
+        raise SettingsError(f"{option} {text}", expected="a positive duration")
     return width
 
 
@@ -210,7 +213,12 @@ def write_page(path: Path, accuracy: Accuracy, course: Course, data: str, *, pro
     write_accuracy_page(
         path,
         accuracy,
-        about=About(data=data, alternation=beside.alternation, no_cost="; ".join(beside.notes)),
+        about=About(
+            data=data,
+            alternation=beside.alternation,
+            drift=beside.drift_words,
+            no_cost="; ".join(beside.notes),
+        ),
         predictability=beside.predictability,
         drift=beside.drift,
         cost=beside.cost,

@@ -61,7 +61,7 @@ def fingerprint(unit: Unit, rolling: Rolling) -> str:
     hashed.update(repr((unit.model, model, unit.fit_slot, rolling.horizon, places, step)).encode())
     for _, origins in unit.origins:
         hashed.update(repr(origins.size).encode())
-        hashed.update(np.ascontiguousarray(origins, dtype=np.int64))
+        hashed.update(origins.astype(np.int64).tobytes())
     last = last_slot(unit, rolling)
     for series in panel.series:
         _hash_series(hashed, series.until(last))
@@ -72,7 +72,7 @@ def _hash_series(hashed: hashlib.blake2b, series: Series) -> None:
     about = (series.key, series.variable, series.slots_per_day, series.first_slot, series.on_demand_usd)
     hashed.update(repr((about, len(series), series.within.shape)).encode())
     for values in (series.values, series.companion, series.upper, series.within):
-        hashed.update(np.ascontiguousarray(values, dtype=float))
+        hashed.update(values.astype(float).tobytes())
 
 
 @cache

@@ -275,10 +275,12 @@ def _joined(parts: Sequence[Columns], columns: Sequence[str], models: Sequence[s
     )
     order = np.argsort(np.repeat(rank, size), kind="stable")
     table = {name: _column([part[name] for part in parts], size)[order] for name in columns}
-    for name, values in table.items():
-        if values.dtype.kind == "M":
-            table[name] = pd.DatetimeIndex(values, tz="UTC")
-    made = pd.DataFrame(table)
+    made = pd.DataFrame(
+        {
+            name: pd.DatetimeIndex(values, tz="UTC") if values.dtype.kind == "M" else values
+            for name, values in table.items()
+        }
+    )
     return made.astype({"n": int}) if "n" in table else made
 
 

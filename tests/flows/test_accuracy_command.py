@@ -135,6 +135,15 @@ def test_a_warehouse_gives_the_answer_of_its_folder_and_keeps_the_forecasts(call
     assert str(rows["issued_at"].dtype.tz) == "UTC"
 
 
+def test_what_became_known_after_its_slot_is_a_gap(call, folder, tmp_path):
+    """Everything was learned in one go at the end, so no forecast could have used any of it (M1.2)."""
+    db, known = tmp_path / "w.duckdb", (START + pd.Timedelta(days=9)).isoformat()
+    assert call("ingest", "tabular", folder, "--db", db, "--known-at", known)[0] == 0
+    code, _, err = call("accuracy", "--db", db, *FAST)
+    assert code == 2
+    assert "became known only after their slot" in err or "no observations known by then" in err
+
+
 def test_a_table_is_printed_for_people(call, folder):
     code, out, _ = call("accuracy", "--data", folder, "--market", "*/z1/*", *FAST)
     assert code == 0

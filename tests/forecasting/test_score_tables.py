@@ -81,8 +81,10 @@ def test_scores_are_those_of_the_long_table(rolling, accuracy):
     )
     assert len(fast) == len(slow) == 24
     for column in columns:
-        wanted = slow.loc[fast.index, column].to_numpy(dtype=float)
-        got = fast[column].to_numpy(dtype=float)
+        # The long table has quantiles only: of a model with a whole distribution its Brier score is a rougher one.
+        rows = fast if column != "brier" else fast.drop(index="markov", level="model")
+        wanted = slow.loc[rows.index, column].to_numpy(dtype=float)
+        got = rows[column].to_numpy(dtype=float)
         assert got == pytest.approx(wanted, rel=1e-9, nan_ok=True), column
 
 
