@@ -24,6 +24,8 @@ PREDICTORS: dict[str, Callable[[], Predictor]] = {
     "arima": _lazily("arima", "arima"),
     "lightgbm": _lazily("boosted", "lightgbm_predictor"),
     "markov": _lazily("markov", "markov"),
+    "smoothing": _lazily("combined", "smoothing"),
+    "combined": _lazily("combined", "combined"),
 }
 
 

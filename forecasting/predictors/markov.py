@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from forecasting.forecast import LEVELS
+from forecasting.laws import MOST_STATES, outlook_of
 from forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
 from forecasting.series import Series
 from forecasting.univariate import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
@@ -23,8 +23,6 @@ from forecasting.univariate import FallsBack, FittedVariable, Outlook, Univariat
 HALF_LIVES = (pd.Timedelta(hours=12), pd.Timedelta(days=1), pd.Timedelta(days=3), pd.Timedelta(days=10))
 #: Strengths of the prior in pseudo-transitions that are tried.
 PRIORS = (1.0, 4.0)
-#: More states than this would need more transitions than any history has.
-MOST_STATES = 128
 #: Fewer transitions than this say nothing.
 FEWEST_TRANSITIONS = 20
 
@@ -110,9 +108,7 @@ class FittedMarkovChain:
 
     def _own(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> Outlook:
         laws = self.laws(series, origins, horizon, age)
-        return Outlook(
-            quantiles=quantiles_of(laws), mean=laws @ np.arange(self.states), reasons=("",) * origins.size
-        )
+        return outlook_of(laws, ("",) * origins.size)
 
     def laws(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> np.ndarray:
         """Distributions of the count 1..horizon slots after each origin, shape (origins, horizon, states).
@@ -175,15 +171,6 @@ def _spread(matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarra
         if k >= age:
             out[k - age] = law
     return out
-
-
-def quantiles_of(law: np.ndarray) -> np.ndarray:
-    """Quantiles at `LEVELS` of distributions on 0..n-1: the least value whose cumulative probability reaches the level.
-
-    ``law`` has shape (..., n); the result (..., 19).
-    """
-    reached = np.cumsum(law, axis=-1)[..., None, :] >= LEVELS[:, None] - 1e-9
-    return np.asarray(np.argmax(reached, axis=-1), dtype=float)
 
 
 def markov() -> UnivariatePredictor:

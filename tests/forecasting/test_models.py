@@ -20,9 +20,10 @@ from forecasting.features import (
     target_features,
 )
 from forecasting.forecast import LEVELS
+from forecasting.laws import quantiles_of
 from forecasting.predictors import PREDICTORS, make_predictor
 from forecasting.predictors.boosted import FittedBoostedCount, FittedBoostedPrice
-from forecasting.predictors.markov import FittedMarkovChain, quantiles_of
+from forecasting.predictors.markov import FittedMarkovChain
 from forecasting.predictors.seasonal_naive import FittedSeasonalNaive
 from forecasting.residuals import MAX_STEP, MIN_ERRORS, ahead, error_quantiles, widest
 from forecasting.series import series_of

@@ -1,0 +1,79 @@
+"""A predictor that learns from several markets: both variables' panel models in one, for live turns and single histories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forecasting.panel import FittedPanelModel, Panel, PanelModel
+from forecasting.series import Series, newest_observed, series_of
+from forecasting.univariate import FittedUnivariate, Outlook
+from warehouse.history import ROW_KNOWN_AT, History
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelPredictor:
+    """A predictor of price and count whose models learn from all markets they are shown."""
+
+    name: str
+    price: PanelModel
+    count: PanelModel
+
+    def fit(self, history: History) -> FittedUnivariate:
+        """Estimate on one market alone."""
+        return self.fit_panel([history]).of(history)
+
+    def fit_panel(self, histories: Sequence[History]) -> FittedPanelPredictor:
+        """Estimate both models on everything in ``histories`` (one step, each market of a source once)."""
+        return FittedPanelPredictor(
+            name=self.name,
+            price=self.price.fit(Panel(series=tuple(series_of(one, "price") for one in histories))),
+            count=self.count.fit(Panel(series=tuple(series_of(one, "count") for one in histories))),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedPanelPredictor:
+    """Both panel models with their parameters estimated."""
+
+    name: str
+    price: FittedPanelModel
+    count: FittedPanelModel
+
+    def of(self, history: History, peers: Sequence[History] = ()) -> FittedUnivariate:
+        """The predictor of one market, standing at the end of its history, that may look at its peers."""
+        return FittedUnivariate(
+            name=self.name,
+            history=history,
+            price=AmongPeers(model=self.price, peers=tuple(_punctual(one, "price") for one in peers)),
+            count=AmongPeers(model=self.count, peers=tuple(_punctual(one, "count") for one in peers)),
+        )
+
+
+def _punctual(history: History, variable: str) -> Series:
+    """A peer's series without the values that became known after their slot began: what it shows was known at every origin."""
+    series = series_of(history, "price" if variable == "price" else "count")
+    known = history.frame[ROW_KNOWN_AT]
+    late = (known > history.slots.to_series(index=known.index)).to_numpy(dtype=bool)
+    if not late.any():
+        return series
+    values = np.where(late, np.nan, series.values)
+    within = np.where(late[:, None], np.nan, series.within)
+    return replace(series, values=values, within=within, newest=newest_observed(values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmongPeers:
+    """A panel model as the model of one variable of one market, beside the series of its peers."""
+
+    model: FittedPanelModel
+    peers: tuple[Series, ...] = ()
+
+    def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
+        """The panel model's outlook; peers are cut at the last origin."""
+        last = series.first_slot + int(origins[-1])
+        own = series.until(last)
+        others = tuple(peer.until(last) for peer in self.peers if peer.key != series.key)
+        return self.model.outlook(Panel(series=(own, *others)), 0, origins, horizon)

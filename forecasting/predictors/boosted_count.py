@@ -1,0 +1,190 @@
+"""LightGBM for counts over panels: a mean of simple laws whose odds of "at least n" trees correct, step by step (M6.2).
+
+One binary model per step of `STEPS` (direct multi-step), pooled over thresholds and over every market of the panel. It starts
+from the log odds of a few laws that follow the series by themselves (`count_members`), so that what the trees have not
+learned is left as it was: trained on levels from scratch, they learned the training part's regime and lost by a factor of two
+when it changed (ours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lightgbm
+import numpy as np
+
+from forecasting.features import exceeded
+from forecasting.laws import at_least, law_of
+from forecasting.panel import Panel
+from forecasting.predictors.count_members import Situation, member_laws, situation_of
+from forecasting.predictors.count_rows import count_rows, peers_of, thresholds_of
+from forecasting.predictors.expected import Expectations
+from forecasting.series import Series
+
+#: Steps ahead that are modelled; corrections between them are interpolated, beyond them held.
+STEPS = np.array([1, 2, 4, 8, 12])
+#: Members whose mean law is corrected.
+BASE = ("alike_expected", "recent_4_hours", "alike_3_days", "recent_90_minutes", "recent_12_hours")
+#: Members whose chances the trees are told beside.
+TOLD = ("recent_half_hour", "even_readings", "odd_readings", "alike_1_day", "recent_2_days", "hour_of_day")
+#: Only the newest so many slots of a series are trained on.
+LONGEST_TRAINING = 1000
+#: Rows of a step; more are thinned out evenly.
+MOST_ROWS = 120_000
+#: Fewer rows than this teach nothing that lasts.
+FEWEST_ROWS = 500
+#: Thresholds drawn for each origin in training.
+_DRAWN = 6
+#: Odds outside these chances are a thin tail; trees could not correct them.
+_SURE = 0.01
+SETTINGS: dict[str, Any] = {
+    "objective": "binary", "num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 7, "verbosity": -1,
+    "learning_rate": 0.05, "num_leaves": 7, "min_data_in_leaf": 150, "lambda_l2": 10.0, "feature_fraction": 0.6,
+    "bagging_fraction": 0.7, "bagging_freq": 1,
+}  # fmt: skip
+ROUNDS = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountTrees:
+    """A booster per step of `STEPS`, as text; none where the panel taught too little."""
+
+    boosters: tuple[str, ...]
+
+    def loaded(self) -> list[lightgbm.Booster]:
+        """The boosters themselves."""
+        return [lightgbm.Booster(model_str=text) for text in self.boosters]
+
+
+def start_odds(at: Situation, thresholds: np.ndarray) -> np.ndarray:
+    """Log odds of "at least n" of the mean of `BASE`, shape (places, steps, thresholds)."""
+    least = at_least(member_laws(at, BASE).mean(axis=0))[..., thresholds - 1]
+    chance = np.clip(least, _SURE, 1.0 - _SURE)
+    return np.asarray(np.log(chance / (1.0 - chance)))
+
+
+def _told(at: Situation, thresholds: np.ndarray) -> np.ndarray:
+    """Chances of the members, one by one, shape (places, steps, thresholds, members), float32."""
+    least = at_least(member_laws(at, (*BASE, *TOLD)))[..., thresholds - 1]
+    return np.moveaxis(least, 0, -1).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lessons:
+    """Training rows of one series: for every origin and drawn threshold its row (without the step's chances), and per
+    step the chances, the start and whether it came."""
+
+    known: np.ndarray
+    told: np.ndarray
+    start: np.ndarray
+    hit: np.ndarray
+
+
+def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
+    """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series; deterministic."""
+    rng = np.random.default_rng(SETTINGS["seed"])
+    lessons = [
+        found
+        for which, series in enumerate(panel.series)
+        if (found := _lessons(panel, which, series, expected, rng)) is not None
+    ]
+    if not lessons:
+        return CountTrees(boosters=())
+    known = np.concatenate([one.known for one in lessons])
+    boosters = []
+    for j in range(STEPS.size):
+        hit = np.concatenate([one.hit[:, j] for one in lessons])
+        use = np.flatnonzero(~np.isnan(hit))
+        if use.size > MOST_ROWS:
+            use = use[np.linspace(0, use.size - 1, MOST_ROWS).astype(int)]
+        if use.size < FEWEST_ROWS or hit[use].min() == hit[use].max():
+            return CountTrees(boosters=())
+        rows = np.concatenate([known, np.concatenate([one.told[:, j] for one in lessons])], axis=1)[use]
+        start = np.concatenate([one.start[:, j] for one in lessons])[use]
+        data = lightgbm.Dataset(rows, hit[use], init_score=start)
+        boosters.append(lightgbm.train(SETTINGS, data, ROUNDS).model_to_string())
+    return CountTrees(boosters=tuple(boosters))
+
+
+def _lessons(
+    panel: Panel, which: int, series: Series, expected: Expectations, rng: np.random.Generator
+) -> _Lessons | None:
+    n = len(series)
+    states = int(series.upper.max()) + 1 if n else 1
+    places = np.flatnonzero(~np.isnan(series.values))
+    places = places[places >= max(8, n - LONGEST_TRAINING)]
+    if states < 2 or not places.size:
+        return None
+    thresholds = thresholds_of(states)
+    at = situation_of(series, places, STEPS, states, expected.of(series, STEPS))
+    drawn = rng.random((places.size, thresholds.size)).argsort(axis=1)[:, :_DRAWN]
+    known = np.take_along_axis(count_rows(at, peers_of(panel, which), thresholds), drawn[:, :, None], axis=1)
+    wide = drawn[:, None, :]
+    told = np.take_along_axis(_told(at, thresholds), wide[..., None], axis=2)
+    start = np.take_along_axis(start_odds(at, thresholds), wide, axis=2)
+    target = places[:, None] + STEPS
+    came = np.where(target < n, series.values[np.minimum(target, n - 1)], np.nan)
+    hit = np.take_along_axis(exceeded(came, thresholds), wide, axis=2)
+    steps = STEPS.size
+
+    def flat(table: np.ndarray) -> np.ndarray:
+        """(origins, steps, drawn, ...) as (origins x drawn, steps, ...)."""
+        return np.asarray(np.swapaxes(table, 1, 2).reshape(-1, steps, *table.shape[3:]))
+
+    return _Lessons(
+        known=known.reshape(-1, known.shape[-1]), told=flat(told), start=flat(start), hit=flat(hit)
+    )
+
+
+def trees_laws(boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.ndarray) -> np.ndarray:
+    """Corrected laws at every place and step of a situation, shape (places, steps, states); without boosters the start's."""
+    if at.states < 2:
+        return np.ones((at.places.size, at.steps.size, 1))
+    thresholds = thresholds_of(at.states)
+    odds = start_odds(at, thresholds)
+    if boosters and at.places.size:
+        odds = odds + _corrections(boosters, at, peers, thresholds)
+    least = np.minimum.accumulate(1.0 / (1.0 + np.exp(-odds)), axis=-1)
+    every = np.arange(1, at.states)
+    if thresholds.size < every.size:
+        least = _between(least, thresholds, every)
+    return law_of(least)
+
+
+def _corrections(
+    boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.ndarray, thresholds: np.ndarray
+) -> np.ndarray:
+    """What the trees add to the log odds, linear between the steps that are modelled, shape (places, steps, thresholds)."""
+    nodes = situation_of(at.series, at.places, STEPS, at.states, _expected_at_nodes(at))
+    known, told = count_rows(at, peers, thresholds), _told(nodes, thresholds)
+    added = []
+    for j, booster in enumerate(boosters):
+        rows = np.concatenate([known, told[:, j]], axis=-1)
+        raw = np.asarray(booster.predict(rows.reshape(-1, rows.shape[-1]), raw_score=True))
+        added.append(raw.reshape(rows.shape[:2]))
+    table = np.stack(added, axis=1)
+    return np.asarray(_step_shares(at.steps) @ table)
+
+
+def _step_shares(steps: np.ndarray) -> np.ndarray:
+    """Weights (steps, STEPS) that interpolate linearly between `STEPS`."""
+    return np.stack([np.interp(steps, STEPS, unit) for unit in np.eye(STEPS.size)], axis=1)
+
+
+def _expected_at_nodes(at: Situation) -> np.ndarray | None:
+    if at.expected is None:
+        return None
+    nearest = np.abs(at.steps[:, None] - STEPS).argmin(axis=0)
+    return at.expected[:, nearest]
+
+
+def _between(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np.ndarray:
+    """Chances at thresholds 1..cap from those at some of them, linear in between."""
+    right = np.minimum(np.searchsorted(thresholds, every), thresholds.size - 1)
+    left = np.maximum(right - 1, 0)
+    gap = np.maximum(thresholds[right] - thresholds[left], 1)
+    share = np.where(right == left, 1.0, (every - thresholds[left]) / gap)
+    return np.asarray(least[..., left] * (1.0 - share) + least[..., right] * share)
+

@@ -1,0 +1,23 @@
+"""The predictors that weigh others by what was right of late: `combined`, the default, and `smoothing` (M6.2)."""
+
+from __future__ import annotations
+
+from forecasting.panel_predictor import PanelPredictor
+from forecasting.predictors.count_stack import StackedCount
+from forecasting.predictors.price_adaptive import AdaptiveLastValue
+from forecasting.predictors.price_combined import CombinedPrice
+
+#: The members of `smoothing`: what is, and what was seen of late.
+_SMOOTHED = (
+    "stay", "recent_half_hour", "recent_90_minutes", "recent_4_hours", "recent_12_hours", "recent_2_days",
+)  # fmt: skip
+
+
+def combined() -> PanelPredictor:
+    """Every model's law weighted by recent accuracy per market and step."""
+    return PanelPredictor(name="combined", price=CombinedPrice(), count=StackedCount())
+
+
+def smoothing() -> PanelPredictor:
+    """Exponential smoothing: of a count's distribution, and of the size of a price's changes."""
+    return PanelPredictor(name="smoothing", price=AdaptiveLastValue(), count=StackedCount(members=_SMOOTHED))
