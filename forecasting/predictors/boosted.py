@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-import lightgbm
 import numpy as np
 
 from forecasting.laws import MOST_STATES, indicator, outlook_of
@@ -41,7 +39,6 @@ class FittedBoostedCount:
     expected: Expectations
     trees: CountTrees
     seen: tuple[str, ...]
-    _loaded: list[lightgbm.Booster] = field(default_factory=list, repr=False, compare=False)
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Corrected laws; last value answers, labelled, if the newest value is stale or there are too many states."""
@@ -50,32 +47,13 @@ class FittedBoostedCount:
         simpler = LastValue().fit(series.part(0, int(origins[0]) + 1)).outlook(series, origins, horizon)
         if states > MOST_STATES:
             return labelled(simpler, f"{states} states, at most {MOST_STATES} are used")
-        if not self._loaded:
-            self._loaded.extend(self.trees.loaded())
         steps = np.arange(1, horizon + 1)
         at = situation_of(series, origins, steps, states, self.expected.of(series, steps))
-        law = trees_laws(self._loaded, at, peers_of(panel, which))
-        why = UNTAUGHT if not self._loaded else "" if series.key in self.seen else NEVER_SEEN
+        law = trees_laws(self.trees.loaded(), at, peers_of(panel, which))
+        why = UNTAUGHT if not self.trees.boosters else "" if series.key in self.seen else NEVER_SEEN
         own = outlook_of(law, (why,) * origins.size)
         stale = is_stale(series, series.age(origins))
         return mixed(own, with_law(simpler, states), stale) if stale.any() else own
-
-    def state(self) -> dict[str, Any]:
-        """Everything that was estimated, as plain numbers, lists and texts (for JSON)."""
-        return {
-            "expected": self.expected.state(),
-            "trees": list(self.trees.boosters),
-            "seen": list(self.seen),
-        }
-
-    @classmethod
-    def restore(cls, state: dict[str, Any]) -> FittedBoostedCount:
-        """The counterpart of `state`."""
-        return cls(
-            expected=Expectations.restore(state["expected"]),
-            trees=CountTrees(boosters=tuple(state["trees"])),
-            seen=tuple(state["seen"]),
-        )
 
 
 def with_law(given: Outlook, states: int) -> Outlook:

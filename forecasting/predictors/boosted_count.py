@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import lightgbm
@@ -53,9 +54,14 @@ class CountTrees:
 
     boosters: tuple[str, ...]
 
-    def loaded(self) -> list[lightgbm.Booster]:
-        """The boosters themselves."""
-        return [lightgbm.Booster(model_str=text) for text in self.boosters]
+    def loaded(self) -> tuple[lightgbm.Booster, ...]:
+        """The boosters themselves, read once however often they are asked for."""
+        return _loaded(self.boosters)
+
+
+@lru_cache(maxsize=16)
+def _loaded(texts: tuple[str, ...]) -> tuple[lightgbm.Booster, ...]:
+    return tuple(lightgbm.Booster(model_str=text) for text in texts)
 
 
 def start_odds(at: Situation, thresholds: np.ndarray) -> np.ndarray:
@@ -162,7 +168,7 @@ def _corrections(
     added = []
     for j, booster in enumerate(boosters):
         rows = np.concatenate([known, told[:, j]], axis=-1)
-        raw = np.asarray(booster.predict(rows.reshape(-1, rows.shape[-1]), raw_score=True))
+        raw = np.asarray(booster.predict(rows.reshape(-1, rows.shape[-1]), raw_score=True, num_threads=1))
         added.append(raw.reshape(rows.shape[:2]))
     table = np.stack(added, axis=1)
     return np.asarray(_step_shares(at.steps) @ table)
@@ -187,4 +193,3 @@ def _between(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np
     gap = np.maximum(thresholds[right] - thresholds[left], 1)
     share = np.where(right == left, 1.0, (every - thresholds[left]) / gap)
     return np.asarray(least[..., left] * (1.0 - share) + least[..., right] * share)
-

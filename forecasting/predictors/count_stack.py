@@ -10,9 +10,7 @@ value.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import lightgbm
 import numpy as np
 
 from forecasting.laws import MOST_STATES, outlook_of
@@ -38,8 +36,6 @@ POOLED = 0.3
 POOLED_PAST = 1.0
 #: Name of the member that trees make.
 TREES = "trees"
-#: What is kept of every series watched at the fit.
-_KEPT = ("record", "past")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +95,6 @@ class FittedStackedCount:
     trees: CountTrees
     record: dict[str, np.ndarray] = field(default_factory=dict)
     past: dict[str, np.ndarray] = field(default_factory=dict)
-    _loaded: list[lightgbm.Booster] = field(default_factory=list, repr=False, compare=False)
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """The mixture at each origin; last value answers, labelled, if the newest value is stale or there are too many states."""
@@ -142,9 +137,7 @@ class FittedStackedCount:
         laws = member_laws(at, tuple(name for name in self.members if name != TREES))
         if TREES not in self.members:
             return laws
-        if not self._loaded:
-            self._loaded.extend(self.trees.loaded())
-        return np.concatenate([laws, trees_laws(self._loaded, at, peers_of(panel, which))[None]])
+        return np.concatenate([laws, trees_laws(self.trees.loaded(), at, peers_of(panel, which))[None]])
 
     def weigh(self, record: np.ndarray, source: str, others: dict[str, np.ndarray]) -> np.ndarray:
         """Weights from a market's own sums (..., nodes, members, members) and the mean of its source's, (..., nodes, members)."""
@@ -171,29 +164,6 @@ class FittedStackedCount:
             made = at_each[np.clip(seen.slots - self.end + 1, 0, every.size)]
             pasts[late] = seen.transforms(made, self.end, slots[late], past)
         return weights, pasts + POOLED_PAST * _shared(self.past, series.source)
-
-    def state(self) -> dict[str, Any]:
-        """Everything that was estimated, as plain numbers, lists and texts (for JSON)."""
-        kept = {name: {k: v.tolist() for k, v in getattr(self, name).items()} for name in _KEPT}
-        return kept | {
-            "members": list(self.members),
-            "recalibrated": self.recalibrated,
-            "end": self.end,
-            "expected": self.expected.state(),
-            "trees": list(self.trees.boosters),
-        }
-
-    @classmethod
-    def restore(cls, state: dict[str, Any]) -> FittedStackedCount:
-        """The counterpart of `state`."""
-        return cls(
-            members=tuple(state["members"]),
-            recalibrated=bool(state["recalibrated"]),
-            end=int(state["end"]),
-            expected=Expectations.restore(state["expected"]),
-            trees=CountTrees(boosters=tuple(state["trees"])),
-            **{name: {k: np.array(v) for k, v in state[name].items()} for name in _KEPT},
-        )
 
 
 def _source(key: str) -> str:

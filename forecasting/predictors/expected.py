@@ -6,7 +6,6 @@ Its forecasts are not issued: they say which past situations were like the prese
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -65,19 +64,6 @@ class Expectations:
             share = np.clip((step - self.nodes[low]) / gap, 0.0, 1.0) if high > low else 0.0
             out[:, j] = at_nodes[:, low] * (1 - share) + at_nodes[:, high] * share
         return out
-
-    def state(self) -> dict[str, Any]:
-        """As plain lists."""
-        return {
-            "nodes": self.nodes.tolist(),
-            "coefficients": {k: v.tolist() for k, v in self.coefficients.items()},
-        }
-
-    @classmethod
-    def restore(cls, state: dict[str, Any]) -> Expectations:
-        """The counterpart of `state`."""
-        coefficients = {k: np.array(v) for k, v in state["coefficients"].items()}
-        return cls(nodes=np.array(state["nodes"]), coefficients=coefficients)
 
 
 def expectations(panel: Panel, nodes: np.ndarray) -> Expectations:
