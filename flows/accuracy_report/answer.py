@@ -98,7 +98,7 @@ def _by_steps(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, models:
 
 def _beyond_chance(scores: pd.DataFrame, models: Models, step: int) -> str:
     better, worse, moved = beyond_chance(scores)
-    won, lost = int(better.loc[step, models.default]), int(worse.loc[step, models.default])
+    won, lost = int(better[models.default][step]), int(worse[models.default][step])
     return f" (at {plural(step, 'slot')} better beyond chance on {won}, worse on {lost} of {plural(int(moved[step]), 'market')})"
 
 
@@ -156,9 +156,10 @@ def _intervals(pooled: pd.DataFrame, models: Models) -> Sentence:
     text = f"{listed(parts)} of the actual values"
     if not off:
         return Sentence(text=f"{text[0].upper()}{text[1:]}: within 2 points of nominal at every step.")
-    words = {"above": "wider than promised", "below": "narrower than promised"}
-    how = " and ".join(words[one] for one in sorted(off))
-    return Sentence(text=f"Weak result: {text}: {how}, by more than 2 points at some step.", weak=True)
+    how = "wider than promised at some steps and narrower at others, in each case"
+    if len(off) == 1:
+        how = {"above": "wider than promised,", "below": "narrower than promised,"}[off.pop()]
+    return Sentence(text=f"Weak result: {text}: {how} by more than 2 points.", weak=True)
 
 
 def _another_is_better(pooled: pd.DataFrame, models: Models) -> list[Sentence]:

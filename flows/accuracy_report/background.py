@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.accuracy_report.drawings import Curve, draw_by_step
+from flows.accuracy_report.drawings import FAINT, Curve, draw_by_step
 from flows.accuracy_report.reading import LAST_VALUE, Models, over_steps
 from flows.report_format import listed, number, percent, plural
 
@@ -69,7 +69,7 @@ def _error_drawing(variable: str, rows: pd.DataFrame) -> str | None:
         return None
     steps = np.array([int(c.removeprefix("error_")) for c in columns], dtype=float)
     silent = np.zeros(steps.size, dtype=bool)
-    lines = [Curve(label="", y=y, style=THIN_STYLE, sure=silent) for y in scaled[:MOST_LINES]]
+    lines = [Curve(label="", y=y, style=FAINT, sure=silent) for y in scaled[:MOST_LINES]]
     middle = Curve(label="median", y=np.nanmedian(scaled, axis=0), style=-1)
     return draw_by_step(
         steps, [*lines, middle], unit="mean error of last value, in units of that at 1 slot", name=f"persistence-{variable}",
@@ -77,25 +77,20 @@ def _error_drawing(variable: str, rows: pd.DataFrame) -> str | None:
     )  # fmt: skip
 
 
-#: The line of one market among many.
-THIN_STYLE = 5
-
-
 def _sentences(variable: str, rows: pd.DataFrame) -> list[str]:
-    """The middle market in words, and how many have a day or fewer error two steps ahead than one."""
+    """The middle market in words, and the markets where last value errs more at one step than at two."""
     middle = rows[["unchanged", "acf_1", "strength_daily"]].astype(float).median()
     daily = int((rows["strength_daily"].astype(float) > STRONG).sum())
-    worse = (
-        rows.loc[rows["error_1"].astype(float) > rows["error_2"].astype(float) * (1 + 1e-9), "market"]
-        if "error_2" in rows
-        else []
-    )
+    worse: list[str] = []
+    if "error_2" in rows:
+        harder = rows["error_1"].astype(float) > rows["error_2"].astype(float) * (1 + 1e-9)
+        worse = [str(market) for market in rows.loc[harder, "market"]]
     text = (
         f"In the middle market the {variable} stays as it is from one slot to the next {percent(middle['unchanged'])} of the time; "
         f"autocorrelation at one slot is {number(middle['acf_1'])}. "
         f"A daily cycle of strength above {STRONG} was found in {daily} of {plural(len(rows), 'market')}."
     )
-    if not len(worse):
+    if not worse:
         return [text]
     return [
         text,

@@ -21,10 +21,13 @@ TOLERANCE: Final = 0.02
 #: A step of skill smaller than this still gets an axis this tall, so that noise does not look like a mountain.
 SMALLEST_SPAN: Final = 0.05
 
+#: The style of one line among many.
+FAINT: Final = -2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One model by step: ``y`` (steps,), NaN for none; ``style`` indexes `LINES`, -1 is last value in plain ink.
+    """One model by step: ``y`` (steps,), NaN for none; ``style`` indexes `LINES`, -1 is last value in plain ink, or `FAINT`.
 
     ``sure`` (steps,) says where a marker is drawn (where the difference to last value is significant); ``bold`` is the default.
     """
@@ -69,6 +72,8 @@ def draw_by_step(
 def _draw_curve(axes: Axes, steps: np.ndarray, curve: Curve) -> None:
     colour, dash, marker = LINES[curve.style % len(LINES)] if curve.style >= 0 else ("ink", "-", "o")
     width = 2.8 if curve.bold else 2.2 if curve.style < 0 else 1.4
+    if curve.style == FAINT:
+        colour, width = "gap", 1.0
     axes.plot(steps, curve.y, color=PALETTE[colour], linestyle=dash, linewidth=width, zorder=3)
     sure = np.ones(steps.size, dtype=bool) if curve.sure is None else curve.sure
     axes.plot(

@@ -62,7 +62,7 @@ def fans_grid(variable: str, accuracy: Accuracy, models: Models) -> Grid:
             shown, limit=drawn_limit(float(limits.get(market, np.nan)), shown), unit=UNITS[variable], name=f"fan-{variable}-{i}",
             label=f"Forecasts of the {variable} of {market} and what came",
         )  # fmt: skip
-        own = skill[models.default].get(market) if models.default in skill.columns else None
+        own = float(skill[models.default].get(market, np.nan)) if models.default in skill.columns else np.nan
         inside = _inside(shown)
         figures.append(
             {

@@ -112,30 +112,28 @@ def claims(scores: pd.DataFrame, models: Models) -> dict[str, dict[str, Any]]:
             for market in scores["market"].unique()
         }
     found = answers(scores, models=asked)
-    return {
-        str(market): _claim(rows.set_index("model"), asked, scores)
-        for market, rows in found.groupby("market")
-    }
+    return {str(market): _claim(rows, asked, scores) for market, rows in found.groupby("market")}
 
 
 def _claim(rows: pd.DataFrame, asked: list[str], scores: pd.DataFrame) -> dict[str, Any]:
-    whole, last = rows.loc[ANY], int(scores["step"].max())
+    """``rows`` are one market's, by model."""
+    by_model: dict[str, dict[Any, Any]] = {str(row["model"]): row for row in rows.to_dict("records")}
+    whole, last = by_model[ANY], int(scores["step"].max())
     reach, steps = int(whole["up_to"]), list(whole["steps"])
     if str(whole["answer"]).startswith("undecided"):
         return {"short": UNDECIDED, "reach": -1, "sentence": f"{str(whole['answer']).capitalize()}."}
     if reach:
-        short = f"yes, all {last} steps" if reach == last else f"yes, up to step {reach}"
+        ahead = f"all {last} steps" if reach == last else f"up to step {reach}"
+        short, opening = f"yes, {ahead}", f"Predictable, {ahead}"
+    elif steps:
+        short, opening = f"only at step {ranges(steps)}", "Not predictable from the first step on"
     else:
-        short = f"only at step {ranges(steps)}" if steps else "no"
-    each = "; ".join(f"{model}: {rows.loc[model, 'answer']}" for model in asked if model in rows.index)
-    best = (
-        f"the highest skill is {percent_signed(float(whole['best_skill']))} at step {int(whole['best_step'])}"
-        if whole["best_step"]
-        else "no skill is defined"
-    )
-    opening = "Predictable" if reach else "Not predictable from the first step on"
-    ahead = "" if not reach else " at every step" if reach == last else f" up to step {reach}"
-    return {"short": short, "reach": reach, "sentence": f"{opening}{ahead}; {best}. By model: {each}."}
+        short, opening = "no", "Not predictable"
+    each = "; ".join(f"{model}: {by_model[model]['answer']}" for model in asked if model in by_model)
+    best = "no skill is defined"
+    if whole["best_step"]:
+        best = f"the highest skill is {percent_signed(float(whole['best_skill']))} at step {int(whole['best_step'])}"
+    return {"short": short, "reach": reach, "sentence": f"{opening}; {best}. By model: {each}."}
 
 
 #: The short answer where no test was possible.

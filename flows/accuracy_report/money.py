@@ -32,11 +32,11 @@ def money_view(cost: ErrorCost | None, pooled: pd.DataFrame, models: Models) -> 
     from flows.error_cost_table import ALL_POLICIES, cost_sentences
 
     ranks = accuracy_ranks(pooled)
-    groups = dict(iter(cost.table.groupby("policy", sort=False)))
+    groups = {str(policy): rows for policy, rows in cost.table.groupby("policy", sort=False)}
     order = sorted(groups, key=lambda policy: policy != ALL_POLICIES)
     blocks = [_block(policy, groups[policy], ranks, models, i) for i, policy in enumerate(order)]
     for block, policy in zip(blocks, order, strict=True):
-        block["title"] = "Mean over the policies" if policy == ALL_POLICIES else str(policy)
+        block["title"] = "Mean over the policies" if policy == ALL_POLICIES else policy
     sentences = [*cost_sentences(cost), *_verdict(groups[order[0]], models, ranks)]
     return {
         "blocks": blocks,

@@ -128,7 +128,7 @@ def _beyond(model: str, better: pd.DataFrame, worse: pd.DataFrame, steps: list[i
     """Markets won and lost beyond chance at each step shown."""
     if model == LAST_VALUE or model not in better.columns:
         return [MISSING for _ in steps]
-    return [f"{better.loc[step, model]} / {worse.loc[step, model]}" for step in steps]
+    return [f"{int(better[model][step])} / {int(worse[model][step])}" for step in steps]
 
 
 def skill_cell(own: pd.DataFrame, step: int, model: str) -> dict[str, str]:

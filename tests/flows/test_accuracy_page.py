@@ -17,9 +17,10 @@ from accuracy_demo import (
     demo_market,
     demo_predictability,
 )
+from tidy_folder import write_tidy
 
 from flows.accuracy_report import About, render_accuracy_page, write_accuracy_page
-from flows.accuracy_report.answer import answer
+from flows.accuracy_report.answer import answer, percent_signed
 from flows.accuracy_report.calibration import before_name
 from flows.accuracy_report.market_figures import (
     MOST_DRAWN,
@@ -32,7 +33,15 @@ from flows.accuracy_report.market_figures import (
 from flows.accuracy_report.markets import claims
 from flows.accuracy_report.money import accuracy_ranks, money_view
 from flows.accuracy_report.reading import Models, beyond_chance, market_skill, over_steps, shown_steps
+from flows.accuracy_units import Course, run_course
+from flows.experiments.data import read_tapes
+from flows.experiments.scenarios import history_of
+from flows.issued import panels_of
+from forecasting.drift_marks import drift_sentences, drift_table
+from forecasting.predictability import predictability
+from forecasting.rolling import REFIT, Rolling, panel_models, second_half
 from forecasting.scoring import Accuracy
+from forecasting.series import series_of
 from warehouse.errors import InputError
 
 VOID = {"meta", "br", "wbr", "img", "link", "input", "hr"}
@@ -470,6 +479,39 @@ def test_nothing_scored_is_an_error(accuracy: Accuracy) -> None:
 def test_marks_without_their_columns_are_an_error(accuracy: Accuracy) -> None:
     with pytest.raises(InputError, match="marks of drift without found"):
         render_accuracy_page(accuracy, about=ABOUT, drift=demo_drift().drop(columns="found"))
+
+
+def test_page_of_a_real_backtest(tmp_path) -> None:
+    """Real series, models, scores, predictability and drift; the answer on the page is the table's."""
+    tapes = read_tapes(write_tidy(tmp_path / "tidy"))
+    series = [series_of(history_of(tape), tape.variable) for tape in (*tapes.counts, *tapes.paths)]
+    panels = tuple(panels_of(series))
+    rolling = Rolling(
+        panels=panels,
+        parts=tuple(tuple(second_half(one) for one in panel.series) for panel in panels),
+        models={name: panel_models(name) for name in ("last_value", "seasonal_naive", "markov")},
+        horizon=3,
+        refit=REFIT,
+    )
+    measured = run_course(Course(rolling=rolling, default="markov"), notes=("a note",))
+    text = render_accuracy_page(
+        measured,
+        about=About(data="real", drift=drift_sentences(drift_table(series), series)),
+        predictability=predictability(series, horizon=3),
+        drift=drift_table(series),
+    )
+    page = Page(text)
+    assert not re.search(r">\s*(nan|None|inf|NaT|<NA>)\s*<", text)
+    for key in {one.key.partition("@")[0] for one in series}:
+        assert key in page.text("markets")
+        assert key in page.text("predictability")
+    own = measured.pooled[(measured.pooled["model"] == "markov") & (measured.pooled["step"] == 1)].set_index(
+        "variable"
+    )
+    assert f"{percent_signed(own.loc['count', 'skill_pinball'])} at 1 slot" in page.text("answer").replace(
+        "\xa0", " "
+    )
+    assert page.text("daily").count("Better than last value on") == len(series)
 
 
 def test_page_is_written_whole(small: Accuracy, tmp_path) -> None:
