@@ -15,8 +15,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-CASES = ("solver", "replay", "cant_be_late", "ingest", "forecasting", "turn")
-NEEDS_DATA = {"forecasting"}
+CASES = (
+    "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed",
+)  # fmt: skip
+NEEDS_DATA = {"forecasting", "backtest_speed"}
 
 
 def figures(value: object, path: str = "") -> Iterator[tuple[str, object]]:

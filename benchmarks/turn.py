@@ -23,11 +23,11 @@ NAMES = {
 }  # fmt: skip
 
 
-def tidy_markets(folder: Path, until: pd.Timestamp) -> None:
-    """The simulated market under several seeds as tidy tables of `MARKETS` markets."""
+def tidy_markets(folder: Path, until: pd.Timestamp, *, markets: int = MARKETS) -> None:
+    """The simulated market under several seeds as tidy tables of at least so many markets."""
     tables: dict[str, list[pa.Table]] = {"price": [], "availability": []}
     start = AT - pd.Timedelta(days=DAYS)
-    for seed in range(MARKETS // 7 + 1):
+    for seed in range(markets // 7 + 1):
         for batch in generate(start.to_pydatetime(), until.to_pydatetime(), seed=seed):
             table = batch.table.drop_columns(["file", "line", "known_at"])
             zone = pa.array([f"{value}-{seed}" for value in table["zone"].to_pylist()])

@@ -1,0 +1,218 @@
+"""Backtests side by side with Nixtla's: the same series, origins, horizon, refit cadence and one thread each.
+
+statsforecast's AutoARIMA beside our ARIMA, mlforecast's LightGBM beside ours (whatever the registry has under ``lightgbm``), in
+the order peer, ours, peer, so that a machine that grew slower or faster meanwhile shows. The peers run in an environment of
+their own, made once by uv from ``benchmarks/peers/requirements.txt`` in the folder ``SLACKWATER_PEERS`` (default
+``benchmarks/results/peers``). Their quantiles get the bounds and the rounding of ours, which can only help them. A gap is scored
+by nobody.
+
+``SLACKWATER_PEER_SLOTS`` (default 704) keeps the newest so many slots of a series: AutoARIMA takes seconds per estimation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.forecasting import histories
+from forecasting.forecast import LEVELS, Variable
+from forecasting.panel import Panel
+from forecasting.residuals import ahead
+from forecasting.rolling import panel_models
+from forecasting.series import series_of
+from forecasting.univariate import bounded
+from warehouse.errors import SettingsError
+
+HORIZON = 12
+REFIT = 48
+STEPS = (1, 2, 4, 8, 12)
+#: Estimations look back this many slots, ours (ARIMA's own limit) and AutoARIMA's (``input_size``).
+TRAINING = 1000
+GROUPS: dict[str, tuple[str, Variable]] = {
+    "h100_counts": ("skynomad-artifact:h100", "count"),
+    "v100_counts_16": ("availability/16-node", "count"),
+    "v100_prices": ("skynomad-artifact:v100", "price"),
+}
+#: Our predictor -> the peer of its class.
+PAIRS = {"arima": "autoarima", "lightgbm": "lightgbm"}
+PEERS = Path(__file__).parent / "peers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Series of one source on the same slots, and the origins (indices) they are tested at."""
+
+    name: str
+    panel: Panel
+    origins: np.ndarray
+
+    @property
+    def quantities(self) -> int:
+        """Numbers forecast: series x origins x steps x quantiles."""
+        return len(self.panel) * self.origins.size * HORIZON * LEVELS.size
+
+
+def run(data: Path) -> dict[str, Any]:
+    groups = list(groups_of(data))
+    python = peers_environment()
+    out: dict[str, Any] = {
+        "horizon": HORIZON, "refit_every_slots": REFIT,
+        "origins": {group.name: [len(group.panel), int(group.origins.size)] for group in groups},
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        hand_over(groups, folder)
+        for ours, peer in PAIRS.items():
+            first = peer_seconds(python, peer, folder)
+            rows = {group.name: own_run(group, ours) for group in groups}
+            second = peer_seconds(python, peer, folder)
+            theirs = pd.read_parquet(folder / f"{peer}.parquet")
+            out[ours] = {
+                group.name: compared(group, rows[group.name], theirs, (first, second)) for group in groups
+            }
+    return out
+
+
+def groups_of(data: Path) -> Iterator[Group]:
+    """The series of each source cut to the slots they share."""
+    most = int(os.environ.get("SLACKWATER_PEER_SLOTS", "704"))
+    for name, (source, variable) in GROUPS.items():
+        every = [series_of(history, variable) for history in histories(data, (source,))]
+        first, end = max(s.first_slot for s in every), min(s.end for s in every)
+        first = max(first, end - most)
+        panel = Panel(series=tuple(s.part(first - s.first_slot, end - s.first_slot) for s in every))
+        n = end - first
+        yield Group(name=name, panel=panel, origins=np.arange(n // 2 - 1, n - HORIZON))
+
+
+def peers_environment() -> Path:
+    """The interpreter of the peers' environment, made if it is not there."""
+    folder = Path(os.environ.get("SLACKWATER_PEERS", "benchmarks/results/peers"))
+    python = folder / "bin" / "python"
+    if python.exists():
+        return python
+    beside = Path(sys.executable).parent / "uv"
+    uv = str(beside) if beside.exists() else shutil.which("uv")
+    if uv is None:
+        raise SettingsError("no uv on the path", expected="uv, which makes the peers' environment")
+    print(f"make the peers' environment in {folder}", file=sys.stderr)
+    subprocess.run([uv, "venv", "-q", "--python", "3.11", str(folder)], check=True)
+    subprocess.run(
+        [uv, "pip", "install", "-q", "--python", str(python), "-r", str(PEERS / "requirements.txt")], check=True
+    )  # fmt: skip
+    return python
+
+
+def hand_over(groups: list[Group], folder: Path) -> None:
+    """Write the series and the plan for the peers."""
+    parts, windows = [], {}
+    for group in groups:
+        windows[group.name] = int(group.origins.size)
+        for which, series in enumerate(group.panel.series):
+            epoch = pd.Timestamp(0, tz="UTC")
+            ds = pd.date_range(epoch + series.first_slot * series.step, periods=len(series), freq=series.step)
+            parts.append(
+                pd.DataFrame({"group": group.name, "unique_id": f"{which:02d}", "ds": ds, "y": series.values})
+            )
+    pd.concat(parts).to_parquet(folder / "series.parquet")
+    plan = {"windows": windows, "horizon": HORIZON, "refit": REFIT, "input_size": TRAINING, "freq": "30min"}
+    (folder / "plan.json").write_text(json.dumps(plan))
+
+
+def peer_seconds(python: Path, peer: str, folder: Path) -> dict[str, Any]:
+    """Run a peer on the series handed over; its seconds by group."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    subprocess.run(
+        [str(python), str(PEERS / "nixtla.py"), peer, str(folder)], check=True, env=os.environ | threads
+    )
+    seconds: dict[str, Any] = json.loads((folder / f"{peer}.json").read_text())
+    return seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRun:
+    """Our backtest of a group: forecasts per series (origins, steps, 19), and seconds."""
+
+    quantiles: list[np.ndarray]
+    fit: float
+    forecast: float
+
+
+def own_run(group: Group, name: str) -> OwnRun:
+    """Estimate at every `REFIT`-th origin, forecast from each; once before on a small part, so that nothing is compiled in it."""
+    small = Group(name=group.name, panel=Panel(series=group.panel.series[:1]), origins=group.origins[:2])
+    _roll(small, name)
+    return _roll(group, name)
+
+
+def _roll(group: Group, name: str) -> OwnRun:
+    panel = group.panel
+    model = panel_models(name)[panel.series[0].variable]
+    fit = forecast = 0.0
+    parts: list[list[np.ndarray]] = [[] for _ in panel.series]
+    for start in range(0, group.origins.size, REFIT):
+        origins = group.origins[start : start + REFIT]
+        slots = panel.series[0].first_slot + origins
+        began = time.perf_counter()
+        fitted = model.fit(panel.until(int(slots[0])))
+        between = time.perf_counter()
+        seen = panel.until(int(slots[-1]))
+        for which, series in enumerate(seen.series):
+            made = fitted.outlook(seen, which, origins, HORIZON)
+            parts[which].append(bounded(made.quantiles, made.mean, series, origins)[0])
+        fit, forecast = fit + between - began, forecast + time.perf_counter() - between
+    return OwnRun(quantiles=[np.concatenate(part) for part in parts], fit=fit, forecast=forecast)
+
+
+def compared(group: Group, own: OwnRun, theirs: pd.DataFrame, seconds: tuple[dict, dict]) -> dict[str, Any]:
+    """One group of the table: seconds, throughput, accuracy by step, and the ratios (above 1: ours is better)."""
+    theirs = theirs[theirs["group"] == group.name].sort_values(["unique_id", "cutoff", "step"])
+    columns = [name for name in theirs.columns if name.startswith("q")]
+    shape = (len(group.panel), group.origins.size, HORIZON, LEVELS.size)
+    given = theirs[columns].to_numpy(dtype=float).reshape(shape)
+    peer = [
+        bounded(quantiles, quantiles[..., 0], series, group.origins)[0]
+        for quantiles, series in zip(given, group.panel.series, strict=True)
+    ]
+    mine, other = accuracy(group, own.quantiles), accuracy(group, peer)
+    before, after = (run[group.name]["total"] for run in seconds)
+    estimated = sum(run[group.name]["one_estimation"] * run[group.name]["estimations"] for run in seconds) / 2
+    total, theirs_total = own.fit + own.forecast, (before + after) / 2
+    return {
+        "seconds": {"fit": own.fit, "forecast": own.forecast, "total": total},
+        "peer_seconds": {"before": before, "after": after, "of_which_fit": min(estimated, theirs_total)},
+        "numbers_per_second": group.quantities / total,
+        "peer_numbers_per_second": group.quantities / theirs_total,
+        "times_faster": theirs_total / total,
+        "mae": mine["mae"],
+        "peer_mae": other["mae"],
+        "pinball": mine["pinball"],
+        "peer_pinball": other["pinball"],
+        "peer_pinball_over_ours": {k: other["pinball"][k] / mine["pinball"][k] for k in mine["pinball"]},
+    }
+
+
+def accuracy(group: Group, quantiles: list[np.ndarray]) -> dict[str, dict[int, float]]:
+    """MAE of the median and mean pinball by step, means over series and origins where the value was observed."""
+    absolute, loss = [], []
+    for series, q in zip(group.panel.series, quantiles, strict=True):
+        error = ahead(series.values, HORIZON)[group.origins][:, :, None] - q
+        absolute.append(np.nanmean(np.abs(error[:, :, LEVELS.size // 2]), axis=0))
+        loss.append(np.nanmean(np.maximum(LEVELS * error, (LEVELS - 1) * error), axis=(0, 2)))
+    mae, pinball = np.mean(absolute, axis=0), np.mean(loss, axis=0)
+    return {
+        "mae": {k: float(mae[k - 1]) for k in STEPS},
+        "pinball": {k: float(pinball[k - 1]) for k in STEPS},
+    }
