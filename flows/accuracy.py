@@ -32,11 +32,21 @@ DEFAULT_MODELS = ("combined", "markov")
 #: The name under which the default model is shown beside its own.
 DEFAULT = "default"
 #: Steps of the printed table.
-SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
+SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48, 72, 96)
 #: Days as people write them; pandas wants them large.
 _DAYS = re.compile(r"d$")
-#: Longest horizon that can be asked for.
-LONGEST = 48
+#: Longest horizon that can be asked for: 12 hours of 10-minute slots are 72 of them.
+LONGEST = 96
+#: What a reader of the numbers has to know of them.
+ABOUT_COVERAGE = (
+    "coverage_P is the mean share of the randomised probability integral transform within the central P % (in expectation, "
+    "nothing is drawn), so that point masses of counts and of prices that stay put do not lift it; coverage_P_closed is the share "
+    "of values in the closed interval of the quantiles, ends included, which they do lift"
+)
+ABOUT_CLASSES = (
+    "class: counts by the capacity their source states (0/1, 2-15, 16 and more; offers where none is stated), prices by whether "
+    "they changed once a day or more in the training part (moving, still); skills are null where last value never erred"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +167,8 @@ def _duration(text: str, option: str) -> pd.Timedelta:
 
 
 def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
-    """The JSON object: what was measured, the models, pooled rows, market rows and notes; what is not defined is null."""
+    """The JSON object: what was measured, the models, rows pooled, by market and by class of markets, and notes; what is not
+    defined is null."""
     twice = DEFAULT if accuracy.default == default_model() else None
     return {
         "data": data,
@@ -165,8 +176,9 @@ def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
         "models": [*accuracy.models, *([twice] if twice else [])],
         "pooled": _rows(accuracy.pooled, accuracy.default, twice),
         "markets": _rows(accuracy.scores, accuracy.default, twice),
+        "classes": _rows(accuracy.classes, accuracy.default, twice),
         "default": accuracy.default,
-        "notes": list(accuracy.notes),
+        "notes": [*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES],
     }
 
 
@@ -179,8 +191,7 @@ def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str
 
 
 def print_accuracy(accuracy: Accuracy) -> None:
-    """The pooled table, the markets' at the first step, and what was left out."""
-    shown = accuracy.pooled[accuracy.pooled["step"].isin(SHOWN_STEPS)]
+    """The pooled table, that of the classes, the markets' at the first step, and what was left out."""
     columns = {
         "variable": "variable", "model": "model", "step": "slots ahead", "n": "n", "mae": "MAE", "rmse": "RMSE",
         "pinball": "pinball", "skill_pinball": "pinball skill", "skill_mae": "MAE skill",
@@ -188,18 +199,31 @@ def print_accuracy(accuracy: Accuracy) -> None:
         "fallback_share": "fallback",
     }  # fmt: skip
     step = int(accuracy.step / pd.Timedelta(minutes=1))
-    rows = rows_of(shown.sort_values(["variable", "step"], kind="stable"))
     print_table(
-        f"Forecast error, pooled over markets; slots of {step} min (skill: over last value)", rows, columns
+        f"Forecast error, pooled over markets; slots of {step} min (skill: over last value)",
+        _shown_rows(accuracy.pooled, ["variable", "step"]),
+        columns,
     )
+    columns = {
+        "variable": "variable", "class": "class", "markets": "markets", "step": "slots ahead",
+        "skill_pinball": "pinball skill", "skill_brier": "Brier skill", "worst_skill_pinball": "worst market",
+        "coverage_80": "in 80 %", "coverage_90": "in 90 %",
+    }  # fmt: skip
+    classes = accuracy.classes[accuracy.classes["model"] == accuracy.default]
+    print_table(f"{accuracy.default}, by class of markets", _shown_rows(classes, ["variable"]), columns)
     own = accuracy.scores[(accuracy.scores["model"] == accuracy.default) & (accuracy.scores["step"] == 1)]
     columns = {
         "variable": "variable", "market": "market", "n": "n", "mae": "MAE", "skill_pinball": "pinball skill",
         "skill_mae": "MAE skill", "dm_p": "p (Diebold-Mariano)", "coverage_80": "in 80 %",
     }  # fmt: skip
     print_table(f"{accuracy.default}, one slot ahead, by market", rows_of(own), columns)
-    for note in accuracy.notes:
+    for note in (*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES):
         print(f"note: {note}")
+
+
+def _shown_rows(table: pd.DataFrame, order: list[str]) -> list[dict[str, Any]]:
+    """The rows of `SHOWN_STEPS`, sorted."""
+    return rows_of(table[table["step"].isin(SHOWN_STEPS)].sort_values(order, kind="stable"))
 
 
 def write_page(path: Path, accuracy: Accuracy, course: Course, data: str, *, processes: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from forecasting import measures
 from forecasting.forecast import LEVELS, Forecast, Variable
 from warehouse.errors import ForecastError
 from warehouse.history import History
@@ -97,13 +98,14 @@ def pinball(pairs: pd.DataFrame) -> np.ndarray:
 
 
 def covered(pairs: pd.DataFrame, percent: int) -> np.ndarray:
-    """1 where the actual value lies in the central interval of `INTERVALS`, ends included, else 0; NaN in a gap."""
-    low, high = INTERVALS[percent]
-    actual = pairs["actual"].to_numpy()
-    # Prices are sums of floats: a value that was forecast exactly must not fall out of its own interval.
-    slack = 1e-9 * np.maximum(1.0, np.abs(actual))
-    inside = (actual >= pairs[low].to_numpy() - slack) & (actual <= pairs[high].to_numpy() + slack)
-    return np.where(np.isnan(actual), np.nan, inside.astype(float))
+    """Share of the randomised transform of the actual value within the central interval of levels, in 0..1; NaN in a gap.
+
+    From the quantiles, as `forecasting.measures.covered` has it: where values tie with quantiles (counts, prices that stay
+    put) the closed interval would hold more than ``percent`` of them however right the forecast is.
+    """
+    actual = pairs["actual"].to_numpy(dtype=float)
+    span = measures.transform_span(pairs[QUANTILES].to_numpy(dtype=float), None, actual)
+    return measures.covered(span, actual, percent)
 
 
 def width(pairs: pd.DataFrame, percent: int) -> np.ndarray:

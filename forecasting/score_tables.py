@@ -13,7 +13,13 @@ import pandas as pd
 from forecasting.accuracy import QUANTILES
 from forecasting.forecast import LEVELS
 from forecasting.measures import diebold_mariano
-from forecasting.pooling import pooled_calibration, pooled_reliability, pooled_scores
+from forecasting.pooling import (
+    NO_ERROR,
+    class_scores,
+    pooled_calibration,
+    pooled_reliability,
+    pooled_scores,
+)
 from forecasting.rolling import Rolling, TestPart
 from forecasting.scoring import (
     DAILY_COLUMNS,
@@ -102,8 +108,8 @@ def measures_of(
             "mae": mean["abs"],
             "rmse": np.sqrt(mean["sq"]),
             "mase": mean["abs"] / stick.change,
-            "skill_pinball": skill(mean["pinball"], base["pinball"]),
-            "skill_mae": skill(mean["abs"], base["abs"]),
+            "skill_pinball": skill(mean["pinball"], base["pinball"], stick.scale),
+            "skill_mae": skill(mean["abs"], base["abs"], stick.scale),
             "skill_brier": skill(mean["brier"], base["reference"]),
         }
     undefined = [] if counts else ["absent", "unpredicted"]
@@ -113,10 +119,10 @@ def measures_of(
     return {name: out[name] for name in MEASURES}
 
 
-def skill(loss: np.ndarray, floor: np.ndarray) -> np.ndarray:
-    """1 - loss / floor, NaN where the floor never erred."""
+def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray:
+    """1 - loss / floor, NaN where the floor never erred: by less than `NO_ERROR` of ``scale``."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(floor > 0, 1.0 - loss / floor, np.nan)
+        return np.where(floor > NO_ERROR * scale, 1.0 - loss / floor, np.nan)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,7 +177,7 @@ class _Tables:
             {
                 **name, "step": steps, **measures_of(total, base, stick, counts=counts),
                 "dm": np.array([one for one, _ in tests]), "dm_p": np.array([p for _, p in tests]),
-                "scale": stick.scale, "capacity": stick.capacity,
+                "scale": stick.scale, "capacity": stick.capacity, "class": stick.kind,
                 "reference": reference if stick.capacity else np.full(steps.size, np.nan),
             }
         )  # fmt: skip
@@ -194,6 +200,7 @@ class _Tables:
         return Accuracy(
             scores=scores[list(SCORE_COLUMNS)],
             pooled=pooled_scores(scores),
+            classes=class_scores(scores),
             periods=periods[periods["n"] > 0].reset_index(drop=True),
             reliability=pooled_reliability(self.below),
             calibration=pooled_calibration(self.bins),

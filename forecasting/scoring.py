@@ -25,6 +25,7 @@ MEASURES = (
     "n", "mae", "rmse", "mase", "pinball", "skill_pinball", "skill_mae",
     "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
     "width_50", "width_80", "width_90", "skill_brier", "absent", "unpredicted",
+    "coverage_50_closed", "coverage_80_closed", "coverage_90_closed",
 )  # fmt: skip
 SCORE_COLUMNS = (
     "variable",
@@ -37,12 +38,16 @@ SCORE_COLUMNS = (
     "source",
     "scale",
     "capacity",
+    "class",
 )
 PERIOD_COLUMNS = ("variable", "model", "market", "period", "start", "end", "step", *MEASURES, "source")
 POOLED_COLUMNS = (
     "variable", "model", "step", *MEASURES,
     "mean_skill_pinball", "median_skill_pinball", "worst_skill_pinball", "share_worse", "markets",
 )  # fmt: skip
+CLASS_COLUMNS = ("variable", "model", "class", *POOLED_COLUMNS[2:])
+#: Classes of markets in the order they are shown: of counts by their stated capacity, of prices by how often they change.
+CLASSES = {"count": ("0/1", "2-15", "16 and more", "offers"), "price": ("moving", "still")}
 RELIABILITY_COLUMNS = ("variable", "model", "step", "level", "share", "n")
 CALIBRATION_COLUMNS = ("model", "step", "bin", "chance", "frequency", "n")
 DAILY_COLUMNS = ("variable", "model", "market", "day", "n", "mae", "pinball", "source")
@@ -71,8 +76,13 @@ class Accuracy:
     ``skill_pinball`` and ``skill_mae`` are 1 - loss / loss of `FLOOR`; ``skill_brier`` the same against last value's
     conditional frequencies P(y(t+k) >= n | [y(t) >= n]) counted on the training part. ``dm`` and ``dm_p``: statistic
     (positive = better than `FLOOR`) and two-sided p value of Diebold and Mariano's test of the pinball loss.
+    ``coverage_P``: mean share of the randomised probability integral transform of the value within the central P % of
+    levels (`forecasting.measures.covered`): P for a right law, with point masses or without; ``coverage_P_closed``: share of
+    values in the closed interval of the quantiles, which point masses lift above P however right the law is.
     ``absent`` and ``unpredicted``: mean instances forecast and not there, there and not forecast. ``scale`` is what
-    pooled losses are divided by: capacity for counts, mean price of the training part for prices.
+    pooled losses are divided by: capacity for counts, mean price of the training part for prices. ``class``: one of
+    `CLASSES` (counts by their stated capacity, "offers" without one; a price is "moving" if it changed once a day or
+    more in the training part). A skill is NaN where last value never erred.
 
     ``periods`` (`PERIOD_COLUMNS`): the same by period of the test part, numbered from 0: calendar weeks (Monday,
     UTC), or four equal parts where the clock means nothing or the test part is shorter than two weeks; ``start`` and
@@ -81,7 +91,8 @@ class Accuracy:
     ``pooled`` (`POOLED_COLUMNS`): one row per variable, model and step over all markets: n-weighted means of errors,
     coverage, width and shares (of those defined); skills are 1 - sum of scaled loss / sum of scaled floor loss, every
     origin's loss divided by its market's ``scale``. Then mean, median and worst of the markets' own pinball skills,
-    the share of markets below 0, and how many markets there are.
+    the share of markets below 0, and how many markets there are. ``classes`` (`CLASS_COLUMNS`): the same over the
+    markets of each class.
 
     ``reliability`` (`RELIABILITY_COLUMNS`): share of actual values at or below the quantile of each level; where
     values tie with quantiles (counts, flat prices) the expected share of the randomised probability integral
@@ -107,3 +118,4 @@ class Accuracy:
     step: pd.Timedelta
     notes: tuple[str, ...] = ()
     reasons: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(REASON_COLUMNS)))
+    classes: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(CLASS_COLUMNS)))

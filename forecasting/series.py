@@ -24,6 +24,7 @@ class Series:
     numbers slot 0 since the epoch in units of the step. ``market`` is None for numbers that belong to none, ``source`` where they
     were measured; ``on_demand_usd`` is the market's on-demand price (NaN if unknown). ``within`` (slots, m) holds the readings
     between a slot's start and the one before, oldest first, NaN where there was none; m is 0 where nothing finer is known.
+    ``capacity_stated`` is False for counts whose bound is the largest one seen, not one that the source states.
     """
 
     variable: Variable
@@ -38,6 +39,7 @@ class Series:
     source: str = ""
     on_demand_usd: float = float("nan")
     within: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    capacity_stated: bool = True
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -106,6 +108,7 @@ def series_of(history: History, variable: Variable) -> Series:
         market=history.market,
         source=history.source,
         on_demand_usd=history.on_demand_usd,
+        capacity_stated=history.capacity_stated,
         within=history.within if variable == "count" and history.within is not None else np.zeros((n, 0)),
     )
 

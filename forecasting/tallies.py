@@ -16,8 +16,10 @@ from forecasting.measures import (
     chances,
     conditional_frequencies,
     covered,
+    covered_closed,
     pinball,
     shares_below,
+    transform_span,
     width,
 )
 from forecasting.rolling import Block, Rolling, TestPart
@@ -28,13 +30,17 @@ from forecasting.univariate import Outlook
 #: What is summed over origins, in this order.
 SUMMED = (
     "n", "abs", "sq", "pinball", *(f"coverage_{p}" for p in PERCENTS), *(f"width_{p}" for p in PERCENTS),
-    "brier", "reference", "absent", "unpredicted", "fallback_share",
+    "brier", "reference", "absent", "unpredicted", "fallback_share", *(f"coverage_{p}_closed" for p in PERCENTS),
 )  # fmt: skip
 #: Bins of the chance of "at least n".
 BINS = 10
 #: A test part shorter than this, or one without a clock, is cut into equal parts instead of weeks.
 SHORTEST_WEEKS = pd.Timedelta(days=14)
 EQUAL_PARTS = 4
+#: Counts of so many instances or more are a class of their own.
+LARGE = 16
+#: Prices that change less often are still.
+CHANGES_A_DAY = 1.0
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _DAY_US = 86_400_000_000
 #: The epoch was a Thursday; weeks begin on Mondays.
@@ -51,13 +57,15 @@ class Yardstick:
 
     ``capacity``: the largest count then known to be possible, 0 for prices. ``scale``: what pooled losses are divided
     by, the capacity (at least 1) or the mean price of the training part. ``change``: the mean |y(t) - y(t-1)| of the
-    training part, NaN if that is 0. ``periods`` and ``days`` number each origin's period (from 0) and day,
+    training part, NaN if that is 0. ``kind``: its class among `forecasting.scoring.CLASSES`.
+    ``periods`` and ``days`` number each origin's period (from 0) and day,
     ``first_day`` since the epoch.
     """
 
     capacity: int
     scale: float
     change: float
+    kind: str
     periods: np.ndarray
     days: np.ndarray
     first_day: int
@@ -76,10 +84,25 @@ def yardstick_of(series: Series, part: TestPart) -> Yardstick:
         capacity=capacity,
         scale=scale,
         change=change if change > 0 else np.nan,
+        kind=_count_class(series, capacity) if counts else _price_class(changes, series.step),
         periods=_periods(series, part, days),
         days=days - days[0],
         first_day=int(days[0]),
     )
+
+
+def _count_class(series: Series, capacity: int) -> str:
+    """The class of a count by the capacity its source states; offers on a marketplace have none."""
+    if not series.capacity_stated:
+        return "offers"
+    return "0/1" if capacity <= 1 else "2-15" if capacity < LARGE else "16 and more"
+
+
+def _price_class(changes: np.ndarray, step: pd.Timedelta) -> str:
+    """Whether a price changed once a day or more often in the training part, from its |y(t) - y(t-1)|."""
+    known = changes[~np.isnan(changes)]
+    days = known.size * (step / pd.Timedelta(days=1))
+    return "moving" if days > 0 and np.count_nonzero(known) >= days * CHANGES_A_DAY else "still"
 
 
 def slot_times(series: Series, places: np.ndarray) -> pd.DatetimeIndex:
@@ -193,7 +216,10 @@ def _add(
     actual = actual_after(series, block.origins, given.mean.shape[1])
     known = ~np.isnan(actual)
     chance = chances(given.quantiles, given.law, stick.capacity)
-    measured = _measured(block, actual, chance, counts=series.variable == "count")
+    span = transform_span(given.quantiles, given.law, actual)
+    measured = _measured(block, actual, span, counts=series.variable == "count")
+    if stick.capacity:
+        measured["brier"] = brier(chance, actual)
     if reference is not None:
         measured["reference"] = brier(
             _frequencies_at(reference, series, block.origins, actual.shape[1]), actual
@@ -209,7 +235,7 @@ def _add(
     np.add.at(out.sums, stick.periods[at], table)
     np.add.at(out.days, stick.days[at], table[..., _DAILY].sum(axis=1))
     out.losses[first : first + size] = np.stack([measured["pinball"], measured["abs"]], axis=-1)
-    out.below[...] += np.nansum(shares_below(given.quantiles, given.law, actual), axis=0)
+    out.below[...] += np.nansum(shares_below(span, actual), axis=0)
     _add_bins(out.bins, chance, actual)
 
 
@@ -217,8 +243,10 @@ def _add(
 _DAILY = [SUMMED.index(name) for name in ("n", "abs", "pinball")]
 
 
-def _measured(block: Block, actual: np.ndarray, chance: np.ndarray, *, counts: bool) -> dict[str, np.ndarray]:
-    """Measures of every origin and step by their names in `SUMMED`, each (m, h)."""
+def _measured(
+    block: Block, actual: np.ndarray, span: tuple[np.ndarray, np.ndarray], *, counts: bool
+) -> dict[str, np.ndarray]:
+    """Measures of every origin and step by their names in `SUMMED`, each (m, h); ``span`` is `transform_span`'s."""
     quantiles, shape = block.outlook.quantiles, actual.shape
     median = quantiles[..., LEVELS.size // 2]
     fell_back = np.array([why != "" for why in block.outlook.reasons], dtype=float)
@@ -227,15 +255,14 @@ def _measured(block: Block, actual: np.ndarray, chance: np.ndarray, *, counts: b
         "abs": np.abs(actual - median),
         "sq": np.square(actual - block.outlook.mean),
         "pinball": pinball(quantiles, actual),
-        **{f"coverage_{p}": covered(quantiles, actual, p) for p in PERCENTS},
+        **{f"coverage_{p}": covered(span, actual, p) for p in PERCENTS},
+        **{f"coverage_{p}_closed": covered_closed(quantiles, actual, p) for p in PERCENTS},
         **{f"width_{p}": width(quantiles, p) for p in PERCENTS},
         "fallback_share": np.broadcast_to(fell_back[:, None], shape),
     }
     if counts:
         error = np.floor(median + 1e-9) - actual
         out |= {"absent": np.maximum(error, 0.0), "unpredicted": np.maximum(-error, 0.0)}
-    if chance.shape[-1]:
-        out["brier"] = brier(chance, actual)
     return out
 
 

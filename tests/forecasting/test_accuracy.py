@@ -50,6 +50,18 @@ def random_forecasts(actual, origins, *, model="m", horizon=5, seed=0):
     return out
 
 
+def share_inside(q, y, percent):
+    """Share of the transform inside the central interval: it is uniform over the levels that tie with y and half a level more."""
+    tied = [a for a, v in zip(LEVELS, q, strict=True) if v == y]
+    if not tied:
+        low, high = {50: (4, 14), 80: (1, 17), 90: (0, 18)}[percent]
+        return float(q[low] < y < q[high])
+    first = 0.0 if tied[0] < 0.06 else tied[0] - 0.025
+    last = 1.0 if tied[-1] > 0.94 else tied[-1] + 0.025
+    inside = min(last, 0.5 + percent / 200) - max(first, 0.5 - percent / 200)
+    return max(inside, 0.0) / (last - first)
+
+
 def slow_scores(forecasts, actual, variable, step):
     """The metrics of one variable and step by loops over the forecasts."""
     sums: dict[str, list[float]] = {}
@@ -70,7 +82,7 @@ def slow_scores(forecasts, actual, variable, step):
             sum(a * (y - v) if y >= v else (1 - a) * (v - y) for a, v in zip(LEVELS, q, strict=True)) / 19,
         )
         for percent, low, high in ((50, 4, 14), (80, 1, 17), (90, 0, 18)):
-            put(f"coverage_{percent}", float(q[low] <= y <= q[high]))
+            put(f"coverage_{percent}", share_inside(q, y, percent))
             put(f"width_{percent}", q[high] - q[low])
         if variable == "count":
             n = range(1, forecast.capacity + 1)

@@ -18,6 +18,7 @@ from forecasting.rolling import REFIT, second_half
 from forecasting.score_tables import accuracy_of
 from forecasting.scoring import (
     CALIBRATION_COLUMNS,
+    CLASS_COLUMNS,
     DAILY_COLUMNS,
     FAN_COLUMNS,
     PERIOD_COLUMNS,
@@ -27,7 +28,7 @@ from forecasting.scoring import (
     SCORE_COLUMNS,
 )
 from forecasting.series import series_of
-from forecasting.tallies import tally
+from forecasting.tallies import tally, yardstick_of
 from warehouse.errors import ForecastError
 
 MODELS = {"last_value": LAST, "markov": registered("markov"), "seasonal_naive": registered("seasonal_naive")}
@@ -52,6 +53,7 @@ def test_the_tables_have_the_columns_they_are_said_to_have(accuracy):
     wanted = {
         "scores": SCORE_COLUMNS, "pooled": POOLED_COLUMNS, "periods": PERIOD_COLUMNS, "reliability": RELIABILITY_COLUMNS,
         "calibration": CALIBRATION_COLUMNS, "daily": DAILY_COLUMNS, "fans": FAN_COLUMNS, "reasons": REASON_COLUMNS,
+        "classes": CLASS_COLUMNS,
     }  # fmt: skip
     for name, columns in wanted.items():
         table = getattr(accuracy, name)
@@ -81,8 +83,9 @@ def test_scores_are_those_of_the_long_table(rolling, accuracy):
     )
     assert len(fast) == len(slow) == 24
     for column in columns:
-        # The long table has quantiles only: of a model with a whole distribution its Brier score is a rougher one.
-        rows = fast if column != "brier" else fast.drop(index="markov", level="model")
+        # The long table has quantiles only: of a model with a whole distribution these are rougher there.
+        rougher = column == "brier" or column.startswith("coverage")
+        rows = fast.drop(index=("count", "markov")) if rougher else fast
         wanted = slow.loc[rows.index, column].to_numpy(dtype=float)
         got = rows[column].to_numpy(dtype=float)
         assert got == pytest.approx(wanted, rel=1e-9, nan_ok=True), column
@@ -240,6 +243,49 @@ def test_flat_series_have_no_skill_and_no_scaled_error_but_a_row():
     assert (table["mae"] == 0).all()
     assert table[["mase", "skill_pinball", "skill_mae", "dm_p"]].isna().all(axis=None)
     assert (table["n"] == [150, 149, 148] * 3).all()
+
+
+def test_a_floor_that_erred_by_rounding_only_gives_no_skill():
+    """Nine tenths and the float before it: last value's loss is a sum of last bits, which is no error to be measured by."""
+    values = np.where(np.arange(300) % 7 == 0, np.nextafter(0.9, 0.0), 0.9)
+    near = series_of(history(values, np.zeros(300), capacity=4), "price")
+    accuracy = accuracy_by(a_rolling([Panel(series=(near,))], MODELS))
+    assert accuracy.scores["pinball"].between(0, 1e-15, inclusive="right").any()
+    for table in (accuracy.scores, accuracy.pooled, accuracy.classes, accuracy.periods):
+        assert table[["skill_pinball", "skill_mae"]].isna().all(axis=None)
+
+
+def test_classes_are_pooled_scores_of_their_markets(accuracy):
+    scores, classes = accuracy.scores, accuracy.classes
+    kinds = scores.groupby(["variable", "market"])["class"].agg(["nunique", "first"])
+    assert (kinds["nunique"] == 1).all()
+    assert kinds["first"].tolist() == ["2-15", "0/1", "2-15", "moving"]
+    for (variable, kind), own in scores.groupby(["variable", "class"]):
+        rows = classes[(classes["variable"] == variable) & (classes["class"] == kind)]
+        assert (rows["markets"] == own["market"].nunique()).all()
+        if (rows["markets"] == 1).all():
+            for name in ("n", "mae", "skill_pinball", "skill_brier", "coverage_80", "coverage_80_closed"):
+                both = rows.merge(own, on=["model", "step"], suffixes=("", "_own"))
+                assert both[name].to_numpy(dtype=float) == pytest.approx(
+                    both[f"{name}_own"].to_numpy(dtype=float), nan_ok=True
+                )
+    whole = classes.groupby(["variable", "model", "step"])["n"].sum()
+    assert whole.equals(accuracy.pooled.set_index(["variable", "model", "step"])["n"].sort_index())
+    assert list(dict.fromkeys(classes[classes["variable"] == "count"]["class"])) == ["0/1", "2-15"]
+
+
+def test_markets_are_classed_by_what_was_known_at_their_test_start():
+    counts = a_series(400)
+    for capacity, kind in ((0, "0/1"), (1, "0/1"), (2, "2-15"), (15, "2-15"), (16, "16 and more")):
+        stated = replace(counts, upper=np.full(400, float(capacity)))
+        assert yardstick_of(stated, second_half(stated)).kind == kind
+        unstated = replace(stated, capacity_stated=False)
+        assert yardstick_of(unstated, second_half(unstated)).kind == "offers"
+    for gap, kind in ((40, "moving"), (49, "still"), (1000, "still")):
+        values = 1.0 + (np.arange(960) // gap % 2)
+        values[480:] = np.arange(480)  # what came after the test start says nothing
+        price = series_of(history(values, np.zeros(960), capacity=4), "price")
+        assert yardstick_of(price, second_half(price)).kind == kind
 
 
 def test_tallies_in_any_order_of_units_give_the_same_numbers(rolling, accuracy):
