@@ -141,7 +141,7 @@ def _by_markets(variable: str, scores: pd.DataFrame, models: Models) -> Sentence
 
 def _intervals(pooled: pd.DataFrame, models: Models) -> Sentence:
     own = pooled[pooled["model"] == models.default]
-    parts, off = [], set()
+    parts, closed, off = [], [], set()
     for level in (80, 90):
         held = own[f"coverage_{level}"].dropna().astype(float)
         if held.empty:
@@ -149,17 +149,24 @@ def _intervals(pooled: pd.DataFrame, models: Models) -> Sentence:
         away = held - level / 100
         off |= {"above"} if (away > OFF + 1e-9).any() else set()
         off |= {"below"} if (away < -OFF - 1e-9).any() else set()
-        low, high = (f"{100 * end:.1f}" for end in (held.min(), held.max()))
-        parts.append(f"its {level} % interval held {low if low == high else f'{low} to {high}'} %")
+        parts.append(f"its {level} % interval held {_range(held)}")
+        within = own[f"coverage_{level}_closed"].dropna().astype(float)
+        closed += [_range(within)] if len(within) and not within.round(3).equals(held.round(3)) else []
     if not parts:
         return Sentence(text="The coverage of its intervals was not measured.", weak=True)
+    ends = f" With values on an end of the interval counted as inside: {listed(closed)}." if closed else ""
     text = f"{listed(parts)} of the actual values"
     if not off:
-        return Sentence(text=f"{text[0].upper()}{text[1:]}: within 2 points of nominal at every step.")
+        return Sentence(text=f"{text[0].upper()}{text[1:]}: within 2 points of nominal at every step.{ends}")
     how = "wider than promised at some steps and narrower at others, in each case"
     if len(off) == 1:
         how = {"above": "wider than promised,", "below": "narrower than promised,"}[off.pop()]
-    return Sentence(text=f"Weak result: {text}: {how} by more than 2 points.", weak=True)
+    return Sentence(text=f"Weak result: {text}: {how} by more than 2 points.{ends}", weak=True)
+
+
+def _range(shares: pd.Series) -> str:
+    low, high = (f"{100 * end:.1f}" for end in (shares.min(), shares.max()))
+    return f"{low if low == high else f'{low} to {high}'} %"
 
 
 def _another_is_better(pooled: pd.DataFrame, models: Models) -> list[Sentence]:

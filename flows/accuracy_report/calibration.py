@@ -69,6 +69,7 @@ def _rows(own: pd.DataFrame, name: str, models: Models) -> list[dict[str, Any]]:
             "reference": name == LAST_VALUE,
             "level": f"{level} %",
             "coverage": [_share(own[f"coverage_{level}"].get(step), level) for step in steps],
+            "closed": [_share(own[f"coverage_{level}_closed"].get(step), level)["text"] for step in steps],
             "width": [significant(own[f"width_{level}"].get(step)) for step in steps],
         }
         for level in PERCENTS

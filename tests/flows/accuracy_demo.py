@@ -89,6 +89,7 @@ def _score(
     off = {"combined_raw": -0.07, "last_value": 0.04}.get(model, 0.0)
     for percent in (50, 80, 90):
         out[f"coverage_{percent}"] = min(percent / 100 + off + rng.normal(0, 0.006), 1.0)
+        out[f"coverage_{percent}_closed"] = min(out[f"coverage_{percent}"] + 0.05, 1.0)
         out[f"width_{percent}"] = loss * percent / 20
     return out
 

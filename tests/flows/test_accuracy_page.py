@@ -268,6 +268,7 @@ def test_coverage_off_by_more_than_two_points_is_weak(accuracy: Accuracy) -> Non
     assert len(weak) == 1
     assert "its 90 % interval held 87.1 to" in weak[0]
     assert "narrower than promised" in weak[0]
+    assert re.search(r"counted as inside: 8\d\.\d to 8\d\.\d % and 9\d\.\d to 9\d\.\d %\.", weak[0])
 
 
 def test_another_model_that_beats_the_default_is_named(accuracy: Accuracy) -> None:
