@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
+from flows.accuracy_cli import accuracy
+from flows.cli_options import DEFAULT_DB, At, Data, Db, Json, MarketOption, SettingsPath
 from flows.experiment_cli import experiment_app
 from warehouse.errors import SlackwaterError
 
@@ -25,30 +27,6 @@ app = typer.Typer(
 job_app = typer.Typer(help="Add, list and show jobs.", no_args_is_help=True)
 app.add_typer(job_app, name="job")
 app.add_typer(experiment_app, name="experiment")
-
-Db = Annotated[
-    Path, typer.Option("--db", metavar="FILE", help="The warehouse: a DuckDB file, made if it is not there.")
-]
-At = Annotated[
-    str | None,
-    typer.Option("--at", metavar="TIME", help="Logical time, ISO 8601 (UTC unless it says otherwise)."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-SettingsPath = Annotated[
-    Path | None,
-    typer.Option("--settings", metavar="FILE", help="Settings file (default: slackwater.toml if there)."),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Folder with prices and availability tables to read."),
-]
-MarketOption = Annotated[
-    str | None,
-    typer.Option(
-        "--market", metavar="MARKET", help="provider/region/zone/instance_type, optionally @source."
-    ),
-]
-DEFAULT_DB = Path("slackwater.duckdb")
 
 
 @app.command()
@@ -239,78 +217,7 @@ def replay(
     )
 
 
-@app.command()
-def accuracy(
-    data: Data = None,
-    db: Db = DEFAULT_DB,
-    market: Annotated[
-        str | None,
-        typer.Option(
-            "--market",
-            metavar="GLOB",
-            help="Markets to measure: a pattern on provider/region/zone/type[@source].",
-        ),
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Forecasts issued from then on only.")
-    ] = None,
-    step: Annotated[
-        str | None,
-        typer.Option("--step", metavar="DURATION", help="Slot length: 10min, 30min (default), 1h."),
-    ] = None,
-    variable: Annotated[
-        str | None, typer.Option("--variable", help="count or price (default: both).")
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="A forecaster; may be repeated (default: all in the settings)."),
-    ] = None,
-    refit: Annotated[
-        str | None,
-        typer.Option(
-            "--refit",
-            metavar="DURATION",
-            help="How often models are estimated again (counts 24h, prices 7d).",
-        ),
-    ] = None,
-    horizon: Annotated[int, typer.Option("--horizon", min=1, max=48, help="Slots ahead.")] = 12,
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            "--keep", metavar="DIR", help="Keep forecasts here; a run that was stopped goes on from them."
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes (default: one a core).")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a report with plots to this file.")
-    ] = None,
-    settings: SettingsPath = None,
-    json: Json = False,
-) -> None:
-    """How good forecasts are: every model on the later half of every series, by step ahead, beside last value.
-
-    With --data a folder is measured and nothing is stored. With --db the warehouse is, and the forecasts are kept beside it.
-    """
-    import os
-
-    # Before NumPy is loaded: with two threads the small matrices of a filter only spin.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from flows.accuracy import AccuracyOptions, accuracy_command
-
-    options = AccuracyOptions(
-        market=market,
-        since=since,
-        step=step,
-        variable=variable,
-        models=tuple(model or ()),
-        refit=refit,
-        horizon=horizon,
-        keep=keep,
-        workers=workers,
-    )
-    accuracy_command(options, data=data, db=db, settings=settings, html=html, as_json=json)
+app.command()(accuracy)
 
 
 @app.command()

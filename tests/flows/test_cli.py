@@ -14,7 +14,7 @@ from flows import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
-    "run", "ingest", "markets", "job", "forecast", "plan", "replay", "leaderboard", "experiment", "report"
+    "run", "ingest", "markets", "job", "forecast", "plan", "replay", "accuracy", "leaderboard", "experiment", "report"
 )  # fmt: skip
 
 
