@@ -6,6 +6,7 @@ function of the past: there is nothing to estimate, so nothing goes stale betwee
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numba
@@ -40,24 +41,35 @@ class Likeness:
         return int(np.ceil(_HALF_LIVES * self.half_life))
 
 
-def analog_laws(
-    values: np.ndarray,
-    score: np.ndarray,
-    swing: np.ndarray,
-    places: np.ndarray,
-    step: int,
-    like: Likeness,
-    states: int,
-) -> np.ndarray:
-    """Laws of the count ``step`` slots after each of ``places``, shape (places, states).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """Readings of a series once a slot: ``values`` (slots,) with NaN in gaps, and ``score`` (slots,) what likeness is measured on.
 
-    ``values`` (slots,) with NaN in gaps, ``score`` (slots,) what likeness is measured on, ``swing`` (slots,) the usual change
-    per slot. A place whose score is NaN gets the even law.
+    The readings between slots make tracks of their own, the same market seen a part of a slot earlier.
     """
-    least = np.where(np.isfinite(swing), np.maximum(swing, _LEAST_SWING), 1.0)
+
+    values: np.ndarray
+    score: np.ndarray
+
+
+def analog_laws(
+    tracks: Sequence[Track], swing: np.ndarray, places: np.ndarray, step: int, like: Likeness, states: int
+) -> np.ndarray:
+    """Laws of the count ``step`` slots after each of ``places`` of the first track, from past pairs of all, shape (places, states).
+
+    ``swing`` (slots,) is the usual change per slot. A place whose score is NaN gets the even law.
+    """
+    own = tracks[0]
+    least = np.where(np.isfinite(swing), np.maximum(swing, _LEAST_SWING), 1.0)[places]
     decay = 0.5 ** (1.0 / like.half_life)
-    raw = _weigh(values, score, least, places, step, like.window, decay, like.width, like.before, states)
-    now = score[places]
+    now = own.score[places]
+    previous = np.where(places > 0, own.values[places - 1], np.nan)
+    raw = np.zeros((places.size, states))
+    for track in tracks:
+        _weigh(
+            track.values, track.score, now, previous, places, raw,
+            step, like.window, decay, 1.0 / (like.width * least), like.before,
+        )  # fmt: skip
     stay = np.clip(np.where(np.isfinite(now), np.round(now), 0.0), 0, states - 1).astype(int)
     raw[np.arange(places.size), stay] += np.where(np.isfinite(now), like.stay, 0.0)
     raw += _EVEN / states
@@ -68,25 +80,22 @@ def analog_laws(
 def _weigh(
     values: np.ndarray,
     score: np.ndarray,
-    swing: np.ndarray,
+    now: np.ndarray,
+    previous: np.ndarray,
     places: np.ndarray,
+    out: np.ndarray,
     step: int,
     window: int,
     decay: float,
-    width: float,
+    scale: np.ndarray,
     before: float,
-    states: int,
-) -> np.ndarray:
-    """Weights of past targets, shape (places, states); pairs end at or before their place."""
-    out = np.zeros((places.size, states))
-    cap = states - 1
+) -> None:
+    """Add to ``out`` (places, states) the weights of a track's past targets; pairs end at or before their place."""
+    cap = out.shape[1] - 1
     for i in range(places.size):
-        t = places[i]
-        x = score[t]
+        t, x = places[i], now[i]
         if np.isnan(x):
             continue
-        scale = 1.0 / (width * swing[t])
-        previous = values[t - 1] if t > 0 else np.nan
         edge = x == 0 or x == cap
         weight = 1.0
         for s in range(t - step, max(t - step - window, -1), -1):
@@ -95,12 +104,11 @@ def _weigh(
             if not (np.isnan(target) or np.isnan(other) or np.isnan(values[s]) or target > cap):
                 far = abs(x - other)
                 if before > 0.0 and s > 0:
-                    gone = previous - values[s - 1]
+                    gone = previous[i] - values[s - 1]
                     if not np.isnan(gone):
                         far += before * abs(gone)
-                alike = weight * np.exp(-far * scale)
+                alike = weight * np.exp(-far * scale[i])
                 if x != other and (edge or other == 0 or other == cap):
                     alike *= _ACROSS_A_BOUND
                 out[i, int(target)] += alike
             weight *= decay
-    return out

@@ -34,6 +34,12 @@ def law_of(least: np.ndarray) -> np.ndarray:
     return np.asarray(-np.diff(bounds, axis=-1))
 
 
+def exceeded(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """[value >= n] as 0 or 1, NaN in gaps, shape (*values.shape, thresholds)."""
+    known = np.isfinite(values)[..., None]
+    return np.where(known, (values[..., None] >= thresholds).astype(float), np.nan)
+
+
 def quantiles_of(law: np.ndarray) -> np.ndarray:
     """Quantiles at `LEVELS` of laws (..., states): the least value whose cumulative probability reaches the level.
 

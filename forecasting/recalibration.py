@@ -48,6 +48,7 @@ def corrected(law: np.ndarray, past: np.ndarray) -> np.ndarray:
     weight = past + PRIOR * _BELIEVED / _BELIEVED.sum()
     reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
     reached = np.concatenate([np.zeros_like(reached[..., :1]), reached], axis=-1)
+    reached = np.broadcast_to(reached, (*law.shape[:-1], BINS + 1))
     cumulative = np.clip(np.cumsum(law, axis=-1), 0.0, 1.0) * BINS
     left = np.minimum(cumulative.astype(int), BINS - 1)
     low = np.take_along_axis(reached, left, axis=-1)

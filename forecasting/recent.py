@@ -50,6 +50,14 @@ def _smooth(seen: np.ndarray, per_slot: int, decay: float, parity: int, states: 
     return out
 
 
+def lagged(values: np.ndarray, lag: int) -> np.ndarray:
+    """The value ``lag`` slots before, NaN where there is none; the first axis is time."""
+    out = np.full(values.shape, np.nan)
+    if lag < values.shape[0]:
+        out[lag:] = values[: values.shape[0] - lag]
+    return out
+
+
 def smoothed(values: np.ndarray, half_life: float) -> np.ndarray:
     """Exponentially weighted mean of the observed past of each column, NaN before the first; the first axis is time."""
     flat = np.ascontiguousarray(values.reshape(values.shape[0], -1), dtype=float)

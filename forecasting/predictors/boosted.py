@@ -48,7 +48,7 @@ class FittedBoostedCount:
         if states > MOST_STATES:
             return labelled(simpler, f"{states} states, at most {MOST_STATES} are used")
         steps = np.arange(1, horizon + 1)
-        at = situation_of(series, origins, steps, states, self.expected.of(series, steps))
+        at = situation_of(series, origins, steps, states, self.expected.of)
         law = trees_laws(self.trees.loaded(), at, peers_of(panel, which))
         why = UNTAUGHT if not self.trees.boosters else "" if series.key in self.seen else NEVER_SEEN
         own = outlook_of(law, (why,) * origins.size)

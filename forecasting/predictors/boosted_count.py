@@ -16,10 +16,9 @@ from typing import Any
 import lightgbm
 import numpy as np
 
-from forecasting.features import exceeded
-from forecasting.laws import at_least, law_of
+from forecasting.laws import MOST_STATES, at_least, exceeded, law_of
 from forecasting.panel import Panel
-from forecasting.predictors.count_members import Situation, member_laws, situation_of
+from forecasting.predictors.count_members import Situation, member_laws, phases, situation_of
 from forecasting.predictors.count_rows import count_rows, peers_of, thresholds_of
 from forecasting.predictors.expected import Expectations
 from forecasting.series import Series
@@ -89,11 +88,12 @@ class _Lessons:
 
 
 def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
-    """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series; deterministic."""
+    """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series and their phases; deterministic."""
     rng = np.random.default_rng(SETTINGS["seed"])
     lessons = [
         found
-        for which, series in enumerate(panel.series)
+        for which, own in enumerate(panel.series)
+        for series in (own, *phases(own))
         if (found := _lessons(panel, which, series, expected, rng)) is not None
     ]
     if not lessons:
@@ -121,10 +121,10 @@ def _lessons(
     states = int(series.upper.max()) + 1 if n else 1
     places = np.flatnonzero(~np.isnan(series.values))
     places = places[places >= max(8, n - LONGEST_TRAINING)]
-    if states < 2 or not places.size:
+    if not 2 <= states <= MOST_STATES or not places.size:
         return None
     thresholds = thresholds_of(states)
-    at = situation_of(series, places, STEPS, states, expected.of(series, STEPS))
+    at = situation_of(series, places, STEPS, states, expected.of)
     drawn = rng.random((places.size, thresholds.size)).argsort(axis=1)[:, :_DRAWN]
     known = np.take_along_axis(count_rows(at, peers_of(panel, which), thresholds), drawn[:, :, None], axis=1)
     wide = drawn[:, None, :]
@@ -163,7 +163,7 @@ def _corrections(
     boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.ndarray, thresholds: np.ndarray
 ) -> np.ndarray:
     """What the trees add to the log odds, linear between the steps that are modelled, shape (places, steps, thresholds)."""
-    nodes = situation_of(at.series, at.places, STEPS, at.states, _expected_at_nodes(at))
+    nodes = at.at_steps(STEPS)
     known, told = count_rows(at, peers, thresholds), _told(nodes, thresholds)
     added = []
     for j, booster in enumerate(boosters):
@@ -177,13 +177,6 @@ def _corrections(
 def _step_shares(steps: np.ndarray) -> np.ndarray:
     """Weights (steps, STEPS) that interpolate linearly between `STEPS`."""
     return np.stack([np.interp(steps, STEPS, unit) for unit in np.eye(STEPS.size)], axis=1)
-
-
-def _expected_at_nodes(at: Situation) -> np.ndarray | None:
-    if at.expected is None:
-        return None
-    nearest = np.abs(at.steps[:, None] - STEPS).argmin(axis=0)
-    return at.expected[:, nearest]
 
 
 def _between(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np.ndarray:

@@ -7,46 +7,77 @@ situations where it moves in patterns, the time of day on long horizons. `stacki
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from forecasting.analogs import Likeness, analog_laws
+from forecasting.analogs import Likeness, Track, analog_laws
 from forecasting.laws import indicator
 from forecasting.recent import hour_laws, recent_laws, smoothed
-from forecasting.series import Series
+from forecasting.series import Series, newest_observed
 
 _HOUR = pd.Timedelta(hours=1)
+#: Of a series read more often than three times a slot so many phases are used beside its own.
+_MOST_PHASES = 2
+Expect = Callable[[Series, np.ndarray], "np.ndarray | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """A series' slots ``places`` (ascending indices) seen from each of them, for targets ``steps`` slots ahead.
 
-    ``present`` (slots,) is the newest observed value at every slot, ``swing`` (slots,) the usual change per slot of late;
-    ``expected`` (slots, steps) expected values of the targets, or None.
+    ``present`` (slots,) is the newest observed value at every slot, ``swing`` (slots,) the usual change per slot of late.
+    ``phases`` are the series as read a part of a slot earlier; ``expected`` the expected values of the targets (slots, steps)
+    of the series and of each of its phases, empty if not estimated.
     """
 
     series: Series
+    phases: tuple[Series, ...]
     places: np.ndarray
     steps: np.ndarray
     states: int
     present: np.ndarray
     swing: np.ndarray
-    expected: np.ndarray | None = None
+    expected: tuple[np.ndarray, ...] = ()
+    expect: Expect | None = None
+
+    def at_steps(self, steps: np.ndarray) -> Situation:
+        """The same places, seen for other targets."""
+        return situation_of(self.series, self.places, steps, self.states, self.expect)
 
 
 def situation_of(
-    series: Series, places: np.ndarray, steps: np.ndarray, states: int, expected: np.ndarray | None = None
+    series: Series, places: np.ndarray, steps: np.ndarray, states: int, expect: Expect | None = None
 ) -> Situation:
-    """The situation at ``places`` of a series."""
+    """The situation at ``places`` of a series; ``expect`` gives the expected values of a series' targets."""
+    earlier = phases(series)
+    expected = [found for one in (series, *earlier) if expect and (found := expect(one, steps)) is not None]
     present = np.where(series.newest >= 0, series.values[np.maximum(series.newest, 0)], np.nan)
     change = np.abs(np.diff(series.values, prepend=np.nan))
     return Situation(
-        series=series, places=places, steps=steps, states=states, present=present, expected=expected,
+        series=series, phases=earlier, places=places, steps=steps, states=states, present=present,
+        expected=tuple(expected), expect=expect,
         swing=smoothed(change, in_slots(series, 24.0, 8)),
     )  # fmt: skip
+
+
+def phases(series: Series) -> tuple[Series, ...]:
+    """The series as it was read a part of a slot earlier, a few evenly spread; slot by slot known when the slot begins.
+
+    Pairs of readings a whole number of slots apart teach as much at one phase as at another, so a market that is probed
+    three times a slot teaches three times as much.
+    """
+    m = series.within.shape[1]
+    chosen = np.unique(np.linspace(0, m, min(m, _MOST_PHASES) + 2)[1:-1].astype(int)) if m > 1 else range(m)
+    seen = np.concatenate([series.within, series.values[:, None]], axis=1).ravel()
+    out = []
+    for back in sorted(m - int(place) for place in chosen):
+        # The newest reading of slot t is now the one ``back`` readings earlier.
+        moved = np.concatenate([np.full(back, np.nan), seen[: seen.size - back]]).reshape(-1, m + 1)
+        values = moved[:, -1]
+        out.append(replace(series, values=values, within=moved[:, :-1], newest=newest_observed(values)))
+    return tuple(out)
 
 
 def in_slots(series: Series, hours: float, at_least: float) -> float:
@@ -84,25 +115,31 @@ def _recent(hours: float, at_least: float, parity: int = -1) -> Member:
 def _alike(hours: float, at_least: float, *, before: float = 0.0, width: float = 1.0) -> Member:
     def member(at: Situation) -> np.ndarray:
         like = Likeness(half_life=in_slots(at.series, hours, at_least), width=width, before=before)
-        return np.stack(
-            [
-                analog_laws(at.series.values, at.present, at.swing, at.places, int(k), like, at.states)
-                for k in at.steps
-            ],
-            axis=1,
-        )
+        tracks = _tracks(at)
+        laws = [analog_laws(tracks, at.swing, at.places, int(k), like, at.states) for k in at.steps]
+        return np.stack(laws, axis=1)
 
     return member
+
+
+def _tracks(at: Situation) -> list[Track]:
+    """What was there, in the series and in its phases."""
+    own = Track(values=at.series.values, score=at.present)
+    return [own, *(Track(values=one.values, score=one.values) for one in at.phases)]
 
 
 def _alike_expected(at: Situation) -> np.ndarray:
     """What followed when as much was expected as now; without expectations, when as much was there as now."""
     like = Likeness(half_life=in_slots(at.series, 48.0, 24), width=0.8)
-    scores = [at.present] * at.steps.size if at.expected is None else list(at.expected.T)
-    laws = [
-        analog_laws(at.series.values, score, at.swing, at.places, int(k), like, at.states)
-        for k, score in zip(at.steps, scores, strict=True)
-    ]
+    laws = []
+    for j, k in enumerate(at.steps):
+        tracks = _tracks(at)
+        if len(at.expected) == len(tracks):
+            tracks = [
+                Track(values=track.values, score=expected[:, j])
+                for track, expected in zip(tracks, at.expected, strict=True)
+            ]
+        laws.append(analog_laws(tracks, at.swing, at.places, int(k), like, at.states))
     return np.stack(laws, axis=1)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from forecasting.features import exceeded, lagged
+from forecasting.laws import exceeded
 from forecasting.panel import Panel
 from forecasting.predictors.count_members import Situation, in_slots
-from forecasting.recent import smoothed
+from forecasting.recent import lagged, smoothed
 
 #: At most so many thresholds are modelled; chances between them are interpolated.
 MOST_THRESHOLDS = 24

@@ -133,7 +133,7 @@ class FittedStackedCount:
     ) -> np.ndarray:
         """Laws of all members, shape (members, places, steps, states)."""
         series = panel.series[which]
-        at = situation_of(series, places, steps, states, self.expected.of(series, steps))
+        at = situation_of(series, places, steps, states, self.expected.of)
         laws = member_laws(at, tuple(name for name in self.members if name != TREES))
         if TREES not in self.members:
             return laws

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.panel import Panel
-from forecasting.predictors.count_members import in_slots
+from forecasting.predictors.count_members import in_slots, phases
 from forecasting.recent import readings, smoothed
 from forecasting.residuals import ahead
 from forecasting.series import Series
@@ -74,7 +74,7 @@ def expectations(panel: Panel, nodes: np.ndarray) -> Expectations:
             groups.setdefault((series.source, series.within.shape[1]), []).append(series)
     found: dict[str, np.ndarray] = {}
     for members in groups.values():
-        sums = [_normal_equations(series, nodes) for series in members]
+        sums = [_summed(series, nodes) for series in members]
         left, right = (np.mean([pair[i] for pair in sums], axis=0) for i in (0, 1))
         start = np.zeros(left.shape[-1])
         start[1] = 1.0
@@ -86,6 +86,13 @@ def expectations(panel: Panel, nodes: np.ndarray) -> Expectations:
                 start + np.linalg.solve(matrix, (own_right + _POOLED * right)[..., None])[..., 0]
             )
     return Expectations(nodes=nodes, coefficients=found)
+
+
+def _summed(series: Series, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of the normal equations of a series and of its phases."""
+    parts = [_normal_equations(one, nodes) for one in (series, *phases(series))]
+    left, right = (np.mean([part[i] for part in parts], axis=0) for i in (0, 1))
+    return left, right
 
 
 def _normal_equations(series: Series, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

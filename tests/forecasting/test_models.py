@@ -11,23 +11,13 @@ import pandas as pd
 import pytest
 from series_kit import history, wandering
 
-from forecasting.features import (
-    changes,
-    exceedance_features,
-    lagged,
-    price_features,
-    rolling,
-    target_features,
-)
 from forecasting.forecast import LEVELS
 from forecasting.laws import quantiles_of
 from forecasting.predictors import PREDICTORS, make_predictor
-from forecasting.predictors.boosted import FittedBoostedCount, FittedBoostedPrice
+from forecasting.predictors.boosted import FittedBoostedCount
 from forecasting.predictors.markov import FittedMarkovChain
 from forecasting.predictors.seasonal_naive import FittedSeasonalNaive
 from forecasting.residuals import MAX_STEP, MIN_ERRORS, ahead, error_quantiles, widest
-from forecasting.series import series_of
-from forecasting.univariate import FallsBack
 
 NAN = float("nan")
 
@@ -189,62 +179,8 @@ def test_boosting_learns_what_a_chain_cannot_say():
         made = fitted.forecast_many(whole, list(whole.slots[575:-1]), horizon=1)
         error = count[576:, None] - np.array([f.count[0] for f in made])
         loss[name] = np.maximum(LEVELS * error, (LEVELS - 1) * error).mean()
-    assert isinstance(fitted.count, FittedBoostedCount)
+    assert isinstance(fitted.count.model, FittedBoostedCount)
     assert loss["lightgbm"] < 0.95 * loss["markov"]
-
-
-def test_boosted_price_is_not_asked_where_there_is_nothing_to_learn():
-    assert isinstance(make_predictor("lightgbm").fit(wandering(300)).price, FittedBoostedPrice)
-    for odd in (wandering(30), history([0.9] * 300, [1] * 300)):
-        assert isinstance(make_predictor("lightgbm").fit(odd).price, FallsBack)
-
-
-def test_rolling_features_equal_loops():
-    values = wandering(60, gaps=0.4).price
-    for window in (2, 5, 48):
-        for what, of in (("mean", np.mean), ("low", np.min), ("high", np.max)):
-            fast = rolling(values, window, what)
-            for t in range(60):
-                part = values[max(0, t - window + 1) : t + 1]
-                part = part[~np.isnan(part)]
-                assert np.isnan(fast[t]) if not part.size else fast[t] == pytest.approx(of(part))
-    assert np.array_equal(lagged(np.arange(3.0), 2), [NAN, NAN, 0], equal_nan=True)
-    since, size = changes(np.array([NAN, 2, 2, NAN, 5, NAN, 5, 4]))
-    assert np.array_equal(since, [NAN, 0, 1, 2, 0, 1, 2, 0], equal_nan=True)
-    assert np.array_equal(size, [NAN, 0, 0, 0, 3, 3, 3, -1], equal_nan=True)
-
-
-def test_features_at_an_origin_read_nothing_after_it():
-    """M1.2: the rows up to an origin are the same whatever comes later."""
-    whole = wandering(200)
-    thresholds = np.arange(1, 9)
-    for place in (50, 120, 198):
-        cut = whole.until(whole.slots[place])
-        for variable in ("price", "count"):
-            full, part = series_of(whole, variable), series_of(cut, variable)
-            if variable == "price":
-                a, b = price_features(full), price_features(part)
-            else:
-                a, b = exceedance_features(full, thresholds), exceedance_features(part, thresholds)
-            assert np.array_equal(a[: place + 1], b, equal_nan=True)
-
-
-def test_the_clock_features_tell_the_target_slot():
-    """2025-10-04 was a Saturday."""
-    series = series_of(wandering(96), "count")
-    table = target_features(series, np.array([0, 47, 95]), np.array([12, 1, 1]))
-    assert table[0] == pytest.approx([12, 1, 0, 1])
-    assert table[1] == pytest.approx([1, 0, 1, 1])
-    assert table[2, 3] == 0
-    assert np.isnan(
-        target_features(series_of(wandering(96, clock=False), "count"), np.array([1]), np.array([1]))[0, 1:]
-    ).all()
-
-
-def test_calendar_is_told_only_where_it_was_observed_long_enough():
-    assert make_predictor("lightgbm").fit(wandering(14 * 48 + 48, gaps=0.0)).count.calendar
-    assert not make_predictor("lightgbm").fit(wandering(7 * 48, gaps=0.0)).count.calendar
-    assert not make_predictor("lightgbm").fit(wandering(16 * 48, clock=False)).count.calendar
 
 
 def test_every_model_of_the_method_is_there():
