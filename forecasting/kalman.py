@@ -183,7 +183,7 @@ def log_likelihood(table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta
     n = scored.sum()
     if not squares > 0.0:
         return -np.inf
-    return -0.5 * (n * (np.log(2.0 * np.pi * squares / n) + 1.0) + logs)
+    return float(-0.5 * (n * (np.log(2.0 * np.pi * squares / n) + 1.0) + logs))
 
 
 @njit(cache=True)
