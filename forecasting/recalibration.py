@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import numpy as np
 
-#: Bins of the transform; their edges are the quantile levels.
-BINS = 20
-_EDGES = np.linspace(0.0, 1.0, BINS + 1)
-#: Transforms that are believed in before any was seen: uniform but for the outermost bins, which get so many times as much, since
-#: what never happened in the past is not in it (ours).
+#: Edges of the bins of the transform: the quantile levels, and finer in the tails, where a law that is too narrow goes wrong.
+_TAIL = np.array([0.0, 0.002, 0.01, 0.025])
+_EDGES = np.concatenate([_TAIL, np.linspace(0.05, 0.95, 19), 1.0 - _TAIL[::-1]])
+BINS = _EDGES.size - 1
+_WIDTH = np.diff(_EDGES)
+#: Transforms that are believed in before any was seen: uniform but for the outermost twentieths, which get so many times as much,
+#: since what never happened in the past is not in it (ours).
 PRIOR = 40.0
 _SURPRISE = 3.0
-_BELIEVED = np.ones(BINS)
-_BELIEVED[[0, -1]] = _SURPRISE
+_BELIEVED = _WIDTH * np.where((_EDGES[1:] <= 0.05 + 1e-9) | (_EDGES[:-1] >= 0.95 - 1e-9), _SURPRISE, 1.0)
 
 
 def transforms(law: np.ndarray, came: np.ndarray) -> np.ndarray:
@@ -27,8 +28,8 @@ def transforms(law: np.ndarray, came: np.ndarray) -> np.ndarray:
 
     ``law`` has shape (*came.shape, states).
 
-    >>> transforms(np.array([[0.25, 0.75]]), np.array([0.0]))[0, :6].round(2).tolist()
-    [0.2, 0.2, 0.2, 0.2, 0.2, 0.0]
+    >>> transforms(np.array([[0.25, 0.75]]), np.array([0.0]))[0, 4:9].round(2).tolist()
+    [0.2, 0.2, 0.2, 0.2, 0.0]
     """
     states = law.shape[-1]
     known = ~np.isnan(came) & (came < states)
@@ -49,10 +50,10 @@ def corrected(law: np.ndarray, past: np.ndarray) -> np.ndarray:
     reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
     reached = np.concatenate([np.zeros_like(reached[..., :1]), reached], axis=-1)
     reached = np.broadcast_to(reached, (*law.shape[:-1], BINS + 1))
-    cumulative = np.clip(np.cumsum(law, axis=-1), 0.0, 1.0) * BINS
-    left = np.minimum(cumulative.astype(int), BINS - 1)
+    cumulative = np.clip(np.cumsum(law, axis=-1), 0.0, 1.0)
+    left = np.clip(np.searchsorted(_EDGES, cumulative, side="right") - 1, 0, BINS - 1)
     low = np.take_along_axis(reached, left, axis=-1)
     high = np.take_along_axis(reached, left + 1, axis=-1)
-    after = low + (high - low) * (cumulative - left)
+    after = low + (high - low) * (cumulative - _EDGES[left]) / _WIDTH[left]
     after[..., -1] = 1.0
     return np.asarray(np.diff(after, axis=-1, prepend=0.0))

@@ -21,7 +21,7 @@ from forecasting.predictors.count_rows import count_rows, peers_of, thresholds_o
 from forecasting.predictors.count_stack import StackedCount
 from forecasting.predictors.count_watch import HALF_LIFE, NODES, Watched
 from forecasting.predictors.expected import expectations
-from forecasting.recalibration import BINS, corrected, transforms
+from forecasting.recalibration import corrected, transforms
 from forecasting.recent import hour_laws, readings, recent_laws, smoothed
 from forecasting.series import Series, newest_observed, series_of
 from forecasting.stacking import error_products, simplex_weights
@@ -178,9 +178,9 @@ def test_running_sums_take_a_forecast_in_when_it_comes_true():
 def test_transforms_spread_over_the_mass_of_what_came():
     law = np.array([[0.1, 0.6, 0.3]] * 3)
     share = transforms(law, np.array([0.0, 1.0, NAN]))
-    assert share[0] == pytest.approx(np.r_[0.5, 0.5, np.zeros(BINS - 2)])
+    assert share[0, :5] == pytest.approx(np.r_[0.02, 0.08, 0.15, 0.25, 0.5])
     assert share[1].sum() == pytest.approx(1.0)
-    assert np.flatnonzero(share[1] > 1e-9).tolist() == list(range(2, 14))
+    assert np.flatnonzero(share[1] > 1e-9).tolist() == list(range(5, 17))
     assert share[2].sum() == 0
 
 
@@ -195,9 +195,9 @@ def test_a_law_that_is_too_narrow_is_widened_and_covers():
     after = corrected(law[2000:], past)
     assert after.sum(axis=1) == pytest.approx(np.ones(2000))
     for issued, low, high in ((law[2000:], 0.4, 0.6), (after, 0.78, 0.82)):
-        share = transforms(issued, came[2000:]).mean(axis=0)[2:18].sum()
+        share = transforms(issued, came[2000:]).mean(axis=0)[5:-5].sum()
         assert low < share < high
-    uniform = np.full(BINS, 1e9)
+    uniform = 1e9 * np.diff(np.r_[0.0, 0.002, 0.01, 0.025, np.linspace(0.05, 0.95, 19), 0.975, 0.99, 0.998, 1.0])
     assert corrected(law[:3], uniform) == pytest.approx(law[:3], abs=1e-6)
 
 
