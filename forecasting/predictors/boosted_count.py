@@ -18,10 +18,9 @@ import numpy as np
 
 from forecasting.laws import MOST_STATES, at_least, exceeded, law_of
 from forecasting.panel import Panel
-from forecasting.predictors.count_members import Situation, member_laws, phases, situation_of
+from forecasting.predictors.count_members import Situation, member_laws, situation_of
 from forecasting.predictors.count_rows import count_rows, peers_of, thresholds_of
 from forecasting.predictors.expected import Expectations
-from forecasting.series import Series
 
 #: Steps ahead that are modelled; corrections between them are interpolated, beyond them held.
 STEPS = np.array([1, 2, 4, 8, 12])
@@ -31,8 +30,8 @@ BASE = ("alike_expected", "recent_4_hours", "alike_3_days", "recent_90_minutes",
 TOLD = ("recent_half_hour", "even_readings", "odd_readings", "alike_1_day", "recent_2_days", "hour_of_day")
 #: Only the newest so many slots of a series are trained on.
 LONGEST_TRAINING = 1000
-#: Rows of a step; more are thinned out evenly.
-MOST_ROWS = 120_000
+#: Rows of a step; of a panel that gives more, fewer origins are used.
+MOST_ROWS = 60_000
 #: Fewer rows than this teach nothing that lasts.
 FEWEST_ROWS = 500
 #: Thresholds drawn for each origin in training.
@@ -88,13 +87,14 @@ class _Lessons:
 
 
 def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
-    """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series and their phases; deterministic."""
+    """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series; deterministic."""
     rng = np.random.default_rng(SETTINGS["seed"])
+    known_slots = sum(min(series.observed.size, LONGEST_TRAINING) for series in panel.series)
+    every = max(1, -(-known_slots * _DRAWN // MOST_ROWS))
     lessons = [
         found
-        for which, own in enumerate(panel.series)
-        for series in (own, *phases(own))
-        if (found := _lessons(panel, which, series, expected, rng)) is not None
+        for which in range(len(panel))
+        if (found := _lessons(panel, which, every, expected, rng)) is not None
     ]
     if not lessons:
         return CountTrees(boosters=())
@@ -103,8 +103,6 @@ def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     for j in range(STEPS.size):
         hit = np.concatenate([one.hit[:, j] for one in lessons])
         use = np.flatnonzero(~np.isnan(hit))
-        if use.size > MOST_ROWS:
-            use = use[np.linspace(0, use.size - 1, MOST_ROWS).astype(int)]
         if use.size < FEWEST_ROWS or hit[use].min() == hit[use].max():
             return CountTrees(boosters=())
         rows = np.concatenate([known, np.concatenate([one.told[:, j] for one in lessons])], axis=1)[use]
@@ -115,12 +113,14 @@ def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
 
 
 def _lessons(
-    panel: Panel, which: int, series: Series, expected: Expectations, rng: np.random.Generator
+    panel: Panel, which: int, every: int, expected: Expectations, rng: np.random.Generator
 ) -> _Lessons | None:
+    """Lessons of one series at every ``every``-th origin, counted back from the newest; None if it has nothing to teach."""
+    series = panel.series[which]
     n = len(series)
     states = int(series.upper.max()) + 1 if n else 1
     places = np.flatnonzero(~np.isnan(series.values))
-    places = places[places >= max(8, n - LONGEST_TRAINING)]
+    places = places[places >= max(8, n - LONGEST_TRAINING)][::-every][::-1]
     if not 2 <= states <= MOST_STATES or not places.size:
         return None
     thresholds = thresholds_of(states)
