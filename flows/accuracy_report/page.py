@@ -15,7 +15,7 @@ from flows.accuracy_report.calibration import calibration_view
 from flows.accuracy_report.market_figures import daily_grid, fans_grid
 from flows.accuracy_report.markets import markets_view
 from flows.accuracy_report.money import money_view
-from flows.accuracy_report.pooled import pooled_view
+from flows.accuracy_report.pooled import class_rows, pooled_view
 from flows.accuracy_report.reading import TITLES, Models, market_parts
 from flows.html_file import render_template, write_html
 from flows.inline_svg import PALETTE, house_style
@@ -163,6 +163,7 @@ def _block(
         ],
         "answer": answer(variable, scores, pooled, models),
         "pooled": pooled_view(variable, scores, pooled, models),
+        "classes": class_rows(accuracy.classes[accuracy.classes["variable"] == variable], models),
         "markets": markets_view(variable, scores, models),
         "calibration": calibration_view(variable, accuracy, models, about.uncalibrated),
         "fans": fans_grid(variable, accuracy, models),

@@ -124,6 +124,31 @@ def _row(model: str, pooled: pd.DataFrame, models: Models, steps: list[int]) -> 
     }
 
 
+def class_rows(classes: pd.DataFrame, models: Models) -> list[dict[str, Any]]:
+    """The default and last value on each class of markets; ``classes`` are the rows of one variable, in the order to be shown."""
+    rows = []
+    for name in dict.fromkeys(classes["class"]):
+        own = classes[classes["class"] == name]
+        default, last = (
+            own[own["model"] == model].set_index("step") for model in (models.default, LAST_VALUE)
+        )
+        if default.empty:
+            continue
+        steps = shown_steps(default.index)
+        rows.append(
+            {
+                "name": str(name),
+                "markets": f"{int(default['markets'].max()):,}",
+                "skill": [skill_cell(default, step, models.default) for step in steps],
+                "mae": significant(default["mae"].iloc[0]),
+                "last": significant(last["mae"].iloc[0]) if len(last) else MISSING,
+                "coverage": [percent(float(default[f"coverage_{p}"].mean())) for p in (80, 90)],
+                "worse": percent(float(default["share_worse"].mean())),
+            }
+        )
+    return rows
+
+
 def _beyond(model: str, better: pd.DataFrame, worse: pd.DataFrame, steps: list[int]) -> list[str]:
     """Markets won and lost beyond chance at each step shown."""
     if model == LAST_VALUE or model not in better.columns:

@@ -11,7 +11,7 @@ import pandas as pd
 from flows.accuracy_report import About, write_accuracy_page
 from flows.error_cost_table import NONE, PERFECT, ErrorCost, summarise
 from forecasting.accuracy import QUANTILES
-from forecasting.pooling import pooled_scores
+from forecasting.pooling import class_scores, pooled_scores
 from forecasting.predictability import predictability_columns
 from forecasting.scoring import (
     CALIBRATION_COLUMNS,
@@ -84,7 +84,9 @@ def _score(
         "fallback_share": (1.0 if flat else 0.02) if model == "arima" else 0.0,
         "absent": loss if variable == "count" else np.nan, "unpredicted": loss / 2 if variable == "count" else np.nan,
         "dm": 30 * skill, "dm_p": np.nan if flat or model == "last_value" else float(np.exp(-60 * abs(skill))),
-        "source": market.split("@")[1], "scale": scale, "capacity": 16.0 if variable == "count" else np.nan,
+        "source": market.split("@")[1],
+        "class": "16 and more" if variable == "count" else "still" if flat else "moving",
+        "scale": scale, "capacity": 16.0 if variable == "count" else np.nan,
     }  # fmt: skip
     off = {"combined_raw": -0.07, "last_value": 0.04}.get(model, 0.0)
     for percent in (50, 80, 90):
@@ -161,11 +163,13 @@ def demo_accuracy(
         [variable, model, step, level, np.clip(level + 0.04 * np.sin(6 * level), 0, 1), 1000]
         for variable in ("count", "price") for model in MODELS for step in range(1, steps + 1) for level in LEVELS
     ]  # fmt: skip
+    referenced = scores.assign(reference=scores["brier"] / (1 - scores["skill_brier"]))
     periods = scores.assign(period=0, start=START, end=START + pd.Timedelta(days=7))[list(PERIOD_COLUMNS)]
     return Accuracy(
         scores=scores,
-        pooled=pooled_scores(scores.assign(reference=scores["brier"] / (1 - scores["skill_brier"]))),
+        pooled=pooled_scores(referenced),
         periods=periods,
+        classes=class_scores(referenced),
         reliability=pd.DataFrame(reliability, columns=list(RELIABILITY_COLUMNS)),
         calibration=pd.DataFrame(calibration, columns=list(CALIBRATION_COLUMNS)),
         daily=demo_daily(rng, markets=markets, days=days),

@@ -32,6 +32,7 @@ from flows.accuracy_report.market_figures import (
 )
 from flows.accuracy_report.markets import claims
 from flows.accuracy_report.money import accuracy_ranks, money_view
+from flows.accuracy_report.pooled import class_rows
 from flows.accuracy_report.reading import Models, beyond_chance, market_skill, over_steps, shown_steps
 from flows.accuracy_units import Course, run_course
 from flows.experiments.data import read_tapes
@@ -388,7 +389,7 @@ def test_a_capacity_that_was_exceeded_is_no_line(small: Accuracy) -> None:
 def test_only_one_variable(small: Accuracy) -> None:
     tables = {
         name: getattr(small, name)[lambda t: t["variable"] == "price"]
-        for name in ("scores", "pooled", "periods", "reliability", "daily", "fans")
+        for name in ("scores", "pooled", "periods", "reliability", "daily", "fans", "classes")
     }
     text = render_accuracy_page(
         replace(small, **tables, calibration=small.calibration.iloc[:0]), about=About(data="x")
@@ -448,6 +449,24 @@ def test_money_is_ranked_beside_accuracy(page: Page, accuracy: Accuracy) -> None
         f"skill on the count (first 4 steps) {'agree' if rho >= 0.7 else 'agree in part'}: Spearman {rho:.2f} over 7 models"
         in text
     )
+
+
+def test_classes_of_markets_are_shown_apart(page: Page, accuracy: Accuracy) -> None:
+    prices = accuracy.classes[accuracy.classes["variable"] == "price"]
+    moving, still = class_rows(prices, Models.of(MODELS, "combined"))
+    assert (moving["name"], moving["markets"], still["name"], still["markets"]) == (
+        "moving",
+        "2",
+        "still",
+        "1",
+    )
+    assert still["skill"][0]["text"] == "—"
+    own = prices[
+        (prices["model"] == "combined") & (prices["class"] == "moving") & (prices["step"] == 1)
+    ].iloc[0]
+    assert moving["skill"][0]["text"] == f"{100 * own['skill_pinball']:+.1f}"
+    assert "The default by class of markets" in page.text("pooled")
+    assert class_rows(prices.iloc[:0], Models.of(MODELS, "combined")) == []
 
 
 def test_reasons_of_fallbacks_are_told(small: Accuracy) -> None:
