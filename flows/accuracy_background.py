@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pandas as pd
@@ -17,7 +18,7 @@ from forecasting.drift_marks import drift_sentences, drift_table
 from forecasting.predictability import predictability
 from forecasting.rolling import units_of
 from forecasting.series import Series
-from warehouse.errors import MarketError
+from warehouse.errors import DamagedStoreError, MarketError
 
 Progress = Callable[[int, int], None]
 
@@ -73,8 +74,9 @@ def kept_medians(course: Course) -> Medians:
         if not _read_by_jobs([course.rolling.panels[unit.panel].series[which] for which, _ in unit.origins]):
             continue
         path = kept_path(course.keep, unit, course.rolling)
-        blocks = read_blocks(path, unit, course.rolling) if path.exists() else None
-        medians.add(blocks or [], course.rolling.panels)
+        if path.exists():
+            with suppress(DamagedStoreError):  # what is missing is made again by those who ask for it
+                medians.add(read_blocks(path, unit, course.rolling), course.rolling.panels)
     return medians
 
 

@@ -3,16 +3,17 @@ one (M6.5)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flows.kept_blocks import kept_path, read_blocks, write_blocks
-from forecasting.rolling import Block, Rolling, Unit, forecast_unit, units_of
+from flows.kept_blocks import kept_path, read_blocks, writer
+from forecasting.rolling import Block, Rolling, Unit, forecast_blocks, units_of
 from forecasting.score_tables import accuracy_of
 from forecasting.scoring import Accuracy
 from forecasting.tallies import Tally, tally
 from optimization.batch import spread
+from warehouse.errors import DamagedStoreError
 
 Progress = Callable[[int, int], None]
 
@@ -35,24 +36,29 @@ class Scored:
 
 
 def score_unit(unit: Unit, course: Course) -> Scored:
-    """Forecast a unit, unless that is kept already, and score it."""
-    blocks, note = _blocks_of(unit, course)
-    fans = unit.model == course.default
-    return Scored(tallies=tuple(tally(block, course.rolling, fans=fans) for block in blocks), note=note)
-
-
-def _blocks_of(unit: Unit, course: Course) -> tuple[list[Block], str]:
+    """Forecast a unit, unless that is kept already, and score it; only one series' forecasts are held at a time."""
+    note = ""
     if course.keep is None:
-        return forecast_unit(unit, course.rolling), ""
-    path, note = kept_path(course.keep, unit, course.rolling), ""
+        return Scored(tallies=_tallies(forecast_blocks(unit, course.rolling), unit, course))
+    path = kept_path(course.keep, unit, course.rolling)
     if path.exists():
-        kept = read_blocks(path, unit, course.rolling)
-        if kept is not None:
-            return kept, ""
-        note = f"{path.name} in {path.parent} was damaged and is made again"
-    blocks = forecast_unit(unit, course.rolling)
-    write_blocks(path, blocks, course.rolling)
-    return blocks, note
+        try:
+            return Scored(tallies=_tallies(read_blocks(path, unit, course.rolling), unit, course))
+        except DamagedStoreError:
+            note = f"{path.name} in {path.parent} was damaged and is made again"
+    with writer(path, course.rolling) as write:
+        return Scored(tallies=_tallies(_written(unit, course, write), unit, course), note=note)
+
+
+def _tallies(blocks: Iterable[Block], unit: Unit, course: Course) -> tuple[Tally, ...]:
+    fans = unit.model == course.default
+    return tuple(tally(block, course.rolling, fans=fans) for block in blocks)
+
+
+def _written(unit: Unit, course: Course, write: Callable[[Block], None]) -> Iterator[Block]:
+    for block in forecast_blocks(unit, course.rolling):
+        write(block)
+        yield block
 
 
 def run_course(

@@ -38,7 +38,7 @@ class Medians:
         for block in blocks:
             series = panels[block.panel].series[block.which]
             own = self.table.setdefault((block.model, series.variable, series.key), {})
-            medians = block.outlook.quantiles[:, :, _MEDIAN]
+            medians = block.outlook.quantiles[:, :, _MEDIAN].copy()  # a view would hold all levels
             own.update(zip((series.first_slot + block.origins).tolist(), medians, strict=True))
 
 

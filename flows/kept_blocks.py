@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ from forecasting.forecast import LEVELS
 from forecasting.rolling import Block, Rolling, Unit, last_slot, seen_by
 from forecasting.series import Series
 from forecasting.univariate import Outlook
-from warehouse.errors import InputError
+from warehouse.errors import DamagedStoreError, InputError
 from warehouse.times import microseconds
 
 #: Modules of the forecasting layer that no forecast depends on.
@@ -47,6 +48,8 @@ AFTERWARDS = frozenset(
         "tallies",
     }
 )
+#: So many rows are written and read at once, or the next block's if they are more.
+GROUP_ROWS = 50_000
 #: Libraries whose version may change a number.
 LIBRARIES = ("numpy", "scipy", "statsmodels", "lightgbm")
 
@@ -94,22 +97,61 @@ def kept_path(folder: Path, unit: Unit, rolling: Rolling) -> Path:
     return folder / unit.model / f"{fingerprint(unit, rolling)}.parquet"
 
 
-def write_blocks(path: Path, blocks: Sequence[Block], rolling: Rolling) -> None:
-    """Keep the blocks of a unit; raises `InputError` if the folder cannot be written."""
+@contextmanager
+def writer(path: Path, rolling: Rolling) -> Iterator[Callable[[Block], None]]:
+    """A function that keeps one block after the other; the file is there when the context ends without an error.
+
+    Raises `InputError` if the folder cannot be written.
+    """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        table = pa.concat_tables([_table(block, rolling) for block in blocks])
-        pq.write_table(table, part, compression="zstd", write_page_checksum=True)
+        with _RowGroups(part) as groups:
+            yield lambda block: groups.add(_table(block, rolling))
         os.replace(part, path)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise InputError(
             f"cannot keep forecasts in {path.parent}: {error.strerror or error}",
             expected="a folder that can be written",
             remedy="choose another --keep",
         ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+class _RowGroups:
+    """Tables written to one file, small ones together."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.waiting: list[pa.Table] = []
+        self.writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush()
+        if self.writer is not None:
+            self.writer.close()
+
+    def add(self, table: pa.Table) -> None:
+        """Write the table, now or with those that follow."""
+        self.waiting.append(table)
+        if sum(one.num_rows for one in self.waiting) >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self.waiting:
+            return
+        table, self.waiting = pa.concat_tables(self.waiting), []
+        if self.writer is None:
+            self.writer = pq.ParquetWriter(
+                self.path, table.schema, compression="zstd", write_page_checksum=True
+            )
+        self.writer.write_table(table, row_group_size=table.num_rows)
 
 
 def _table(block: Block, rolling: Rolling) -> pa.Table:
@@ -141,38 +183,43 @@ def _repeated(words: Sequence[str], codes: np.ndarray) -> pa.Array:
     )
 
 
-def read_blocks(path: Path, unit: Unit, rolling: Rolling) -> list[Block] | None:
-    """The blocks of a unit as they were kept; None if the file is damaged or does not hold them."""
+def read_blocks(path: Path, unit: Unit, rolling: Rolling) -> Iterator[Block]:
+    """The blocks of a unit as they were kept, read a few at a time.
+
+    Raises `DamagedStoreError`, before the first block or at any later one, if the file is damaged or does not hold them.
+    """
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
-    except (OSError, pa.ArrowException):
-        return None
-    wanted = sum(origins.size for _, origins in unit.origins) * rolling.horizon
-    if table.num_rows != wanted or not {"market", "issued_at", "mean", *QUANTILES, "reason", "law"} <= set(
-        table.column_names
-    ):
-        return None
-    return list(_blocks(table, unit, rolling))
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            wanted = sum(origins.size for _, origins in unit.origins) * rolling.horizon
+            columns = {"market", "issued_at", "mean", *QUANTILES, "reason", "law"}
+            if file.metadata.num_rows != wanted or not columns <= set(file.schema_arrow.names):
+                raise DamagedStoreError(f"{path} does not hold the forecasts of its name")
+            yield from _blocks(file, unit, rolling)
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedStoreError(f"{path} cannot be read: {error}") from error
 
 
-def _blocks(table: pa.Table, unit: Unit, rolling: Rolling) -> Iterator[Block]:
-    first = 0
+def _blocks(file: pq.ParquetFile, unit: Unit, rolling: Rolling) -> Iterator[Block]:
+    groups = iter(range(file.num_row_groups))
+    held = file.read_row_group(next(groups)) if file.num_row_groups else None
     for which, origins in unit.origins:
-        shape = (origins.size, rolling.horizon)
-        rows = table.slice(first, shape[0] * shape[1])
-        first += shape[0] * shape[1]
-        quantiles = np.column_stack([rows[name].to_numpy() for name in QUANTILES])
-        law = rows["law"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        size = origins.size * rolling.horizon
+        while held is None or held.num_rows < size:
+            more = file.read_row_group(next(groups))
+            held = more if held is None or not held.num_rows else pa.concat_tables([held, more])
+        outlook = _outlook(held.slice(0, size), (origins.size, rolling.horizon))
+        held = held.slice(size)
         yield Block(
-            model=unit.model,
-            panel=unit.panel,
-            which=which,
-            fit_slot=unit.fit_slot,
-            origins=origins,
-            outlook=Outlook(
-                quantiles=quantiles.reshape(*shape, LEVELS.size),
-                mean=rows["mean"].to_numpy().reshape(shape),
-                reasons=tuple(rows["reason"].to_pylist()[:: rolling.horizon]),
-                law=law.reshape(*shape, -1) if law.size else None,
-            ),
-        )
+            model=unit.model, panel=unit.panel, which=which, fit_slot=unit.fit_slot, origins=origins, outlook=outlook
+        )  # fmt: skip
+
+
+def _outlook(rows: pa.Table, shape: tuple[int, int]) -> Outlook:
+    quantiles = np.column_stack([rows[name].to_numpy() for name in QUANTILES])
+    law = rows["law"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return Outlook(
+        quantiles=quantiles.reshape(*shape, LEVELS.size),
+        mean=rows["mean"].to_numpy().reshape(shape),
+        reasons=tuple(rows["reason"].to_pylist()[:: shape[1]]),
+        law=law.reshape(*shape, -1) if law.size else None,
+    )

@@ -2,7 +2,7 @@
 (M6.4, M6.5).
 
 A `Rolling` says everything a backtest depends on; `units_of` cuts it into units (panel, model, fit slot),
-`forecast_unit` makes the forecasts of one. A unit is a pure function of the data up to its last origin, so units may
+`forecast_blocks` makes the forecasts of one. A unit is a pure function of the data up to its last origin, so units may
 run in any order, in any process, at any time, and be kept. The timetable: estimations at multiples of the refit
 cadence since the epoch, an origin uses the last one at or before it; where that would leave less than half of the
 training part, the one at its series' test start.
@@ -10,7 +10,7 @@ training part, the one at its series' test start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -203,7 +203,12 @@ def last_slot(unit: Unit, rolling: Rolling) -> int:
 
 
 def forecast_unit(unit: Unit, rolling: Rolling) -> list[Block]:
-    """Estimate once and forecast from every origin of a unit; one block per series, in their order.
+    """The blocks of `forecast_blocks`, all held at once."""
+    return list(forecast_blocks(unit, rolling))
+
+
+def forecast_blocks(unit: Unit, rolling: Rolling) -> Iterator[Block]:
+    """Estimate once and forecast from every origin of a unit; one block per series, in their order, made when it is asked for.
 
     The model is handed the panel cut at the fit slot, its forecasts of a series the panel cut at that series' last
     origin. Raises `ForecastError` on an answer of the wrong shape; numbers that are not finite are replaced by last
@@ -212,24 +217,15 @@ def forecast_unit(unit: Unit, rolling: Rolling) -> list[Block]:
     panel, places = seen_by(unit, rolling)
     fitted = rolling.models[unit.model][rolling.variable(unit.panel)].fit(panel.until(unit.fit_slot))
     cuts: dict[int, Panel] = {}
-    blocks = []
     for place, (which, origins) in zip(places, unit.origins, strict=True):
         last = panel.series[place].first_slot + int(origins[-1])
         if last not in cuts:  # one object per cut: a model may keep what it worked out for a panel
             cuts[last] = panel.until(last)
         given = fitted.outlook(cuts[last], place, origins, rolling.horizon)
         outlook = _checked(given, cuts[last].series[place], origins, unit, rolling.horizon)
-        blocks.append(
-            Block(
-                model=unit.model,
-                panel=unit.panel,
-                which=which,
-                fit_slot=unit.fit_slot,
-                origins=origins,
-                outlook=outlook,
-            )
-        )
-    return blocks
+        yield Block(
+            model=unit.model, panel=unit.panel, which=which, fit_slot=unit.fit_slot, origins=origins, outlook=outlook
+        )  # fmt: skip
 
 
 def _checked(given: Outlook, series: Series, origins: np.ndarray, unit: Unit, horizon: int) -> Outlook:

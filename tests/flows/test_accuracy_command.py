@@ -208,7 +208,7 @@ def test_kept_forecasts_are_read_and_not_made_again(made, monkeypatch):
     def never(*_):
         raise AssertionError("a unit that is kept was made again")
 
-    monkeypatch.setattr("flows.accuracy_units.forecast_unit", never)
+    monkeypatch.setattr("flows.accuracy_units.forecast_blocks", never)
     same_tables(run_course(course), serial)
 
 
