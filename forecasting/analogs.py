@@ -13,7 +13,7 @@ import numba
 import numpy as np
 
 #: Pairs older than so many half-lives weigh nothing.
-_HALF_LIVES = 6.0
+_HALF_LIVES = 4.0
 #: A pair that starts at a bound (0 or the cap) says so much less about a start elsewhere, and the reverse.
 _ACROSS_A_BOUND = 0.25
 #: Swings below this are measurement, not movement.
