@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from flows.config import Settings
+from flows.fitting import Batch, timetable_of
 from forecasting.accuracy import score
 from forecasting.forecast import Forecast
-from forecasting.predictors import make_predictor
-from forecasting.schedule import Timetable, scheduled, since
+from forecasting.schedule import forecast_from, since
 from warehouse.errors import ForecastError
 from warehouse.history import History
-
-
-def timetable_of(settings: Settings) -> Timetable:
-    """The refit timetable of the settings."""
-    return Timetable(
-        refit_every=pd.Timedelta(hours=settings.refit_hours),
-        lookback=pd.Timedelta(days=settings.history_days),
-    )
 
 
 def lacking(origins: Sequence[pd.Timestamp], stored: Sequence[Forecast]) -> list[pd.Timestamp]:
@@ -43,8 +35,8 @@ def forecast_market(
     history: History,
     *,
     settings: Settings,
-    missing: dict[str, list[pd.Timestamp]],
-    stored: dict[str, list[Forecast]],
+    batches: Mapping[str, Sequence[Batch]],
+    stored: Mapping[str, Sequence[Forecast]],
 ) -> MarketForecasts:
     """Forecast one market with every model at the origins it lacks, and measure all its forecasts (M6.4, M6.5).
 
@@ -52,17 +44,7 @@ def forecast_market(
     known at its origin. Raises `ForecastError` if the planner has no forecast at the present.
     """
     present = history.slots[-1]
-    made = [
-        replace(forecast, backfilled=forecast.issued_at < present)
-        for model, origins in missing.items()
-        for forecast in scheduled(
-            make_predictor(model),
-            history,
-            origins,
-            horizon=settings.planning_horizon if model == settings.planner else settings.horizon,
-            timetable=timetable_of(settings),
-        )
-    ]
+    made = forecasts_of(history, batches, settings=settings)
     everything = [*made, *(forecast for kept in stored.values() for forecast in kept)]
     planned = [f for f in everything if f.issued_at == present and f.predictor == settings.planner]
     if not planned:
@@ -76,3 +58,32 @@ def forecast_market(
     scale = since(history, timetable_of(settings).start(first))
     errors = score(measured, scale, horizon=settings.horizon).assign(source=history.source)
     return MarketForecasts(issued=made, planned=planned[0], accuracy=errors)
+
+
+def forecasts_of(
+    history: History,
+    batches: Mapping[str, Sequence[Batch]],
+    *,
+    settings: Settings,
+    horizon: int | None = None,
+) -> list[Forecast]:
+    """The forecasts of one market that its batches stand for, by model and time; ``horizon`` in the place of the settings'."""
+    made = [
+        forecast
+        for model, own in batches.items()
+        for batch in own
+        for forecast in forecast_from(
+            batch.estimated,
+            history,
+            batch.origins,
+            horizon=horizon or horizon_of(model, settings),
+            timetable=timetable_of(settings),
+            peers=batch.peers,
+        )
+    ]
+    return [replace(forecast, backfilled=forecast.issued_at < history.slots[-1]) for forecast in made]
+
+
+def horizon_of(model: str, settings: Settings) -> int:
+    """Slots ahead that a model forecasts: the planner as far as plans look."""
+    return settings.planning_horizon if model == settings.planner else settings.horizon

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from flows.turn import Turn
 from warehouse.conventions import matches
 from warehouse.errors import MarketError
 from warehouse.history import History, Market
-from warehouse.store import HistoryAssumptions, Store, list_markets, load_history
+from warehouse.store import HistoryAssumptions, HistoryRequest, Store, list_markets, load_histories
 
 #: A market with less history than this is not followed unless a job names it.
 LEAST_SPAN = pd.Timedelta(days=3)
@@ -58,9 +59,27 @@ def read_history(
 
     It has the counts read between slots too, where there were any. ``on_demand_usd`` is assumed where none was observed.
     """
-    return load_history(
-        store,
-        followed.market,
+    asked = _asked(followed, settings, start=start, on_demand_usd=on_demand_usd)
+    return load_histories(store, [asked])[0]
+
+
+def read_histories(
+    store: Store, starts: Mapping[Followed, pd.Timestamp], *, settings: Settings
+) -> dict[Followed, History]:
+    """What `read_history` gives for every market from its start on, by a few statements for all of them."""
+    asked = [_asked(followed, settings, start=start) for followed, start in starts.items()]
+    return dict(zip(starts, load_histories(store, asked), strict=True))
+
+
+def _asked(
+    followed: Followed,
+    settings: Settings,
+    *,
+    start: pd.Timestamp | None,
+    on_demand_usd: float | None = None,
+) -> HistoryRequest:
+    return HistoryRequest(
+        market=followed.market,
         start=start,
         end=followed.at,
         step=step_of(settings),

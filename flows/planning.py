@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +10,20 @@ import pandas as pd
 
 from flows.allocate import decide, open_job
 from flows.commands import DECISION_COLUMNS, logical_time, warehouse_for
-from flows.config import Settings, read_settings
-from flows.forecast import timetable_of
+from flows.config import read_settings
+from flows.fitting import Prepared, prepare, timetable_of
+from flows.forecast import forecasts_of
 from flows.jobfile import JobRequest, first_slot, read_request
 from flows.known_past import PeerReader, record_start
-from flows.markets import Followed, choose_markets, find_market, read_history, step_of
+from flows.markets import Followed, choose_markets, find_market, read_histories, step_of
 from flows.printing import print_json, print_table, say_to_stderr
 from flows.records import allocations_of, decisions_of, find_job
 from flows.stages import deciding_policy
 from flows.turn import Turn
+from flows.work import panel_mates
 from forecasting.forecast import Forecast
 from forecasting.predictors import make_predictor
-from forecasting.schedule import scheduled
+from forecasting.schedule import is_pooled
 from optimization.pool import policy_named
 from warehouse.errors import JobError, MarketError
 from warehouse.history import History
@@ -47,14 +49,19 @@ def forecast_command(
     made: list[tuple[Followed, Forecast]] = []
     with warehouse_for(db, data, say=say_to_stderr) as store:
         when, own_end = logical_time(store, at)
-        turn = Turn(store=store, at=when, settings=chosen, run_id="forecast", own_end=own_end)
-        for followed in _asked_markets(turn, market):
-            history = long_history(store, followed, chosen, [followed.at])
-            for name in models:
-                steps = horizon or (chosen.planning_horizon if name == chosen.planner else chosen.horizon)
-                forecasts = issue(history, name, [followed.at], settings=chosen, horizon=steps)
-                write_forecasts(store, forecasts, source=followed.source)
-                made += [(followed, forecast) for forecast in forecasts]
+        turn = Turn(
+            store=store, at=when, settings=chosen, run_id="forecast", own_end=own_end, say=say_to_stderr
+        )
+        asked = _asked_markets(turn, market)
+        histories, prepared = ready(turn, {followed: [followed.at] for followed in asked}, models)
+        for followed in asked:
+            batches = prepared.batches[followed]
+            forecasts = forecasts_of(histories[followed], batches, settings=chosen, horizon=horizon)
+            made += [(followed, forecast) for forecast in forecasts]
+        with store.transaction():
+            prepared.save(store)
+            for followed, forecast in made:
+                write_forecasts(store, [forecast], source=followed.source)
     if as_json:
         print_json({"forecasts": [forecast_row(followed, forecast) for followed, forecast in made]})
         return
@@ -80,21 +87,25 @@ def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
     return [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
 
 
-def long_history(
-    store: Store, followed: Followed, settings: Settings, origins: Sequence[pd.Timestamp]
-) -> History:
-    """History that reaches back far enough for forecasts at ``origins``, and for the record of a job from the first of them."""
-    start = min(timetable_of(settings).start(origins[0]), record_start(origins[0]))
-    return read_history(store, followed, settings=settings, start=start)
+def ready(
+    turn: Turn, origins: Mapping[Followed, Sequence[pd.Timestamp]], models: Sequence[str]
+) -> tuple[dict[Followed, History], Prepared]:
+    """What forecasts of some markets at ascending origins need, with the other followed markets of their sources beside them.
 
-
-def issue(
-    history: History, model: str, origins: Sequence[pd.Timestamp], *, settings: Settings, horizon: int
-) -> list[Forecast]:
-    """Forecasts of one model at ``origins``, by the timetable of the settings."""
-    return scheduled(
-        make_predictor(model), history, list(origins), horizon=horizon, timetable=timetable_of(settings)
-    )
+    Also the histories, long enough for the record of a job from the first of the origins on. Nothing is stored.
+    """
+    sources = {followed.source for followed in origins}
+    together = any(is_pooled(make_predictor(model)) for model in models)
+    mates = panel_mates(turn, origins) if together else []
+    first = {
+        source: min(own[0] for one, own in origins.items() if one.source == source) for source in sources
+    }
+    timetable = timetable_of(turn.settings)
+    starts = {one: timetable.start(first[one.source]) for one in (*origins, *mates)}
+    starts |= {one: min(starts[one], record_start(own[0])) for one, own in origins.items()}
+    histories = read_histories(turn.store, starts, settings=turn.settings)
+    missing = {one: {model: list(own) for model in models} for one, own in origins.items()}
+    return histories, prepare(turn, histories, missing)
 
 
 def forecast_row(followed: Followed, forecast: Forecast) -> dict[str, Any]:
@@ -164,9 +175,12 @@ def plan_command(
                 remedy="give --at TIME",
             )
         slots = list(pd.date_range(first, followed.at, freq=step_of(chosen)))
-        history = long_history(store, followed, chosen, slots)
-        forecasts = issue(history, chosen.planner, slots, settings=chosen, horizon=chosen.planning_horizon)
-        turn = Turn(store=store, at=followed.at, settings=chosen, run_id="plan", own_end=own_end)
+        turn = Turn(
+            store=store, at=followed.at, settings=chosen, run_id="plan", own_end=own_end, say=say_to_stderr
+        )
+        histories, prepared = ready(turn, {followed: slots}, [chosen.planner])
+        history = histories[followed]
+        forecasts = forecasts_of(history, prepared.batches[followed], settings=chosen)
         by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
         peers = PeerReader(turn=turn, start=record_start(first)).peers_of(followed)
     running = open_job(request, history, decided=allocations_of(decisions), forecasts=forecasts, peers=peers)

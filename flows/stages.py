@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import pandas as pd
 
 from flows.allocate import decide, is_finished, open_job
-from flows.forecast import MarketForecasts, forecast_market, lacking, timetable_of
+from flows.fitting import prepare, timetable_of
+from flows.forecast import MarketForecasts, forecast_market, lacking
 from flows.frames import rows_of
 from flows.ingest import Counts, ingest_paths, ingest_simulated
 from flows.known_past import PeerReader, record_start
-from flows.markets import Followed, read_history, step_of
+from flows.markets import Followed, read_histories, read_history, step_of
 from flows.records import (
     StoredJob,
     allocations_of,
@@ -72,20 +73,32 @@ class Measured:
 
 
 def forecast_stage(turn: Turn, work: Work) -> Measured:
-    """Issue the forecasts of this turn, fill in those that past slots lack, and measure all of them."""
-    histories: dict[Followed, History] = {}
-    calls: list[dict[str, Any]] = []
-    for followed in work.markets:
-        origins = _origins(turn, followed, work.jobs_on(followed))
-        start = min(timetable_of(turn.settings).start(slots[0]) for slots in origins.values())
-        history = read_history(turn.store, followed, settings=turn.settings, start=start)
-        histories[followed] = history
-        calls.append(_forecast_call(turn, followed, history, origins))
+    """Issue the forecasts of this turn, fill in those that past slots lack, and measure all of them.
+
+    What had to be estimated for them is kept in the same transaction, so it is there next time whenever they are.
+    """
+    origins = {followed: _origins(turn, followed, work.jobs_on(followed)) for followed in work.markets}
+    histories = _source_histories(turn, origins)
+    stored = {followed: _stored(turn, followed, own) for followed, own in origins.items()}
+    missing = {
+        followed: _missing(histories[followed], own, stored[followed]) for followed, own in origins.items()
+    }
+    prepared = prepare(turn, histories, missing)
+    calls = [
+        {
+            "history": histories[one],
+            "settings": turn.settings,
+            "batches": prepared.batches[one],
+            "stored": stored[one],
+        }
+        for one in work.markets
+    ]
     done: list[MarketForecasts] = turn.fan(forecast_market, calls, label="forecast")
     newest: dict[Followed, Forecast] = {}
     accuracy = pd.concat([result.accuracy for result in done], ignore_index=True)
     made = sum(len(result.issued) for result in done)
     with turn.store.transaction():
+        prepared.save(turn.store)
         for followed, result in zip(work.markets, done, strict=True):
             write_forecasts(turn.store, result.issued, source=followed.source)
             record_assumptions(turn.store, histories[followed])
@@ -94,6 +107,19 @@ def forecast_stage(turn: Turn, work: Work) -> Measured:
         details = {"markets": len(done), "forecasts": made}
         save_run(turn.store, turn.run_id, at=turn.at, stage="forecast", details=details)
     return Measured(accuracy=accuracy, histories=histories, forecasts=newest)
+
+
+Origins = dict[str, list[pd.Timestamp]]
+
+
+def _source_histories(turn: Turn, origins: Mapping[Followed, Origins]) -> dict[Followed, History]:
+    """Every market's history as far back as any market of its source needs it: they are estimated together."""
+    starts: dict[str, pd.Timestamp] = {}
+    for followed, own in origins.items():
+        needed = min(timetable_of(turn.settings).start(slots[0]) for slots in own.values())
+        starts[followed.source] = min(needed, starts.get(followed.source, needed))
+    asked = {followed: starts[followed.source] for followed in origins}
+    return read_histories(turn.store, asked, settings=turn.settings)
 
 
 def _origins(turn: Turn, followed: Followed, jobs: Sequence[StoredJob]) -> dict[str, list[pd.Timestamp]]:
@@ -109,19 +135,22 @@ def _origins(turn: Turn, followed: Followed, jobs: Sequence[StoredJob]) -> dict[
     return origins
 
 
-def _forecast_call(
-    turn: Turn, followed: Followed, history: History, origins: dict[str, list[pd.Timestamp]]
-) -> dict[str, Any]:
-    stored = {
-        model: stored_forecasts(turn.store, followed, model, start=slots[0], end=slots[-1], step=history.step)
+def _stored(turn: Turn, followed: Followed, origins: Origins) -> dict[str, list[Forecast]]:
+    """The vintages that there are, by model."""
+    step = step_of(turn.settings)
+    return {
+        model: stored_forecasts(turn.store, followed, model, start=slots[0], end=slots[-1], step=step)
         for model, slots in origins.items()
     }
+
+
+def _missing(history: History, origins: Origins, stored: Mapping[str, Sequence[Forecast]]) -> Origins:
+    """The origins within the history that have no vintage yet, by model."""
     known = set(history.slots)
-    missing = {
+    return {
         model: [slot for slot in lacking(slots, stored[model]) if slot in known]
         for model, slots in origins.items()
     }
-    return {"history": history, "settings": turn.settings, "missing": missing, "stored": stored}
 
 
 def score_stage(turn: Turn, work: Work) -> list[str]:

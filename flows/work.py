@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,14 @@ def work_stage(turn: Turn, requests: Sequence[JobRequest]) -> Work:
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
     return _sorted_jobs(turn, [followed for followed, _, _ in chosen], left_out)
+
+
+def panel_mates(turn: Turn, asked: Iterable[Followed]) -> list[Followed]:
+    """The other markets that a turn would follow of the sources of those asked for: what forecasters learn from beside them."""
+    wanted = list(asked)
+    sources = {followed.source for followed in wanted}
+    chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
+    return [one for one in chosen if one.source in sources and one not in wanted and _readable(turn, one, [])]
 
 
 def _readable(turn: Turn, followed: Followed, left_out: list[str]) -> bool:

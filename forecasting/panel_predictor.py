@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from forecasting.forecast import Variable
 from forecasting.panel import FittedPanelModel, Panel, PanelModel
 from forecasting.series import Series, newest_observed, series_of
 from forecasting.univariate import FittedUnivariate, Outlook
@@ -44,17 +45,37 @@ class FittedPanelPredictor:
 
     def of(self, history: History, peers: Sequence[History] = ()) -> FittedUnivariate:
         """The predictor of one market, standing at the end of its history, that may look at its peers."""
+        return self.among(history, peers_from(peers))
+
+    def among(self, history: History, peers: Peers) -> FittedUnivariate:
+        """The same with the peers' series taken out of their histories before, once for all markets; its own may be among them."""
         return FittedUnivariate(
             name=self.name,
             history=history,
-            price=AmongPeers(model=self.price, peers=tuple(_punctual(one, "price") for one in peers)),
-            count=AmongPeers(model=self.count, peers=tuple(_punctual(one, "count") for one in peers)),
+            price=AmongPeers(model=self.price, peers=peers.price),
+            count=AmongPeers(model=self.count, peers=peers.count),
         )
 
 
-def _punctual(history: History, variable: str) -> Series:
-    """A peer's series without the values that became known after their slot began: what it shows was known at every origin."""
-    series = series_of(history, "price" if variable == "price" else "count")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """What markets may see of each other: the series of each, without the values that became known after their slot began."""
+
+    price: tuple[Series, ...] = ()
+    count: tuple[Series, ...] = ()
+
+
+def peers_from(histories: Sequence[History]) -> Peers:
+    """The histories as peers: what their series show was known at every origin."""
+    return Peers(
+        price=tuple(_punctual(one, "price") for one in histories),
+        count=tuple(_punctual(one, "count") for one in histories),
+    )
+
+
+def _punctual(history: History, variable: Variable) -> Series:
+    """A series without the values that became known late."""
+    series = series_of(history, variable)
     known = history.frame[ROW_KNOWN_AT]
     late = (known > history.slots.to_series(index=known.index)).to_numpy(dtype=bool)
     if not late.any():

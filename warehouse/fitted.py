@@ -60,6 +60,23 @@ def save_fitted(store: Store, states: Iterable[FittedState]) -> Written:
     return write_rows(store, "fitted", rows)
 
 
+def forget_fitted(store: Store, states: Iterable[FittedState]) -> None:
+    """Drop the stored states of the same predictor, variable, panel, step and fit time: they cannot be read any more."""
+    with store.transaction():
+        for one in states:
+            store.execute(
+                "DELETE FROM fitted WHERE predictor = ? AND variable = ? AND panel = ? AND step_seconds = ? "
+                "AND fitted_at = ?",
+                [
+                    one.predictor,
+                    one.variable,
+                    one.panel,
+                    int(one.step.total_seconds()),
+                    moment(one.fitted_at, "fitted_at"),
+                ],
+            )
+
+
 def load_fitted(
     store: Store,
     *,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from warehouse.assumed import BorrowedPath, HistoryAssumptions
 from warehouse.conventions import Conventions, read_conventions
 from warehouse.errors import DamagedStoreError, SchemaError, StoreError, StoreLockedError
-from warehouse.fitted import FittedState, load_fitted, save_fitted
+from warehouse.fitted import FittedState, forget_fitted, load_fitted, save_fitted
 from warehouse.ingest import Appended, append, ingest_file
 from warehouse.listing import list_markets
 from warehouse.migrations import applied_steps, migrate, pending_steps
@@ -38,6 +38,7 @@ __all__ = [
     "Store",
     "Written",
     "append",
+    "forget_fitted",
     "ingest_file",
     "list_markets",
     "load_fitted",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +10,14 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.experiments.data import Tapes
-from flows.forecast import timetable_of
+from flows.fitting import timetable_of
 from forecasting.forecast import Variable
+from forecasting.panel import EachAlone
+from forecasting.panel_predictor import PanelPredictor
 from forecasting.predictor import Predictor
 from forecasting.predictors import make_predictor
 from forecasting.predictors.last_value import LastValue
-from forecasting.schedule import scheduled
+from forecasting.schedule import key_of, scheduled
 from forecasting.univariate import UnivariatePredictor
 from optimization.market import PointForecast
 from optimization.scenarios import Draw, Grid, Scenario, draw_scenarios, scenario_of
@@ -47,7 +49,7 @@ def make_scenarios(
     settings = Settings.model_validate({})
     rng = np.random.default_rng([seed, 0 if part == "train" else 1])
     draws = draw_scenarios(tapes.counts, tapes.paths, grid=grid, part=part, per_cell=per_cell, rng=rng)
-    ahead = _medians(draws, planner or settings.planner, settings, progress)
+    ahead = _medians(draws, tapes, planner or settings.planner, settings, progress)
     peers = {tape.label: peers_of(tape, tapes.counts) for tape in tapes.counts}
     return [
         scenario_of(draw, peers=peers[draw.counts.label], forecasts=_issued(draw, ahead)) for draw in draws
@@ -63,21 +65,35 @@ def join_note(synthetic: int, jobs: int) -> str:
 
 
 def _medians(
-    draws: Sequence[Draw], planner: str, settings: Settings, progress: Progress | None
+    draws: Sequence[Draw], tapes: Tapes, planner: str, settings: Settings, progress: Progress | None
 ) -> dict[str, dict[int, np.ndarray]]:
     """Median forecasts of every series that the draws use, at every slot they ask for: label -> slot -> (h,)."""
-    tapes: dict[str, Tape] = {}
     slots: dict[str, set[int]] = {}
     for draw in draws:
         for tape, start in ((draw.counts, draw.count_start), (draw.path, draw.path_start)):
-            tapes[tape.label] = tape
             slots.setdefault(tape.label, set()).update(range(start, start + draw.cell.deadline_slots))
+    total = sum(map(len, slots.values()))
     ahead: dict[str, dict[int, np.ndarray]] = {}
-    for label, tape in tapes.items():
-        ahead[label] = issued_medians(tape, slots[label], planner=planner, settings=settings)
-        if progress is not None:
-            progress(len(ahead), len(tapes))
+    done = 0
+    for panel in panels_of((*tapes.counts, *tapes.paths)):
+        asked = {tape.label: slots[tape.label] for tape in panel if tape.label in slots}
+
+        def told(more: int) -> None:
+            nonlocal done
+            done += more
+            if progress is not None:
+                progress(done, total)
+
+        ahead |= issued_medians(panel, asked, planner=planner, settings=settings, progress=told)
     return ahead
+
+
+def panels_of(tapes: Sequence[Tape]) -> list[list[Tape]]:
+    """The series whose forecasters learn from each other: those of one variable, source and product."""
+    found: dict[tuple[str, str, str], list[Tape]] = {}
+    for tape in tapes:
+        found.setdefault((tape.variable, tape.source, tape.product), []).append(tape)
+    return list(found.values())
 
 
 def _issued(draw: Draw, ahead: dict[str, dict[int, np.ndarray]]) -> list[PointForecast]:
@@ -93,37 +109,52 @@ def _issued(draw: Draw, ahead: dict[str, dict[int, np.ndarray]]) -> list[PointFo
 
 
 def issued_medians(
-    tape: Tape, slots: Iterable[int], *, planner: str, settings: Settings
-) -> dict[int, np.ndarray]:
-    """Median forecasts of one series at the given slots: slot -> the next `HORIZON` values, shape (h,).
+    panel: Sequence[Tape],
+    slots: Mapping[str, Iterable[int]],
+    *,
+    planner: str,
+    settings: Settings,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, dict[int, np.ndarray]]:
+    """Median forecasts of series of one panel at the given slots, by label: slot -> the next `HORIZON` values, shape (h,).
 
-    The series is forecast by itself, the other variable being held at a constant, in one pass: the forecaster is estimated on the
-    settings' timetable and reads nothing after a slot for it (M6.4).
+    A variable is forecast by itself, the other one being held at a constant: the forecaster is estimated on the settings'
+    timetable, on all of the panel if it learns from several markets, and reads nothing after a slot for it (M6.4).
     """
-    wanted = sorted(set(slots))
-    origins = [tape.time(slot) for slot in wanted]
-    forecasts = scheduled(
-        forecaster_of(planner, tape.variable),
-        history_of(tape),
-        origins,
+    if not slots:
+        return {}
+    histories = {tape.label: history_of(tape) for tape in panel}
+    wanted = {tape.label: sorted(set(slots[tape.label])) for tape in panel if tape.label in slots}
+    made = scheduled(
+        forecaster_of(planner, panel[0].variable),
+        list(histories.values()),
+        {
+            key_of(histories[tape.label]): [tape.time(t) for t in wanted[tape.label]]
+            for tape in panel
+            if tape.label in wanted
+        },
         horizon=HORIZON,
         timetable=timetable_of(settings),
+        progress=progress,
     )
     return {
-        slot: made.median(tape.variable).astype(float) for slot, made in zip(wanted, forecasts, strict=True)
+        label: {
+            slot: forecast.median(panel[0].variable).astype(float)
+            for slot, forecast in zip(own, made[key_of(histories[label])], strict=True)
+        }
+        for label, own in wanted.items()
     }
 
 
 def forecaster_of(planner: str, variable: Variable) -> Predictor:
     """The named forecaster for one variable; the other one, which is a constant, is left to last value."""
     predictor = make_predictor(planner)
-    if not isinstance(predictor, UnivariatePredictor):
-        return predictor
-    return (
-        replace(predictor, count=LastValue())
-        if variable == "price"
-        else replace(predictor, price=LastValue())
-    )
+    other = "count" if variable == "price" else "price"
+    if isinstance(predictor, PanelPredictor):
+        return replace(predictor, **{other: EachAlone(model=LastValue())})
+    if isinstance(predictor, UnivariatePredictor):
+        return replace(predictor, **{other: LastValue()})
+    return predictor
 
 
 def history_of(tape: Tape) -> History:

@@ -15,7 +15,7 @@ from flows.experiments.data import read_tapes
 from flows.experiments.pool import Size, answer_of, fast_pool, pool_experiment
 from flows.experiments.report_pool import write_pool_report
 from flows.experiments.runs import run_pool
-from flows.experiments.scenarios import HORIZON, _issued, _medians, issued_medians, make_scenarios
+from flows.experiments.scenarios import HORIZON, _issued, _medians, issued_medians, make_scenarios, panels_of
 from flows.experiments.summary import CELL, COARSE, comparison_of, pool_answer
 from optimization.batch import spread
 from optimization.ledger import on_demand_only_cost, perfect_forecasts
@@ -27,6 +27,8 @@ from optimization.tapes import Tape, peers_of
 from warehouse.errors import InputError, SettingsError
 
 GRID = Grid(deadlines=(6, 10), loads=(0.3, 0.7), mu_ups=(0.6,), n_maxes=(4, 8))
+#: The quick one; the default is checked by itself.
+PLANNER = "markov"
 NAMES = (
     "OD-only",
     "MSU",
@@ -51,7 +53,7 @@ def policies():
 
 @pytest.fixture(scope="module")
 def scenarios(tapes):
-    return make_scenarios(tapes, grid=GRID, part="test", per_cell=2, seed=5)
+    return make_scenarios(tapes, grid=GRID, part="test", per_cell=2, seed=5, planner=PLANNER)
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +74,18 @@ def scrambled(tape: Tape, after: int, seed: int) -> Tape:
     return replace(tape, values=values)
 
 
-def rebuilt(scenario, tapes, slot):
+def rebuilt(scenario, tapes, slot, planner=PLANNER):
     """The same draw on a world in which everything after the job's slot ``slot`` came out otherwise."""
     draw = scenario.draw
     end = draw.counts.time(draw.count_start + slot)
     world = [scrambled(t, int((end - t.first) // t.step), seed=i) for i, t in enumerate(tapes.counts)]
     counts = next(t for t in world if t.label == draw.counts.label)
-    path = scrambled(draw.path, draw.path_start + slot, seed=99)
+    there = draw.path.time(draw.path_start + slot)
+    paths = [scrambled(t, int((there - t.first) // t.step), seed=99 + i) for i, t in enumerate(tapes.paths)]
+    path = next(t for t in paths if t.label == draw.path.label)
     other = replace(draw, counts=counts, path=path)
-    ahead = _medians([other], Settings.model_validate({}).planner, Settings.model_validate({}), None)
+    everything = replace(tapes, counts=tuple(world), paths=tuple(paths))
+    ahead = _medians([other], everything, planner, Settings.model_validate({}), None)
     return scenario_of(other, peers=peers_of(counts, world), forecasts=_issued(other, ahead))
 
 
@@ -121,7 +126,7 @@ def test_forecasts_are_those_that_the_planner_would_have_issued(tapes):
     tape = tapes.counts[0]
     settings = Settings.model_validate({})
     slots = [200, 201, 230, 260, 300]
-    found = issued_medians(tape, slots, planner="markov", settings=settings)
+    found = issued_medians([tape], {tape.label: slots}, planner="markov", settings=settings)[tape.label]
     for slot in slots:
         history = history_of(tape).until(tape.time(slot))
         fit_at = tape.time(slot).floor("24h")
@@ -131,9 +136,29 @@ def test_forecasts_are_those_that_the_planner_would_have_issued(tapes):
     assert len({tuple(found[slot]) for slot in slots}) > 1
 
 
+def test_a_planner_over_panels_learns_from_the_peers_but_not_from_their_future(tapes):
+    """Scrambling every series after a slot changes no forecast up to it; scrambling the peers before it does."""
+    own = tapes.counts[0]
+    panel = next(one for one in panels_of(tapes.counts) if own in one)
+    slots = [150, 190, 191]
+    settings = Settings.model_validate({})
+
+    def medians(world):
+        found = issued_medians(world, {own.label: slots}, planner="combined", settings=settings)[own.label]
+        return np.array([found[slot] for slot in slots])
+
+    as_it_was = medians(panel)
+    np.testing.assert_array_equal(
+        medians([scrambled(t, slots[-1], seed=i) for i, t in enumerate(panel)]), as_it_was
+    )
+    before = [own, *(scrambled(t, 10, seed=i) for i, t in enumerate(panel) if t is not own)]
+    assert (medians(before) != as_it_was).any()
+    assert len(panel) > 1
+
+
 def test_scenarios_come_again_with_their_seed(scenarios, tapes):
-    again = make_scenarios(tapes, grid=GRID, part="test", per_cell=2, seed=5)
-    other = make_scenarios(tapes, grid=GRID, part="test", per_cell=2, seed=6)
+    again = make_scenarios(tapes, grid=GRID, part="test", per_cell=2, seed=5, planner=PLANNER)
+    other = make_scenarios(tapes, grid=GRID, part="test", per_cell=2, seed=6, planner=PLANNER)
     where = [
         (s.draw.counts.label, s.draw.path.label, s.draw.count_start, s.draw.path_start) for s in scenarios
     ]
@@ -146,7 +171,7 @@ def test_scenarios_come_again_with_their_seed(scenarios, tapes):
 
 
 def test_train_and_test_jobs_do_not_meet(tapes, scenarios):
-    train = make_scenarios(tapes, grid=GRID, part="train", per_cell=1, seed=5)
+    train = make_scenarios(tapes, grid=GRID, part="train", per_cell=1, seed=5, planner=PLANNER)
     for s in train:
         d = s.draw
         assert d.count_start + s.job.deadline_slots <= d.counts.half
