@@ -8,7 +8,7 @@ came: those of models estimated on the panel less its newest days, and, after th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from forecasting.predictors.boosted_price import BoostedPrice, FittedBoostedPric
 from forecasting.predictors.last_value import is_stale
 from forecasting.predictors.price_adaptive import AdaptiveLastValue, FittedAdaptiveLastValue
 from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
+from forecasting.predictors.price_coverage import BINS, POOLED, corrected_quantiles, price_transforms
 from forecasting.predictors.price_weights import (
     HALF_LIFE_DAYS,
     SCORED_STEPS,
@@ -48,6 +49,12 @@ _RESTORE: dict[str, Callable[[dict[str, Any]], FittedPanelModel]] = {
 }
 #: The newest part of a panel on which the members are weighed; of a shorter panel a third.
 WEIGHED = pd.Timedelta(days=12)
+#: No forecast scored.
+_NONE = Scores(
+    at=np.zeros(0, dtype=int),
+    losses=np.zeros((1, 0, SCORED_STEPS, BINS)),
+    changes=np.zeros((0, SCORED_STEPS)),
+)
 #: Past forecasts are scored every so many slots since the epoch.
 EVERY = 3
 
@@ -68,18 +75,45 @@ class CombinedPrice:
         width = min(int(WEIGHED / panel.series[0].step), (end - min(begins)) // 3)
         before = panel.until(end - 1 - width)
         earlier = {name: PRICE_MEMBERS[name]().fit(before) for name in self.names}
-        kept = {}
+        first, stop = end - 1 - width, end - 1
+        told: dict[int, np.ndarray] = {}
+        kept: dict[str, Record] = {}
         for which, one in enumerate(panel.series):
-            first, stop = end - 1 - width, end - 1
             origins = scored_origins(one, (first, stop))
             if origins.size:
-                told = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
-                scores = scores_of(one, origins, told)
+                told[which] = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
                 start = empty_record(len(fitted) + 1, first)
+                scores = scores_of(one, origins, told[which])
                 losses, changes = records(scores, start, np.array([stop]), _half_life(one))
                 kept[one.key] = Record(losses=losses[:, 0], changes=changes[0], slot=stop)
         prior = pooled(list(kept.values())) if kept else _even(len(fitted))
-        return FittedCombinedPrice(members=fitted, kept=kept, prior=prior, end=end)
+        fallen = {}
+        for which, made in told.items():
+            one = panel.series[which]
+            start = empty_record(len(fitted) + 1, first)
+            origins = scored_origins(one, (first, stop))
+            seen = _fallen(one, origins, made, start, prior)
+            sums, _ = records(seen, _nothing_fallen(first), np.array([stop]), _half_life(one))
+            fallen[one.key] = Record(losses=sums[:, 0], changes=np.zeros(SCORED_STEPS), slot=stop)
+        return FittedCombinedPrice(members=fitted, kept=kept, prior=prior, end=end, fallen=fallen)
+
+
+def _fallen(
+    series: Series, origins: np.ndarray, told: np.ndarray, start: Record, prior: np.ndarray
+) -> Scores:
+    """Where prices fell in the quantiles issued at ``origins`` by the weights of that time, in the form of scores."""
+    scores = scores_of(series, origins, told)
+    losses, changes = records(scores, start, origins + series.first_slot, _half_life(series))
+    issued = combined(told[:, :, :SCORED_STEPS], losses, changes, prior)
+    target = origins[:, None] + np.arange(1, SCORED_STEPS + 1)
+    inside = np.minimum(target, len(series) - 1)
+    truth = np.where(target < len(series), series.values[inside], np.nan)
+    share = price_transforms(issued, truth)
+    return Scores(at=scores.at, losses=share[None], changes=np.zeros(share.shape[:2]))
+
+
+def _nothing_fallen(slot: int) -> Record:
+    return Record(losses=np.zeros((1, SCORED_STEPS, BINS)), changes=np.zeros(SCORED_STEPS), slot=slot)
 
 
 def _even(members: int) -> np.ndarray:
@@ -131,6 +165,7 @@ class FittedCombinedPrice:
     kept: dict[str, Record]
     prior: np.ndarray
     end: int
+    fallen: dict[str, Record] = field(default_factory=dict)
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Weighted quantiles where the price moves, the newest value alone where it stands still."""
@@ -161,7 +196,14 @@ class FittedCombinedPrice:
         known = series.part(0, int(origins[-1]) + 1)
         scores = scores_of(known, past, told[:, np.searchsorted(every, past)])
         losses, changes = records(scores, start, asked, _half_life(series))
-        return combined(told[:, np.searchsorted(every, origins), :horizon], losses, changes, self.prior)
+        made = combined(told[:, np.searchsorted(every, origins), :horizon], losses, changes, self.prior)
+        before = self.fallen.get(series.key, _nothing_fallen(start.slot))
+        at_past = told[:, np.searchsorted(every, past)]
+        since = _fallen(known, past, at_past, start, self.prior) if past.size else _NONE
+        sums, _ = records(since, before, asked, _half_life(series))
+        steps = np.minimum(np.arange(horizon), SCORED_STEPS - 1)
+        shared = np.mean([one.losses[0] for one in self.fallen.values()], axis=0) if self.fallen else 0.0
+        return corrected_quantiles(made, (sums[0] + POOLED * shared)[:, steps])
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs, for JSON."""
@@ -170,6 +212,7 @@ class FittedCombinedPrice:
             "kept": {key: record.state() for key, record in self.kept.items()},
             "prior": self.prior.tolist(),
             "end": self.end,
+            "fallen": {key: record.state() for key, record in self.fallen.items()},
         }
 
     @staticmethod
@@ -180,4 +223,5 @@ class FittedCombinedPrice:
             kept={key: Record.restore(own) for key, own in state["kept"].items()},
             prior=np.array(state["prior"]),
             end=state["end"],
+            fallen={key: Record.restore(own) for key, own in state["fallen"].items()},
         )
