@@ -51,7 +51,7 @@ ABOUT_CLASSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyOptions:
-    """The command's options as they were given; None is the default of each."""
+    """The command's options as they were given; None is the default of each. Raises `SettingsError` on a horizon out of range."""
 
     market: str | None = None
     since: str | None = None
@@ -62,6 +62,10 @@ class AccuracyOptions:
     horizon: int = 12
     keep: Path | None = None
     workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.horizon <= LONGEST:
+            raise SettingsError(f"--horizon {self.horizon}", expected=f"1 to {LONGEST} slots")
 
 
 def accuracy_command(
@@ -121,8 +125,6 @@ def course_of(
     """The backtest of the measured series with the models asked for, last value first."""
     names = list(dict.fromkeys([FLOOR, *(options.models or [*settings.models, default_model()])]))
     every = {variable: _duration(options.refit, "--refit") for variable in REFIT} if options.refit else REFIT
-    if not 1 <= options.horizon <= LONGEST:
-        raise SettingsError(f"--horizon {options.horizon}", expected=f"1 to {LONGEST} slots")
     rolling = Rolling(
         panels=measured.panels,
         parts=measured.parts,

@@ -44,7 +44,7 @@ def accuracy(
             help="How often models are estimated again (counts 24h, prices 7d).",
         ),
     ] = None,
-    horizon: Annotated[int, typer.Option("--horizon", min=1, max=96, help="Slots ahead.")] = 12,
+    horizon: Annotated[int, typer.Option("--horizon", help="Slots ahead, 1 to 96.")] = 12,
     keep: Annotated[
         Path | None,
         typer.Option(

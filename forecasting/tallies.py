@@ -186,7 +186,8 @@ def _kept_fans(block: Block, part: TestPart, place: int) -> tuple[tuple[int, np.
     chosen = fan_places(part)
     inside = chosen[(chosen >= place) & (chosen < place + block.origins.size)]
     mean, quantiles = block.outlook.mean, block.outlook.quantiles
-    return tuple((int(i), mean[i - place], quantiles[i - place]) for i in inside)
+    # Copies: a view would hold the whole block.
+    return tuple((int(i), mean[i - place].copy(), quantiles[i - place].copy()) for i in inside)
 
 
 def _pieces(block: Block) -> Iterator[tuple[int, Block]]:

@@ -8,18 +8,21 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from tidy_folder import START, write_tidy
 
 from flows import cli
 from flows.accuracy import AccuracyOptions, course_of, default_model, read_measured
-from flows.accuracy_units import run_course
+from flows.accuracy_units import run_course, score_unit
 from flows.config import Settings
 from flows.kept_blocks import kept_path, read_blocks
-from forecasting.rolling import forecast_unit, units_of
+from forecasting.rolling import forecast_blocks, forecast_unit, units_of
+from warehouse.errors import DamagedStoreError
 
 ROW = (
     "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball", "skill_pinball", "skill_mae",
@@ -73,6 +76,27 @@ def test_the_answer_is_one_object_of_the_form_asked_for(call, folder):
     flat = [r for r in found["markets"] if "/y2/" in r["market"]]
     assert flat
     assert all(row["mase"] is None and row["skill_pinball"] is None and row["mae"] == 0 for row in flat)
+
+
+def test_markets_are_pooled_by_class_too(call, folder):
+    found = answer(call, "--data", folder, *FAST)
+    classes = {(row["variable"], row["class"]) for row in found["classes"]}
+    assert classes == {(row["variable"], row["class"]) for row in found["markets"]}
+    assert ("count", "16 and more") in classes
+    whole = {(row["variable"], row["model"], row["step"]): row["n"] for row in found["pooled"]}
+    for key, n in whole.items():
+        rows = [row for row in found["classes"] if (row["variable"], row["model"], row["step"]) == key]
+        assert sum(row["n"] for row in rows) == n
+    assert set(found["pooled"][0]) | {"class"} == set(found["classes"][0])
+    assert any(note.startswith("coverage_P is ") for note in found["notes"])
+    for row in found["markets"]:
+        assert row["coverage_80"] <= row["coverage_80_closed"] + 1e-12
+
+
+def test_the_horizon_may_be_half_a_day_of_short_slots(call, folder):
+    words = ("--data", folder, "--market", "*/z1/*", "--variable", "count", *FAST)
+    found = answer(call, *words, "--step", "10min", "--horizon", 72)
+    assert {row["step"] for row in found["pooled"]} == set(range(1, 73))
 
 
 def test_the_default_model_appears_under_both_its_names(call, folder):
@@ -161,6 +185,8 @@ def test_a_table_is_printed_for_people(call, folder):
         (("--refit", "-1h"), "--refit -1h"),
         (("--market", "nowhere/*"), "nowhere/*"),
         (("--since", "yesterday-ish"), "--since"),
+        (("--horizon", "97"), "--horizon 97; expected 1 to 96 slots"),
+        (("--horizon", "0"), "--horizon 0"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_exit_code_2(call, folder, words, part):
@@ -243,6 +269,59 @@ def test_a_damaged_file_is_made_again_with_a_note(made, harm):
     same_tables(again, serial)
     assert any(path.name in note and "damaged" in note for note in again.notes)
     assert path.read_bytes() == whole
+
+
+def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path):
+    """Blocks in row groups of their own, the last one harmed: those before it are read, and none of their scores counts."""
+    from dataclasses import replace
+
+    course, serial = made
+    monkeypatch.setattr("flows.kept_blocks.GROUP_ROWS", 1)
+    course = replace(course, keep=tmp_path)
+    same_tables(run_course(course), serial)
+    unit = next(unit for unit in units_of(course.rolling) if len(unit.origins) > 1)
+    path = kept_path(tmp_path, unit, course.rolling)
+    whole = path.read_bytes()
+    with pq.ParquetFile(path) as file:
+        assert file.num_row_groups == len(unit.origins)
+        column = file.metadata.row_group(file.num_row_groups - 1).column(5)
+    place = column.data_page_offset + column.total_compressed_size // 2
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+    kept = read_blocks(path, unit, course.rolling)
+    assert next(kept).which == unit.origins[0][0]
+    with pytest.raises(DamagedStoreError, match="cannot be read"):
+        list(kept)
+    again = run_course(course)
+    same_tables(again, serial)
+    assert any(path.name in note and "damaged" in note for note in again.notes)
+    assert path.read_bytes() == whole
+
+
+def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
+    """Made, written, read and scored: when a block comes, of those before it at most the last is still there."""
+    from dataclasses import replace
+
+    course, _ = made
+    own = [unit for unit in units_of(course.rolling) if unit.model == course.default]
+    unit = max(own, key=lambda one: len(one.origins))
+    assert len(unit.origins) > 2
+    alive: list[weakref.ref] = []
+
+    def watched(source):
+        def blocks(*given):
+            for block in source(*given):
+                assert sum(ref() is not None for ref in alive) <= 1
+                alive.append(weakref.ref(block.outlook.quantiles))
+                yield block
+                del block
+
+        return blocks
+
+    monkeypatch.setattr("flows.accuracy_units.forecast_blocks", watched(forecast_blocks))
+    monkeypatch.setattr("flows.accuracy_units.read_blocks", watched(read_blocks))
+    for keep in (None, tmp_path, tmp_path):
+        score_unit(unit, replace(course, keep=keep))
+        alive.clear()
 
 
 def test_new_data_or_settings_are_another_name_old_ones_the_same(made):
