@@ -7,7 +7,7 @@ situations where it moves in patterns, the time of day on long horizons. `stacki
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -41,10 +41,20 @@ class Situation:
     swing: np.ndarray
     expected: tuple[np.ndarray, ...] = ()
     expect: Expect | None = None
+    #: Laws worked out so far, by member and step: a law of one step does not depend on the others that are asked for.
+    known: dict[tuple[str, int], np.ndarray] = field(default_factory=dict, compare=False, repr=False)
 
     def at_steps(self, steps: np.ndarray) -> Situation:
         """The same places, seen for other targets."""
-        return situation_of(self.series, self.places, steps, self.states, self.expect)
+        if np.isin(steps, self.steps).all():
+            return self.part(np.searchsorted(self.steps, steps))
+        other = situation_of(self.series, self.places, steps, self.states, self.expect)
+        return replace(other, known=self.known)
+
+    def part(self, which: np.ndarray) -> Situation:
+        """The situation for the steps of these indices only."""
+        expected = tuple(one[:, which] for one in self.expected)
+        return replace(self, steps=self.steps[which], expected=expected)
 
 
 def situation_of(
@@ -169,4 +179,13 @@ MEMBERS: dict[str, Member] = {
 
 def member_laws(at: Situation, names: tuple[str, ...]) -> np.ndarray:
     """Laws of the named members, shape (members, places, steps, states)."""
-    return np.stack([MEMBERS[name](at) for name in names])
+    return np.stack([_member_law(at, name) for name in names])
+
+
+def _member_law(at: Situation, name: str) -> np.ndarray:
+    """A member's law, worked out once for each step of a situation however often it is asked for."""
+    new = np.flatnonzero([(name, int(k)) not in at.known for k in at.steps])
+    if new.size:
+        laws = MEMBERS[name](at if new.size == at.steps.size else at.part(new))
+        at.known.update({(name, int(at.steps[j])): laws[:, i] for i, j in enumerate(new)})
+    return np.stack([at.known[name, int(k)] for k in at.steps], axis=1)
