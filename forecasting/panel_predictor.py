@@ -93,8 +93,15 @@ class AmongPeers:
     peers: tuple[Series, ...] = ()
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-        """The panel model's outlook; peers are cut at the last origin."""
-        last = series.first_slot + int(origins[-1])
+        """The panel model's outlook at origins in any order; peers are cut at the last."""
+        ascending, back = np.unique(origins, return_inverse=True)
+        last = series.first_slot + int(ascending[-1])
         own = series.until(last)
         others = tuple(peer.until(last) for peer in self.peers if peer.key != series.key)
-        return self.model.outlook(Panel(series=(own, *others)), 0, origins, horizon)
+        given = self.model.outlook(Panel(series=(own, *others)), 0, ascending, horizon)
+        return Outlook(
+            quantiles=given.quantiles[back],
+            mean=given.mean[back],
+            reasons=tuple(given.reasons[place] for place in back),
+            law=None if given.law is None else given.law[back],
+        )

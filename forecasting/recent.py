@@ -81,13 +81,13 @@ def _mean_so_far(values: np.ndarray, decay: float) -> np.ndarray:
 
 
 def hour_laws(series: Series, seen: np.ndarray, places: np.ndarray, steps: np.ndarray) -> np.ndarray | None:
-    """Laws of the target's time of day on earlier days, shape (places, steps, states); None without a clock or enough days.
+    """Laws of the target's time of day on earlier days, shape (places, steps, states); None without a clock.
 
     ``seen`` (slots, states) is the indicator of the values. A day's slots within an hour of the time count, a day
-    weighs 0.8 of the next; nothing after a place is read.
+    weighs 0.8 of the next; nothing after a place is read. Rows of places with too few days before them are NaN.
     """
     day = series.slots_per_day
-    if day < 8 or series.observed.size < FEWEST_DAYS * day:
+    if day < 8:
         return None
     half = max(1, day // 24)
     total = np.cumsum(np.vstack([np.zeros((1, seen.shape[1])), seen]), axis=0)
@@ -99,4 +99,5 @@ def hour_laws(series: Series, seen: np.ndarray, places: np.ndarray, steps: np.nd
     back = day * (-(-(steps + half) // day))
     source = places[:, None] + steps - back
     law = np.where((source >= 0)[..., None], near[np.maximum(source, 0)], 0.0) + _EVEN / seen.shape[1]
-    return np.asarray(law / law.sum(axis=-1, keepdims=True))
+    known = np.cumsum(~np.isnan(series.values))[places] >= FEWEST_DAYS * day
+    return np.where(known[:, None, None], law / law.sum(axis=-1, keepdims=True), np.nan)

@@ -27,6 +27,7 @@ from forecasting.predictors.boosted_price_rows import (
     told_of,
     training_moves,
 )
+from forecasting.predictors.last_value import is_stale
 from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.price_features import PriceState, price_state
 from forecasting.series import Series
@@ -113,7 +114,12 @@ class FittedBoostedPrice:
             mine = lively[begin : begin + chunk]
             quantiles[mine] = self._quantiles(self.way, series, state, origins[mine], horizon)
         mean = np.where(quantiles[:, :, 0] < quantiles[:, :, -1], quantiles.mean(axis=2), mean)
-        return Outlook(quantiles=quantiles, mean=mean, reasons=("",) * origins.size)
+        age = series.age(origins)
+        reasons = tuple(
+            f"newest value is {slots} slots old" if stale else ""
+            for slots, stale in zip(age, is_stale(series, age), strict=True)
+        )
+        return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
 
     def _quantiles(
         self, way: lightgbm.Booster, series: Series, state: PriceState, origins: np.ndarray, horizon: int

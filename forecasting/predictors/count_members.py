@@ -156,7 +156,8 @@ def _alike_expected(at: Situation) -> np.ndarray:
 def _hour(at: Situation) -> np.ndarray:
     seen = indicator(at.series.values, at.states)
     law = hour_laws(at.series, seen, at.places, at.steps)
-    return _recent(48.0, 16)(at) if law is None else law
+    recent = _recent(48.0, 16)(at)
+    return recent if law is None else np.where(np.isnan(law), recent, law)
 
 
 #: Name -> member. Half-lives in hours, with the least number of slots they may be.

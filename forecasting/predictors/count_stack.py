@@ -13,20 +13,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from forecasting.laws import MOST_STATES, outlook_of
+from forecasting.laws import MOST_STATES
 from forecasting.panel import NEVER_SEEN, Panel
-from forecasting.predictors.boosted import labelled, with_law
+from forecasting.predictors.boosted import answered
 from forecasting.predictors.boosted_count import CountTrees, fit_trees, trees_laws
 from forecasting.predictors.count_members import MEMBERS, in_slots, member_laws, situation_of
 from forecasting.predictors.count_rows import peers_of
 from forecasting.predictors.count_watch import HALF_LIFE, NODES, Watched
 from forecasting.predictors.expected import Expectations, expectations
-from forecasting.predictors.last_value import LastValue, is_stale
 from forecasting.recalibration import BINS, corrected
 from forecasting.residuals import ahead
 from forecasting.series import Series
 from forecasting.stacking import simplex_weights
-from forecasting.univariate import Outlook, mixed
+from forecasting.univariate import Outlook
 
 #: Hours of forecasts that weights are learned from at a fit; what is behind them knows nothing of these hours.
 HELD_OUT = 48.0
@@ -101,22 +100,16 @@ class FittedStackedCount:
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """The mixture at each origin; last value answers, labelled, if the newest value is stale or there are too many states."""
         series = panel.series[which]
-        states = int(series.upper[origins].max()) + 1
-        simpler = LastValue().fit(series.part(0, int(origins[0]) + 1)).outlook(series, origins, horizon)
-        if states > MOST_STATES:
-            return labelled(simpler, f"{states} states, at most {MOST_STATES} are used")
+        why = NEVER_SEEN if series.key not in self.record else ""
         steps = np.arange(1, horizon + 1)
-        laws = self._laws(panel, which, origins, steps, states)
         shares = np.stack([np.interp(steps, NODES, unit) for unit in np.eye(NODES.size)], axis=1)
-        weights, past = self._standing(panel, which, origins)
-        law = np.einsum("pkm,mpkn->pkn", shares @ weights, laws)
-        if self.recalibrated:
-            law = corrected(law, shares @ past)
-        own = outlook_of(law, (NEVER_SEEN if series.key not in self.record else "",) * origins.size)
-        stale = is_stale(series, series.age(origins))
-        if not stale.any():
-            return own
-        return mixed(own, with_law(simpler, states), stale)
+
+        def mixture(part: np.ndarray, states: int) -> np.ndarray:
+            weights, past = self._standing(panel, which, part)
+            law = np.einsum("pkm,mpkn->pkn", shares @ weights, self._laws(panel, which, part, steps, states))
+            return corrected(law, shares @ past) if self.recalibrated else np.asarray(law)
+
+        return answered(mixture, series, origins, horizon, end=self.end, why=why)
 
     def watch(self, panel: Panel, which: int, first: int, last: int) -> Watched:
         """All members' laws at the nodes from slot ``first`` (since the epoch) to ``last``, and what came of them."""

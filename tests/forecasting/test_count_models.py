@@ -285,7 +285,7 @@ def test_markets_never_seen_flat_and_too_large_are_answered_and_labelled():
     made = fitted.outlook(Panel(series=(known, new)), 1, np.array([150, 199]), 3)
     assert set(made.reasons) == {NEVER_SEEN}
     large = replace(new, values=new.values + 200, upper=new.upper + 200, within=np.zeros((200, 0)))
-    assert "207 states" in fitted.outlook(Panel(series=(large,)), 0, np.array([199]), 3).reasons[0]
+    assert "206 instances at most" in fitted.outlook(Panel(series=(large,)), 0, np.array([199]), 3).reasons[0]
     flat = history([1.0] * 300, [4] * 300)
     forecast = make_predictor("combined").fit(flat).forecast(horizon=12)
     assert (forecast.count == 4).all()
