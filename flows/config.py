@@ -21,9 +21,10 @@ class Settings(BaseModel):
     step_minutes: int = Field(30, ge=3, le=1440, description="slot length (M1.3)")
     horizon: int = Field(12, ge=1, le=48, description="slots ahead that forecasts are measured over")
     models: tuple[str, ...] = Field(
-        ("last_value", "seasonal_naive", "arima", "lightgbm", "markov"), description="forecasters to measure"
+        ("last_value", "seasonal_naive", "arima", "lightgbm", "markov", "smoothing", "combined"),
+        description="forecasters to measure",
     )
-    planner: str = Field("markov", description="the forecaster whose forecasts plans are made from")
+    planner: str = Field("combined", description="the forecaster whose forecasts plans are made from")
     planning_horizon: int = Field(48, ge=1, le=96, description="slots ahead that plans and risks look")
     history_days: float = Field(14.0, gt=0, description="how far back a forecaster looks")
     refit_hours: float = Field(24.0, gt=0, description="how often forecasters are estimated again (M6.4)")
@@ -33,6 +34,9 @@ class Settings(BaseModel):
     max_markets: int = Field(24, ge=1, description="markets followed when no job names them")
     backlog_jobs: int = Field(
         24, ge=0, description="ended practice jobs made on a warehouse that has none (M5.1)"
+    )
+    backlog_days: float = Field(
+        7.0, gt=0, description="how far before a market's time practice jobs begin at the earliest"
     )
     practice_policy: str = Field("UP", description="the policy that decides before any job has ended")
     learner: str = Field("blend", description="how trust in the policies is learned (M5)")

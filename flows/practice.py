@@ -67,7 +67,8 @@ def practice_jobs(
     """Jobs that began and ended in each market's past, at seeded random times: real markets, invented work.
 
     ``markets`` gives the followed market, its capacity and its first observed slot. A job needs a day of history before it, and
-    its deadline at or before the market's time; markets too short for that are left out.
+    its deadline at or before the market's time; markets too short for that are left out. It begins in the newest `backlog_days`,
+    or at the latest start there is if it is longer than those.
     """
     step = step_of(settings)
     rng = np.random.default_rng(settings.seed)
@@ -78,7 +79,9 @@ def practice_jobs(
         request = choice[int(rng.integers(len(choice)))].model_copy(update={"start": None})
         now = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
         length = now.ends - first_slot(now, step)
-        earliest, latest = (first + pd.Timedelta(days=1)).ceil(step), (followed.at - length).floor(step)
+        latest = (followed.at - length).floor(step)
+        newest = min(followed.at - pd.Timedelta(days=settings.backlog_days), latest)
+        earliest = max(first + pd.Timedelta(days=1), newest).ceil(step)
         slots = int((latest - earliest) / step)
         if slots < 0:
             continue

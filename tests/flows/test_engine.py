@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_turn import AT, dump, one_turn, small_settings
+from test_turn import AT, dump, one_turn, panel_settings, small_settings
 
 from flows.config import read_settings
 from flows.engine import ENGINE_SETTINGS, prepare_engine
@@ -55,6 +55,38 @@ def test_the_engine_gives_the_plain_answer(on_engine, settings_file, tmp_path):
     plain = one_turn(tmp_path / "plain.duckdb", read_settings(settings_file)).answer()
     assert {**answer, "report": ""} == {**plain, "report": ""}
     assert dump(db) == dump(tmp_path / "plain.duckdb")
+
+
+@pytest.fixture(scope="module")
+def plain_panels(tmp_path_factory):
+    """A turn whose forecasters learn from several markets, without the engine: its settings and its tables."""
+    folder = tmp_path_factory.mktemp("panels")
+    file = panel_settings(folder)
+    one_turn(folder / "plain.duckdb", read_settings(file))
+    return file, dump(folder / "plain.duckdb")
+
+
+def test_threads_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
+    from flows.pipeline import pipeline
+
+    file, plain = plain_panels
+    db = tmp_path / "threads.duckdb"
+    pipeline(db=db, at=AT.to_pydatetime(), report=tmp_path / "r.html", settings=file)
+    assert plain["fitted"]
+    assert dump(db) == plain
+
+
+@pytest.mark.slow
+def test_processes_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
+    from prefect.task_runners import ProcessPoolTaskRunner
+
+    from flows.pipeline import pipeline
+
+    file, plain = plain_panels
+    db = tmp_path / "processes.duckdb"
+    spread = pipeline.with_options(task_runner=ProcessPoolTaskRunner(max_workers=2))
+    spread(db=db, at=AT.to_pydatetime(), report=tmp_path / "r.html", settings=file)
+    assert dump(db) == plain
 
 
 def test_tables_are_kept_as_artifacts(on_engine):

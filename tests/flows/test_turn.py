@@ -84,6 +84,16 @@ def small_settings(folder: Path) -> Path:
     return file
 
 
+def panel_settings(folder: Path) -> Path:
+    """The same with forecasters that learn from several markets."""
+    file = small_settings(folder)
+    models = 'models = ["last_value", "markov"]\nplanner = "markov"'
+    text = file.read_text()
+    assert models in text
+    file.write_text(text.replace(models, 'models = ["smoothing", "markov"]\nplanner = "combined"'))
+    return file
+
+
 def tidy_tables(folder: Path, start: pd.Timestamp, end: pd.Timestamp) -> None:
     """The simulated market as the two tidy files that `--data` reads."""
     names = {"observed_at": "timestamp", "price_usd": "spot_price_usd_per_hour", "capacity": "capacity_probed",
@@ -130,6 +140,7 @@ def dump(db: Path) -> dict[str, list]:
         "outcomes",
         "weights",
         "runs",
+        "fitted",
     )
     with open_store(db) as store:
         return {name: sorted(map(repr, read_rows(store, name).to_numpy().tolist())) for name in tables}
