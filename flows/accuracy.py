@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +23,7 @@ from flows.experiments.runs import cores
 from flows.frames import rows_of
 from flows.printing import plain, print_json, print_table, say_to_stderr
 from forecasting.predictors import PREDICTORS
-from forecasting.rolling import REFIT, Rolling, panel_models
+from forecasting.rolling import REFIT, Rolling, models_of, panel_models
 from forecasting.scoring import FLOOR, Accuracy
 from warehouse.errors import SettingsError
 
@@ -82,6 +82,7 @@ def accuracy_command(
     measured = read_measured(options, chosen, data=data, db=db)
     with _kept_in(_keep_folder(options, data, db), needed=html is not None) as keep:
         course = course_of(measured, options, chosen, keep=keep)
+        course = course if html is None else with_uncalibrated(course)
         processes = options.workers or cores()
         with job_progress("forecasting and scoring") as tell:
             accuracy = run_course(course, processes=processes, progress=tell, notes=measured.notes)
@@ -134,6 +135,16 @@ def course_of(
     )
     default = default_model()
     return Course(rolling=rolling, default=default if default in names else names[-1], keep=keep)
+
+
+def with_uncalibrated(course: Course) -> Course:
+    """The same backtest with the default before its intervals are corrected beside it: only the page shows both (M6.6)."""
+    from forecasting.predictors.combined import uncalibrated
+
+    if course.default != "combined":
+        return course
+    beside = {**course.rolling.models, uncalibrated().name: models_of(uncalibrated())}
+    return replace(course, rolling=replace(course.rolling, models=beside))
 
 
 def default_model() -> str:
@@ -241,6 +252,7 @@ def write_page(path: Path, accuracy: Accuracy, course: Course, data: str, *, pro
         accuracy,
         about=About(
             data=data,
+            uncalibrated="uncalibrated" if "uncalibrated" in accuracy.models else "",
             alternation=beside.alternation,
             drift=beside.drift_words,
             no_cost="; ".join(beside.notes),

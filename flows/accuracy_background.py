@@ -39,6 +39,10 @@ class Background:
     notes: tuple[str, ...] = ()
 
 
+#: The default before its intervals are corrected: it plans as the default does, so its errors cost the same.
+UNCALIBRATED = "uncalibrated"
+
+
 def background_of(
     course: Course, *, plan: CostPlan | None = None, progress: Progress | None = None
 ) -> Background:
@@ -48,10 +52,9 @@ def background_of(
     """
     series = [one for panel in course.rolling.panels for one in panel.series]
     drift = drift_table(series)
+    priced = {name: models for name, models in course.rolling.models.items() if name != UNCALIBRATED}
     try:
-        cost = error_cost(
-            series, course.rolling.models, plan=plan, issued=kept_medians(course), progress=progress
-        )
+        cost = error_cost(series, priced, plan=plan, issued=kept_medians(course), progress=progress)
         notes: tuple[str, ...] = ()
     except MarketError as error:
         cost, notes = None, (f"what errors cost was not measured: {error}",)

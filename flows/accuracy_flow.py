@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner
 
-from flows.accuracy import AccuracyOptions, answer_of, course_of, read_measured, write_page
+from flows.accuracy import AccuracyOptions, answer_of, course_of, read_measured, with_uncalibrated, write_page
 from flows.accuracy_units import Course, Scored, accuracy_from, score_unit
 from flows.config import read_settings
 from flows.pipeline import RUNNER, TASKS_A_STAGE
@@ -79,6 +79,7 @@ def accuracy_report(
     measured = read_measured(options, chosen, data=None, db=db)
     folder = keep or db.with_name(f"{db.stem}.forecasts")
     course = course_of(measured, options, chosen, keep=folder)
+    course = course if html is None else with_uncalibrated(course)
     accuracy = accuracy_on_engine(course, notes=measured.notes)
     if html is not None:
         write_page(html, accuracy, course, str(db), processes=1)

@@ -21,3 +21,10 @@ def combined() -> PanelPredictor:
 def smoothing() -> PanelPredictor:
     """Exponential smoothing: of a count's distribution, and of the size of a price's changes."""
     return PanelPredictor(name="smoothing", price=AdaptiveLastValue(), count=StackedCount(members=_SMOOTHED))
+
+
+def uncalibrated() -> PanelPredictor:
+    """`combined` before past values correct its intervals: shown beside it, never used (M6.6)."""
+    return PanelPredictor(
+        name="uncalibrated", price=CombinedPrice(recalibrated=False), count=StackedCount(recalibrated=False)
+    )

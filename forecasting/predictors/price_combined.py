@@ -64,6 +64,7 @@ class CombinedPrice:
     """Model of the price over a panel: the members of these names in `PRICE_MEMBERS`, weighted."""
 
     names: tuple[str, ...] = tuple(PRICE_MEMBERS)
+    recalibrated: bool = True
 
     def fit(self, panel: Panel) -> FittedCombinedPrice:
         """Weigh members estimated without the newest days on those days, then estimate them on all."""
@@ -95,7 +96,9 @@ class CombinedPrice:
             seen = _fallen(one, origins, made, start, prior)
             sums, _ = records(seen, _nothing_fallen(first), np.array([stop]), _half_life(one))
             fallen[one.key] = Record(losses=sums[:, 0], changes=np.zeros(SCORED_STEPS), slot=stop)
-        return FittedCombinedPrice(members=fitted, kept=kept, prior=prior, end=end, fallen=fallen)
+        return FittedCombinedPrice(
+            members=fitted, kept=kept, prior=prior, end=end, fallen=fallen, recalibrated=self.recalibrated
+        )
 
 
 def _fallen(
@@ -166,6 +169,7 @@ class FittedCombinedPrice:
     prior: np.ndarray
     end: int
     fallen: dict[str, Record] = field(default_factory=dict)
+    recalibrated: bool = True
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Weighted quantiles where the price moves, the newest value alone where it stands still."""
@@ -197,6 +201,8 @@ class FittedCombinedPrice:
         scores = scores_of(known, past, told[:, np.searchsorted(every, past)])
         losses, changes = records(scores, start, asked, _half_life(series))
         made = combined(told[:, np.searchsorted(every, origins), :horizon], losses, changes, self.prior)
+        if not self.recalibrated:
+            return made
         before = self.fallen.get(series.key, _nothing_fallen(start.slot))
         at_past = told[:, np.searchsorted(every, past)]
         since = _fallen(known, past, at_past, start, self.prior) if past.size else _NONE
@@ -212,6 +218,7 @@ class FittedCombinedPrice:
             "kept": {key: record.state() for key, record in self.kept.items()},
             "prior": self.prior.tolist(),
             "end": self.end,
+            "recalibrated": self.recalibrated,
             "fallen": {key: record.state() for key, record in self.fallen.items()},
         }
 
@@ -223,5 +230,6 @@ class FittedCombinedPrice:
             kept={key: Record.restore(own) for key, own in state["kept"].items()},
             prior=np.array(state["prior"]),
             end=state["end"],
+            recalibrated=state["recalibrated"],
             fallen={key: Record.restore(own) for key, own in state["fallen"].items()},
         )
