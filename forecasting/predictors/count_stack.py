@@ -148,17 +148,19 @@ class FittedStackedCount:
         standing = self.weigh(own, series.source, self.record)
         weights = np.repeat(standing[None], origins.size, axis=0)
         pasts = np.repeat(past[None], origins.size, axis=0)
-        late = slots >= self.end
+        # A market that was not there at the fit has no record before its first slot.
+        first = max(self.end, series.first_slot)
+        late = slots >= first
         if late.any():
             # A forecast made k slots before the fit comes true after it, so its error enters now.
-            seen = self.watch(panel, which, self.end - int(NODES[-1]), int(slots[-1]))
-            sums = seen.products(self.end, np.arange(self.end, int(slots[-1]) + 1), own)
-            weights[late] = self.weigh(sums[slots[late] - self.end], series.source, self.record)
+            seen = self.watch(panel, which, first - int(NODES[-1]), int(slots[-1]))
+            sums = seen.products(first, np.arange(first, int(slots[-1]) + 1), own)
+            weights[late] = self.weigh(sums[slots[late] - first], series.source, self.record)
             # What was issued in between is weighed anew every few slots only: its transforms hardly tell the difference.
             spaced = self.weigh(sums[::_SPACED], series.source, self.record)
             at_each = np.concatenate([standing[None], spaced])
-            made = at_each[np.clip((seen.slots - self.end) // _SPACED + 1, 0, len(spaced))]
-            pasts[late] = seen.transforms(made, self.end, slots[late], past)
+            made = at_each[np.clip((seen.slots - first) // _SPACED + 1, 0, len(spaced))]
+            pasts[late] = seen.transforms(made, first, slots[late], past)
         return weights, pasts + POOLED_PAST * _shared(self.past, series.source)
 
 
