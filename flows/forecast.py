@@ -51,7 +51,7 @@ def forecast_market(
         raise ForecastError(f"no {settings.planner} forecast of {history.market.key} at {present}")
     first = present - settings.measured_origins * history.step
     measured = sorted(
-        (f for f in everything if f.issued_at >= first and f.predictor in settings.models),
+        (f for f in everything if first <= f.issued_at < present and f.predictor in settings.models),
         key=lambda forecast: (forecast.predictor, forecast.issued_at),
     )
     # However far back this turn's jobs reach, errors are scaled (MASE) by the same stretch of history.

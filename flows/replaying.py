@@ -13,19 +13,20 @@ import pandas as pd
 from flows.clock import parse_time
 from flows.commands import BOARD_COLUMNS, logical_time, warehouse_for
 from flows.config import Settings, read_settings
+from flows.forecast import forecasts_of
 from flows.jobfile import JobRequest, first_slot, read_request
 from flows.known_past import PeerReader, record_start
-from flows.markets import Followed, find_market, step_of
-from flows.planning import issue, long_history
+from flows.markets import Followed, find_market, read_history, step_of
+from flows.planning import ready
 from flows.printing import print_json, print_table, say_to_stderr
 from flows.score import EndedJob, Scored, ended_job, job_slots, score_job
 from flows.turn import Turn
 from flows.work import pool_of
+from forecasting.forecast import Forecast
 from optimization.ledger import perfect_forecasts
 from optimization.pool import policy_named
 from optimization.termination import check_job
 from warehouse.errors import MarketError
-from warehouse.history import History
 
 #: The forecaster that is never wrong: a bound, not a policy.
 PERFECT = "perfect"
@@ -64,12 +65,10 @@ def replay_command(
                 expected="a start within the record",
                 remedy="choose an earlier --from",
             )
-        history = long_history(store, followed, chosen, [first])
-        turn = Turn(store=store, at=when, settings=chosen, run_id="replay")
+        turn = Turn(store=store, at=when, settings=chosen, run_id="replay", own_end=True, say=say_to_stderr)
         pool = pool_of(turn)
-        peers = PeerReader(turn=turn, start=record_start(first)).peers_of(followed)
+        ended = _with_forecasts(turn, placed, followed, planner)
     policies = pool if policy == "all" else [policy_named(policy)]
-    ended = _with_forecasts(placed, history, planner, settings=chosen, peers=peers)
     if policy != "OD-only":
         check_job(ended.job, uses_spot=True)
     scored = score_job(ended, policies)
@@ -95,16 +94,25 @@ def _placed_in_record(
     return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
 
 
-def _with_forecasts(
-    request: JobRequest, history: History, planner: str, *, settings: Settings, peers: Sequence[History]
-) -> EndedJob:
+def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner: str) -> EndedJob:
     """The ended job with the forecasts that would have been issued in each of its slots."""
+    settings, start = turn.settings, record_start(first_slot(request, step_of(turn.settings)))
+    history = read_history(turn.store, followed, settings=settings, start=start)
+    peers = PeerReader(turn=turn, start=start).peers_of(followed)
     if planner == PERFECT:
         ended = ended_job(request, history, [], peers)
         return replace(ended, forecasts=list(perfect_forecasts(ended.window, settings.planning_horizon)))
     _, grid = job_slots(request, history)
     inside = [slot for slot in grid if slot in history.slots]
-    forecasts = issue(history, planner, inside, settings=settings, horizon=settings.planning_horizon)
+    forecasts: list[Forecast] = []
+    if inside:
+        histories, prepared = ready(turn, {followed: inside}, [planner])
+        forecasts = forecasts_of(
+            histories[followed],
+            prepared.batches[followed],
+            settings=settings,
+            horizon=settings.planning_horizon,
+        )
     return ended_job(request, history, forecasts, peers)
 
 

@@ -50,6 +50,8 @@ class Timetable:
 
 def since(history: History, start: pd.Timestamp) -> History:
     """The history from ``start`` on."""
+    if len(history.slots) and start <= history.slots[0]:
+        return history
     frame = history.frame.loc[start:]
     within = None if history.within is None else history.within[len(history.frame) - len(frame) :]
     return replace(history, frame=frame, within=within)
@@ -98,13 +100,13 @@ class Cohort:
     def observed(self) -> pd.DatetimeIndex:
         """Slots at which price and count of any of the histories were observed, ascending."""
         slots = [one.slots[~(np.isnan(one.price) | np.isnan(one.available))] for one in self.histories]
-        return slots[0].append(slots[1:]).unique().sort_values()
+        return pd.DatetimeIndex(slots[0].append(slots[1:]).unique().sort_values())
 
     def estimations(self, origins: Sequence[pd.Timestamp]) -> list[Estimation]:
         """The estimations that ascending origins need (M6.4); the cohort is as young as its earliest observed slot is."""
         found: dict[pd.Timestamp, list[pd.Timestamp]] = {}
         for origin in origins:
-            first = self.observed.searchsorted(self.timetable.start(origin))
+            first = int(self.observed.searchsorted(self.timetable.start(origin)))
             known = first < len(self.observed) and self.observed[first] <= origin
             at = self.timetable.fit_time(origin, self.observed[first]) if known else origin
             found.setdefault(at, []).append(origin)

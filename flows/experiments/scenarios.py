@@ -17,7 +17,8 @@ from forecasting.panel_predictor import PanelPredictor
 from forecasting.predictor import Predictor
 from forecasting.predictors import make_predictor
 from forecasting.predictors.last_value import LastValue
-from forecasting.schedule import key_of, scheduled
+from forecasting.rolling import REFIT
+from forecasting.schedule import is_pooled, key_of, scheduled
 from forecasting.univariate import UnivariatePredictor
 from optimization.market import PointForecast
 from optimization.scenarios import Draw, Grid, Scenario, draw_scenarios, scenario_of
@@ -26,6 +27,10 @@ from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
 #: Slots ahead that forecasts are issued for: more than twice the widest window of the pool; the last one is held beyond.
 HORIZON = 12
+
+#: How often forecasters of prices over panels are estimated again here: jobs are spread over years, so that daily estimations of
+#: a dozen paths would be most of the work.
+PRICE_REFIT = REFIT["price"]
 
 Progress = Callable[[int, int], None]
 
@@ -119,14 +124,18 @@ def issued_medians(
     """Median forecasts of series of one panel at the given slots, by label: slot -> the next `HORIZON` values, shape (h,).
 
     A variable is forecast by itself, the other one being held at a constant: the forecaster is estimated on the settings'
-    timetable, on all of the panel if it learns from several markets, and reads nothing after a slot for it (M6.4).
+    timetable, on all of the panel if it learns from several markets (prices then by `PRICE_REFIT`), and reads nothing after a
+    slot for it (M6.4).
     """
     if not slots:
         return {}
+    forecaster, timetable = forecaster_of(planner, panel[0].variable), timetable_of(settings)
+    if is_pooled(forecaster) and panel[0].variable == "price":
+        timetable = replace(timetable, refit_every=max(timetable.refit_every, PRICE_REFIT))
     histories = {tape.label: history_of(tape) for tape in panel}
     wanted = {tape.label: sorted(set(slots[tape.label])) for tape in panel if tape.label in slots}
     made = scheduled(
-        forecaster_of(planner, panel[0].variable),
+        forecaster,
         list(histories.values()),
         {
             key_of(histories[tape.label]): [tape.time(t) for t in wanted[tape.label]]
@@ -134,7 +143,7 @@ def issued_medians(
             if tape.label in wanted
         },
         horizon=HORIZON,
-        timetable=timetable_of(settings),
+        timetable=timetable,
         progress=progress,
     )
     return {
@@ -148,12 +157,12 @@ def issued_medians(
 
 def forecaster_of(planner: str, variable: Variable) -> Predictor:
     """The named forecaster for one variable; the other one, which is a constant, is left to last value."""
-    predictor = make_predictor(planner)
-    other = "count" if variable == "price" else "price"
+    predictor, price = make_predictor(planner), variable == "price"
     if isinstance(predictor, PanelPredictor):
-        return replace(predictor, **{other: EachAlone(model=LastValue())})
+        constant = EachAlone(model=LastValue())
+        return replace(predictor, count=constant) if price else replace(predictor, price=constant)
     if isinstance(predictor, UnivariatePredictor):
-        return replace(predictor, **{other: LastValue()})
+        return replace(predictor, count=LastValue()) if price else replace(predictor, price=LastValue())
     return predictor
 
 
