@@ -76,7 +76,7 @@ def analog_laws(
     return np.asarray(raw / raw.sum(axis=1, keepdims=True))
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _weigh(
     values: np.ndarray,
     score: np.ndarray,

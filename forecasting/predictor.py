@@ -32,7 +32,9 @@ class FittedPredictor(Protocol):
 class Predictor(Protocol):
     """A model with its settings, not yet estimated."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What its forecasts are kept under."""
 
     def fit(self, history: History) -> FittedPredictor:
         """Estimate on everything in ``history`` (which ends at the decision time); never fails, falls back with a label."""

@@ -53,7 +53,8 @@ def count_rows(at: Situation, peers: np.ndarray, thresholds: np.ndarray) -> np.n
     changed = np.abs(above - lagged(above, 1))
     columns += [_since(changed), *(smoothed(changed, in_slots(series, hours, 8)) for hours in (12.0, 48.0))]
     columns += [
-        np.broadcast_to(part, above.shape) for part in (thresholds / (at.states - 1), thresholds == thresholds[-1])
+        np.broadcast_to(part, above.shape)
+        for part in (thresholds / (at.states - 1), thresholds == thresholds[-1])
     ]
     columns += [*_peer_columns(at, peers, thresholds, cap), _wide(_hour(at), thresholds)]
     return np.stack([column[places] for column in columns], axis=-1).astype(np.float32)

@@ -197,7 +197,9 @@ def test_a_law_that_is_too_narrow_is_widened_and_covers():
     for issued, low, high in ((law[2000:], 0.4, 0.6), (after, 0.78, 0.82)):
         share = transforms(issued, came[2000:]).mean(axis=0)[5:-5].sum()
         assert low < share < high
-    uniform = 1e9 * np.diff(np.r_[0.0, 0.002, 0.01, 0.025, np.linspace(0.05, 0.95, 19), 0.975, 0.99, 0.998, 1.0])
+    uniform = 1e9 * np.diff(
+        np.r_[0.0, 0.002, 0.01, 0.025, np.linspace(0.05, 0.95, 19), 0.975, 0.99, 0.998, 1.0]
+    )
     assert corrected(law[:3], uniform) == pytest.approx(law[:3], abs=1e-6)
 
 
