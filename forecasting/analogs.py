@@ -76,7 +76,7 @@ def analog_laws(
     return np.asarray(raw / raw.sum(axis=1, keepdims=True))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _weigh(
     values: np.ndarray,
     score: np.ndarray,

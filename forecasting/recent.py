@@ -35,7 +35,7 @@ def recent_laws(series: Series, half_life: float, states: int, *, parity: int = 
     return np.asarray(_smooth(seen, per_slot, 0.5 ** (1.0 / (half_life * per_slot)), parity, states))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _smooth(seen: np.ndarray, per_slot: int, decay: float, parity: int, states: int) -> np.ndarray:
     slots = seen.size // per_slot
     mass = np.zeros((2, states))
@@ -64,7 +64,7 @@ def smoothed(values: np.ndarray, half_life: float) -> np.ndarray:
     return np.asarray(_mean_so_far(flat, 0.5 ** (1.0 / half_life)).reshape(values.shape))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _mean_so_far(values: np.ndarray, decay: float) -> np.ndarray:
     out = np.full(values.shape, np.nan)
     for j in range(values.shape[1]):

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from flows.experiments.data import Tapes, read_tapes
-from flows.experiments.pool import fast_pool
+from flows.experiments.pool import FAST_PLANNER, fast_pool
 from flows.experiments.progress import job_progress
 from flows.experiments.runs import PoolRun, run_pool
 from flows.experiments.scenarios import make_scenarios
@@ -91,8 +91,11 @@ def selection_command(*, data: Path, seed: int, fast: bool, as_json: bool, html:
         say_to_stderr(note)
     policies = fast_pool(load_pool()) if fast else load_pool()
     per_cell = (FAST_TRAIN_A_CELL, FAST_JOBS_A_CELL) if fast else (TRAIN_A_CELL, JOBS_A_CELL)
-    train = _rounds_of_part(tapes, policies, part="train", per_cell=per_cell[0], seed=seed)
-    test = _rounds_of_part(tapes, policies, part="test", per_cell=per_cell[1], seed=seed)
+    planner = FAST_PLANNER if fast else None
+    train, test = (
+        _rounds_of_part(tapes, policies, part=part, per_cell=jobs, seed=seed, planner=planner)
+        for part, jobs in zip(("train", "test"), per_cell, strict=True)
+    )
     result = selection_experiment(train, test, seed=seed)
     answer = selection_answer(result, data=str(data), seed=seed, fast=fast)
     if html is not None:
@@ -108,12 +111,18 @@ def selection_command(*, data: Path, seed: int, fast: bool, as_json: bool, html:
 
 
 def _rounds_of_part(
-    tapes: Tapes, policies: Sequence[Policy[Any]], *, part: Any, per_cell: int, seed: int
+    tapes: Tapes,
+    policies: Sequence[Policy[Any]],
+    *,
+    part: Any,
+    per_cell: int,
+    seed: int,
+    planner: str | None = None,
 ) -> Rounds:
     """Draw the jobs of one part and replay the pool on them, on all cores."""
     with job_progress(f"forecasts for the {part} jobs") as progress:
         scenarios = make_scenarios(
-            tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, progress=progress
+            tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, planner=planner, progress=progress
         )
     with job_progress(f"{part} jobs") as progress:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
