@@ -263,18 +263,6 @@ def stored_forecasts(
     )
 
 
-def save_run(store: Store, run: str, *, at: pd.Timestamp, stage: str, details: Mapping[str, Any]) -> None:
-    """Record that a stage of a run is done, with its counts."""
-    row = {
-        "run": run,
-        "logical_at": at,
-        "stage": stage,
-        "status": "done",
-        "details": json.dumps(dict(details)),
-    }
-    write_rows(store, "runs", pd.DataFrame([row]))
-
-
 #: Columns of the errors that the warehouse keeps apart; the rest goes into "more" as JSON.
 ACCURACY_COLUMNS = (
     "market", "source", "model", "variable", "step", "n", "mae", "rmse", "mase", "pinball", "skill_mae",

@@ -23,11 +23,11 @@ from flows.records import (
     outcome_frame,
     save_accuracy,
     save_decisions,
-    save_run,
     save_scored,
     stored_forecasts,
     stored_rounds,
 )
+from flows.runs import save_run
 from flows.score import ended_job, score_job
 from flows.turn import Turn
 from flows.work import Work, pool_names, pool_of

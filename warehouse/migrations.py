@@ -10,7 +10,16 @@ from warehouse.errors import DamagedStoreError, SchemaError
 from warehouse.queries import read_sql
 
 #: Names of the steps in order; each is the file of that name in ``warehouse/sql``. Only ever append.
-MIGRATIONS = ("0001_observations", "0002_forecasts", "0003_decisions", "0004_fitted")
+MIGRATIONS = (
+    "0001_observations",
+    "0002_forecasts",
+    "0003_decisions",
+    "0004_fitted",
+    "0005_runs",
+    "0006_reports",
+    "0007_fetches",
+    "0008_alarms",
+)
 
 _LEDGER = "CREATE TABLE IF NOT EXISTS schema_steps (position INTEGER NOT NULL, name VARCHAR NOT NULL)"
 

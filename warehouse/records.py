@@ -26,6 +26,10 @@ NATURAL_KEYS: Mapping[str, tuple[str, ...]] = {
     "weights": ("round", "policy"),
     "runs": ("run", "stage", "status"),
     "fitted": ("predictor", "variable", "panel", "step_seconds", "fitted_at"),
+    "reports": ("job", "reported_at", "known_at"),
+    "deliveries": ("sink", "job", "slot"),
+    "fetches": ("feed", "logical_at"),
+    "alarms": ("kind", "subject", "raised_at"),
 }
 _READABLE = (
     *NATURAL_KEYS,

@@ -44,6 +44,7 @@ __all__ = [
     "load_fitted",
     "load_histories",
     "load_history",
+    "open_reader",
     "open_store",
     "read_forecasts",
     "read_rows",
@@ -173,6 +174,11 @@ def open_store(
             raise
     facts = conventions if conventions is not None else read_conventions()
     return Store(connection, name=name, read_only=read_only, conventions=facts)
+
+
+def open_reader(path: Path | str, *, conventions: Conventions | None = None) -> Store:
+    """Open the warehouse at ``path`` for reading only; raises what `open_store` raises."""
+    return open_store(path, read_only=True, conventions=conventions)
 
 
 def _check_place(path: Path, read_only: bool) -> None:
