@@ -98,20 +98,26 @@ def records(
     changes = start.changes[None, :] * faded[:, None]
     if not scores.at.size:
         return losses, changes
-    grown = np.exp2((scores.at - scores.at[-1]) / half_life)
-    shrink = np.exp2((scores.at[-1] - asked) / half_life)
+    # One after the other, each faded to the next: what is known at a slot never depends on how far the scores go on after it.
+    gap = np.diff(scores.at, prepend=scores.at[:1])
+    fade = np.exp2(-gap / half_life)
+    lost, changed = _faded(scores.losses, fade, axis=1), _faded(scores.changes, fade, axis=0)
     for k in range(losses.shape[2]):
         known = np.searchsorted(scores.at + k + 1, asked, side="right")
-        summed = _summed(scores.losses[:, :, k] * grown[None, :, None], axis=1)
-        losses[:, :, k] += summed[:, known] * shrink[None, :, None]
-        changes[:, k] += _summed(scores.changes[:, k] * grown, axis=0)[known] * shrink
+        newest = scores.at[np.maximum(known, 1) - 1]
+        shrink = np.where(known > 0, np.exp2((newest - asked) / half_life), 0.0)
+        losses[:, :, k] += lost[:, known, k] * shrink[None, :, None]
+        changes[:, k] += changed[known, k] * shrink
     return losses, changes
 
 
-def _summed(values: np.ndarray, axis: int) -> np.ndarray:
-    """Cumulative sums along an axis with a zero before the first."""
-    total = np.cumsum(values, axis=axis)
-    return np.concatenate([np.zeros_like(np.take(total, [0], axis=axis)), total], axis=axis)
+def _faded(values: np.ndarray, fade: np.ndarray, axis: int) -> np.ndarray:
+    """Cumulative sums along an axis, each faded before the next is added, with a zero before the first."""
+    ordered = np.moveaxis(values, axis, 0)
+    total = np.zeros((ordered.shape[0] + 1, *ordered.shape[1:]))
+    for i, factor in enumerate(fade):
+        total[i + 1] = total[i] * factor + ordered[i]
+    return np.moveaxis(total, 0, axis)
 
 
 def pooled(kept: list[Record]) -> np.ndarray:
