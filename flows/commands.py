@@ -94,7 +94,7 @@ def run_command(
     prepare_engine(db.resolve().parent, quiet=True)
     from flows.pipeline import pipeline
 
-    answer = pipeline(
+    answer = pipeline.with_options(timeout_seconds=0)(  # who waits for it may stop it
         db=db,
         at=when.to_pydatetime(),
         data=data,

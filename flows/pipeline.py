@@ -1,7 +1,8 @@
 """The Prefect flows: parameters in, one turn of the loop out. No arithmetic, and no work that is not in `flows.stages`.
 
-``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a parameter and open the warehouse
-themselves; only the flow's process writes it. Work is spread out in a few coarse tasks that get values and return values.
+``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a parameter, or take the time they
+were scheduled for; each opens the warehouse itself, and only the flow's process writes it. Work is spread out in a few coarse
+tasks that get values and return values.
 """
 
 from __future__ import annotations
@@ -9,33 +10,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import pandas as pd
 from prefect import flow, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.futures import PrefectFuture
-from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import FlowRunContext
+from prefect.tasks import Task, exponential_backoff
 
+from flows.cli_options import DEFAULT_DB
 from flows.config import Settings, read_settings
+from flows.failures import failure_kept, worth_another_try
 from flows.frames import rows_of
 from flows.jobfile import JobRequest
-from flows.markets import step_of
+from flows.logical_time import slot_of
 from flows.printing import say_to_stderr
+from flows.runners import chosen_runner
 from flows.stages import allocate_stage, forecast_stage, ingest_stage, leaderboard_rows, score_stage
 from flows.turn import Turn, run_id_of
 from flows.whole_turn import TurnResult, whole_turn
 from flows.work import work_stage
 from warehouse.store import open_store
 
-#: Tasks at the same time; the heavy libraries let go of the interpreter lock while they calculate.
-WORKERS = 2
 #: Tasks of one stage at most: the engine is made for tens of tasks in a flow, not for one a market or job.
 TASKS_A_STAGE = 12
-RUNNER: TaskRunner[PrefectFuture[Any]] = ThreadPoolTaskRunner(max_workers=WORKERS)  # type: ignore[assignment]
+RUNNER = chosen_runner()
+#: Further tries of a flow, seconds before the first of them (each next waits twice as long), and the share that chance adds.
+TRIES, FIRST_WAIT, JITTER = 3, 10.0, 0.5
+#: A run that takes longer is stopped (seconds), so that one that hangs does not keep later slots waiting for ever.
+STAGE_TIMEOUT, TURN_TIMEOUT = 3600, 7200
+
+Result = TypeVar("Result")
 
 
 def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str) -> list[Any]:
@@ -43,7 +51,7 @@ def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, l
     unit = task(name=label, cache_policy=NO_CACHE, persist_result=False)(_called)
     size = math.ceil(len(calls) / TASKS_A_STAGE) or 1
     parts = [_Part(function, calls[i : i + size]) for i in range(0, len(calls), size)]
-    return [result for future in [unit.submit(part) for part in parts] for result in future.result()]
+    return [result for future in [unit.submit(part) for part in parts] for result in future.result().results]
 
 
 class _Part:
@@ -56,18 +64,31 @@ class _Part:
         self.calls = calls
 
 
-def _called(part: _Part) -> list[Any]:
-    return [part.function(**call) for call in part.calls]
+class _Results:
+    """What the calls of one task returned, opaque to the engine for the same reason."""
+
+    __slots__ = ("results",)
+
+    def __init__(self, results: list[Any]) -> None:
+        self.results = results
+
+
+def _called(part: _Part) -> _Results:
+    return _Results([part.function(**call) for call in part.calls])
 
 
 @contextmanager
 def opened_turn(
-    db: Path, at: datetime, *, settings: Settings, own_end: bool = False, run_id: str | None = None
+    db: Path,
+    at: datetime | None,
+    *,
+    settings: Settings,
+    own_end: bool = False,
+    run_id: str | None = None,
+    fan: Callable[..., list[Any]] = tasks_of,
 ) -> Iterator[Turn]:
-    """A turn on the warehouse at ``db``, spreading its work over Prefect tasks."""
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    when = pd.Timestamp(at).tz_convert("UTC").floor(step_of(settings))
+    """A turn on the warehouse at ``db``, spreading its work over Prefect tasks; without ``at`` that of the run's slot."""
+    when = slot_of(at, settings)
     with open_store(db) as store:
         yield Turn(
             store=store,
@@ -75,52 +96,108 @@ def opened_turn(
             settings=settings,
             run_id=run_id or run_id_of(when),
             own_end=own_end,
-            fan=tasks_of,
+            fan=fan,
             say=say_to_stderr,
         )
 
 
-@flow(name="ingest", retries=2, retry_delay_seconds=10, task_runner=RUNNER)
+def tried(work: Callable[[], Result], *, label: str) -> Result:
+    """Do the work of a flow, again after a while if it fails: waits double from `FIRST_WAIT`, and chance spreads them.
+
+    What cannot get better is not tried again (`flows.failures.worth_another_try`). Every try opens the warehouse anew, so
+    none holds it while it waits, and has the same logical time. A run that somebody started by hand has one try: they see the
+    error at once.
+    """
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None or context.flow_run.deployment_id is None:
+        return work()
+    patient = task(
+        name=label,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        retries=TRIES,
+        retry_delay_seconds=exponential_backoff(FIRST_WAIT),
+        retry_jitter_factor=JITTER,
+        retry_condition_fn=_try_again,
+    )(work)
+    return patient()
+
+
+def _try_again(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+    error = state.data if isinstance(state.data, BaseException) else None
+    return worth_another_try(error)
+
+
+@flow(name="ingest", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
 def ingest(
-    db: Path, at: datetime, data: Path | None = None, settings: Path | None = None
+    db: Path = DEFAULT_DB,
+    at: datetime | None = None,
+    data: Path | None = None,
+    settings: Path | None = None,
 ) -> dict[str, dict[str, int]]:
     """Bring in what is new: the tidy tables in ``data``, or the simulated market up to ``at``."""
-    with opened_turn(db, at, settings=read_settings(settings)) as turn:
-        return ingest_stage(turn, data)
+
+    def work() -> dict[str, dict[str, int]]:
+        with (
+            opened_turn(db, at, settings=read_settings(settings)) as turn,
+            failure_kept(turn, "ingest"),
+        ):
+            return ingest_stage(turn, data)
+
+    return tried(work, label="ingest")
 
 
-@flow(name="forecast", task_runner=RUNNER)
+@flow(name="forecast", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
 def forecast(
-    db: Path, at: datetime, settings: Path | None = None, own_end: bool = False
+    db: Path = DEFAULT_DB, at: datetime | None = None, settings: Path | None = None, own_end: bool = False
 ) -> list[dict[str, Any]]:
     """Issue forecasts at ``at``, fill in those that past slots lack, and measure them; returns the errors."""
-    with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
-        return rows_of(forecast_stage(turn, work_stage(turn, [])).accuracy)
+
+    def work() -> list[dict[str, Any]]:
+        with (
+            opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn,
+            failure_kept(turn, "forecast"),
+        ):
+            return rows_of(forecast_stage(turn, work_stage(turn, [])).accuracy)
+
+    return tried(work, label="forecast-turn")
 
 
-@flow(name="allocate", task_runner=RUNNER)
+@flow(name="allocate", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
 def allocate(
-    db: Path, at: datetime, settings: Path | None = None, own_end: bool = False
+    db: Path = DEFAULT_DB, at: datetime | None = None, settings: Path | None = None, own_end: bool = False
 ) -> list[dict[str, Any]]:
     """Decide the slot at ``at`` for every running job; needs the forecasts of that time."""
-    with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
-        return allocate_stage(turn, work_stage(turn, []))
+
+    def work() -> list[dict[str, Any]]:
+        with (
+            opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn,
+            failure_kept(turn, "allocate"),
+        ):
+            return allocate_stage(turn, work_stage(turn, []))
+
+    return tried(work, label="allocate-turn")
 
 
-@flow(name="score", task_runner=RUNNER)
+@flow(name="score", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
 def score(
-    db: Path, at: datetime, settings: Path | None = None, own_end: bool = False
+    db: Path = DEFAULT_DB, at: datetime | None = None, settings: Path | None = None, own_end: bool = False
 ) -> list[dict[str, Any]]:
     """Replay the pool on every job that has ended by ``at`` and update the selection; returns the leaderboard."""
-    with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
-        score_stage(turn, work_stage(turn, []))
-        return leaderboard_rows(turn)
+
+    def work() -> list[dict[str, Any]]:
+        with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
+            with failure_kept(turn, "score"):
+                score_stage(turn, work_stage(turn, []))
+            return leaderboard_rows(turn)
+
+    return tried(work, label="score-turn")
 
 
-@flow(name="pipeline", task_runner=RUNNER)
+@flow(name="pipeline", task_runner=RUNNER, timeout_seconds=TURN_TIMEOUT)
 def pipeline(
-    db: Path,
-    at: datetime,
+    db: Path = DEFAULT_DB,
+    at: datetime | None = None,
     data: Path | None = None,
     jobs: list[dict[str, Any]] | None = None,
     report: Path = Path("reports/report.html"),
@@ -130,8 +207,13 @@ def pipeline(
 ) -> dict[str, Any]:
     """One whole turn of the loop; returns the object that ``slackwater run --json`` prints."""
     requests = [JobRequest.model_validate(job) for job in jobs or []]
-    with opened_turn(db, at, settings=read_settings(settings), own_end=own_end, run_id=run_id) as turn:
-        result = whole_turn(turn, data=data, requests=requests, report=report)
+
+    def work() -> TurnResult:
+        chosen = read_settings(settings)
+        with opened_turn(db, at, settings=chosen, own_end=own_end, run_id=run_id) as turn:
+            return whole_turn(turn, data=data, requests=requests, report=report)
+
+    result = tried(work, label="turn")
     _publish(result)
     return result.answer()
 

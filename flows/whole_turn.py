@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
+from flows.failures import failure_kept
 from flows.ingest import Counts
 from flows.jobfile import JobRequest
 from flows.markets import find_market, read_history, step_of
@@ -67,24 +68,31 @@ class TurnResult:
 def whole_turn(turn: Turn, *, data: Path | None, requests: Sequence[JobRequest], report: Path) -> TurnResult:
     """Ingest, forecast, decide, score, report; only the very first turn scores before it decides (decision 3)."""
     turn.say("ingest")
-    ingested = ingest_stage(turn, data)
-    work = work_stage(turn, requests)
-    require_markets(work)
-    turn.say(f"forecast {len(work.markets)} markets")
-    measured = forecast_stage(turn, work)
+    with failure_kept(turn, "ingest"):
+        ingested = ingest_stage(turn, data)
+    with failure_kept(turn, "forecast"):
+        work = work_stage(turn, requests)
+        require_markets(work)
+        turn.say(f"forecast {len(work.markets)} markets")
+        measured = forecast_stage(turn, work)
     nothing_learned = not stored_rounds(turn.store, pool_names(turn)).before(turn.at).jobs
     if nothing_learned:
-        turn.say(f"replay the pool on {len(work.ended)} ended jobs")
-        score_stage(turn, work)
+        _scored(turn, work)
     turn.say(f"decide for {len(work.running)} jobs")
-    decisions = allocate_stage(turn, work)
+    with failure_kept(turn, "allocate"):
+        decisions = allocate_stage(turn, work)
     if not nothing_learned:
-        turn.say(f"replay the pool on {len(work.ended)} ended jobs")
-        score_stage(turn, work)
+        _scored(turn, work)
     turn.say("report")
     return _finished(
         turn, work, measured, ingested=ingested, decisions=decisions, report=report, simulated=data is None
     )
+
+
+def _scored(turn: Turn, work: Work) -> None:
+    turn.say(f"replay the pool on {len(work.ended)} ended jobs")
+    with failure_kept(turn, "score"):
+        score_stage(turn, work)
 
 
 def _finished(
