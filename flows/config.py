@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from flows.alarm_settings import AlarmSettings
 from warehouse.errors import SettingsError
 
 #: Read from the working folder when it is there.
@@ -60,6 +61,7 @@ class Settings(BaseModel):
         ge=0,
         description="instances always available where a market has a price but no counts; 0 refuses it",
     )
+    alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
     pool: Path | None = Field(None, description="TOML file of the policy pool; the built-in one if absent")
 
     @field_validator("learner")
