@@ -8,6 +8,7 @@
     │   ├── MarketError        a market that is unknown, ambiguous or has too little data
     │   ├── JobError           a job that contradicts itself
     │   └── SettingsError      a setting or option out of range
+    ├── FetchError             a live source could not be read: network, refusal, an answer that is not of its form
     ├── HistoryError           a history that breaks its contract (order, time zone, step, sign)
     ├── ForecastError          a forecast that breaks its contract (shape, crossing quantiles, bounds)
     ├── AuditError             a plan or an outcome that does not add up
@@ -64,6 +65,17 @@ class JobError(InputError):
 
 class SettingsError(InputError):
     """A setting or command-line option that is out of range."""
+
+
+class FetchError(SlackwaterError):
+    """A live source could not be read: the network, a refusal, or an answer that is not of its form.
+
+    ``again``: asking again may help (throttled, cut, out of order); a refusal stays one.
+    """
+
+    def __init__(self, found: str, *, expected: str = "", remedy: str = "", again: bool = False) -> None:
+        super().__init__(found, expected=expected, remedy=remedy)
+        self.again = again
 
 
 class HistoryError(SlackwaterError):

@@ -24,9 +24,22 @@ from warehouse.staging import Stage
 if TYPE_CHECKING:
     from warehouse.store import Store
 
-#: When rows became known that do not say it themselves: when they were observed (None), that long after, or at a
-#: stated time (and never before they were observed).
-KnownAt = pd.Timestamp | pd.Timedelta | None
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedSince:
+    """When the rows of a live feed became known, fetched at ``at`` by a feed that is followed since ``start`` (M1.2, ours).
+
+    A row observed before ``start`` is history fetched afterwards: known when it was observed. A later one was known at the
+    fetch that brought it, and never before it was observed, however far the server's clock is ahead.
+    """
+
+    start: pd.Timestamp
+    at: pd.Timestamp
+
+
+#: When rows became known that do not say it themselves: when they were observed (None), that long after, at a
+#: stated time (and never before they were observed), or as a live feed learns them.
+KnownAt = pd.Timestamp | pd.Timedelta | FollowedSince | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +129,28 @@ def rule_words(known_at: KnownAt) -> str:
         if known_at < pd.Timedelta(0):
             raise SettingsError(f"known_at rule {known_at}", expected="a delay >= 0")
         return f"observed_at + {known_at.isoformat()}"
+    if isinstance(known_at, FollowedSince):
+        return f"observed_at before {_zoned(known_at.start)}, then {rule_words(known_at.at)}"
     if known_at.tzinfo is None:
         raise SettingsError(f"known_at {known_at} has no time zone", expected="a UTC time")
     return f"max(observed_at, {known_at.tz_convert('UTC').isoformat()})"
 
 
+def _zoned(at: pd.Timestamp) -> str:
+    if at.tzinfo is None:
+        raise SettingsError(f"time {at} has no time zone", expected="a UTC time")
+    return at.tz_convert("UTC").isoformat()
+
+
 def _rule_sql(known_at: KnownAt) -> str:
     if known_at is None:
         return "observed_at"
+    if isinstance(known_at, FollowedSince):
+        start = _zoned(known_at.start)
+        return (
+            f"CASE WHEN observed_at < CAST('{start}' AS TIMESTAMPTZ) THEN observed_at "
+            f"ELSE {_rule_sql(known_at.at)} END"
+        )
     if isinstance(known_at, pd.Timedelta):
         return f"observed_at + to_microseconds({known_at // pd.Timedelta(microseconds=1)})"
     return f"greatest(observed_at, CAST('{known_at.tz_convert('UTC').isoformat()}' AS TIMESTAMPTZ))"

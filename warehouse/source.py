@@ -22,7 +22,8 @@ PRICE_COLUMNS = (
     "source", "provider", "region", "zone", "instance_type", "product", "observed_at",
     "price_usd", "on_demand_usd", "known_at", "file", "line",
 )  # fmt: skip
-#: Columns of an ``availability`` batch.
+#: Columns of an ``availability`` batch. ``kind``: probe, held, offers; or score, a placement score that is no count of instances
+#: and is kept apart from them (``available`` = the score, ``capacity`` = its best value).
 AVAILABILITY_COLUMNS = (
     "source", "provider", "region", "zone", "instance_type", "observed_at", "available", "capacity",
     "gap_seconds", "kind", "truncated", "known_at", "file", "line",

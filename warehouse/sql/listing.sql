@@ -14,7 +14,8 @@ counts AS (
 SELECT concat_ws('/', provider, region, zone, instance_type) AS market, source,
     provider, region, zone, instance_type,
     coalesce(sum(prices.n), 0) > 0 AS has_price,
-    coalesce(sum(counts.n), 0) > 0 AS has_counts,
+    -- A placement score (kind 'score') is no count of instances.
+    coalesce(sum(counts.n) FILTER (WHERE counts.kind IS DISTINCT FROM 'score'), 0) > 0 AS has_counts,
     CAST(coalesce(sum(prices.n), 0) AS BIGINT) AS price_rows,
     CAST(coalesce(sum(counts.n), 0) AS BIGINT) AS count_rows,
     least(min(prices.first_at), min(counts.first_at)) AS first_observed,

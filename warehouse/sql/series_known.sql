@@ -1,5 +1,6 @@
 -- Every series of some markets as known at $known_at, from its newest known versions. Times in microseconds since the epoch.
 -- Markets and their last slots are lists of one length; place tells which market a row is of.
+-- A placement score (kind 'score') is no count of instances: it never answers as one.
 -- latest_us: newest observation at or before the market's last slot. single: one distinct value, never repeated within $repeat_us.
 WITH asked AS (
     SELECT unnest($provider) AS provider, unnest($region) AS region, unnest($zone) AS zone,
@@ -15,6 +16,7 @@ versions AS (
     UNION ALL
     SELECT sid, observed_at, known_at, available, NULL, capacity, gap_seconds FROM availability
     WHERE sid IN (SELECT sid FROM chosen WHERE kind = 'availability') AND known_at <= $known_at
+        AND kind IS DISTINCT FROM 'score'
 ),
 newest AS (
     SELECT sid, epoch_us(observed_at) AS at_us, arg_max(value, known_at) AS value,

@@ -1,0 +1,293 @@
+"""Requests to an API: bounded in time, size and number, asked again with backoff, and silent about secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from warehouse.errors import FetchError
+
+Answered = TypeVar("Answered")
+#: An answer larger than this is refused: no page of the documented APIs comes near it.
+LARGEST_BODY = 64 * 1024 * 1024
+#: Server and own clock may differ by this much without a word.
+SKEW_SECONDS = 300.0
+_SECRET_NAME = re.compile(r"(?i)(key|token|secret|passw|credential)")
+_SHORTEST_SECRET = 8
+_THROTTLED = 429
+_SERVER_ERROR = 500
+_HOPELESS_STATUS = (501, 505)
+
+
+class Secrets:
+    """Values that must not be printed or stored; `scrub` takes them out of any text."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        found = os.environ if environment is None else environment
+        self._values = {
+            value
+            for name, value in found.items()
+            if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET
+        }
+
+    def add(self, value: str | None) -> None:
+        """Keep one more value out of all texts."""
+        if value:
+            self._values.add(value)
+
+    def scrub(self, text: str) -> str:
+        """The text with every secret replaced by ``***``."""
+        for value in sorted(self._values, key=len, reverse=True):
+            text = text.replace(value, "***")
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How often and how long to ask again: full jitter, uniform on [0, min(``longest``, ``base`` 2^k)] seconds before try k+1.
+
+    A server's ``Retry-After`` is a floor of the wait; one longer than ``longest`` ends the tries. ``total`` bounds all waits
+    of one fetch.
+    """
+
+    tries: int = 5
+    base: float = 0.5
+    longest: float = 60.0
+    total: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The body of a successful answer, and what its headers say of it."""
+
+    body: bytes
+    content_type: str
+    url: str
+
+    def text(self) -> str:
+        """The body as UTF-8; raises `FetchError` if it is not."""
+        try:
+            return self.body.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise FetchError(f"{self.url} answered with bytes that are not UTF-8", again=True) from error
+
+    def json(self) -> Any:
+        """The body as JSON, numbers as the text they are written in; raises `FetchError` if it is none."""
+        text = self.text()
+        try:
+            return json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+        except (ValueError, RecursionError) as error:
+            raise FetchError(
+                f"{self.url} answered with {self.content_type or 'no content type'} that is not JSON: {_head(text)}",
+                expected="a JSON answer",
+                again=True,
+            ) from error
+
+
+def _head(text: str) -> str:
+    return repr(text[:80] + ("..." if len(text) > 80 else ""))
+
+
+def shown(url: str) -> str:
+    """Scheme, host and path of a URL: what may be printed of it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+class Transport:
+    """What live sources ask through; counts requests and waits, remembers the server's time and what must stay secret.
+
+    Randomness comes from the seed, waiting from ``sleep``. ``seconds`` bounds one request as a whole, from connecting to the
+    last byte: a stopwatch, not a time of day, so results do not depend on it (M1.4).
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        retry: Retry | None = None,
+        seconds: float = 60.0,
+        sleep: Callable[[float], None] = time.sleep,
+        secrets: Secrets | None = None,
+    ) -> None:
+        self.retry = retry or Retry()
+        self.seconds = seconds
+        self.secrets = secrets or Secrets()
+        self.requests = 0
+        self.waited = 0.0
+        self.server_date: datetime | None = None
+        self._random = random.Random(seed)
+        self._sleep = sleep
+        self._client: httpx.Client | None = None
+
+    def close(self) -> None:
+        """Let go of open connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def ask(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: object = None,
+    ) -> Answer:
+        """One request, asked again while that may help; raises `FetchError` with the last reason."""
+        return self.patiently(lambda: self._once(method, url, params=params, headers=headers, body=body))
+
+    def ask_json(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: object = None,
+    ) -> Any:
+        """As `ask`, read as JSON; an answer cut short is no JSON, so it is asked for again too."""
+        return self.patiently(
+            lambda: self._once(method, url, params=params, headers=headers, body=body).json()
+        )
+
+    def patiently(self, call: Callable[[], Answered]) -> Answered:
+        """Call until it answers, as `Retry` says; it raises `FetchError`, and `Throttled` with a wait of the server's."""
+        attempt = 0
+        while True:
+            attempt += 1
+            self.requests += 1
+            try:
+                return call()
+            except FetchError as error:
+                floor = error.wait if isinstance(error, Throttled) else 0.0
+                wait = max(floor, self._random.uniform(0, self._ceiling(attempt)))
+                hopeless = not error.again or attempt >= self.retry.tries or floor > self.retry.longest
+                if hopeless or self.waited + wait > self.retry.total:
+                    raise self.told(error, tries=attempt) from error
+                self.waited += wait
+                self._sleep(wait)
+
+    def told(self, error: FetchError, *, tries: int = 1) -> FetchError:
+        """The error without secrets, and with the number of tries."""
+        words = f" ({tries} tries)" if tries > 1 else ""
+        return FetchError(
+            self.secrets.scrub(error.found) + words,
+            expected=self.secrets.scrub(error.expected),
+            remedy=self.secrets.scrub(error.remedy),
+        )
+
+    def note_date(self, text: str | None) -> None:
+        """Remember the newest ``Date`` of the server; one that cannot be read is none."""
+        if not text:
+            return
+        try:
+            at = parsedate_to_datetime(text)
+        except (TypeError, ValueError):
+            return
+        self.server_date = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+
+    def _ceiling(self, attempt: int) -> float:
+        return min(self.retry.longest, self.retry.base * 2.0 ** (attempt - 1))
+
+    def _once(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, str] | None,
+        headers: Mapping[str, str] | None,
+        body: object,
+    ) -> Answer:
+        if self._client is None:
+            limit = httpx.Timeout(min(30.0, self.seconds))
+            self._client = httpx.Client(timeout=limit, follow_redirects=False)
+        with (
+            _as_fetch_error(url, self.seconds),
+            self._client.stream(method, url, params=params, headers=headers, json=body) as response,
+        ):
+            self.note_date(response.headers.get("date"))
+            if response.status_code != httpx.codes.OK:
+                raise self._refusal(response, url)
+            return Answer(
+                body=self._read(response, url),
+                content_type=response.headers.get("content-type", ""),
+                url=shown(url),
+            )
+
+    def _read(self, response: httpx.Response, url: str, most: int = LARGEST_BODY) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        end = time.monotonic() + self.seconds
+        for part in response.iter_bytes():
+            size += len(part)
+            parts.append(part)
+            if size > most:
+                raise FetchError(f"{shown(url)} answered with more than {most:,} bytes")
+            if time.monotonic() > end:
+                raise FetchError(f"{shown(url)} did not finish its answer in {self.seconds:g} s", again=True)
+        return b"".join(parts)
+
+    def _refusal(self, response: httpx.Response, url: str) -> FetchError:
+        status = response.status_code
+        words = f"{shown(url)} answered {status} {response.reason_phrase}".rstrip()
+        if status == _THROTTLED or (status >= _SERVER_ERROR and status not in _HOPELESS_STATUS):
+            return Throttled(words, wait=self._retry_after(response.headers.get("retry-after")))
+        said = self._read(response, url, most=65_536).decode("utf-8", "replace").strip()
+        return FetchError(f"{words}: {_head(said)}" if said else words)
+
+    def _retry_after(self, text: str | None) -> float:
+        """Seconds a server asks to wait, stated as such or as a date (counted from its own ``Date``)."""
+        if not text:
+            return 0.0
+        if text.strip().isdecimal():
+            return float(text.strip()[:9])
+        try:
+            until = parsedate_to_datetime(text)
+        except (TypeError, ValueError):
+            return 0.0
+        if self.server_date is None or until.tzinfo is None:
+            return 0.0
+        return max(0.0, (until - self.server_date).total_seconds())
+
+
+class Throttled(FetchError):
+    """Refused for now; ``wait`` are the seconds the server asks for, 0 if it does not say."""
+
+    def __init__(self, found: str, *, wait: float = 0.0) -> None:
+        super().__init__(found, remedy="ask less often, or later", again=True)
+        self.wait = wait
+
+
+@contextmanager
+def _as_fetch_error(url: str, seconds: float) -> Iterator[None]:
+    """httpx's errors as `FetchError`; their own texts may hold the whole URL, so only their kind is told."""
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        raise FetchError(f"{shown(url)} did not answer in {min(30.0, seconds):g} s", again=True) from error
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.CookieConflict) as error:
+        raise FetchError(
+            f"{shown(url)} is not a URL that can be asked", expected="http://... or https://..."
+        ) from error
+    except httpx.TransportError as error:
+        cut = isinstance(error, httpx.ReadError | httpx.RemoteProtocolError)
+        words = "cut the connection" if cut else "cannot be reached"
+        raise FetchError(f"{shown(url)} {words} ({type(error).__name__})", again=True) from error
+    except httpx.RequestError as error:
+        raise FetchError(
+            f"{shown(url)} answered something unreadable ({type(error).__name__})", again=True
+        ) from error
