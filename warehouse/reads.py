@@ -74,12 +74,15 @@ def load_history(
     return load_histories(store, [request])[0]
 
 
-def load_histories(store: Store, requests: Sequence[HistoryRequest]) -> list[History]:
+def load_histories(
+    store: Store, requests: Sequence[HistoryRequest], *, reader: Reader | None = None
+) -> list[History]:
     """The histories that `load_history` gives one by one, in their order, by a few statements for all of them.
 
-    Raises what `load_history` raises for the first request that cannot be met.
+    ``reader`` answers in the place of a new one: a `MovingReader` for many times. Raises what `load_history` raises for the
+    first request that cannot be met.
     """
-    reader = Reader(store)
+    reader = Reader(store) if reader is None else reader
     grids = [request.grid() for request in requests]
     reader.fetch_known((request.market, grid) for request, grid in zip(requests, grids, strict=True))
     chosen = [_choose(reader, request, grid) for request, grid in zip(requests, grids, strict=True)]
