@@ -14,7 +14,7 @@ from warehouse.sources import SOURCES
 from warehouse.sources.simulated import generate, said
 from warehouse.store import Appended, Store, append, ingest_file, list_markets
 
-#: Minutes between observations of the simulated market.
+#: Minutes between observations of the simulated market, at most.
 SIMULATED_STEP = 10
 
 Counts = dict[str, dict[str, int]]
@@ -125,6 +125,13 @@ def last_observed(folder: Path) -> pd.Timestamp:
     return max(latest)
 
 
+def _simulated_step(slot_minutes: int) -> int:
+    """Minutes between simulated observations: a divisor of the day (the market asks for one), and at least one in every slot."""
+    return max(
+        minutes for minutes in range(1, min(SIMULATED_STEP, slot_minutes) + 1) if 24 * 60 % minutes == 0
+    )
+
+
 def ingest_simulated(turn: Turn) -> Counts:
     """Bring the simulated market up to the turn's time: ``simulated_days`` of it at first, then what is new since its last row."""
     settings = turn.settings
@@ -136,7 +143,7 @@ def ingest_simulated(turn: Turn) -> Counts:
         start.to_pydatetime(),
         turn.at.to_pydatetime(),
         seed=settings.seed,
-        step_minutes=SIMULATED_STEP,
+        step_minutes=_simulated_step(settings.step_minutes),
         label=label,
     )
     done = append(
