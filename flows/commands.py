@@ -16,7 +16,7 @@ from flows.frames import rows_of
 from flows.printing import print_json, print_table, row_progress, say_to_stderr
 from flows.turn import Turn, run_id_of
 from warehouse.errors import InputError, MarketError
-from warehouse.store import Store, list_markets, open_store
+from warehouse.store import Store, list_markets, open_reader, open_store
 
 DECISION_COLUMNS = {
     "job": "job", "market": "market", "slot": "slot (UTC)", "on_demand": "on-demand", "spot": "spot",
@@ -32,10 +32,12 @@ BOARD_ROWS = 10
 
 
 @contextmanager
-def warehouse_for(db: Path, data: Path | None, *, say: Callable[[str], None]) -> Iterator[Store]:
-    """The warehouse at ``db``; with ``data`` a warehouse of its own that holds that folder and is thrown away after."""
+def warehouse_for(
+    db: Path, data: Path | None, *, say: Callable[[str], None], write: bool = False
+) -> Iterator[Store]:
+    """The warehouse at ``db``, to read unless ``write``; with ``data`` one of its own that holds that folder and is thrown away."""
     if data is None:
-        with open_store(db) as store:
+        with open_store(db, say=say) if write else open_reader(db) as store:
             yield store
         return
     from flows.ingest import ingest_paths
@@ -268,7 +270,7 @@ def leaderboard_command(*, db: Path, settings: Path | None, as_json: bool) -> No
     """``slackwater leaderboard``: every policy's record."""
     from flows.stages import leaderboard_rows
 
-    with open_store(db) as store:
+    with open_reader(db) as store:
         turn = Turn(store=store, at=EPOCH, settings=read_settings(settings), run_id="leaderboard")
         board = leaderboard_rows(turn)
     if as_json:

@@ -17,7 +17,7 @@ from flows.printing import print_json, print_table
 from flows.records import decisions_of, find_job, save_jobs, stored_jobs
 from optimization.termination import infeasible_by
 from warehouse.errors import MarketError
-from warehouse.store import open_store, read_rows
+from warehouse.store import open_reader, open_store, read_rows
 
 
 def job_add_command(
@@ -62,7 +62,7 @@ def job_add_command(
 
 def job_list_command(*, db: Path, at: str | None, as_json: bool) -> None:
     """``slackwater job list``."""
-    with open_store(db) as store:
+    with open_reader(db) as store:
         jobs = stored_jobs(store)
         scored = set(read_rows(store, "outcomes")["job"])
         when = parse_time(at, "--at") if at else None
@@ -93,7 +93,7 @@ def _state(job: Any, at: pd.Timestamp | None) -> str:
 
 def job_show_command(name: str, *, db: Path, as_json: bool) -> None:
     """``slackwater job show``: a job, its decisions, its outcomes."""
-    with open_store(db) as store:
+    with open_reader(db) as store:
         job = find_job(store, name)
         decisions = decisions_of(store, name)
         outcomes = rows_of(read_rows(store, "outcomes", where={"job": name}))

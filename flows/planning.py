@@ -47,7 +47,7 @@ def forecast_command(
     chosen = read_settings(settings)
     models = [model] if model else list(dict.fromkeys([*chosen.models, chosen.planner]))
     made: list[tuple[Followed, Forecast]] = []
-    with warehouse_for(db, data, say=say_to_stderr) as store:
+    with warehouse_for(db, data, say=say_to_stderr, write=True) as store:
         when, own_end = logical_time(store, at)
         turn = Turn(
             store=store, at=when, settings=chosen, run_id="forecast", own_end=own_end, say=say_to_stderr

@@ -1,14 +1,15 @@
 """The warehouse file: open it, run a transaction, and everything else that reads or writes it.
 
-One DuckDB file, one writing process at a time (decision 1). The functions that work on a `Store` live in the modules named
-after what they do and are exported here: this is the module to import from.
+One DuckDB file, one writing process at a time (decision 1), read through snapshots (decision 16). The functions that work on
+a `Store` live in the modules named after what they do and are exported here: this is the module to import from.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,15 +19,20 @@ import numpy as np
 import pyarrow as pa
 
 from warehouse.assumed import BorrowedPath, HistoryAssumptions
+from warehouse.backup import back_up
 from warehouse.conventions import Conventions, read_conventions
-from warehouse.errors import DamagedStoreError, SchemaError, StoreError, StoreLockedError
+from warehouse.damage import check_log, check_place, is_locked, store_error
+from warehouse.errors import DamagedStoreError, SchemaError, StoreError
 from warehouse.fitted import FittedState, forget_fitted, load_fitted, save_fitted
 from warehouse.ingest import Appended, append, ingest_file
 from warehouse.listing import list_markets
+from warehouse.lock import Patience, Say, WriterLock, default_wait, say_on_stderr, take_lock
 from warehouse.migrations import applied_steps, migrate, pending_steps
+from warehouse.publishing import publish_at_close, publish_at_open, publish_now, readable_snapshot
 from warehouse.reads import load_histories, load_history
 from warehouse.records import Written, read_rows, record_assumptions, write_rows
 from warehouse.request import HistoryRequest
+from warehouse.snapshot import has_wal, snapshots_wanted
 from warehouse.vintages import read_forecasts, write_forecasts
 
 __all__ = [
@@ -56,6 +62,8 @@ __all__ = [
 
 #: DuckDB's own working memory; more than that is spilled to a folder beside the file.
 MEMORY_LIMIT = "1GB"
+#: A snapshot may be replaced between the listing and the opening; twenty times in a row it is not.
+_READER_TRIES = 20
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 
@@ -66,9 +74,16 @@ class Store:
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, *, name: str, read_only: bool, conventions: Conventions
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        name: str,
+        read_only: bool,
+        conventions: Conventions,
+        lock: WriterLock | None = None,
     ) -> None:
         self._connection = connection
+        self._lock = lock
         self._turn = threading.RLock()
         self._depth = 0
         self.name = name
@@ -81,12 +96,39 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+            return
+        with suppress(StoreError):  # what went wrong first is what is told
+            # An interrupt or a cancelled run stops a turn in the middle, an error ends it: its failure is there to be read.
+            self._close(finished=isinstance(error, Exception))
 
     def close(self) -> None:
-        """Close the file; nothing that was not committed stays."""
+        """Close the file; nothing that was not committed stays, and what was is published for readers.
+
+        Raises `StoreError` if it cannot be published; it is kept all the same.
+        """
+        self._close(finished=True)
+
+    def _close(self, *, finished: bool) -> None:
         with self._turn:
             self._connection.close()
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                lock.release(finished=finished, at_last=lambda: publish_at_close(lock))
+
+    def publish(self) -> bool:
+        """Let readers see what was committed up to now: between two turns of a long run, never inside a transaction.
+
+        False if there is nothing new, or if this process has another store of this warehouse open for writing. Raises
+        `StoreError` inside a transaction, for a store that may not write, or if there is no room.
+        """
+        with self._turn:
+            if self._depth or self._lock is None:
+                where = "inside a transaction" if self._depth else "without the right to write"
+                raise StoreError(f"publish of warehouse {self.name} {where}", expected="between two turns")
+            with translated(self.name):
+                return publish_now(self._lock, _checkpoint_of(self._connection))
 
     def execute(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return all its rows; raises `StoreError` or one of its children."""
@@ -150,70 +192,170 @@ def open_store(
     read_only: bool = False,
     memory_limit: str = MEMORY_LIMIT,
     conventions: Conventions | None = None,
+    wait: float | None = None,
+    say: Say = say_on_stderr,
 ) -> Store:
-    """Open the warehouse at ``path`` (":memory:" for one that is not kept), making or upgrading it when it may be written.
+    """Open the warehouse at ``path`` (":memory:" for one that is not kept) for writing, making or upgrading it if need be.
+
+    While another process writes, it waits up to ``wait`` seconds (None: `warehouse.lock.default_wait`) and tells ``say`` so
+    once. Several stores of one process share the right to write. With ``read_only`` the file itself is opened, which keeps
+    writers out and does not wait: `open_reader` is for reading.
 
     Raises `StoreLockedError` naming the process that holds it, `SchemaError` if a newer version wrote it,
     `DamagedStoreError` if it is not a readable warehouse (it is never rebuilt), `StoreError` if it cannot be opened at all.
     """
-    name = str(path)
-    memory = name == ":memory:"
-    if not memory:
-        _check_place(Path(path), read_only)
-    with translated(name):
-        connection = duckdb.connect(name, read_only=read_only and not memory)
-        try:
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET enable_progress_bar = false")
-            # The slots of a grid are taken for a handful of rows, for which a loop over all observations would do.
-            connection.execute("SET asof_loop_join_threshold = 0")
-            connection.execute(f"SET memory_limit = '{memory_limit}'")
-            _check_schema(connection, name, read_only)
-        except BaseException:
-            connection.close()
-            raise
-    facts = conventions if conventions is not None else read_conventions()
-    return Store(connection, name=name, read_only=read_only, conventions=facts)
+    opening = _Opening(
+        name=str(path),
+        memory_limit=memory_limit,
+        conventions=conventions if conventions is not None else read_conventions(),
+    )
+    if opening.name == ":memory:":
+        return opening.store(opening.name, read_only=False)
+    database = Path(path)
+    check_place(database, read_only=read_only)
+    if read_only:
+        return opening.store(opening.name, read_only=True)
+    return opening.writer(database, Patience(default_wait() if wait is None else wait, say), say)
 
 
 def open_reader(path: Path | str, *, conventions: Conventions | None = None) -> Store:
-    """Open the warehouse at ``path`` for reading only; raises what `open_store` raises."""
-    return open_store(path, read_only=True, conventions=conventions)
+    """Open the warehouse at ``path`` for reading only: the newest snapshot of it, so that no writer waits or is waited for.
+
+    What a store opened here shows does not change; opened again it shows what was published since. A snapshot is made where
+    none is of the present file and nobody writes. Raises what `open_store` raises.
+    """
+    if str(path) == ":memory:" or not snapshots_wanted():
+        return open_store(path, read_only=True, conventions=conventions)
+    database = Path(path)
+    check_place(database, read_only=True)
+    opening = _Opening(
+        name=str(path),
+        memory_limit=MEMORY_LIMIT,
+        conventions=conventions if conventions is not None else read_conventions(),
+    )
+    patience = Patience(default_wait(), say_on_stderr)
+    for _ in range(_READER_TRIES):
+        snapshot = readable_snapshot(database, opening.settle, patience)
+        try:
+            return opening.store(str(snapshot or database), read_only=True)
+        except StoreError:
+            if snapshot is None or snapshot.exists():
+                raise  # else a newer one has taken its place between the listing and the opening
+    raise StoreError(f"warehouse {database}: snapshots come and go too fast", remedy="try again")
 
 
-def _check_place(path: Path, read_only: bool) -> None:
-    if path.is_dir():
-        raise StoreError(f"warehouse {path} is a folder", expected="a file", remedy="name a file in it")
-    if not path.exists() and read_only:
-        raise StoreError(
-            f"no warehouse at {path}", remedy="`slackwater ingest` or `slackwater run` makes one"
-        )
-    if not path.parent.is_dir():
-        raise StoreError(f"no folder {path.parent} for the warehouse", remedy="make it, or name another file")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opening:
+    """How a warehouse called ``name`` is opened."""
+
+    name: str
+    memory_limit: str
+    conventions: Conventions
+
+    def store(self, file: str, *, read_only: bool) -> Store:
+        """A store without a lock: in memory, or for reading a ``file``."""
+        with translated(self.name):
+            connection = duckdb.connect(file, read_only=read_only)
+            try:
+                self._set_up(connection)
+                if read_only:
+                    _check_steps(connection, self.name)
+                else:
+                    migrate(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return Store(connection, name=self.name, read_only=read_only, conventions=self.conventions)
+
+    def writer(self, database: Path, patience: Patience, say: Say) -> Store:
+        """A store with the right to write."""
+        lock = take_lock(database, patience)
+        try:
+            check_log(lock)
+            lock.sign()
+            with translated(self.name):
+                connection = self._connected(patience)
+                try:
+                    self._set_up(connection)
+                    upgraded = _upgrade(connection, lock, say)
+                    publish_at_open(lock, _checkpoint_of(connection), upgraded=upgraded)
+                except BaseException:
+                    connection.close()
+                    raise
+        except BaseException:
+            lock.give_back()
+            raise
+        return Store(connection, name=self.name, read_only=False, conventions=self.conventions, lock=lock)
+
+    def settle(self) -> None:
+        """Bring what is in the log into the file; only under the lock."""
+        if has_wal(Path(self.name)):
+            with translated(self.name):
+                duckdb.connect(self.name).close()
+
+    def _connected(self, patience: Patience) -> duckdb.DuckDBPyConnection:
+        """A connection; a program that does not know our lock (or a reader of the file itself) is waited for as well."""
+        while True:
+            try:
+                return duckdb.connect(self.name)
+            except duckdb.IOException as error:
+                text = str(error)
+                if not is_locked(text):
+                    raise
+                holder = (
+                    text.partition("Conflicting lock is held in ")[2].splitlines()[0] or "another program"
+                )
+                if not patience.wait(f"waiting for {holder} to close {self.name}"):
+                    raise
+
+    def _set_up(self, connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar = false")
+        # The slots of a grid are taken for a handful of rows, for which a loop over all observations would do.
+        connection.execute("SET asof_loop_join_threshold = 0")
+        connection.execute(f"SET memory_limit = '{self.memory_limit}'")
 
 
-def _check_schema(connection: duckdb.DuckDBPyConnection, name: str, read_only: bool) -> None:
+def _checkpoint_of(connection: duckdb.DuckDBPyConnection) -> Callable[[], None]:
+    def checkpoint() -> None:
+        connection.execute("CHECKPOINT")
+
+    return checkpoint
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put the warehouse's name before what is said of its schema."""
     try:
-        if not read_only:
-            migrate(connection)
-        elif pending := pending_steps(applied_steps(connection)):
-            raise StoreError(
-                f"warehouse {name} lacks the schema step {pending[0]!r}", remedy="open it once for writing"
-            )
+        yield
     except (SchemaError, DamagedStoreError) as error:
         raise type(error)(
             f"warehouse {name}: {error.found}", expected=error.expected, remedy=error.remedy
         ) from error
 
 
-_DAMAGE = (
-    "not a valid DuckDB database",
-    "Corrupt database file",
-    "Could not read enough bytes",
-    "Failed to deserialize",
-    "Serialization Error",
-    "database has been invalidated",
-)
+def _check_steps(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    with _naming(name):
+        pending = pending_steps(applied_steps(connection))
+    if pending:
+        raise StoreError(
+            f"warehouse {name} lacks the schema step {pending[0]!r}", remedy="open it once for writing"
+        )
+
+
+def _upgrade(connection: duckdb.DuckDBPyConnection, lock: WriterLock, say: Say) -> bool:
+    """Bring the schema up to date, after a backup if there is anything to lose; True if it was not."""
+    with _naming(str(lock.database)):
+        applied = applied_steps(connection)
+        pending = pending_steps(applied)
+        if applied and pending:
+            connection.execute("CHECKPOINT")
+            kept = back_up(lock.database, lock.open_source(), step=applied[-1])
+            say(
+                f"warehouse {lock.database}: schema brought from {applied[-1]} to {pending[-1]}; as it was: {kept}"
+            )
+        migrate(connection)
+    return bool(pending)
 
 
 @contextmanager
@@ -222,26 +364,4 @@ def translated(name: str) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise _translate(name, error) from error
-
-
-def _translate(name: str, error: duckdb.Error) -> StoreError:
-    text = str(error).strip().splitlines()[0]
-    if "Could not set lock" in text or "different configuration" in text:
-        _, _, holder = text.partition("Conflicting lock is ")
-        found = f"warehouse {name} is {holder or f'open in this process with other settings ({text})'}"
-        return StoreLockedError(found, remedy="wait until that process has ended, or name another file")
-    if "version number" in text and "database file" in text:
-        return SchemaError(
-            f"warehouse {name}: {text}", remedy="it was written by another DuckDB release: upgrade"
-        )
-    if isinstance(error, duckdb.SerializationException) or any(mark in text for mark in _DAMAGE):
-        return DamagedStoreError(
-            f"warehouse {name} is damaged or no warehouse: {text}",
-            remedy="restore it from a copy, or name another file and ingest again; it is never rebuilt silently",
-        )
-    if isinstance(error, duckdb.OutOfMemoryException):
-        return StoreError(f"warehouse {name}: {text}", remedy="open it with a larger memory limit")
-    if "No space left" in text:
-        return StoreError(f"warehouse {name}: {text}", remedy="free disk space beside the file")
-    return StoreError(f"warehouse {name}: {text}")
+        raise store_error(name, str(error), kind=type(error).__name__) from error

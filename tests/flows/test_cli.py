@@ -11,6 +11,7 @@ import pytest
 from test_turn import AT, tidy_tables
 
 from flows import cli
+from warehouse.store import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
@@ -75,9 +76,10 @@ def test_help_does_not_load_the_heavy_libraries():
         (("ingest", "tabular", "nowhere"), "nowhere"),
         (("ingest",), "SOURCE"),
         (("leaderboard", "--db", "nowhere/deep/x.duckdb"), "nowhere/deep"),
-        (("plan", "no-such-job"), "no observations"),
-        (("report",), "no run"),
-        (("job", "show", "no-such-job"), "no-such-job"),
+        (("plan", "no-such-job"), "no warehouse"),
+        (("report",), "no warehouse"),
+        (("job", "show", "no-such-job"), "no warehouse"),
+        (("job", "list"), "no warehouse"),
     ],
 )
 def test_a_user_error_is_one_line_and_exit_code_2(call, tmp_path, monkeypatch, words, part):
@@ -88,6 +90,23 @@ def test_a_user_error_is_one_line_and_exit_code_2(call, tmp_path, monkeypatch, w
     assert len(lines) == 1
     assert part in lines[0]
     assert "Traceback" not in err
+    assert not list(tmp_path.glob("*.duckdb*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("plan", "no-such-job"), "no observations"),
+        (("report",), "no run"),
+        (("job", "show", "no-such-job"), "no-such-job"),
+    ],
+)
+def test_an_empty_warehouse_is_told_from_none(call, tmp_path, monkeypatch, words, part):
+    monkeypatch.chdir(tmp_path)
+    open_store("slackwater.duckdb").close()
+    code, _, err = call(*words)
+    assert code == 2
+    assert part in err
 
 
 def test_a_damaged_warehouse_is_named(call, tmp_path):

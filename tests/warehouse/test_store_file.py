@@ -165,7 +165,7 @@ def test_a_second_process_is_told_who_holds_the_file(path):
         assert holder.stdout.readline() == "open\n"
         for read_only in (False, True):
             with pytest.raises(StoreLockedError, match=str(holder.pid)):
-                open_store(path, read_only=read_only)
+                open_store(path, read_only=read_only, wait=0)
     finally:
         holder.kill()
         holder.wait()
@@ -250,7 +250,8 @@ def test_a_killed_ingest_leaves_whole_files_and_the_rerun_completes_it(
     assert rerun.returncode == 0
     with open_store(path) as store:
         assert tables(store) == expected
-    assert sorted(p.name for p in Path(tmp_path).iterdir()) == ["w.duckdb"]
+    assert sorted(p.name for p in Path(tmp_path).iterdir()) == ["w.duckdb", "w.duckdb.lock", "w.duckdb.read"]
+    assert len(list((tmp_path / "w.duckdb.read").iterdir())) == 1
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,107 @@
+"""When a snapshot is published, and which one a reader opens.
+
+A writer publishes when it closes the file, and between turns where it is told to. What it committed is whole then. A writer
+that is stopped in the middle publishes nothing: readers go on seeing the state before it, until the next writer has closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from warehouse.damage import check_log
+from warehouse.errors import StoreError
+from warehouse.holder import present_holder
+from warehouse.lock import Patience, WriterLock, locked, try_lock
+from warehouse.snapshot import has_wal, is_current, newest_snapshot, publish_copy, snapshots_wanted
+
+#: DuckDB's headers: what they say changes with every checkpoint that wrote anything.
+_HEADERS = 12288
+
+
+def _headers(lock: WriterLock) -> bytes:
+    return os.pread(lock.open_source(), _HEADERS, 0)
+
+
+def publish_at_open(lock: WriterLock, checkpoint: Callable[[], None], *, upgraded: bool) -> None:
+    """Give readers something whole to see while this writer works: the state it found, unless that may be half a turn."""
+    if not snapshots_wanted():
+        return
+    with lock.alone() as alone:
+        if not alone:
+            return
+        newest = newest_snapshot(lock.database)
+        if newest is not None and lock.unfinished:
+            return
+        checkpoint()
+        if upgraded or not is_current(newest, lock.database):
+            publish_copy(lock.database, lock.open_source())
+        lock.published = _headers(lock)
+
+
+def publish_now(lock: WriterLock, checkpoint: Callable[[], None]) -> bool:
+    """Publish what is committed by now; False if that is published already, or if this process has other writers open."""
+    if not snapshots_wanted():
+        return False
+    with lock.alone() as alone:
+        if not alone:
+            return False
+        checkpoint()
+        return _publish_changes(lock)
+
+
+def publish_at_close(lock: WriterLock) -> None:
+    """Publish what the last user of a lock left in the closed file, if it changed anything."""
+    if snapshots_wanted() and not has_wal(lock.database):
+        _publish_changes(lock)
+
+
+def _publish_changes(lock: WriterLock) -> bool:
+    if lock.published == _headers(lock) and is_current(newest_snapshot(lock.database), lock.database):
+        return False
+    publish_copy(lock.database, lock.open_source())
+    lock.published = _headers(lock)
+    return True
+
+
+def readable_snapshot(database: Path, settle: Callable[[], None], patience: Patience) -> Path | None:
+    """The snapshot to read: the newest one, made first if nobody writes and there is none of the present file.
+
+    ``settle`` brings what a killed writer left in the log into the file. None where no snapshot can be made because the folder
+    may not be written: then nobody can write, and the file itself may be opened. Raises `StoreLockedError` if a writer that
+    publishes nothing has the file for longer than ``patience``, `DamagedStoreError` for a log of another file.
+    """
+    while True:
+        newest = newest_snapshot(database)
+        if newest is not None and is_current(newest, database):
+            return newest.path
+        try:
+            lock = try_lock(database, share=False)
+        except StoreError:
+            return None if newest is None else newest.path
+        if lock is not None:
+            return _made_by_reader(lock, settle)
+        if newest is not None:
+            return newest.path
+        holder = present_holder(database)
+        if not patience.wait(f"waiting for the first snapshot of {database} by {holder}"):
+            raise locked(database, f"held by {holder}, which publishes nothing for readers")
+
+
+def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path:
+    """A snapshot of what the last writer left; the one before it if that writer was stopped in the middle."""
+    try:
+        newest = newest_snapshot(lock.database)
+        if newest is not None and (lock.unfinished or is_current(newest, lock.database)):
+            return newest.path
+        check_log(lock)
+        settle()
+        try:
+            return publish_copy(lock.database, lock.open_source()).path
+        except StoreError:
+            if newest is None:
+                raise
+            return newest.path
+    finally:
+        lock.give_back()
