@@ -13,10 +13,14 @@ from prefect.task_runners import TaskRunner
 
 from flows.accuracy import AccuracyOptions, answer_of, course_of, read_measured, with_uncalibrated, write_page
 from flows.accuracy_units import Course, Scored, accuracy_from, score_unit
+from flows.cli_options import DEFAULT_DB
 from flows.config import read_settings
 from flows.pipeline import RUNNER, TASKS_A_STAGE
 from forecasting.rolling import Unit, units_of
 from forecasting.scoring import Accuracy
+
+#: The report is not urgent: it waits long before each further try, and is stopped (seconds) well before the next day's.
+TRIES, RETRY_SECONDS, TIMEOUT = 2, 300, 6 * 3600
 
 
 class Part:
@@ -67,9 +71,19 @@ def score_course(whole: Part) -> list[ScoredPart]:
     return [future.result() for future in [score_units.submit(part) for part in parts]]
 
 
-@flow(name="accuracy-report", persist_result=False)
+@flow(
+    name="accuracy-report",
+    persist_result=False,
+    retries=TRIES,
+    retry_delay_seconds=RETRY_SECONDS,
+    timeout_seconds=TIMEOUT,
+)
 def accuracy_report(
-    db: Path, *, html: Path | None = None, keep: Path | None = None, settings: Path | None = None
+    db: Path = DEFAULT_DB,
+    *,
+    html: Path | None = None,
+    keep: Path | None = None,
+    settings: Path | None = None,
 ) -> dict[str, Any]:
     """Measure every series of a warehouse again, write the page, and return the answer of ``slackwater accuracy --json``.
 

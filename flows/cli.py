@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 from flows.accuracy_cli import accuracy
 from flows.cli_options import DEFAULT_DB, At, Data, Db, Json, MarketOption, SettingsPath
 from flows.experiment_cli import experiment_app
+from flows.serve_cli import serve
 from warehouse.errors import SlackwaterError
 
 app = typer.Typer(
@@ -218,6 +219,7 @@ def replay(
 
 
 app.command()(accuracy)
+app.command()(serve)
 
 
 @app.command()

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 #: A first embedded server needs up to 75 s on a slow machine (the default limit is 20 s), telemetry is off, and the
-#: task recorder writes in batches: with one write per event a flow after 1,000 tasks stalled for a minute.
+#: task recorder writes in batches: with one write per event a flow after 1,000 tasks stalled for a minute. Leases of concurrency
+#: slots are kept in files: the default forgets them when the server restarts, and their slots would stay taken for ever.
 ENGINE_SETTINGS = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -14,6 +15,7 @@ ENGINE_SETTINGS = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "200",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "200",
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
 }
 
 

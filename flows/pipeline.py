@@ -89,7 +89,7 @@ def opened_turn(
 ) -> Iterator[Turn]:
     """A turn on the warehouse at ``db``, spreading its work over Prefect tasks; without ``at`` that of the run's slot."""
     when = slot_of(at, settings)
-    with open_store(db) as store:
+    with open_store(db, say=say_to_stderr) as store:
         yield Turn(
             store=store,
             at=when,
