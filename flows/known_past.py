@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 
 from flows.frames import rows_of
-from flows.markets import Followed, read_history, step_of
+from flows.markets import Followed, step_of, turn_history
 from flows.turn import Turn
 from optimization.market import Record, record_of
 from optimization.market_chain import Beliefs
 from warehouse.errors import MarketError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
-from warehouse.store import list_markets
 
 #: How far before a job its record reaches: as far back as chains read.
 RECORD_SPAN = pd.Timedelta(days=Beliefs().price_days)
@@ -79,7 +78,7 @@ class PeerReader:
         of ``followed``: `market_record` leaves out what was not known by its.
         """
         if self._listing is None:
-            self._listing = list_markets(self.turn.store, known_at=self.turn.at)
+            self._listing = self.turn.listing()
         rows = self._listing
         kind = (rows["source"] == followed.source) & (rows["instance_type"] == followed.market.instance_type)
         others = rows[kind & rows["has_counts"] & (rows["market"] != followed.market.key)]
@@ -105,6 +104,6 @@ class PeerReader:
 def _readable_history(turn: Turn, followed: Followed, start: pd.Timestamp) -> History | None:
     """A market's history from ``start``, None where there is none to read."""
     try:
-        return read_history(turn.store, followed, settings=turn.settings, start=start)
+        return turn_history(turn, followed, start=start)
     except MarketError:
         return None

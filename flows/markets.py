@@ -71,6 +71,19 @@ def read_histories(
     return dict(zip(starts, load_histories(store, asked), strict=True))
 
 
+def turn_histories(turn: Turn, starts: Mapping[Followed, pd.Timestamp]) -> dict[Followed, History]:
+    """`read_histories` of a turn."""
+    if turn.reads is None:
+        return read_histories(turn.store, starts, settings=turn.settings)
+    asked = [_asked(followed, turn.settings, start=start) for followed, start in starts.items()]
+    return dict(zip(starts, turn.reads.histories(asked), strict=True))
+
+
+def turn_history(turn: Turn, followed: Followed, *, start: pd.Timestamp) -> History:
+    """`read_history` of a turn."""
+    return turn_histories(turn, {followed: start})[followed]
+
+
 def _asked(
     followed: Followed,
     settings: Settings,
@@ -148,8 +161,7 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     the name decide. `KINDS` caps each kind.
     """
     step = step_of(turn.settings)
-    listing = list_markets(turn.store, known_at=turn.at)
-    rows = [row for row in rows_of(listing) if _qualifies(row, turn, step)]
+    rows = [row for row in rows_of(turn.listing()) if _qualifies(row, turn, step)]
     rows.sort(key=_informative)
     left = dict(KINDS)
     chosen: list[tuple[Followed, int, pd.Timestamp]] = []

@@ -51,7 +51,7 @@ def open_examples(
     for i, (followed, capacity) in enumerate(order[:most]):
         choice = fitting(requests, capacity)
         request = choice[i % len(choice)]
-        name = f"{request.name}-{followed.at:%m%d-%H%M}-{i + 1}"
+        name = f"{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
         jobs.append(
             _named(request, name).placed(at=followed.at, market=followed.market.key, source=followed.source)
         )

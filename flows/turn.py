@@ -9,7 +9,9 @@ from typing import Any, Protocol
 import pandas as pd
 
 from flows.config import Settings
-from warehouse.store import Store
+from flows.reads import Reads
+from flows.runs import LIVE
+from warehouse.store import Store, list_markets
 
 
 class Fan(Protocol):
@@ -33,7 +35,8 @@ class Turn:
 
     ``at`` is the logical time, a slot's start. With ``own_end`` every market is taken at the end of its own record
     instead, if that is earlier. ``run_id`` names the turn; the same one again writes nothing new. Only the process
-    that holds ``store`` writes: what `fan` calls gets values and returns values.
+    that holds ``store`` writes: what `fan` calls gets values and returns values. ``made`` says whether the turn is made in its own
+    slot or afterwards; then ``reads`` may answer for many turns.
     """
 
     store: Store
@@ -43,6 +46,14 @@ class Turn:
     own_end: bool = False
     fan: Fan = field(default=in_turn)
     say: Callable[[str], None] = field(default=lambda _: None)
+    made: str = LIVE
+    reads: Reads | None = None
+
+    def listing(self) -> pd.DataFrame:
+        """The markets known at the turn's time."""
+        if self.reads is not None:
+            return self.reads.listing(self.at)
+        return list_markets(self.store, known_at=self.at)
 
 
 def run_id_of(at: pd.Timestamp, what: str = "run") -> str:

@@ -9,14 +9,13 @@ from typing import Any
 import pandas as pd
 
 from flows.jobfile import JobRequest
-from flows.markets import Followed, choose_markets, find_market, read_history, step_of
+from flows.markets import Followed, choose_markets, find_market, step_of, turn_history
 from flows.practice import example_requests, open_examples, practice_jobs
 from flows.records import StoredJob, save_jobs, stored_jobs, stored_rounds
 from flows.turn import Turn
 from optimization.policy import Policy
 from optimization.pool import DEFAULT_POOL, load_pool
 from warehouse.errors import MarketError
-from warehouse.store import list_markets
 
 #: Example jobs opened on a warehouse without jobs.
 OPEN_EXAMPLES = 8
@@ -53,11 +52,17 @@ def work_stage(turn: Turn, requests: Sequence[JobRequest]) -> Work:
     ]
     if not any(job.origin == "practice" for job in known):
         _add_practice(turn, chosen, step)
-    if not any(job.deadline > turn.at for job in known if job.origin != "practice"):
+    open_jobs = (job for job in _visible(turn, known) if job.origin != "practice")
+    if not any(job.deadline > turn.at for job in open_jobs):
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
     return _sorted_jobs(turn, [followed for followed, _, _ in chosen], left_out)
+
+
+def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
+    """The jobs that were there at the turn's time; of a turn at each market's own end all of them."""
+    return [job for job in jobs if turn.own_end or job.created_at <= turn.at]
 
 
 def panel_mates(turn: Turn, asked: Iterable[Followed]) -> list[Followed]:
@@ -71,7 +76,7 @@ def panel_mates(turn: Turn, asked: Iterable[Followed]) -> list[Followed]:
 def _readable(turn: Turn, followed: Followed, left_out: list[str]) -> bool:
     """Whether a market has a history at its time; if not, why goes into ``left_out``."""
     try:
-        read_history(turn.store, followed, settings=turn.settings, start=followed.at)
+        turn_history(turn, followed, start=followed.at)
     except MarketError as error:
         left_out.append(f"market {followed.key} is left out: {error}")
         return False
@@ -90,8 +95,8 @@ def _sorted_jobs(turn: Turn, chosen: Sequence[Followed], left_out: list[str]) ->
     scored = set(stored_rounds(turn.store, pool_names(turn)).jobs)
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
-    known = list_markets(turn.store, known_at=turn.at)
-    for job in stored_jobs(turn.store):
+    known = turn.listing()
+    for job in _visible(turn, stored_jobs(turn.store)):
         text = f"{job.request.market}@{job.request.source}" if job.request.source else str(job.request.market)
         try:
             followed = find_market(
