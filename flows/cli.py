@@ -15,7 +15,9 @@ from typer.exceptions import TyperException
 from flows.accuracy_cli import accuracy
 from flows.cli_options import DEFAULT_DB, At, Data, Db, Json, MarketOption, SettingsPath
 from flows.experiment_cli import experiment_app
+from flows.ui_cli import ui
 from flows.serve_cli import serve
+from flows.status_cli import status
 from warehouse.errors import SlackwaterError
 
 app = typer.Typer(
@@ -219,6 +221,8 @@ def replay(
 
 
 app.command()(accuracy)
+app.command()(ui)
+app.command()(status)
 app.command()(serve)
 
 

@@ -64,7 +64,7 @@ class Completeness:
         return counts.reset_index()
 
     def stretches(self, states: tuple[str, ...] = ("failed", "missing", "stale", "fallback")) -> pd.DataFrame:
-        """Slots in a row that are in the same of these states, as one row: market, source, stage, state, since, until, slots, reason.
+        """Slots in a row in the same of these states, as one row: market, source, stage, state, since, until, slots, reason.
 
         ``until`` is the last slot's start; the reason is the last slot's, where it is the freshest.
         """
@@ -102,8 +102,9 @@ def completeness_of(
 ) -> Completeness:
     """The completeness map of a warehouse from ``start`` to ``end``, as it could be told at ``at``; reads, never writes.
 
-    ``end`` is ``at`` unless it is earlier. Without ``start`` it begins `DEFAULT_SPAN` before, but not before the first turn the ledger knows: with it
-    everything from there on is due. ``market`` keeps one (``key`` or ``key@source``). Raises `SettingsError` if nothing lies between.
+    ``end`` is ``at`` unless it is earlier. Without ``start`` it begins `DEFAULT_SPAN` before, but not before the first turn
+    that the ledger knows; with it everything from there on is due. ``market`` keeps one (``key`` or ``key@source``).
+    Raises `SettingsError` if no slot lies between.
     """
     window = window_of(store, settings, start=start, end=end, at=at)
     return classify(read_facts(store, settings, window, pattern=market), settings)

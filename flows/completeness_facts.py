@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,29 +10,14 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.frames import rows_of
+from flows.freshness import Promise, promises_of
 from flows.markets import find_market, step_of
-from warehouse.choosing import Grid, known_series
 from warehouse.errors import MarketError
-from warehouse.history import Market
 from warehouse.queries import read_sql
 from warehouse.store import Store, list_markets
 from warehouse.times import microseconds, moment
 
 _US = "datetime64[us, UTC]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """What a source owes of one market (M1.3): after how long its newest count or price counts as a gap.
-
-    None where it has no such series. ``probed``: its price was read at each of its probes, so a young count keeps it alive.
-    """
-
-    market: str
-    source: str
-    count_age: pd.Timedelta | None
-    price_age: pd.Timedelta | None
-    probed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +84,7 @@ def read_facts(store: Store, settings: Settings, window: Window, *, pattern: str
     return Facts(
         window=window,
         planner=settings.planner,
-        promises=promises_of(store, markets, window),
+        promises=promises_of(store, markets, at=window.at, step=window.step),
         seen=_seen(store, markets, window),
         issued=issued[pd.MultiIndex.from_frame(issued[["market", "source"]]).isin(kept)],
         runs=_runs(store, bounds),
@@ -136,40 +120,6 @@ def _markets(store: Store, settings: Settings, window: Window, jobs: pd.DataFram
     found = {(str(market), str(source)) for market, source in rows}
     due = jobs[(jobs["origin"] != "practice") | jobs["scored"].isna()]
     return sorted(found | set(zip(due["market"], due["source"], strict=True)))
-
-
-def promises_of(store: Store, markets: Iterable[tuple[str, str]], window: Window) -> tuple[Promise, ...]:
-    """What each source owes of each market, from the gaps it states or kept so far."""
-    pairs = list(markets)
-    grid = Grid(
-        first_us=None,
-        last_us=microseconds(window.last, "end"),
-        step_us=microseconds(window.step, "step"),
-        known_at=moment(window.at, "at"),
-        max_age_us=None,
-    )
-    found = []
-    for (market, source), known in zip(
-        pairs, known_series(store, [(Market.parse(market), grid) for market, _ in pairs]), strict=True
-    ):
-        ages = {
-            kind: max(
-                (one.age(grid) for one in known if one.source == source and one.kind == kind), default=None
-            )
-            for kind in ("availability", "price")
-        }
-        found.append(
-            Promise(
-                market=market,
-                source=source,
-                count_age=None
-                if ages["availability"] is None
-                else pd.Timedelta(ages["availability"], unit="us"),
-                price_age=None if ages["price"] is None else pd.Timedelta(ages["price"], unit="us"),
-                probed=store.conventions.probed_price(source),
-            )
-        )
-    return tuple(found)
 
 
 def _seen(store: Store, markets: list[tuple[str, str]], window: Window) -> pd.DataFrame:

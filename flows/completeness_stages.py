@@ -5,6 +5,7 @@ Each function answers with arrays in the order of ``facts.seen``: one row a mark
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 
 from flows.completeness_facts import Facts
 from flows.frames import rows_of
+from flows.freshness import Promise
 
 #: How many jobs a reason names.
 _NAMED = 3
@@ -52,34 +54,35 @@ def staleness(facts: Facts) -> np.ndarray:
     seen = facts.seen.reset_index(drop=True)
     out = np.full(len(seen), "", dtype=object)
     groups = seen.groupby(["market", "source"], sort=False).indices
-    for promise in facts.promises:
-        rows = groups.get((promise.market, promise.source))
-        if rows is None:
-            continue
+    limits = {(one.market, one.source, one.kind): one for one in facts.promises}
+    for (market, source), rows in groups.items():
         own = seen.iloc[rows]
-        count_old = _old(own, "count_at", promise.count_age)
-        price_old = _old(own, "price_at", promise.price_age)
-        if promise.probed and promise.count_age is not None:
+        count, price = limits.get((market, source, "count")), limits.get((market, source, "price"))
+        count_old, price_old = _old(own, "count_at", count), _old(own, "price_at", price)
+        if price is not None and price.probed and count is not None:
             price_old &= count_old
-        for name, old, limit in (
-            ("count_at", count_old, promise.count_age),
-            ("price_at", price_old & ~count_old, promise.price_age),
+        for name, old, promise in (
+            ("count_at", count_old, count),
+            ("price_at", price_old & ~count_old, price),
         ):
             for place in np.flatnonzero(old):
-                out[rows[place]] = _told_age(own["slot"].iloc[place], own[name].iloc[place], name, limit)
+                out[rows[place]] = _told_age(own["slot"].iloc[place], own[name].iloc[place], promise)
     return out
 
 
-def _old(own: pd.DataFrame, name: str, limit: pd.Timedelta | None) -> np.ndarray:
-    if limit is None:
+def _old(own: pd.DataFrame, name: str, promise: Promise | None) -> np.ndarray:
+    if promise is None:
         return np.zeros(len(own), dtype=bool)
-    return ((own["slot"] - own[name]) > limit).to_numpy(dtype=bool)
+    return ((own["slot"] - own[name]) > promise.max_age).to_numpy(dtype=bool)
 
 
-def _told_age(slot: pd.Timestamp, seen: pd.Timestamp, name: str, limit: pd.Timedelta | None) -> str:
-    kind = "count" if name == "count_at" else "price"
-    allowed = "" if limit is None else f", at most {told_span(limit)} expected"
-    return f"the newest {kind} was {told_span(slot - seen)} old{allowed}"
+def _told_age(slot: pd.Timestamp, seen: pd.Timestamp, promise: Promise | None) -> str:
+    kind, limit = (
+        ("value", "")
+        if promise is None
+        else (promise.kind, f", at most {told_span(promise.max_age)} expected")
+    )
+    return f"the newest {kind} was {told_span(slot - seen)} old{limit}"
 
 
 def _unseen(facts: Facts) -> np.ndarray:
@@ -185,11 +188,10 @@ def _left_out(facts: Facts, stage: str) -> np.ndarray:
     index = pd.MultiIndex.from_frame(facts.seen[["market", "source", "slot"]])
     for row in rows_of(told):
         for sentence in row["left_out"]:
-            for promise in facts.promises:
-                if f"market {promise.market}@{promise.source} is left out" in sentence:
-                    place = index.get_indexer([(promise.market, promise.source, row["slot"])])[0]
-                    if place >= 0:
-                        out[place] = sentence
+            key = re.match(r"market (\S+?)@(.+?) is left out", sentence)
+            place = -1 if key is None else index.get_indexer([(key[1], key[2], row["slot"])])[0]
+            if place >= 0:
+                out[place] = sentence
     return out
 
 

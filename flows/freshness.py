@@ -1,0 +1,174 @@
+"""What every source owes of every market, and what it did: newest observation, when the next is expected, how late it is (M1.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from flows.config import Settings
+from warehouse.choosing import Grid, KnownSeries, known_series, pick_product
+from warehouse.history import Market
+from warehouse.store import Store, read_rows
+from warehouse.times import microseconds, moment
+
+COLUMNS: Final = (
+    "market",
+    "source",
+    "kind",
+    "newest",
+    "age",
+    "every",
+    "expected_by",
+    "late_by",
+    "max_age",
+    "stale",
+)
+_ZERO: Final = pd.Timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """One market's counts or prices at one source: what is known of them, and after how long the newest is a gap (M1.3).
+
+    ``kind`` is "count" or "price", ``sid`` the series (of several products the one that answers). ``every`` is the nominal gap of
+    counts, None of prices, which are stored when they change. ``newest`` is the newest observation, None before the first.
+    """
+
+    market: str
+    source: str
+    kind: str
+    sid: int
+    max_age: pd.Timedelta
+    every: pd.Timedelta | None
+    newest: pd.Timestamp | None
+    probed: bool = False
+
+    @property
+    def subject(self) -> str:
+        """``market@source``."""
+        return f"{self.market}@{self.source}"
+
+
+def promises_of(
+    store: Store, markets: Iterable[tuple[str, str]], *, at: pd.Timestamp, step: pd.Timedelta
+) -> tuple[Promise, ...]:
+    """What the sources owe of some markets (key, source), from the gaps they stated or kept until ``at``; one query."""
+    pairs = list(markets)
+    grid = Grid(
+        first_us=None,
+        last_us=microseconds(at, "at"),
+        step_us=microseconds(step, "step"),
+        known_at=moment(at, "at"),
+        max_age_us=None,
+    )
+    asked = [(Market.parse(market), grid) for market, _ in pairs]
+    found = []
+    for (market, source), known in zip(pairs, known_series(store, asked), strict=True):
+        for kind in ("availability", "price"):
+            own = [one for one in known if one.source == source and one.kind == kind]
+            if own:
+                one = pick_product(own)
+                found.append(_promise(market, one, grid, probed=store.conventions.probed_price(source)))
+    return tuple(found)
+
+
+def _promise(market: str, one: KnownSeries, grid: Grid, *, probed: bool) -> Promise:
+    counts = one.kind == "availability"
+    return Promise(
+        market=market,
+        source=one.source,
+        kind="count" if counts else "price",
+        sid=one.sid,
+        max_age=pd.Timedelta(one.age(grid), unit="us"),
+        every=pd.Timedelta(one.nominal_us, unit="us") if counts and one.nominal_us else None,
+        newest=None if one.latest_us is None else pd.Timestamp(one.latest_us, unit="us", tz="UTC"),
+        probed=probed,
+    )
+
+
+def freshness(promises: Sequence[Promise], *, at: pd.Timestamp) -> pd.DataFrame:
+    """A row for every promise, `COLUMNS`: how old the newest observation is at ``at``, and how late the next one.
+
+    Counts are expected a nominal gap after the newest, prices within their maximal age. A price that is read at every probe
+    is as fresh as its source's counts. ``late_by`` is 0 where nothing is late.
+    """
+    counts = {one.subject: one for one in promises if one.kind == "count"}
+    rows = []
+    for one in promises:
+        newest, every, limit = one.newest, one.every, one.max_age
+        mate = counts.get(one.subject)
+        if one.kind == "price" and one.probed and mate is not None and mate.newest is not None:
+            every, limit = mate.every, mate.max_age
+            newest = mate.newest if newest is None else max(newest, mate.newest)
+        expected = None if newest is None else newest + (every or limit)
+        rows.append(
+            {
+                "market": one.market,
+                "source": one.source,
+                "kind": one.kind,
+                "newest": newest,
+                "age": None if newest is None else at - newest,
+                "every": every,
+                "expected_by": expected,
+                "late_by": None if expected is None else max(at - expected, _ZERO),
+                "max_age": limit,
+                "stale": newest is not None and at - newest > limit,
+            }
+        )
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    for name in ("newest", "expected_by"):
+        frame[name] = pd.to_datetime(frame[name], utc=True)
+    for name in ("age", "every", "late_by", "max_age"):
+        frame[name] = pd.to_timedelta(frame[name])
+    return frame
+
+
+FEED_COLUMNS: Final = (
+    "feed",
+    "fetched",
+    "status",
+    "added",
+    "rejected",
+    "reason",
+    "every",
+    "expected_by",
+    "late_by",
+)
+
+
+def feed_freshness(store: Store, settings: Settings, *, at: pd.Timestamp) -> pd.DataFrame:
+    """The last fetch of each live feed until ``at``, `FEED_COLUMNS`, and how late the next is by the feed's own schedule."""
+    fetched = read_rows(store, "fetches", order_by=["logical_at"])
+    fetched = fetched[fetched["logical_at"] <= at].groupby("feed", sort=True).tail(1)
+    every = _schedules(settings)
+    rows: list[dict[str, Any]] = []
+    for name in sorted({*fetched["feed"], *every}):
+        own = fetched[fetched["feed"] == name]
+        gap = every.get(name)
+        last = None if own.empty else pd.Timestamp(own["logical_at"].iloc[0])
+        expected = last + gap if last is not None and gap is not None else None
+        rows.append(
+            {
+                "feed": name,
+                "fetched": last,
+                "status": "never fetched" if own.empty else own["status"].iloc[0],
+                "added": 0 if own.empty else int(own["added"].iloc[0]),
+                "rejected": 0 if own.empty else int(own["rejected"].iloc[0]),
+                "reason": "" if own.empty else own["reason"].iloc[0],
+                "every": gap,
+                "expected_by": expected,
+                "late_by": None if expected is None else max(at - expected, _ZERO),
+            }
+        )
+    return pd.DataFrame(rows, columns=list(FEED_COLUMNS))
+
+
+def _schedules(settings: Settings) -> dict[str, pd.Timedelta]:
+    """How often each feed of the settings is to be fetched."""
+    return {
+        str(feed.name): pd.Timedelta(minutes=float(feed.every_minutes))
+        for feed in getattr(settings, "feeds", ())
+    }
