@@ -76,13 +76,14 @@ class WriterLock:
 
     ``unfinished``: the holder before went without saying that it was done, so what it committed may be half a turn.
     ``fresh``: there was no lock file, so nobody knows what happened before. ``source``: the warehouse itself, open for copying;
-    ``published``: its headers as they were in the newest snapshot.
+    ``published``: its headers as they were in the newest snapshot; ``opening`` lets its users open the file one after the other.
     """
 
     def __init__(self, database: Path, key: str, descriptor: int) -> None:
         self.database = database
         self.source: int | None = None
         self.published: bytes | None = None
+        self.opening = threading.Lock()
         self._key = key
         self._descriptor = descriptor
         self._before = os.pread(descriptor, 4096, 0)
@@ -100,6 +101,11 @@ class WriterLock:
     def unfinished(self) -> bool:
         """Whether the holder before was stopped in the middle."""
         return self._before not in (b"", FREE)
+
+    @property
+    def signed(self) -> bool:
+        """Whether this process has written itself into the lock file: its first user has."""
+        return self._signed
 
     def sign(self) -> None:
         """Write this process into the lock file; until `release` says otherwise its work counts as unfinished."""

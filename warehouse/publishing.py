@@ -24,18 +24,21 @@ def _headers(lock: WriterLock) -> bytes:
     return os.pread(lock.open_source(), _HEADERS, 0)
 
 
-def publish_at_open(lock: WriterLock, checkpoint: Callable[[], None], *, upgraded: bool) -> None:
-    """Give readers something whole to see while this writer works: the state it found, unless that may be half a turn."""
+def publish_at_open(lock: WriterLock, checkpoint: Callable[[], None], *, renew: bool) -> None:
+    """Give readers something whole to see while this writer works: the state it found, unless that may be half a turn.
+
+    ``renew``: what readers have is of no use, since the file is new or its schema has changed.
+    """
     if not snapshots_wanted():
         return
     with lock.alone() as alone:
         if not alone:
             return
         newest = newest_snapshot(lock.database)
-        if newest is not None and lock.unfinished:
+        if newest is not None and lock.unfinished and not renew:
             return
         checkpoint()
-        if upgraded or not is_current(newest, lock.database):
+        if renew or not is_current(newest, lock.database):
             publish_copy(lock.database, lock.open_source())
         lock.published = _headers(lock)
 

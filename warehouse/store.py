@@ -7,9 +7,8 @@ a `Store` live in the modules named after what they do and are exported here: th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,20 +18,19 @@ import numpy as np
 import pyarrow as pa
 
 from warehouse.assumed import BorrowedPath, HistoryAssumptions
-from warehouse.backup import back_up
+from warehouse.connecting import Opening, checkpoint_of, translated
 from warehouse.conventions import Conventions, read_conventions
-from warehouse.damage import check_log, check_place, is_locked, store_error
-from warehouse.errors import DamagedStoreError, SchemaError, StoreError
+from warehouse.damage import check_place
+from warehouse.errors import StoreError
 from warehouse.fitted import FittedState, forget_fitted, load_fitted, save_fitted
 from warehouse.ingest import Appended, append, ingest_file
 from warehouse.listing import list_markets
 from warehouse.lock import Patience, Say, WriterLock, default_wait, say_on_stderr, take_lock
-from warehouse.migrations import applied_steps, migrate, pending_steps
-from warehouse.publishing import publish_at_close, publish_at_open, publish_now, readable_snapshot
+from warehouse.publishing import publish_at_close, publish_now, readable_snapshot
 from warehouse.reads import load_histories, load_history
 from warehouse.records import Written, read_rows, record_assumptions, write_rows
 from warehouse.request import HistoryRequest
-from warehouse.snapshot import has_wal, snapshots_wanted
+from warehouse.snapshot import snapshots_wanted
 from warehouse.vintages import read_forecasts, write_forecasts
 
 __all__ = [
@@ -128,7 +126,7 @@ class Store:
                 where = "inside a transaction" if self._depth else "without the right to write"
                 raise StoreError(f"publish of warehouse {self.name} {where}", expected="between two turns")
             with translated(self.name):
-                return publish_now(self._lock, _checkpoint_of(self._connection))
+                return publish_now(self._lock, checkpoint_of(self._connection))
 
     def execute(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return all its rows; raises `StoreError` or one of its children."""
@@ -204,18 +202,24 @@ def open_store(
     Raises `StoreLockedError` naming the process that holds it, `SchemaError` if a newer version wrote it,
     `DamagedStoreError` if it is not a readable warehouse (it is never rebuilt), `StoreError` if it cannot be opened at all.
     """
-    opening = _Opening(
-        name=str(path),
-        memory_limit=memory_limit,
-        conventions=conventions if conventions is not None else read_conventions(),
-    )
-    if opening.name == ":memory:":
-        return opening.store(opening.name, read_only=False)
+    opening = Opening(name=str(path), memory_limit=memory_limit)
+    facts = conventions if conventions is not None else read_conventions()
     database = Path(path)
-    check_place(database, read_only=read_only)
-    if read_only:
-        return opening.store(opening.name, read_only=True)
-    return opening.writer(database, Patience(default_wait() if wait is None else wait, say), say)
+    if opening.name == ":memory:":
+        read_only = False
+    else:
+        check_place(database, read_only=read_only)
+    if read_only or opening.name == ":memory:":
+        connection = opening.unlocked(opening.name, read_only=read_only)
+        return Store(connection, name=opening.name, read_only=read_only, conventions=facts)
+    patience = Patience(default_wait() if wait is None else wait, say)
+    lock = take_lock(database, patience)
+    try:
+        connection = opening.writing(lock, patience, say)
+    except BaseException:
+        lock.give_back()
+        raise
+    return Store(connection, name=opening.name, read_only=False, conventions=facts, lock=lock)
 
 
 def open_reader(path: Path | str, *, conventions: Conventions | None = None) -> Store:
@@ -228,140 +232,16 @@ def open_reader(path: Path | str, *, conventions: Conventions | None = None) -> 
         return open_store(path, read_only=True, conventions=conventions)
     database = Path(path)
     check_place(database, read_only=True)
-    opening = _Opening(
-        name=str(path),
-        memory_limit=MEMORY_LIMIT,
-        conventions=conventions if conventions is not None else read_conventions(),
-    )
+    opening = Opening(name=str(path), memory_limit=MEMORY_LIMIT)
     patience = Patience(default_wait(), say_on_stderr)
     for _ in range(_READER_TRIES):
         snapshot = readable_snapshot(database, opening.settle, patience)
         try:
-            return opening.store(str(snapshot or database), read_only=True)
+            connection = opening.unlocked(str(snapshot or database), read_only=True)
         except StoreError:
             if snapshot is None or snapshot.exists():
-                raise  # else a newer one has taken its place between the listing and the opening
-    raise StoreError(f"warehouse {database}: snapshots come and go too fast", remedy="try again")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Opening:
-    """How a warehouse called ``name`` is opened."""
-
-    name: str
-    memory_limit: str
-    conventions: Conventions
-
-    def store(self, file: str, *, read_only: bool) -> Store:
-        """A store without a lock: in memory, or for reading a ``file``."""
-        with translated(self.name):
-            connection = duckdb.connect(file, read_only=read_only)
-            try:
-                self._set_up(connection)
-                if read_only:
-                    _check_steps(connection, self.name)
-                else:
-                    migrate(connection)
-            except BaseException:
-                connection.close()
                 raise
-        return Store(connection, name=self.name, read_only=read_only, conventions=self.conventions)
-
-    def writer(self, database: Path, patience: Patience, say: Say) -> Store:
-        """A store with the right to write."""
-        lock = take_lock(database, patience)
-        try:
-            check_log(lock)
-            lock.sign()
-            with translated(self.name):
-                connection = self._connected(patience)
-                try:
-                    self._set_up(connection)
-                    upgraded = _upgrade(connection, lock, say)
-                    publish_at_open(lock, _checkpoint_of(connection), upgraded=upgraded)
-                except BaseException:
-                    connection.close()
-                    raise
-        except BaseException:
-            lock.give_back()
-            raise
-        return Store(connection, name=self.name, read_only=False, conventions=self.conventions, lock=lock)
-
-    def settle(self) -> None:
-        """Bring what is in the log into the file; only under the lock."""
-        if has_wal(Path(self.name)):
-            with translated(self.name):
-                duckdb.connect(self.name).close()
-
-    def _connected(self, patience: Patience) -> duckdb.DuckDBPyConnection:
-        """A connection; a program that does not know our lock (or a reader of the file itself) is waited for as well."""
-        while True:
-            try:
-                return duckdb.connect(self.name)
-            except duckdb.IOException as error:
-                text = str(error)
-                if not is_locked(text):
-                    raise
-                holder = (
-                    text.partition("Conflicting lock is held in ")[2].splitlines()[0] or "another program"
-                )
-                if not patience.wait(f"waiting for {holder} to close {self.name}"):
-                    raise
-
-    def _set_up(self, connection: duckdb.DuckDBPyConnection) -> None:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET enable_progress_bar = false")
-        # The slots of a grid are taken for a handful of rows, for which a loop over all observations would do.
-        connection.execute("SET asof_loop_join_threshold = 0")
-        connection.execute(f"SET memory_limit = '{self.memory_limit}'")
-
-
-def _checkpoint_of(connection: duckdb.DuckDBPyConnection) -> Callable[[], None]:
-    def checkpoint() -> None:
-        connection.execute("CHECKPOINT")
-
-    return checkpoint
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Put the warehouse's name before what is said of its schema."""
-    try:
-        yield
-    except (SchemaError, DamagedStoreError) as error:
-        raise type(error)(
-            f"warehouse {name}: {error.found}", expected=error.expected, remedy=error.remedy
-        ) from error
-
-
-def _check_steps(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    with _naming(name):
-        pending = pending_steps(applied_steps(connection))
-    if pending:
-        raise StoreError(
-            f"warehouse {name} lacks the schema step {pending[0]!r}", remedy="open it once for writing"
-        )
-
-
-def _upgrade(connection: duckdb.DuckDBPyConnection, lock: WriterLock, say: Say) -> bool:
-    """Bring the schema up to date, after a backup if there is anything to lose; True if it was not."""
-    with _naming(str(lock.database)):
-        applied = applied_steps(connection)
-        pending = pending_steps(applied)
-        if applied and pending:
-            connection.execute("CHECKPOINT")
-            kept = back_up(lock.database, lock.open_source(), step=applied[-1])
-            say(
-                f"warehouse {lock.database}: schema brought from {applied[-1]} to {pending[-1]}; as it was: {kept}"
-            )
-        migrate(connection)
-    return bool(pending)
-
-
-@contextmanager
-def translated(name: str) -> Iterator[None]:
-    """Turn DuckDB's errors into `StoreError` and its children, with DuckDB's own words in them."""
-    try:
-        yield
-    except duckdb.Error as error:
-        raise store_error(name, str(error), kind=type(error).__name__) from error
+            continue  # a newer one has taken its place between the listing and the opening
+        facts = conventions if conventions is not None else read_conventions()
+        return Store(connection, name=str(path), read_only=True, conventions=facts)
+    raise StoreError(f"warehouse {database}: snapshots come and go too fast", remedy="try again")
