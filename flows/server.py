@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
@@ -43,6 +44,21 @@ def require_free(port: int) -> None:
             ) from error
 
 
+def require_scheduler() -> None:
+    """Raise `SettingsError` if the server would start but make no scheduled run.
+
+    Prefect 3.8.8 allows SQLAlchemy 2.1, but its scheduler cannot insert runs through it ("Can't evaluate bulk DML statement"): it
+    logs that once a minute, and nothing ever runs.
+    """
+    found = version("sqlalchemy")
+    if tuple(int(part) for part in found.split(".")[:2]) >= (2, 1) and version("prefect").startswith("3.8."):
+        raise SettingsError(
+            f"SQLAlchemy {found}, through which Prefect {version('prefect')} makes no scheduled run",
+            expected="SQLAlchemy 2.0",
+            remedy='pip install "sqlalchemy<2.1"',
+        )
+
+
 @contextmanager
 def running_server(log: Path, *, port: int = 0) -> Iterator[str]:
     """Start ``prefect server`` on loopback and yield the address of its API; stop it at the end, whatever happened.
@@ -50,6 +66,7 @@ def running_server(log: Path, *, port: int = 0) -> Iterator[str]:
     It takes its settings from the environment (`flows.engine.prepare_engine`) and writes what it says into ``log``. Port 0
     means any that is free. Raises `SettingsError` if the port is taken or the server does not start.
     """
+    require_scheduler()
     if port:
         require_free(port)
     port = port or free_port()

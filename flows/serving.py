@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def serve_command(
     say_to_stderr("stopped")
 
 
-def turn_interval(every: str | None, settings: Settings) -> pd.Timedelta | None:
+def turn_interval(every: str | None, settings: Settings) -> timedelta | None:
     """The time between turns: ``--every``, else the slot length; None where the deployments' own schedule is just that.
 
     Raises `SettingsError` on what is no whole number of slots: every turn must be at the start of one.
@@ -66,7 +67,7 @@ def turn_interval(every: str | None, settings: Settings) -> pd.Timedelta | None:
         raise SettingsError(f"--every {every!r}", expected=expected) from error
     if pd.isna(wanted) or wanted <= pd.Timedelta(0) or wanted % step:
         raise SettingsError(f"--every {every!r}", expected=expected)
-    return None if wanted == SCHEDULED_STEP else wanted
+    return None if wanted == SCHEDULED_STEP else wanted.to_pytimedelta()
 
 
 @contextmanager
