@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 from flows.accuracy_cli import accuracy
 from flows.cli_options import DEFAULT_DB, At, Data, Db, Json, MarketOption, SettingsPath
 from flows.experiment_cli import experiment_app
+from flows.feeds_cli import feeds_app
 from flows.ui_cli import ui
 from flows.serve_cli import serve
 from flows.status_cli import status
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 job_app = typer.Typer(help="Add, list and show jobs.", no_args_is_help=True)
 app.add_typer(job_app, name="job")
+app.add_typer(feeds_app, name="feeds")
 app.add_typer(experiment_app, name="experiment")
 
 

@@ -88,9 +88,7 @@ def run_command(
     when, own_end = _run_time(data, db, at, chosen)
     placed = [_placed_alone(request, when).model_dump(mode="json") for request in requests]
     target = report or Path("reports") / f"{run_id_of(when)}.html"
-    say_to_stderr(
-        f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC on {'the SIMULATED market' if data is None else data}"
-    )
+    say_to_stderr(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC on {_market_words(data, chosen)}")
     from flows.engine import prepare_engine
 
     prepare_engine(db.resolve().parent, quiet=True)
@@ -109,6 +107,13 @@ def run_command(
         print_json(answer)
     else:
         print_turn(answer)
+
+
+def _market_words(data: Path | None, settings: Settings) -> str:
+    """What a run is on, for the person who waits."""
+    if data is not None:
+        return str(data)
+    return f"{len(settings.feeds)} live feeds" if settings.feeds else "the SIMULATED market"
 
 
 def _run_time(data: Path | None, db: Path, at: str | None, settings: Settings) -> tuple[pd.Timestamp, bool]:
@@ -236,17 +241,23 @@ def ingest_command(
 
 
 def sources_command(*, as_json: bool) -> None:
-    """``slackwater ingest --list``: the sources and their options."""
+    """``slackwater ingest --list``: the sources of files and the live ones, with their options."""
     from warehouse.sources import SOURCES
+    from warehouse.sources.live import LIVE_SOURCES
 
-    rows = [
-        {"source": name, "options": [f"{key}: {text}" for key, text in source.options.items()]}
-        for name, source in SOURCES.items()
-    ]
+    files = [_source_row(name, source.options) for name, source in SOURCES.items()]
+    live = [_source_row(name, source.options) for name, source in LIVE_SOURCES.items()]
     if as_json:
-        print_json({"sources": rows})
-    else:
-        print_table("Sources", rows, {"source": "source", "options": "options (--set NAME=VALUE)"})
+        print_json({"sources": files, "live": live})
+        return
+    print_table("Sources", files, {"source": "source", "options": "options (--set NAME=VALUE)"})
+    print_table(
+        "Live sources, for [[feeds]] in slackwater.toml", live, {"source": "source", "options": "options"}
+    )
+
+
+def _source_row(name: str, options: Mapping[str, str]) -> dict[str, Any]:
+    return {"source": name, "options": [f"{key}: {text}" for key, text in options.items()]}
 
 
 def markets_command(*, db: Path, data: Path | None, at: str | None, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from flows.alarm_settings import AlarmSettings
+from flows.feed_settings import Feed, distinct
 from warehouse.errors import SettingsError
 
 #: Read from the working folder when it is there.
@@ -62,6 +63,7 @@ class Settings(BaseModel):
         description="instances always available where a market has a price but no counts; 0 refuses it",
     )
     alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
+    feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when they are due")
     pool: Path | None = Field(None, description="TOML file of the policy pool; the built-in one if absent")
 
     @field_validator("learner")
@@ -72,6 +74,11 @@ class Settings(BaseModel):
         if name not in LEARNERS:
             raise ValueError(f"no learner {name!r}, expected one of {', '.join(LEARNERS)}")
         return name
+
+    @field_validator("feeds")
+    @classmethod
+    def _distinct_feeds(cls, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
+        return distinct(feeds)
 
 
 def read_settings(path: Path | None = None) -> Settings:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 #: A time as ISO 8601 in UTC; a person reads it to the minute.
@@ -64,16 +65,17 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[
     if not console.is_terminal:
         console = Console(width=PIPED_WIDTH)
     if not rows:
-        console.print(f"{title}: none")
+        console.print(f"{escape(title)}: none")
         return
-    table = Table(title=title, title_justify="left", title_style="bold")
+    # Texts from outside may hold what looks like markup: they are shown as they are.
+    table = Table(title=escape(title), title_justify="left", title_style="bold")
     for key, heading in columns.items():
         numeric = all(isinstance(row.get(key), int | float | None) for row in rows)
         table.add_column(
             heading, justify="right" if numeric else "left", overflow="fold", min_width=WIDTHS.get(key)
         )
     for row in rows:
-        table.add_row(*(cell(row.get(key)) for key in columns))
+        table.add_row(*(escape(cell(row.get(key))) for key in columns))
     console.print(table)
 
 

@@ -42,12 +42,20 @@ from warehouse.store import record_assumptions, write_forecasts
 
 
 def ingest_stage(turn: Turn, data: Path | None) -> Counts:
-    """Bring in what is new: the tidy tables of a folder, or the simulated market up to the logical time.
+    """Bring in what is new: the tidy tables of a folder, the live feeds that are due, or without any the simulated market.
 
-    Like every stage, its rows and its record of having run are kept together or not at all.
+    Like every stage, its rows and its record of having run are kept together or not at all; but each page of a feed is kept at
+    once, so that nothing is fetched twice.
     """
+    fetched = None
+    if data is None and turn.settings.feeds:
+        from flows.feeds import fetch_due  # here, so that turns without feeds load no HTTP client
+
+        fetched = fetch_due(turn)
     with turn.store.transaction():
-        if data is None:
+        if fetched is not None:
+            counts = fetched
+        elif data is None:
             counts = ingest_simulated(turn)
         else:
             counts = ingest_paths(

@@ -85,7 +85,13 @@ def whole_turn(turn: Turn, *, data: Path | None, requests: Sequence[JobRequest],
         _scored(turn, work)
     turn.say("report")
     return _finished(
-        turn, work, measured, ingested=ingested, decisions=decisions, report=report, simulated=data is None
+        turn,
+        work,
+        measured,
+        ingested=ingested,
+        decisions=decisions,
+        report=report,
+        simulated=data is None and not turn.settings.feeds,
     )
 
 

@@ -14,6 +14,7 @@ versions AS (
     UNION ALL
     SELECT sid, observed_at, known_at, available, NULL, capacity, gap_seconds FROM availability
     WHERE sid IN (SELECT sid FROM chosen WHERE kind = 'availability') AND known_at <= $known_at
+        AND kind IS DISTINCT FROM 'score'
 ),
 newest AS (
     SELECT sid, epoch_us(observed_at) AS at_us, arg_max(value, known_at) AS value,

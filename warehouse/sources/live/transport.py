@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import re
@@ -100,6 +101,10 @@ def _head(text: str) -> str:
     return repr(text[:80] + ("..." if len(text) > 80 else ""))
 
 
+def _is_serious(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO
+
+
 def shown(url: str) -> str:
     """Scheme, host and path of a URL: what may be printed of it."""
     parts = urlsplit(url)
@@ -127,6 +132,7 @@ class Transport:
         self.secrets = secrets or Secrets()
         self.requests = 0
         self.waited = 0.0
+        self.first_date: datetime | None = None
         self.server_date: datetime | None = None
         self._random = random.Random(seed)
         self._sleep = sleep
@@ -148,7 +154,7 @@ class Transport:
         body: object = None,
     ) -> Answer:
         """One request, asked again while that may help; raises `FetchError` with the last reason."""
-        return self.patiently(lambda: self._once(method, url, params=params, headers=headers, body=body))
+        return self.patiently(lambda: self.ask_once(method, url, params=params, headers=headers, body=body))
 
     def ask_json(
         self,
@@ -161,7 +167,7 @@ class Transport:
     ) -> Any:
         """As `ask`, read as JSON; an answer cut short is no JSON, so it is asked for again too."""
         return self.patiently(
-            lambda: self._once(method, url, params=params, headers=headers, body=body).json()
+            lambda: self.ask_once(method, url, params=params, headers=headers, body=body).json()
         )
 
     def patiently(self, call: Callable[[], Answered]) -> Answered:
@@ -199,21 +205,25 @@ class Transport:
         except (TypeError, ValueError):
             return
         self.server_date = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+        self.first_date = self.first_date or self.server_date
 
     def _ceiling(self, attempt: int) -> float:
         return min(self.retry.longest, self.retry.base * 2.0 ** (attempt - 1))
 
-    def _once(
+    def ask_once(
         self,
         method: str,
         url: str,
         *,
-        params: Mapping[str, str] | None,
-        headers: Mapping[str, str] | None,
-        body: object,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: object = None,
     ) -> Answer:
+        """One request and no more, for callers that try again themselves; raises `FetchError`."""
         if self._client is None:
             limit = httpx.Timeout(min(30.0, self.seconds))
+            # At the level INFO every URL is logged whole, with whatever its parameters hold.
+            logging.getLogger("httpx").addFilter(_is_serious)
             self._client = httpx.Client(timeout=limit, follow_redirects=False)
         with (
             _as_fetch_error(url, self.seconds),

@@ -1,0 +1,162 @@
+"""A user's own capacity probe: a command or a Python function that says how many instances a market has."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from warehouse.errors import FetchError, MarketError
+from warehouse.history import Market
+from warehouse.live import Asked, Page, PartFailed
+from warehouse.source import Kind
+from warehouse.sources.batches import Row, pack
+from warehouse.sources.live.child import Output, run_command
+from warehouse.sources.live.given import Given
+from warehouse.sources.live.transport import Transport
+
+_ENTRY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+_FIELDS = ("available", "capacity", "price_usd", "on_demand_usd", "truncated")
+_LONGEST = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    command: tuple[str, ...]
+    markets: tuple[Market, ...]
+    kind: str
+    capacity: int | None
+    seconds: float
+    label: str
+
+
+class Probe:
+    """A snapshot per market, one after the other; parts are markets.
+
+    The command is run without a shell, the market as its last argument and the question as JSON on standard input; it prints
+    a whole number, or an object with ``available`` and perhaps ``capacity``, ``truncated``, ``price_usd``, ``on_demand_usd``. A
+    function gets the question as keyword arguments and returns the same. Whatever else happens is a failed probe: nothing is
+    stored, as no answer is not the answer 0.
+    """
+
+    name = "probe"
+    options: Mapping[str, str] = {
+        "command": "program and arguments, a list; the market is added as the last argument",
+        "entry": "module:function instead of a command; it runs in a process of its own",
+        "markets": "markets to ask for, provider/region/zone/instance_type",
+        "capacity": "largest count the probe can see, if it does not say itself",
+        "kind": "probe: what could be launched (default), or held: what is held",
+        "timeout_seconds": "how long one answer may take (default: 60)",
+        "source": "label of all rows (default: probe)",
+    }
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise `SettingsError` if the options cannot be used; nothing is run."""
+        self._wanted(options)
+
+    def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """None: the user's probe answers for itself."""
+        return ()
+
+    def fetch(self, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+        """Yield the answer of each market; a probe that fails is said so, the others go on."""
+        wanted = self._wanted(asked.options)
+        for market in wanted.markets:
+            if asked.is_done(market.key):
+                continue
+            transport.requests += 1
+            try:
+                row = _answer(wanted, market, asked)
+            except FetchError as error:
+                yield PartFailed(part=market.key, reason=str(transport.told(error)))
+            else:
+                batches = pack(_rows(row), _constants(wanted, market, asked))
+                yield Page(part=market.key, batches=tuple(batches))
+
+    def _wanted(self, options: Mapping[str, Any]) -> _Wanted:
+        given = Given(self.name, options, self.options)
+        command, entry = given.texts("command"), given.text("entry")
+        if isinstance(options.get("command"), str):
+            raise given.wrong("command", "a list: the program, then its arguments")
+        if bool(command) == bool(entry):
+            raise given.wrong("command", "a command or an entry, one of them")
+        if entry and not _ENTRY.match(entry):
+            raise given.wrong("entry", "module:function")
+        try:
+            markets = tuple(Market.parse(text) for text in given.texts("markets"))
+        except MarketError as error:
+            raise given.wrong("markets", f"provider/region/zone/instance_type ({error})") from error
+        if not markets:
+            raise given.wrong("markets", "at least one market")
+        runner = (sys.executable, "-m", "warehouse.sources.live.run_probe", entry)
+        return _Wanted(
+            command=command or runner,
+            markets=markets,
+            kind=given.choice("kind", ("probe", "held")),
+            capacity=given.whole("capacity", 0, low=0, high=2**31 - 1) or None,
+            seconds=given.seconds("timeout_seconds", 60.0, low=0.1, high=_LONGEST),
+            label=given.text("source", self.name),
+        )
+
+
+def _answer(wanted: _Wanted, market: Market, asked: Asked) -> dict[str, Any]:
+    """What the probe says of a market; raises `FetchError` for a failure or nonsense."""
+    question = json.dumps({"market": market.key, "at": asked.at.isoformat()})
+    entry = wanted.command[1:3] == ("-m", "warehouse.sources.live.run_probe")
+    command = wanted.command if entry else (*wanted.command, market.key)
+    done = run_command(command, given=question, seconds=wanted.seconds)
+    if done.code != 0:
+        raise FetchError(f"probe {command[0]!r} ended with {_ending(done)}", expected="exit code 0")
+    return _read(done.out)
+
+
+def _ending(done: Output) -> str:
+    lines = [line.strip() for line in done.err.splitlines() if line.strip()]
+    words = f"signal {-done.code}" if done.code < 0 else f"exit code {done.code}"
+    return f"{words}: {lines[-1][:200]}" if lines else words
+
+
+def _read(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text, parse_float=str, parse_constant=str)
+    except (ValueError, RecursionError) as error:
+        raise FetchError(
+            f"probe printed {text.strip()[:80]!r}", expected='a whole number, or {"available": ...}'
+        ) from error
+    if not isinstance(found, dict):
+        found = {"available": found}
+    count = found.get("available")
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**31:
+        raise FetchError(f"probe said {str(count)[:80]!r} instances", expected="a whole number of at least 0")
+    if unknown := sorted(set(found) - set(_FIELDS)):
+        raise FetchError(f"probe said {unknown[0][:40]!r}", expected=f"only {', '.join(_FIELDS)}")
+    return found
+
+
+def _constants(wanted: _Wanted, market: Market, asked: Asked) -> dict[str, Any]:
+    return {
+        "source": wanted.label,
+        "provider": market.provider,
+        "region": market.region,
+        "zone": market.zone,
+        "instance_type": market.instance_type,
+        "product": "Linux/UNIX",
+        "observed_at": asked.at,
+        "capacity": wanted.capacity,
+        "gap_seconds": int(asked.every.total_seconds()),
+        "kind": wanted.kind,
+        "truncated": False,
+        "file": f"{wanted.label}:{market.key}",
+        "line": 1,
+    }
+
+
+def _rows(answer: Mapping[str, Any]) -> Iterator[tuple[Kind, Row]]:
+    counted = {name: answer[name] for name in ("available", "capacity", "truncated") if name in answer}
+    yield "availability", counted
+    priced = {name: answer[name] for name in ("price_usd", "on_demand_usd") if name in answer}
+    if "price_usd" in priced:
+        yield "price", priced
