@@ -67,7 +67,7 @@ def read_facts(store: Store, settings: Settings, window: Window, *, pattern: str
         "last": moment(window.last, "end"),
     }
     jobs = _jobs(store, settings, window, bounds)
-    markets = [one for one in _markets(store, settings, window, jobs) if _wanted(one, pattern)]
+    markets = [one for one in _followed(store, settings, window, jobs) if _wanted(one, pattern)]
     kept = pd.MultiIndex.from_tuples(markets, names=["market", "source"])
     jobs = jobs[pd.MultiIndex.from_frame(jobs[["market", "source"]]).isin(kept)]
     issued = _times(
@@ -93,6 +93,12 @@ def read_facts(store: Store, settings: Settings, window: Window, *, pattern: str
     )
 
 
+def followed_markets(store: Store, settings: Settings, window: Window) -> list[tuple[str, str]]:
+    """(market, source) of everything that is followed in a window, sorted: the rows of its map."""
+    bounds = {"first": moment(window.first, "start"), "last": moment(window.last, "end")}
+    return _followed(store, settings, window, _jobs(store, settings, window, bounds))
+
+
 def _wanted(market: tuple[str, str], pattern: str) -> bool:
     return not pattern or pattern in (market[0], f"{market[0]}@{market[1]}")
 
@@ -105,8 +111,8 @@ def _times(frame: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
     return frame
 
 
-def _markets(store: Store, settings: Settings, window: Window, jobs: pd.DataFrame) -> list[tuple[str, str]]:
-    """(market, source) of everything that is followed, sorted."""
+def _followed(store: Store, settings: Settings, window: Window, jobs: pd.DataFrame) -> list[tuple[str, str]]:
+    """Markets with a forecast of the planner lately, and those of the window's jobs."""
     since = window.first - pd.Timedelta(days=settings.history_days)
     rows = store.execute(
         "SELECT DISTINCT market, source FROM vintages WHERE issued_at > ? AND issued_at <= ? AND step_seconds = ? AND model = ?",

@@ -21,6 +21,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import FlowRunContext
 from prefect.tasks import Task, exponential_backoff
 
+from flows.alarm_events import raise_alarms
 from flows.cli_options import DEFAULT_DB
 from flows.config import Settings, read_settings
 from flows.failures import failure_kept, worth_another_try
@@ -211,7 +212,9 @@ def pipeline(
     def work() -> TurnResult:
         chosen = read_settings(settings)
         with opened_turn(db, at, settings=chosen, own_end=own_end, run_id=run_id) as turn:
-            return whole_turn(turn, data=data, requests=requests, report=report)
+            result = whole_turn(turn, data=data, requests=requests, report=report)
+            raise_alarms(turn)
+            return result
 
     result = tried(work, label="turn")
     _publish(result)

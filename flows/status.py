@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from flows.alarms import Alarm, alarms_of
+from flows.alarms import Alarm, alarms_of, standing_alarms
 from flows.completeness import DEFAULT_SPAN, NOT_DONE, STATES, Completeness, classify, window_of
 from flows.completeness_facts import read_facts
 from flows.config import Settings
@@ -27,7 +27,8 @@ SCHEMA: Final = "slackwater.status/1"
 class Status:
     """What could be told at ``at``; ``note`` says how that time was chosen, "" if it was given.
 
-    ``freshness`` and ``feeds`` are the tables of `flows.freshness`.
+    ``freshness`` and ``feeds`` are the tables of `flows.freshness`. ``gone``: alarms that were kept as standing and stand
+    no longer.
     """
 
     at: pd.Timestamp
@@ -35,6 +36,7 @@ class Status:
     freshness: pd.DataFrame
     feeds: pd.DataFrame
     alarms: tuple[Alarm, ...]
+    gone: tuple[Alarm, ...] = ()
     note: str = ""
 
     @property
@@ -130,12 +132,15 @@ def status_of(
             expected="a market that a turn followed",
             remedy="`slackwater status` without --market shows those that were",
         )
+    found = alarms_of(store, settings, markets, at=at)
+    stand = {(one.kind, one.subject) for one in found}
     return Status(
         at=at,
         completeness=classify(facts, settings),
         freshness=freshness(facts.promises, at=at),
         feeds=feed_freshness(store, settings, at=at),
-        alarms=tuple(alarms_of(store, settings, markets, at=at)),
+        alarms=tuple(found),
+        gone=tuple(one for one in standing_alarms(store, at=at) if (one.kind, one.subject) not in stand),
         note=note,
     )
 
