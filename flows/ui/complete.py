@@ -1,0 +1,78 @@
+"""The completeness map as plain values: the state of every market, stage and slot, and what is not well in words."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pandas as pd
+
+from flows.completeness import DEFAULT_SPAN, STATES, completeness_of
+from flows.frames import rows_of
+from flows.runs import STAGES
+from flows.ui.reading import Reading
+from warehouse.store import read_rows
+
+#: States that are listed slot by slot: something that was due is not as it should be.
+LISTED: Final = ("failed", "missing", "stale")
+#: Stretches listed at most, the newest first.
+MOST_STRETCHES: Final = 200
+
+
+def looked_at(reading: Reading) -> pd.Timestamp:
+    """From when the map is told: the clock's time, or the newest turn's where that is long ago (a record, not a live pipeline)."""
+    at = reading.at if reading.at is not None else reading.now
+    return reading.now if pd.Timedelta(0) <= reading.now - at <= DEFAULT_SPAN else at
+
+
+def completeness_data(reading: Reading) -> dict[str, Any]:
+    """Slots, markets and their states by stage (one letter a slot, see ``letters``), counts, and the stretches not done."""
+    if reading.at is None:
+        return {
+            "at": None,
+            "looked_at": None,
+            "slots": [],
+            "stages": {},
+            "counts": {},
+            "letters": LETTERS,
+            "stretches": [],
+        }
+    found = completeness_of(reading.store, reading.settings, at=looked_at(reading))
+    frame = found.frame
+    slots = [pd.Timestamp(slot) for slot in sorted(set(frame["slot"]))]
+    stages: dict[str, list[dict[str, Any]]] = {stage: [] for stage in STAGES}
+    letter = frame["state"].map(LETTERS)
+    for (stage, market, source), states in letter.groupby(
+        [frame["stage"], frame["market"], frame["source"]], sort=True
+    ):
+        stages[str(stage)].append({"market": market, "source": source, "states": "".join(states)})
+    counts = {
+        stage: {state: int(n) for state, n in group.value_counts().items()}
+        for stage, group in frame.groupby("stage")["state"]
+    }
+    stretches = rows_of(found.stretches(LISTED).sort_values("until", ascending=False, kind="stable"))
+    return {
+        "at": reading.at,
+        "looked_at": found.at,
+        "slots": slots,
+        "stages": stages,
+        "counts": {
+            stage: {state: counts.get(stage, {}).get(state, 0) for state in STATES} for stage in STAGES
+        },
+        "letters": LETTERS,
+        "stretches": stretches[:MOST_STRETCHES],
+        "stretches_in_all": len(stretches),
+    }
+
+
+#: One letter a state, for the rows of the map.
+LETTERS: Final = {
+    "done": "d", "fallback": "b", "not due": "-", "stale": "s", "failed": "f", "missing": "m",
+}  # fmt: skip
+
+
+def standing_alarms(reading: Reading) -> list[dict[str, Any]]:
+    """Alarms that were raised and not cleared, the newest first."""
+    rows = rows_of(read_rows(reading.store, "alarms", where={"cleared_at": None}, order_by=["raised_at"]))
+    return [
+        {key: row[key] for key in ("kind", "subject", "raised_at", "severity", "text")} for row in rows[::-1]
+    ]

@@ -1,0 +1,206 @@
+"""Markets as plain values: the list with its freshness, and one market with its past, a forecast vintage and what then came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from flows.frames import rows_of
+from flows.markets import Followed, find_market, read_history
+from flows.records import stored_forecasts
+from flows.ui.reading import Reading
+from forecasting.forecast import LEVELS, Forecast
+from warehouse.errors import InputError, SlackwaterError
+from warehouse.history import History, Market
+from warehouse.store import list_markets, read_rows
+
+#: Slots of the past that are drawn before a vintage; vintages that the slider reaches back over.
+PAST_SLOTS: Final = 72
+MOST_VINTAGES: Final = 336
+#: A record older than this many of its nominal gaps (or slots, if longer) is stale.
+STALE_GAPS: Final = 3
+
+
+def markets_data(reading: Reading) -> dict[str, Any]:
+    """Every market and source: what is observed of it, its newest values and how old they are against what is nominal."""
+    known = rows_of(list_markets(reading.store, known_at=reading.at))
+    forecast = _newest_vintages(reading)
+    newest = _newest_values(reading)
+    rows = []
+    for one in known:
+        key = f"{one['market']}@{one['source']}"
+        gap = max(_gap(one["gap_seconds"]), reading.step)
+        age = None if reading.at is None else reading.at - pd.Timestamp(one["last_observed"])
+        rows.append(
+            {
+                "key": key, "market": one["market"], "source": one["source"], "kind": one["kind"],
+                "capacity": _number(one["capacity"]), "on_demand_usd": _number(one["on_demand_usd"]),
+                "price_usd": newest.get((key, "price")), "available": newest.get((key, "count")),
+                "count_rows": one["count_rows"], "price_rows": one["price_rows"], "missing": one["missing"],
+                "first_observed": one["first_observed"], "last_observed": one["last_observed"],
+                "age_minutes": None if age is None else max(0.0, age / pd.Timedelta(minutes=1)),
+                "nominal_minutes": gap / pd.Timedelta(minutes=1),
+                "stale": age is not None and age > STALE_GAPS * gap,
+                "newest_forecast": forecast.get(key),
+            }
+        )  # fmt: skip
+    return {"at": reading.at, "markets": rows}
+
+
+def _gap(seconds: Any) -> pd.Timedelta:
+    return pd.Timedelta(seconds=float(seconds)) if seconds and seconds > 0 else pd.Timedelta(0)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or pd.isna(value) else float(value)
+
+
+def _newest_vintages(reading: Reading) -> dict[str, pd.Timestamp]:
+    """Newest vintage of the planner, by market and source."""
+    rows = reading.store.execute(
+        "SELECT market || '@' || source, max(issued_at) FROM vintages WHERE model = ? GROUP BY ALL",
+        [reading.settings.planner],
+    )
+    return {str(key): pd.Timestamp(at) for key, at in rows}
+
+
+_NEWEST = """
+SELECT concat_ws('/', provider, region, zone, instance_type) || '@' || source, '{kind}',
+    arg_max({value}, row(observed_at, known_at))
+FROM {table} JOIN series USING (sid) JOIN markets USING (mid) WHERE known_at <= $at GROUP BY ALL
+"""
+
+
+def _newest_values(reading: Reading) -> dict[tuple[str, str], float]:
+    """Newest price and count of each market and source, as known at the newest turn."""
+    parts = (("price", "price_usd", "price"), ("count", "available", "availability"))
+    sql = " UNION ALL ".join(_NEWEST.format(kind=k, value=v, table=t) for k, v, t in parts)
+    at = reading.at if reading.at is not None else pd.Timestamp("9999-12-31", tz="UTC")
+    rows = reading.store.execute(sql, {"at": at.to_pydatetime()})
+    return {(str(key), str(kind)): float(value) for key, kind, value in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarketView:
+    """One market as drawn: its history around one vintage (None if there is none), and the vintages to choose from."""
+
+    history: History
+    forecast: Forecast | None
+    vintages: tuple[pd.Timestamp, ...]
+    models: tuple[str, ...]
+    model: str
+    followed: Followed
+
+
+def market_view(reading: Reading, key: str, *, model: str = "", issued: str = "") -> MarketView:
+    """The market ``provider/region/zone/type[@source]`` with a model's vintage, the newest one unless ``issued`` names another.
+
+    Raises `MarketError` for an unknown market, `InputError` for a vintage that is not there.
+    """
+    at = reading.at if reading.at is not None else pd.Timestamp(reading.now)
+    followed = find_market(reading.store, key, at=at, settings=reading.settings)
+    where = {"market": followed.market.key, "source": followed.source}
+    table = read_rows(reading.store, "vintages", where=where, order_by=["issued_at"])
+    table = table[table["step_seconds"] == int(reading.step.total_seconds())]
+    models = tuple(sorted(set(table["model"])))
+    if model and model not in models:
+        raise InputError(
+            f"no forecasts of {key} by {model!r}", expected=f"one of {', '.join(models) or 'none yet'}"
+        )
+    model = model or (
+        reading.settings.planner if reading.settings.planner in models else (models or ("",))[0]
+    )
+    times = tuple(pd.Timestamp(t) for t in table["issued_at"][table["model"] == model])[-MOST_VINTAGES:]
+    chosen = _chosen(times, issued)
+    forecast = None
+    if chosen is not None:
+        forecast = stored_forecasts(
+            reading.store, followed, model, start=chosen, end=chosen, step=reading.step
+        )[0]
+    start = (chosen if chosen is not None else followed.at) - PAST_SLOTS * reading.step
+    history = read_history(reading.store, followed, settings=reading.settings, start=start)
+    return MarketView(
+        history=history, forecast=forecast, vintages=times, models=models, model=model, followed=followed
+    )
+
+
+def _chosen(times: Sequence[pd.Timestamp], issued: str) -> pd.Timestamp | None:
+    if not issued:
+        return times[-1] if times else None
+    try:
+        wanted = pd.Timestamp(issued)
+    except ValueError:
+        wanted = pd.NaT
+    if pd.notna(wanted):
+        wanted = wanted.tz_localize("UTC") if wanted.tz is None else wanted.tz_convert("UTC")
+        if wanted in times:
+            return wanted
+    span = f"{times[0].isoformat()} to {times[-1].isoformat()}" if times else "none yet"
+    raise InputError(f"no forecast issued at {issued!r}", expected=f"one of those issued, {span}")
+
+
+def market_data(reading: Reading, view: MarketView) -> dict[str, Any]:
+    """A market as plain values: facts, the slots drawn, the vintage with what came, and the vintages that there are."""
+    history, forecast = view.history, view.forecast
+    return {
+        "at": reading.at,
+        "market": history.market.key,
+        "source": history.source,
+        "key": view.followed.key,
+        "on_demand_usd": history.on_demand_usd,
+        "capacity": history.capacity,
+        "assumptions": list(history.assumptions),
+        "real_clock": history.real_clock,
+        "model": view.model,
+        "models": list(view.models),
+        "issued_at": None if forecast is None else forecast.issued_at,
+        "fallback": "" if forecast is None else forecast.fallback,
+        "backfilled": False if forecast is None else forecast.backfilled,
+        "vintages": list(view.vintages),
+        "past": _past(history, forecast),
+        "forecast": [] if forecast is None else _steps(history, forecast),
+    }
+
+
+def _past(history: History, forecast: Forecast | None) -> list[dict[str, Any]]:
+    """Slots up to the vintage (all of them without one)."""
+    frame = history.frame if forecast is None else history.frame.loc[: forecast.issued_at]
+    return [
+        {"slot": slot, "price_usd": _number(price), "available": _number(count)}
+        for slot, price, count in zip(frame.index, frame["price_usd"], frame["available"], strict=True)
+    ]
+
+
+def _steps(history: History, forecast: Forecast) -> list[dict[str, Any]]:
+    """One row a slot ahead: the bands of both variables, and what came (None where it has not, or was not observed)."""
+    came = history.frame.reindex(forecast.slots)
+    places = {name: int(np.argmin(np.abs(LEVELS - level))) for name, level in _BANDS.items()}
+    rows = []
+    for i, slot in enumerate(forecast.slots):
+        row: dict[str, Any] = {"slots_ahead": i + 1, "slot": slot}
+        for variable, column in (("price", "price_usd"), ("count", "available")):
+            q = forecast.quantiles("price" if variable == "price" else "count")[i]
+            row[variable] = {name: float(q[place]) for name, place in places.items()}
+            row[variable]["mean"] = float(forecast.mean("price" if variable == "price" else "count")[i])
+            row[variable]["came"] = _number(came[column].iloc[i])
+        rows.append(row)
+    return rows
+
+
+#: Quantiles of a vintage that are shown: the edges of the 90, 80 and 50 % bands and the median.
+_BANDS: Final = {"q05": 0.05, "q10": 0.1, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q90": 0.9, "q95": 0.95}
+
+
+def nearest_market(reading: Reading, key: str) -> list[str]:
+    """Markets that might have been meant, for a page that says there is no such market."""
+    listing = list_markets(reading.store, known_at=reading.at)
+    try:
+        kind = Market.parse(key.partition("@")[0]).instance_type
+    except SlackwaterError:
+        kind = ""
+    keys = [f"{row['market']}@{row['source']}" for row in rows_of(listing)]
+    return [one for one in keys if kind and one.partition("@")[0].endswith("/" + kind)][:5] or keys[:5]

@@ -1,0 +1,238 @@
+"""From plain values to HTML: the environment of the templates, and what each page draws beside its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+import numpy as np
+import pandas as pd
+
+from flows.inline_svg import house_style
+from flows.plots import Line, draw_steps, draw_utilities
+from flows.report_accuracy import accuracy_view, model_styles
+from flows.report_format import duration, number, percent, plural, price, significant, text, utc
+from flows.report_policies import BASELINES, leaderboard_view, weights_view
+from flows.report_sections import line_swatch
+from flows.ui.complete import LETTERS
+from flows.ui.job_chart import draw_job
+from flows.ui.map_chart import draw_map
+from flows.ui.market_chart import draw_market
+from flows.ui.reading import Reading
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+#: Pages of the navigation: address, name.
+PAGES: Final = (
+    ("/", "Overview"),
+    ("/jobs", "Jobs"),
+    ("/markets", "Markets"),
+    ("/accuracy", "Accuracy"),
+    ("/policies", "Policies"),
+    ("/completeness", "Completeness"),
+    ("/runs", "Runs"),
+)
+#: Outcomes of a job that are shown without unfolding.
+TOP_OUTCOMES: Final = 10
+
+
+def address(path: str, **query: Any) -> str:
+    """A path with its query, whatever letters a name has; empty values are left out.
+
+    >>> address("/job", name="a/b & <c>")
+    '/job?name=a%2Fb+%26+%3Cc%3E'
+    """
+    kept = {key: value for key, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def ago(time: Any, now: pd.Timestamp) -> str:
+    """How long before ``now`` a time is, in words.
+
+    >>> ago("2026-01-01T10:00Z", pd.Timestamp("2026-01-01T12:30Z"))
+    '2.5 h ago'
+    """
+    if time is None:
+        return "never"
+    gone = now - pd.Timestamp(time)
+    if abs(gone) < pd.Timedelta(minutes=1):
+        return "now"
+    days = abs(gone) / pd.Timedelta(days=1)
+    length = f"{days:.0f} days" if days >= 3 else duration(abs(gone))
+    return f"{length} ago" if gone > pd.Timedelta(0) else f"in {length}"
+
+
+def stage_counts(stage: Mapping[str, Any] | None) -> str:
+    """What a stage of a run did, in a few words.
+
+    >>> stage_counts({"details": {"markets": 7, "forecasts": 49}})
+    '7 markets, 49 forecasts'
+    >>> stage_counts({"details": {"simulated": {"added": 22, "repeated": 612, "rejected": 0}}})
+    '22 rows added'
+    """
+    details = stage["details"] if stage else {}
+    rows = [value for value in details.values() if isinstance(value, Mapping)]
+    said = [f"{value:,} {key}" for key, value in details.items() if type(value) is int]
+    if rows:
+        said.append(f"{sum(int(row.get('added', 0)) for row in rows):,} rows added")
+        rejected = sum(int(row.get("rejected", 0)) for row in rows)
+        said += [f"{rejected:,} rejected"] if rejected else []
+    return ", ".join(said)
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """The templates of ``flows/templates/ui``: everything is escaped but what passes the filter ``drawing``."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    made = Environment(
+        loader=PackageLoader("flows", "templates/ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "drawing": Markup,  # our own markup, escaped where it was made
+        "utc": utc, "number": number, "percent": percent, "price": price, "text": text, "plural": plural,
+        "significant": significant,
+    }  # fmt: skip
+    made.globals |= {
+        "address": address,
+        "ago": ago,
+        "counts": stage_counts,
+        "pages": PAGES,
+        "swatch": line_swatch,
+    }
+    return made
+
+
+def render(template: str, values: Mapping[str, Any], *, path: str) -> str:
+    """One page; ``path`` is the address in the navigation that it belongs to."""
+    return environment().get_template(template).render(path=path, **values)
+
+
+def frame_values(reading: Reading) -> dict[str, Any]:
+    """What the frame of every page shows: the newest turn, its age, the warehouse, and whether its market is simulated."""
+    sources = [str(row[0]) for row in reading.store.execute("SELECT DISTINCT source FROM series")]
+    return {
+        "now": reading.now,
+        "at": reading.at,
+        "run": reading.run,
+        "warehouse": reading.db.name,
+        "simulated": bool(sources) and all(source.startswith("simulated") for source in sources),
+        "some_simulated": any(source.startswith("simulated") for source in sources),
+        "step": duration(reading.step),
+    }
+
+
+def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The job's drawing, and its outcomes beside the hindsight bound."""
+    outcomes = data["outcomes"]
+    top = [row for i, row in enumerate(outcomes) if i < TOP_OUTCOMES or row["policy"] in BASELINES]
+    svg = None
+    if top:
+        svg = draw_utilities(
+            [row["policy"] for row in top],
+            np.array([row["utility"] for row in top], dtype=float),
+            baseline=[row["policy"] in BASELINES for row in top],
+            bound=top[0]["hindsight"],
+            name="outcomes",
+        )
+    return {
+        "svg": draw_job(data, step=reading.step),
+        "top": top,
+        "rest": [row for row in outcomes if row not in top],
+        "outcomes_svg": svg,
+        "baselines": BASELINES,
+        "shares": {utc(row["slot"]): row["share_done"] for row in data["slots"]},
+    }
+
+
+def market_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The market's drawing, its neighbours among the vintages, and how the vintage did so far."""
+    times = list(data["vintages"])
+    place = times.index(data["issued_at"]) if data["issued_at"] in times else None
+    return {
+        "svg": draw_market(data, step=reading.step),
+        "place": place,
+        "older": times[place - 1] if place else None,
+        "newer": times[place + 1] if place is not None and place + 1 < len(times) else None,
+        "came": {variable: _came(data["forecast"], variable) for variable in ("price", "count")},
+    }
+
+
+def _came(ahead: Sequence[Mapping[str, Any]], variable: str) -> str:
+    """How often the truth lay in the 80 % band, in words; "" while nothing has come."""
+    known = [row[variable] for row in ahead if row[variable]["came"] is not None]
+    if not known:
+        return ""
+    inside = sum(row["q10"] - 1e-9 <= row["came"] <= row["q90"] + 1e-9 for row in known)
+    return f"{inside} of {plural(len(known), 'slot')} that came lay in the 80 % band"
+
+
+def accuracy_values(data: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]:
+    """The drawings of errors, skill and coverage by step ahead."""
+    with house_style():
+        view = accuracy_view(table)
+        styles = model_styles(table["model"]) if len(table) else {}
+        drawn = {
+            variable: _coverage(rows, styles, variable) for variable, rows in data["coverage_80"].items()
+        }
+    times = data["measured"]
+    place = times.index(data["measured_at"]) if data["measured_at"] in times else None
+    return {
+        "view": view,
+        "coverage": drawn,
+        "older": times[place + 1] if place is not None and place + 1 < len(times) else None,
+        "newer": times[place - 1] if place else None,
+    }
+
+
+def _coverage(rows: Sequence[Mapping[str, Any]], styles: Mapping[str, int], variable: str) -> dict[str, Any]:
+    """The drawing of coverage, and the table beside it at a few steps ahead."""
+    if not rows:
+        return {"svg": None, "steps": [], "rows": []}
+    steps = sorted(rows[0]["by_step"])
+    shares = {row["model"]: [row["by_step"][step] for step in steps] for row in rows}
+    lines = [
+        Line(label=model, y=np.array([np.nan if v is None else 100 * v for v in values]), style=styles[model])
+        for model, values in shares.items()
+    ]
+    named = sorted({steps[0], steps[len(steps) // 2], steps[-1]})
+    return {
+        "svg": draw_steps(
+            np.array(steps, dtype=float),
+            lines,
+            name=f"coverage-{variable}",
+            label=f"coverage of the {variable}",
+        ),
+        "steps": named,
+        "rows": [(model, [values[steps.index(step)] for step in named]) for model, values in shares.items()],
+    }
+
+
+def policies_values(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The drawings of utilities and weights."""
+    weights = pd.DataFrame(data["weights"], columns=data["policies"])
+    with house_style():
+        return {
+            "board": leaderboard_view(data["leaderboard"]),
+            "weights": weights_view(weights, data["round_jobs"]),
+        }
+
+
+def completeness_values(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The maps of the stages."""
+    names = {letter: state for state, letter in LETTERS.items()}
+    maps = {}
+    for stage, rows in data["stages"].items():
+        shown = [
+            {"name": row["market"], "states": [names[letter] for letter in row["states"]]} for row in rows
+        ]
+        maps[stage] = draw_map(shown, data["slots"], stage=stage)
+    return {"maps": maps}

@@ -1,0 +1,87 @@
+"""The record of forecasts and policies as plain values: errors by model and step, the leaderboard, the weights over rounds."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from flows.records import stored_rounds
+from flows.report_accuracy import pooled
+from flows.stages import leaderboard_rows
+from flows.ui.reading import Reading
+from flows.whole_turn import accuracy_rows, findings
+from flows.work import pool_names
+from optimization.learners import learner_named
+from warehouse.store import read_rows
+
+#: Turns whose measured errors can be chosen.
+MOST_MEASURED: Final = 96
+
+
+def measured_times(reading: Reading) -> list[pd.Timestamp]:
+    """Logical times at which errors were measured, the newest first."""
+    rows = reading.store.execute(
+        "SELECT DISTINCT measured_at FROM accuracy ORDER BY measured_at DESC LIMIT ?", [MOST_MEASURED]
+    )
+    return [pd.Timestamp(row[0]).tz_convert("UTC") for row in rows]
+
+
+def accuracy_table(reading: Reading, at: pd.Timestamp | None) -> pd.DataFrame:
+    """The errors measured at ``at``, the newest ones if None; without rows if there are none."""
+    times = measured_times(reading)
+    if at not in times:
+        at = times[0] if times else None
+    return read_rows(reading.store, "accuracy", where={"measured_at": at}).drop(columns=["more"])
+
+
+def accuracy_data(reading: Reading, table: pd.DataFrame) -> dict[str, Any]:
+    """Errors by market, variable, model and step, the coverage of the 80 % band pooled over markets, and the times measured."""
+    return {
+        "at": reading.at,
+        "measured_at": None if table.empty else pd.Timestamp(table["measured_at"].iloc[0]),
+        "measured": measured_times(reading),
+        "models": sorted(set(table["model"])),
+        "coverage_80": {v: coverage(table, v) for v in ("price", "count")},
+        "accuracy": accuracy_rows(table),
+    }
+
+
+def coverage(table: pd.DataFrame, variable: str) -> list[dict[str, Any]]:
+    """Share of slots inside the 80 % band by model and step ahead, every forecast of every market counting the same."""
+    rows = table[(table["variable"] == variable) & (table["n"] > 0)]
+    if rows.empty:
+        return []
+    shares = pooled(
+        rows.assign(market=rows["market"].astype(str) + "@" + rows["source"].astype(str)), "coverage_80"
+    )
+    return [
+        {
+            "model": str(model),
+            "by_step": {int(step): _number(shares.loc[step, model]) for step in shares.index},
+        }
+        for model in shares.columns
+    ]
+
+
+def _number(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+def policies_data(reading: Reading) -> dict[str, Any]:
+    """The leaderboard, the weights after each round (rows) of each policy (columns), the job of each round, and findings."""
+    turn = reading.turn
+    names = pool_names(turn)
+    rounds = stored_rounds(turn.store, names)
+    after = [weights.probability for weights in rounds.weights(learner_named(turn.settings.learner))[1:]]
+    board = leaderboard_rows(turn)
+    return {
+        "at": reading.at,
+        "learner": turn.settings.learner,
+        "leaderboard": board,
+        "policies": list(rounds.names),
+        "round_jobs": list(rounds.jobs),
+        "weights": np.array(after).reshape(len(after), len(names)).tolist(),
+        "findings": findings(turn, board),
+    }

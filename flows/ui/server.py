@@ -1,0 +1,98 @@
+"""Serving the app: a socket on the asked address, one worker, a clean end on SIGINT and SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+import pandas as pd
+
+from flows.config import Settings
+from flows.ui.guard import is_loopback
+from warehouse.errors import SettingsError
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket bound to ``host``; port 0 takes a free one. Raises `SettingsError` naming the option to change."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise SettingsError(
+            f"cannot serve at {host} port {port}: {error.strerror or error}",
+            remedy="choose another --port (0 takes a free one) or --host",
+        ) from error
+    return made
+
+
+def address_of(host: str, port: int) -> str:
+    """The address to open in a browser.
+
+    >>> address_of("::1", 80), address_of("0.0.0.0", 8642)
+    ('http://[::1]:80/', 'http://127.0.0.1:8642/')
+    """
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+
+
+def serve(
+    db: Path,
+    settings: Settings,
+    *,
+    clock: Callable[[], pd.Timestamp],
+    host: str,
+    port: int,
+    names: Sequence[str] = (),
+) -> None:
+    """Serve until SIGINT or SIGTERM; says on stderr where, and warns where other machines can reach it."""
+    taken = bound_socket(host, port)
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, _end)
+    try:
+        _serve(taken, db, settings, clock=clock, host=host, names=names)
+    finally:
+        taken.close()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Before the server runs, and when it gives a signal back after it has ended: leave without an error."""
+    raise SystemExit(0)
+
+
+def _serve(
+    taken: socket.socket,
+    db: Path,
+    settings: Settings,
+    *,
+    clock: Callable[[], pd.Timestamp],
+    host: str,
+    names: Sequence[str],
+) -> None:
+    import uvicorn
+
+    from flows.ui.app import make_app, warm_up
+
+    if not is_loopback(host):
+        print(
+            f"slackwater: warning: {host} can be reached from other machines; the page has no login and shows jobs and costs",
+            file=sys.stderr,
+        )
+    app = make_app(db, settings, clock=clock, bound=host, names=names)
+    warm_up(app)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, lifespan="off",
+            timeout_graceful_shutdown=3,
+        )
+    )  # fmt: skip
+    port = taken.getsockname()[1]
+    taken.listen(64)
+    print(f"slackwater: {db} at {address_of(host, port)} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    server.run(sockets=[taken])
