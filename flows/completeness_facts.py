@@ -146,7 +146,7 @@ def _seen(store: Store, markets: list[tuple[str, str]], window: Window) -> pd.Da
 
 def _runs(store: Store, bounds: dict[str, Any]) -> pd.DataFrame:
     frame = store.arrow(read_sql("completeness_runs"), bounds).to_pandas()
-    frame["left_out"] = [list(json.loads(text) or ()) for text in frame["left_out"]]
+    frame["left_out"] = [[] if text == "[]" else list(json.loads(text) or ()) for text in frame["left_out"]]
     return _times(frame, {"slot": "slot"})
 
 

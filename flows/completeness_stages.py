@@ -60,7 +60,7 @@ def staleness(facts: Facts) -> np.ndarray:
         count, price = limits.get((market, source, "count")), limits.get((market, source, "price"))
         count_old, price_old = _old(own, "count_at", count), _old(own, "price_at", price)
         if price is not None and price.probed and count is not None:
-            price_old &= count_old
+            price_old = price_old & count_old
         for name, old, promise in (
             ("count_at", count_old, count),
             ("price_at", price_old & ~count_old, price),
@@ -136,9 +136,11 @@ def forecast_states(facts: Facts) -> States:
         np.where(status == "done", "not due", "missing"),
     ).astype(object)
     reason = np.full(len(own), "", dtype=object)
-    for place, row in enumerate(rows_of(own)):
-        if planned[place]:
-            reason[place] = _told_forecast(row, facts.planner, stale[place] or ("gap" if gap[place] else ""))
+    notable = (
+        gap | fell | (planned & (own["backfilled"].eq(True) | own["others_fell_back"].fillna("").ne("")))
+    )
+    for place, row in zip(np.flatnonzero(notable), rows_of(own[notable]), strict=True):
+        reason[place] = _told_forecast(row, facts.planner, stale[place] or ("gap" if gap[place] else ""))
     lacking = ~planned
     reason[lacking] = np.select(
         [
