@@ -1,10 +1,12 @@
 """The same turn on the real engine: equal answers, artifacts, typed parameters, the single flows, and batches of replays."""
 
 import os
+import threading
 from datetime import UTC
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_turn import AT, dump, one_turn, panel_settings, small_settings
 
@@ -16,7 +18,8 @@ from optimization.ledger import perfect_forecasts
 from optimization.market import market_window
 from optimization.pool import policy_named
 from optimization.throughput import Linear
-from warehouse.errors import MarketError
+from warehouse.errors import InputError, MarketError
+from warehouse.store import open_reader, read_rows
 
 pytestmark = pytest.mark.engine
 
@@ -87,6 +90,84 @@ def test_processes_estimate_and_forecast_the_same_over_panels(engine, plain_pane
     spread = pipeline.with_options(task_runner=ProcessPoolTaskRunner(max_workers=2))
     spread(db=db, at=AT.to_pydatetime(), report=tmp_path / "r.html", settings=file)
     assert dump(db) == plain
+
+
+@pytest.mark.slow
+def test_dask_workers_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
+    from flows.pipeline import pipeline
+    from flows.runners import dask_runner
+
+    file, plain = plain_panels
+    db = tmp_path / "dask.duckdb"
+    pipeline.with_options(task_runner=dask_runner(2))(
+        db=db, at=AT.to_pydatetime(), report=tmp_path / "r.html", settings=file
+    )
+    assert dump(db) == plain
+
+
+def scheduled_run(flow, when, **parameters):
+    """A run of a deployment of ``flow`` as the schedule makes it: it has a time, and nobody said `at`."""
+    from prefect.client.orchestration import get_client
+    from prefect.states import Scheduled
+
+    deployment = flow.to_deployment(name="scheduled").apply()
+    with get_client(sync_client=True) as client:
+        return client.create_flow_run_from_deployment(
+            deployment, state=Scheduled(scheduled_time=when), parameters=parameters
+        )
+
+
+def test_a_late_run_does_the_work_of_its_slot(on_engine, settings_file, tmp_path):
+    from prefect.flow_engine import run_flow
+
+    from flows.pipeline import pipeline
+
+    late = (AT + pd.Timedelta("7min")).to_pydatetime()  # months ago, and not at the start of a slot
+    given = {"db": tmp_path / "late.duckdb", "report": tmp_path / "r.html", "settings": settings_file}
+    run = scheduled_run(pipeline, late, **{name: str(path) for name, path in given.items()})
+    answer = run_flow(pipeline, flow_run=run, parameters=given)
+    assert {**answer, "report": ""} == {**on_engine[1], "report": ""}
+    assert dump(tmp_path / "late.duckdb") == dump(on_engine[0])
+
+
+def test_a_run_that_fails_is_tried_again_for_the_same_slot(engine, settings_file, tmp_path, monkeypatch):
+    from prefect.client.orchestration import get_client
+    from prefect.flow_engine import run_flow
+
+    from flows import pipeline as flows
+    from flows.turn import run_id_of
+
+    monkeypatch.setattr(flows, "FIRST_WAIT", 0.2)
+    folder = tmp_path / "not yet"
+    given = {"db": folder / "w.duckdb", "settings": settings_file}
+    run = scheduled_run(flows.ingest, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()})
+    made = threading.Timer(0.5, folder.mkdir)
+    made.start()
+    counts = run_flow(flows.ingest, flow_run=run, parameters=given)
+    made.join()
+    assert counts["simulated"]["added"] > 0
+    with open_reader(folder / "w.duckdb") as store:
+        assert list(read_rows(store, "runs")["run"]) == [run_id_of(AT)]
+    with get_client(sync_client=True) as client:
+        assert client.read_flow_run(run.id).state.is_completed()
+
+
+def test_a_run_on_wrong_input_is_not_tried_again(engine, settings_file, tmp_path):
+    from prefect.flow_engine import run_flow
+
+    from flows import pipeline as flows
+
+    (tmp_path / "prices.parquet").write_bytes(b"not parquet")
+    given = {"db": tmp_path / "w.duckdb", "data": tmp_path, "settings": settings_file}
+    run = scheduled_run(flows.ingest, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()})
+    with pytest.raises(
+        InputError, match="not parquet|prices"
+    ):  # at once: the first wait alone is ten seconds
+        run_flow(flows.ingest, flow_run=run, parameters=given)
+    with open_reader(tmp_path / "w.duckdb") as store:
+        kept = read_rows(store, "runs")
+    assert list(zip(kept["stage"], kept["status"], strict=True)) == [("ingest", "failed")]
+    assert "prices.parquet" in kept["details"].iloc[0]
 
 
 def test_tables_are_kept_as_artifacts(on_engine):
