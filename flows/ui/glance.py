@@ -61,7 +61,8 @@ def _turn_findings(reading: Reading, runs: list[dict[str, Any]]) -> list[dict[st
         found.append(
             _finding(
                 level,
-                f"The newest turn is {duration(age.floor('min'))} old; a slot is {duration(reading.step)}, so its decisions are out of date.",
+                f"The newest turn is {duration(age.floor('min'))} old; a slot is {duration(reading.step)}, "
+                "so its decisions are out of date.",
                 "/runs",
                 "`slackwater run` makes the turn of the present slot; `slackwater serve` keeps making them.",
             )

@@ -45,7 +45,7 @@ def _draw(data: Mapping[str, Any], step: pd.Timedelta, width: int) -> str:
         y_axis(work, (0, 0.5, 1.0), right=width - RIGHT).replace(">0.5<", ">50<").replace(">1<", ">100<"),
         x_axis(times, top=28, bottom=300),
         label(LEFT, 192, "instances"),
-        y_axis(count, nice_ticks(most, most=3, whole=True), right=width - RIGHT),
+        y_axis(count, nice_ticks(most, whole=True), right=width - RIGHT),
         _bars(slots, step, times, count),
         _available(slots, step, times, count),
         _progress(slots, times, work, end),

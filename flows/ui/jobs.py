@@ -37,7 +37,7 @@ def state_of(reading: Reading, job: StoredJob, standing: Standing | str | None) 
 
 
 def risk_of(late: float | None) -> str:
-    """ "", "at risk" or "likely late", by the probability of missing the deadline."""
+    """How a job is marked by its probability of missing the deadline: "at risk", "likely late", or not at all ("")."""
     if late is None or late < WORRYING:
         return ""
     return "likely late" if late >= LIKELY else "at risk"
@@ -73,25 +73,29 @@ def _late(row: Mapping[str, Any]) -> float:
 
 
 def job_rows(reading: Reading, stored: Sequence[StoredJob]) -> list[dict[str, Any]]:
-    """One row a job: what it is, where it stands, what it must hold."""
+    """One row a job: what it is, where it stands, what it must hold, and once scored the best policy on it (``best``)."""
     names = [job.request.name for job in stored]
     decided = read_decisions(reading, names)
     found = standings(reading, stored, decided)
-    scored = set(read_scored(reading, names))
+    best = _best_policies(reading, names)
     return [
         job_row(reading, job, decided.get(job.request.name, ()), found.get(job.request.name))
-        | {"scored": job.request.name in scored}
+        | {"scored": job.request.name in best, "best": best.get(job.request.name)}
         for job in stored
     ]
 
 
-def read_scored(reading: Reading, names: Sequence[str]) -> list[str]:
-    """Those of the jobs that the policies were replayed on."""
-    marks = ", ".join("?" * len(names))
+def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The policy with the highest utility on each of the jobs that the pool was replayed on, and its cost."""
     if not names:
-        return []
-    rows = reading.store.execute(f"SELECT DISTINCT job FROM outcomes WHERE job IN ({marks})", list(names))
-    return [str(row[0]) for row in rows]
+        return {}
+    marks = ", ".join("?" * len(names))
+    rows = reading.store.execute(
+        f"SELECT job, policy, cost_usd FROM outcomes WHERE job IN ({marks}) QUALIFY "
+        "row_number() OVER (PARTITION BY job ORDER BY utility_usd DESC, policy) = 1",
+        list(names),
+    )
+    return {str(job): {"policy": str(policy), "cost_usd": float(cost)} for job, policy, cost in rows}
 
 
 def job_row(

@@ -54,7 +54,7 @@ def _draw(data: Mapping[str, Any], step: pd.Timedelta, width: int) -> str:
         came = np.array(
             [np.nan if row[variable]["came"] is None else row[variable]["came"] for row in ahead], dtype=float
         )
-        high = 1.06 * max([limit, *seen[~np.isnan(seen)], *(row[variable]["q95"] for row in ahead)] or [1.0])
+        high = 1.06 * max([limit, *seen[~np.isnan(seen)], *(row[variable]["q95"] for row in ahead)])
         scale = Scale(low=0.0, high=high or 1.0, start=bottom, end=top)
         body.append(label(LEFT, top - 14, name))
         body.append(y_axis(scale, nice_ticks(high, whole=variable == "count"), right=width - RIGHT))
