@@ -1,4 +1,4 @@
-"""Measure the forecasters and issue forecasts: one call per market, which returns values and writes nothing."""
+"""Issue forecasts and measure the forecasters: one call per market, which returns values and writes nothing."""
 
 from __future__ import annotations
 
@@ -9,25 +9,19 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.fitting import Batch, timetable_of
-from forecasting.accuracy import score
 from forecasting.forecast import Forecast
-from forecasting.schedule import forecast_from, since
+from forecasting.schedule import forecast_from
+from forecasting.windows import Windows, window_scores
 from warehouse.errors import ForecastError
 from warehouse.history import History
 
 
-def lacking(origins: Sequence[pd.Timestamp], stored: Sequence[Forecast]) -> list[pd.Timestamp]:
-    """The origins for which no forecast is stored yet, ascending."""
-    have = {forecast.issued_at for forecast in stored}
-    return [origin for origin in origins if origin not in have]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketForecasts:
-    """What a market's call returns: the forecasts it made, the planner's at the present, and the measured errors."""
+    """What a market's call returns: the forecasts it made, the planner's at each present, and the errors measured there."""
 
     issued: list[Forecast]
-    planned: Forecast
+    planned: dict[pd.Timestamp, Forecast]
     accuracy: pd.DataFrame
 
 
@@ -36,28 +30,40 @@ def forecast_market(
     *,
     settings: Settings,
     batches: Mapping[str, Sequence[Batch]],
-    stored: Mapping[str, Sequence[Forecast]],
+    stored: Sequence[Forecast],
+    presents: Sequence[pd.Timestamp],
+    live: bool = True,
 ) -> MarketForecasts:
     """Forecast one market with every model at the origins it lacks, and measure all its forecasts (M6.4, M6.5).
 
-    The present is the history's last slot; forecasts for earlier origins are marked as backfilled. Each sees only what was
-    known at its origin. Raises `ForecastError` if the planner has no forecast at the present.
+    ``presents`` are the slots of one or more turns, the last of them the history's; ``live`` says that the forecasts of the last
+    are issued in their own slot: all others are marked as backfilled. Each sees only what was known at its origin, and
+    errors are those known at each present. Raises `ForecastError` if the planner has no forecast at a present.
     """
-    present = history.slots[-1]
-    made = forecasts_of(history, batches, settings=settings)
-    everything = [*made, *(forecast for kept in stored.values() for forecast in kept)]
-    planned = [f for f in everything if f.issued_at == present and f.predictor == settings.planner]
-    if not planned:
-        raise ForecastError(f"no {settings.planner} forecast of {history.market.key} at {present}")
-    first = present - settings.measured_origins * history.step
-    measured = sorted(
-        (f for f in everything if first <= f.issued_at < present and f.predictor in settings.models),
-        key=lambda forecast: (forecast.predictor, forecast.issued_at),
+    made = [
+        replace(forecast, backfilled=not live or forecast.issued_at < history.slots[-1])
+        for forecast in forecasts_of(history, batches, settings=settings)
+    ]
+    everything = sorted([*made, *stored], key=lambda forecast: forecast.issued_at)
+    planned = {f.issued_at: f for f in everything if f.predictor == settings.planner}
+    for present in presents:
+        if present not in planned:
+            raise ForecastError(f"no {settings.planner} forecast of {history.market.key} at {present}")
+    timetable = timetable_of(settings)
+    windows = Windows(
+        presents=tuple(presents),
+        origins=settings.measured_origins,
+        horizon=settings.horizon,
+        # However far back this turn's jobs reach, errors are scaled (MASE) by the same stretch of history.
+        scale_from=timetable.start,
     )
-    # However far back this turn's jobs reach, errors are scaled (MASE) by the same stretch of history.
-    scale = since(history, timetable_of(settings).start(first))
-    errors = score(measured, scale, horizon=settings.horizon).assign(source=history.source)
-    return MarketForecasts(issued=made, planned=planned[0], accuracy=errors)
+    measured = [forecast for forecast in everything if forecast.predictor in settings.models]
+    errors = window_scores(measured, history, windows)
+    return MarketForecasts(
+        issued=made,
+        planned={present: planned[present] for present in presents},
+        accuracy=errors.assign(source=history.source),
+    )
 
 
 def forecasts_of(
@@ -67,7 +73,10 @@ def forecasts_of(
     settings: Settings,
     horizon: int | None = None,
 ) -> list[Forecast]:
-    """The forecasts of one market that its batches stand for, by model and time; ``horizon`` in the place of the settings'."""
+    """The forecasts of one market that its batches stand for, by model and time; ``horizon`` in the place of the settings'.
+
+    Those of slots before the history's last are marked as backfilled.
+    """
     made = [
         forecast
         for model, own in batches.items()

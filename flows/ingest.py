@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 
 from flows.turn import Turn
 from warehouse.errors import InputError, SourceFileError
-from warehouse.source import Batch, Source, SourceOptions
+from warehouse.source import Batch, Kind, Source, SourceOptions
 from warehouse.sources import SOURCES
 from warehouse.sources.simulated import generate, said
-from warehouse.store import Appended, Store, append, ingest_file, list_markets
+from warehouse.store import Appended, Store, append, ingest_file, observed_span
 
 #: Minutes between observations of the simulated market, at most.
 SIMULATED_STEP = 10
@@ -135,10 +136,11 @@ def _simulated_step(slot_minutes: int) -> int:
 def ingest_simulated(turn: Turn) -> Counts:
     """Bring the simulated market up to the turn's time: ``simulated_days`` of it at first, then what is new since its last row."""
     settings = turn.settings
-    listing = list_markets(turn.store)
     label = f"simulated:{settings.seed}"
-    there = listing[listing["source"] == label]["last_observed"]
-    start = turn.at - pd.Timedelta(days=settings.simulated_days) if there.empty else min(there.max(), turn.at)
+    first, last = observed_span(turn.store, label)
+    oldest = turn.at - pd.Timedelta(days=settings.simulated_days)
+    # A turn made afterwards for a time before the first one has a past of its own.
+    start = oldest if first is None or last is None or oldest < first else min(last, turn.at)
     batches = generate(
         start.to_pydatetime(),
         turn.at.to_pydatetime(),
@@ -147,6 +149,15 @@ def ingest_simulated(turn: Turn) -> Counts:
         label=label,
     )
     done = append(
-        turn.store, batches, source="simulated", assumptions=said(settings.seed), imported_at=turn.at
+        turn.store, _joined(batches), source="simulated", assumptions=said(settings.seed), imported_at=turn.at
     )
     return {"simulated": {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}}
+
+
+def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """One batch of each kind: every batch is staged by statements of its own, and there are two a market."""
+    tables: dict[Kind, list[pa.Table]] = {}
+    for batch in batches:
+        tables.setdefault(batch.kind, []).append(batch.table)
+    for kind, own in tables.items():
+        yield Batch(kind=kind, table=pa.concat_tables(own, promote_options="permissive"))

@@ -20,26 +20,17 @@ class Reads:
     def __init__(self, store: Store, span: Span) -> None:
         self._store = store
         self._reader = MovingReader(store, span)
-        self._at: pd.Timestamp | None = None
-        self._listing: pd.DataFrame | None = None
+        self._listings: dict[pd.Timestamp, pd.DataFrame] = {}
         self._histories: dict[HistoryRequest, History] = {}
 
     def listing(self, at: pd.Timestamp) -> pd.DataFrame:
-        """`list_markets` as known at a time; that of the newest time asked for is kept."""
-        self._move(at)
-        if self._listing is None:
-            self._listing = list_markets(self._store, known_at=at)
-        return self._listing
+        """`list_markets` as known at a time."""
+        if at not in self._listings:
+            self._listings[at] = list_markets(self._store, known_at=at)
+        return self._listings[at]
 
     def histories(self, requests: Sequence[HistoryRequest]) -> list[History]:
-        """`load_histories`; those of the newest time asked for are kept."""
-        for request in requests:
-            self._move(request.known_at)
-            break
+        """`load_histories`, each kept."""
         new = [one for one in dict.fromkeys(requests) if one not in self._histories]
         self._histories |= zip(new, load_histories(self._store, new, reader=self._reader), strict=True)
         return [self._histories[one] for one in requests]
-
-    def _move(self, at: pd.Timestamp) -> None:
-        if at != self._at:
-            self._at, self._listing, self._histories = at, None, {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import pandas as pd
 from flows.frames import rows_of
 from flows.jobfile import JobRequest, first_slot
 from flows.markets import Followed
-from flows.printing import plain
 from flows.score import Scored, outcome_rows
 from forecasting.forecast import Forecast
 from optimization.learner import Learner, weigh
@@ -100,8 +100,8 @@ def find_job(store: Store, name: str) -> StoredJob:
     )
 
 
-def save_decisions(store: Store, rows: Sequence[Mapping[str, Any]], *, run: str) -> None:
-    """Keep decisions; one that was issued for a job and slot before stands and is not changed."""
+def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Keep decisions, each with its run; one that was issued for a job and slot before stands and is not changed."""
     if not rows:
         return
     frame = pd.DataFrame(
@@ -116,7 +116,7 @@ def save_decisions(store: Store, rows: Sequence[Mapping[str, Any]], *, run: str)
                 "reason": row["reason"],
                 "details": json.dumps(row),
             }
-            for row in rows
+            for run, row in rows
         ]
     )
     write_rows(store, "decisions", frame)
@@ -276,8 +276,18 @@ ACCURACY_COLUMNS = (
 )  # fmt: skip
 
 
-def save_accuracy(store: Store, accuracy: pd.DataFrame, *, at: pd.Timestamp) -> None:
-    """Keep the errors measured at ``at``."""
-    others = accuracy[[name for name in accuracy.columns if name not in ACCURACY_COLUMNS]]
-    more = [json.dumps(plain(row)) for row in rows_of(others)]
-    write_rows(store, "accuracy", accuracy[list(ACCURACY_COLUMNS)].assign(measured_at=at, more=more))
+def save_accuracy(store: Store, measured: Sequence[tuple[pd.Timestamp, pd.DataFrame]]) -> None:
+    """Keep the errors measured at each of some times."""
+    tables = [accuracy.assign(measured_at=at) for at, accuracy in measured if len(accuracy)]
+    if not tables:
+        return
+    table = pd.concat(tables, ignore_index=True)
+    others = table[[name for name in table.columns if name not in (*ACCURACY_COLUMNS, "measured_at")]]
+    columns = [(name, others[name].to_numpy(dtype=float).tolist()) for name in others.columns]
+    more = [
+        json.dumps(
+            {name: None if isnan(value) else value for (name, _), value in zip(columns, row, strict=True)}
+        )
+        for row in zip(*(values for _, values in columns), strict=True)
+    ]
+    write_rows(store, "accuracy", table[[*ACCURACY_COLUMNS, "measured_at"]].assign(more=more))

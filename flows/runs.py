@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -16,13 +17,35 @@ LIVE, BACKFILL = "live", "backfill"
 STAGES = ("ingest", "forecast", "allocate", "score")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A stage of a run that is done, with its counts and how it was made."""
+
+    run: str
+    at: pd.Timestamp
+    stage: str
+    details: Mapping[str, Any]
+    made: str = LIVE
+
+
 def save_run(
     store: Store, run: str, *, at: pd.Timestamp, stage: str, details: Mapping[str, Any], made: str = LIVE
 ) -> None:
     """Record that a stage of a run is done, with its counts and how it was made; that it failed before is forgotten."""
+    save_runs(store, [RunRow(run=run, at=at, stage=stage, details=details, made=made)])
+
+
+def save_runs(store: Store, rows: Sequence[RunRow]) -> None:
+    """Record that stages of runs are done; that they failed before is forgotten."""
+    if not rows:
+        return
     with store.transaction():
-        store.execute("DELETE FROM runs WHERE run = ? AND stage = ? AND status = 'failed'", [run, stage])
-        _write_run(store, run, at=at, stage=stage, status="done", details=details, made=made)
+        store.execute(
+            "DELETE FROM runs USING (SELECT unnest($runs) AS run, unnest($stages) AS stage) AS done "
+            "WHERE runs.run = done.run AND runs.stage = done.stage AND runs.status = 'failed'",
+            {"runs": [row.run for row in rows], "stages": [row.stage for row in rows]},
+        )
+        _write(store, [(row, "done") for row in rows])
 
 
 def save_failure(
@@ -33,25 +56,20 @@ def save_failure(
         if len(read_rows(store, "runs", where={"run": run, "stage": stage, "status": "done"})):
             return
         store.execute("DELETE FROM runs WHERE run = ? AND stage = ? AND status = 'failed'", [run, stage])
-        _write_run(store, run, at=at, stage=stage, status="failed", details={"reason": reason}, made=made)
+        row = RunRow(run=run, at=at, stage=stage, details={"reason": reason}, made=made)
+        _write(store, [(row, "failed")])
 
 
-def _write_run(
-    store: Store,
-    run: str,
-    *,
-    at: pd.Timestamp,
-    stage: str,
-    status: str,
-    details: Mapping[str, Any],
-    made: str,
-) -> None:
-    row = {
-        "run": run,
-        "logical_at": at,
-        "stage": stage,
-        "status": status,
-        "details": json.dumps(dict(details)),
-        "made": made,
-    }
-    write_rows(store, "runs", pd.DataFrame([row]))
+def _write(store: Store, rows: Sequence[tuple[RunRow, str]]) -> None:
+    table = [
+        {
+            "run": row.run,
+            "logical_at": row.at,
+            "stage": row.stage,
+            "status": status,
+            "details": json.dumps(dict(row.details)),
+            "made": row.made,
+        }
+        for row, status in rows
+    ]
+    write_rows(store, "runs", pd.DataFrame(table))

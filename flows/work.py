@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,11 @@ class Work:
         return [job for job, market in (*self.running, *self.ended) if market == followed]
 
 
-def work_stage(turn: Turn, requests: Sequence[JobRequest]) -> Work:
+def work_stage(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str] = ()) -> Work:
     """Add the requests of this turn, give a warehouse without jobs examples and practice jobs, and sort the jobs.
 
-    The jobs' markets come first, then the most informative others, `max_markets` in all.
+    The jobs' markets come first, then the most informative others, `max_markets` in all. ``scored`` names jobs that will have been
+    scored by then, besides those that are.
     """
     step, settings = step_of(turn.settings), turn.settings
     save_jobs(turn.store, requests, origin="user", at=turn.at, step=step)
@@ -57,7 +58,7 @@ def work_stage(turn: Turn, requests: Sequence[JobRequest]) -> Work:
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
-    return _sorted_jobs(turn, [followed for followed, _, _ in chosen], left_out)
+    return _sorted_jobs(turn, [followed for followed, _, _ in chosen], left_out, scored)
 
 
 def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
@@ -90,9 +91,11 @@ def _add_practice(
     save_jobs(turn.store, jobs, origin="practice", at=turn.at, step=step)
 
 
-def _sorted_jobs(turn: Turn, chosen: Sequence[Followed], left_out: list[str]) -> Work:
+def _sorted_jobs(
+    turn: Turn, chosen: Sequence[Followed], left_out: list[str], counted: Collection[str]
+) -> Work:
     """Which stored jobs run at their market's time and which ended by it without having been scored."""
-    scored = set(stored_rounds(turn.store, pool_names(turn)).jobs)
+    scored = set(stored_rounds(turn.store, pool_names(turn)).jobs).union(counted)
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
     known = turn.listing()

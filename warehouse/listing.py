@@ -34,3 +34,16 @@ def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.Da
         ", ".join(name for name, lack in lacks.items() if lack.iloc[row]) for row in range(len(frame))
     ]
     return frame
+
+
+def observed_span(store: Store, source: str) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+    """When a source was observed first and last, in any of its series; None where it never was."""
+    rows = store.execute(
+        "SELECT epoch_us(min(first_at)), epoch_us(max(last_at)) FROM ("
+        "SELECT min(observed_at) AS first_at, max(observed_at) AS last_at FROM price JOIN series USING (sid) WHERE source = $source "
+        "UNION ALL "
+        "SELECT min(observed_at), max(observed_at) FROM availability JOIN series USING (sid) WHERE source = $source)",
+        {"source": source},
+    )
+    first, last = (None if at is None else pd.Timestamp(at, unit="us", tz="UTC") for at in rows[0])
+    return first, last

@@ -1,0 +1,234 @@
+"""Backfill: the turns of many past slots, made afterwards by the stages that live turns are made of, many slots at once.
+
+The tables end as if each slot's turn had been run in its own time, slot by slot: what is made sees only what was known then (M1.2),
+and is marked as made afterwards. A stretch is made in chunks; what a chunk has made is kept before the next begins, so a
+backfill that was killed goes on where it was. Between chunks the warehouse is free for live turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from flows.backfill_plan import SlotPlan, Stretch, plan_backfill
+from flows.config import Settings
+from flows.deciding_turns import decide_turns
+from flows.fans import process_fan
+from flows.fitting import timetable_of
+from flows.forecasting_turns import forecast_turns
+from flows.known_past import RECORD_SPAN
+from flows.reads import Reads
+from flows.runs import BACKFILL, save_failure
+from flows.scoring_turns import score_turns
+from flows.stages import ingest_stage
+from flows.turn import Fan, Turn, in_turn, run_id_of
+from flows.work import Work, require_markets, work_stage
+from warehouse.errors import SlackwaterError
+from warehouse.moving import Span
+from warehouse.store import Store, open_store
+
+#: Slots of one chunk at most: what a kill can cost, and what is held in memory.
+CHUNK = 48
+#: DuckDB's share of the memory that a backfill may take beside its worker processes.
+MEMORY_LIMIT = "512MB"
+#: What may go wrong in one slot without stopping the others: it is recorded with its reason.
+FAILURES = (SlackwaterError, ValueError, ArithmeticError, LookupError, TypeError, OSError, RuntimeError)
+#: Stages that go on from the slot before: always made in ascending order.
+IN_ORDER = ("allocate", "score")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """What a backfill is given: the warehouse file, the stretch, the settings, where to ingest from, and how many processes."""
+
+    db: Path
+    stretch: Stretch
+    settings: Settings
+    data: Path | None = None
+    workers: int = 2
+    say: Callable[[str], None] = field(default=lambda _: None)
+    #: Told after every chunk how many (slot, stage) of the plan are done with.
+    progress: Callable[[int], None] = field(default=lambda _: None)
+    #: Called between two chunks, when the warehouse is free.
+    pause: Callable[[], None] = field(default=lambda: None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of the stages of a slot: "made", "kept", "failed" or "waiting" (for a stage before it), and why."""
+
+    plan: SlotPlan
+    became: Mapping[str, str]
+    reasons: Mapping[str, str]
+
+    def row(self) -> dict[str, Any]:
+        """The outcome as plain values."""
+        why = "; ".join(f"{stage}: {reason}" for stage, reason in self.reasons.items())
+        return {"slot": self.plan.at, "run": self.plan.run, **self.became, "why": why}
+
+
+def backfill(asked: Backfill) -> list[Outcome]:
+    """Make what is asked for and return what became of every slot, ascending; no failure of a slot stops the others."""
+    with open_store(asked.db) as store:
+        plans = plan_backfill(store, asked.stretch)
+    log = _Log(plans, asked.stretch.stages)
+    busy = [plan for plan in plans if plan.todo]
+    # Processes are worth their start only where there is enough to do.
+    with process_fan(asked.workers if len(busy) > CHUNK // 2 else 1) as fan:
+        for stages, chunk in _passes(busy, asked.stretch):
+            with open_store(asked.db, memory_limit=MEMORY_LIMIT) as store:
+                _Chunk(asked, store, fan, log).make(chunk, stages)
+            asked.progress(sum(len([s for s in plan.todo if s in stages]) for plan in chunk))
+            asked.pause()
+    return log.outcomes()
+
+
+def _passes(busy: Sequence[SlotPlan], stretch: Stretch) -> Iterator[tuple[tuple[str, ...], list[SlotPlan]]]:
+    """Chunks of slots in the order they are made, each with the stages that are made then."""
+    chunks = [list(busy[i : i + CHUNK]) for i in range(0, len(busy), CHUNK)]
+    if not stretch.backwards:
+        yield from ((stretch.stages, chunk) for chunk in chunks)
+        return
+    free = tuple(stage for stage in stretch.stages if stage not in IN_ORDER)
+    bound = tuple(stage for stage in stretch.stages if stage in IN_ORDER)
+    if free:
+        yield from ((free, chunk) for chunk in reversed(chunks))
+    if bound:
+        yield from ((bound, chunk) for chunk in chunks)
+
+
+class _Log:
+    """What became of every slot and stage so far."""
+
+    def __init__(self, plans: Sequence[SlotPlan], stages: Sequence[str]) -> None:
+        self._plans = plans
+        self._became = {
+            plan.at: {stage: "waiting" if stage in plan.todo else "kept" for stage in stages}
+            for plan in plans
+        }
+        self._reasons: dict[pd.Timestamp, dict[str, str]] = {plan.at: {} for plan in plans}
+        self._standing = {plan.at: plan.standing for plan in plans}
+
+    def made(self, at: pd.Timestamp, stage: str) -> None:
+        self._became[at][stage] = "made"
+
+    def failed(self, at: pd.Timestamp, stage: str, reason: str) -> None:
+        self._became[at][stage] = "failed"
+        self._reasons[at][stage] = reason
+
+    def stands(self, at: pd.Timestamp, stage: str) -> bool:
+        """Whether a stage is there that another builds on: made or done before; one that was not asked for is taken as it is."""
+        became = self._became[at].get(stage)
+        return became in (None, "made") or (became == "kept" and self._standing[at][stage] == "done")
+
+    def outcomes(self) -> list[Outcome]:
+        return [
+            Outcome(plan=plan, became=self._became[plan.at], reasons=self._reasons[plan.at])
+            for plan in self._plans
+        ]
+
+
+#: Stage -> the stage that must stand before it in the same slot.
+NEEDS = {"forecast": "ingest", "allocate": "forecast", "score": "forecast"}
+
+
+class _Chunk:
+    """The stages of some neighbouring slots, made on one opening of the warehouse."""
+
+    def __init__(self, asked: Backfill, store: Store, fan: Fan, log: _Log) -> None:
+        self._asked = asked
+        self._store = store
+        self._fan = fan
+        self._log = log
+
+    def make(self, plans: Sequence[SlotPlan], stages: Sequence[str]) -> None:
+        """Make the stages that the plans say, stage after stage; a slot in which one failed goes no further."""
+        if "ingest" in stages:
+            for plan in plans:
+                if "ingest" in plan.todo:
+                    self._ingest(self._turn(plan.at, None))
+        rest = [stage for stage in stages if stage != "ingest"]
+        wanted = [plan for plan in plans if any(stage in plan.todo for stage in rest)]
+        wanted = [plan for plan in wanted if self._log.stands(plan.at, "ingest")]
+        if not wanted:
+            return
+        reads = self._reads([plan.at for plan in wanted])
+        pairs = self._works(wanted, reads)
+        makers: dict[str, Callable[[list[Turn], list[Work]], Any]] = {
+            "forecast": forecast_turns, "score": score_turns, "allocate": decide_turns,
+        }  # fmt: skip
+        # Scores are learned from the market alone, so they may come before the decisions; those read only rounds before their slot.
+        for stage in ("forecast", "score", "allocate"):
+            if stage in rest:
+                todo = {plan.at for plan in wanted if stage in plan.todo}
+                own = [
+                    pair
+                    for pair in pairs
+                    if pair[0].at in todo and self._log.stands(pair[0].at, NEEDS[stage])
+                ]
+                self._together(stage, own, makers[stage])
+
+    def _turn(self, at: pd.Timestamp, reads: Reads | None) -> Turn:
+        return Turn(
+            store=self._store, at=at, settings=self._asked.settings, run_id=run_id_of(at), fan=self._fan,
+            made=BACKFILL, reads=reads,
+        )  # fmt: skip
+
+    def _ingest(self, turn: Turn) -> None:
+        try:
+            ingest_stage(turn, self._asked.data)
+        except FAILURES as error:
+            self._failed(turn, "ingest", error)
+        else:
+            self._log.made(turn.at, "ingest")
+
+    def _reads(self, slots: Sequence[pd.Timestamp]) -> Reads:
+        step, settings = self._asked.stretch.step, self._asked.settings
+        back = max(RECORD_SPAN + pd.Timedelta(days=7), timetable_of(settings).lookback + pd.Timedelta(days=3))
+        return Reads(self._store, Span(first=min(slots), last=max(slots), step=step, since=min(slots) - back))
+
+    def _works(self, plans: Sequence[SlotPlan], reads: Reads) -> list[tuple[Turn, Work]]:
+        """What each slot's turn is about, knowing what those before it will have scored."""
+        pairs: list[tuple[Turn, Work]] = []
+        scored: set[str] = set()
+        for plan in plans:
+            turn = self._turn(plan.at, reads)
+            try:
+                work = work_stage(turn, [], scored=scored)
+                require_markets(work)
+            except FAILURES as error:
+                stage = next((one for one in plan.todo if one != "ingest"), "forecast")
+                self._failed(turn, stage, error)
+                continue
+            if "score" in plan.todo:
+                scored |= {job.request.name for job, _ in work.ended}
+            pairs.append((turn, work))
+        return pairs
+
+    def _together(
+        self, stage: str, pairs: Sequence[tuple[Turn, Work]], maker: Callable[[list[Turn], list[Work]], Any]
+    ) -> None:
+        """Make a stage of many slots at once; if that fails, slot by slot, so that only the one that fails is lost."""
+        if not pairs:
+            return
+        try:
+            maker([turn for turn, _ in pairs], [work for _, work in pairs])
+        except FAILURES as error:
+            if len(pairs) == 1:
+                self._failed(pairs[0][0], stage, error)
+                return
+            for turn, work in pairs:
+                self._together(stage, [(replace(turn, fan=in_turn), work)], maker)
+        else:
+            for turn, _ in pairs:
+                self._log.made(turn.at, stage)
+
+    def _failed(self, turn: Turn, stage: str, error: BaseException) -> None:
+        reason = str(error) if isinstance(error, SlackwaterError) else f"{type(error).__name__}: {error}"
+        save_failure(self._store, turn.run_id, at=turn.at, stage=stage, reason=reason, made=BACKFILL)
+        self._log.failed(turn.at, stage, reason)
+        self._asked.say(f"{turn.at:%Y-%m-%d %H:%M} {stage} failed: {reason}")

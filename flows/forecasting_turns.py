@@ -1,0 +1,278 @@
+"""The forecast stage of one turn or of many at once: the same forecasts, errors and estimations to the bit (M6.1, M6.4).
+
+Turns that follow the same markets are made together from the histories of the last of them, as far as every earlier turn's
+histories are the beginnings of those; where they are not (a capacity that was not known yet, a row learned late), apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+
+from flows.fitting import prepare, timetable_of
+from flows.forecast import MarketForecasts, forecast_market
+from flows.markets import Followed, step_of, turn_histories
+from flows.records import StoredJob, save_accuracy
+from flows.runs import LIVE, RunRow, save_runs
+from flows.turn import Turn
+from flows.work import Work
+from forecasting.forecast import Forecast
+from warehouse.history import History, Market
+from warehouse.store import record_assumptions, write_forecasts
+from warehouse.vintages import read_vintages, vintage_times
+
+#: Slots that each model must have a forecast for.
+Origins = dict[str, list[pd.Timestamp]]
+#: A market of a source, at whatever time.
+Place = tuple[Market, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Errors per market, variable, model and step, and the history and newest planning forecast of each market."""
+
+    accuracy: pd.DataFrame
+    histories: dict[Followed, History]
+    forecasts: dict[Followed, Forecast]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A turn, what it is about, its histories, and the origins that lack a forecast."""
+
+    turn: Turn
+    work: Work
+    histories: dict[Followed, History]
+    missing: dict[Followed, Origins]
+
+
+def forecast_turns(turns: Sequence[Turn], works: Sequence[Work]) -> list[Measured]:
+    """Issue the forecasts of ascending turns of one warehouse, fill in those that past slots lack, and measure all of them.
+
+    What had to be estimated for them is kept in the same transaction, so it is there next time whenever they are.
+    """
+    asked = list(_asked(turns, works))
+    done: list[Measured] = []
+    for group in _groups(asked):
+        done += _forecast_group(group)
+    return done
+
+
+def _asked(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_Asked]:
+    """What each turn lacks when those before it are done."""
+    origins = [
+        {followed: origins_of(turn, followed, work.jobs_on(followed)) for followed in work.markets}
+        for turn, work in zip(turns, works, strict=True)
+    ]
+    have = _issued(turns[-1], origins)
+    starts = _starts(turns[-1], origins)
+    for turn, work, own in zip(turns, works, origins, strict=True):
+        histories = turn_histories(turn, {followed: starts[followed.source] for followed in own})
+        missing: dict[Followed, Origins] = {}
+        for followed, models in own.items():
+            known = set(histories[followed].slots)
+            missing[followed] = {}
+            for model, slots in models.items():
+                there = have.setdefault((followed.market.key, followed.source, model), set())
+                lacking = [slot for slot in slots if slot not in there and slot in known]
+                missing[followed][model] = lacking
+                there.update(lacking)
+        yield _Asked(turn=turn, work=work, histories=histories, missing=missing)
+
+
+def _issued(
+    turn: Turn, origins: Sequence[Mapping[Followed, Origins]]
+) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
+    """When forecasts were issued that any of the turns asks for."""
+    slots = [
+        slot for own in origins for models in own.values() for wanted in models.values() for slot in wanted
+    ]
+    if not slots:
+        return {}
+    return vintage_times(
+        turn.store,
+        markets=_places(followed for own in origins for followed in own),
+        models=dict.fromkeys(model for own in origins for models in own.values() for model in models),
+        start=min(slots),
+        end=max(slots),
+        step=step_of(turn.settings),
+    )
+
+
+def _places(followed: Iterator[Followed]) -> dict[Place, None]:
+    return dict.fromkeys((one.market, one.source) for one in followed)
+
+
+def origins_of(turn: Turn, followed: Followed, jobs: Sequence[StoredJob]) -> Origins:
+    """Slots that each model must have a forecast for: those it is measured at; the planner's also in every job's slots."""
+    step, settings = step_of(turn.settings), turn.settings
+    measured = pd.date_range(end=followed.at, periods=settings.measured_origins + 1, freq=step)
+    origins = {model: list(measured) for model in dict.fromkeys([*settings.models, settings.planner])}
+    slots = set(measured)
+    for job in jobs:
+        last = min(job.deadline - job.step, followed.at)
+        slots |= set(pd.date_range(job.start, last, freq=step))
+    origins[settings.planner] = sorted(slots)
+    return origins
+
+
+def _starts(turn: Turn, origins: Sequence[Mapping[Followed, Origins]]) -> dict[str, pd.Timestamp]:
+    """How far back any market of a source is needed, by source: they are estimated together."""
+    starts: dict[str, pd.Timestamp] = {}
+    for asked in origins:
+        for followed, own in asked.items():
+            needed = min(timetable_of(turn.settings).start(slots[0]) for slots in own.values())
+            starts[followed.source] = min(needed, starts.get(followed.source, needed))
+    return starts
+
+
+def _groups(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
+    """Consecutive turns whose histories are the beginnings of the last one's, as long as can be."""
+    end = len(asked)
+    groups: list[list[_Asked]] = []
+    while end:
+        first = end - 1
+        while first and _begins(asked[first - 1], asked[end - 1]):
+            first -= 1
+        groups.append(list(asked[first:end]))
+        end = first
+    yield from reversed(groups)
+
+
+def _begins(earlier: _Asked, later: _Asked) -> bool:
+    """Whether two turns follow the same markets in the same order, and each history of the one goes on in the other's."""
+    if earlier.turn.settings != later.turn.settings or len(earlier.work.markets) != len(later.work.markets):
+        return False
+    pairs = zip(earlier.work.markets, later.work.markets, strict=True)
+    return all(
+        (one.market, one.source) == (other.market, other.source)
+        and is_beginning(earlier.histories[one], later.histories[other])
+        for one, other in pairs
+    )
+
+
+def is_beginning(short: History, long: History) -> bool:
+    """Whether ``long`` states the same facts and says of the slots of ``short``, from where both reach on, what it says."""
+    facts = (
+        "market",
+        "step",
+        "on_demand_usd",
+        "capacity",
+        "capacity_stated",
+        "real_clock",
+        "source",
+        "assumptions",
+    )
+    if any(getattr(short, name) != getattr(long, name) for name in facts):
+        return False
+    if (short.within is None) != (long.within is None):
+        return False
+    start = max(short.slots[0], long.slots[0])
+    a, b = int(short.slots.searchsorted(start)), int(long.slots.searchsorted(start))
+    size = len(short.slots) - a
+    if size <= 0 or b + size > len(long.slots):
+        return False
+    columns = [(short.price, long.price), (short.available, long.available)]
+    if short.within is not None and long.within is not None:
+        columns.append((short.within, long.within))
+    same = all(np.array_equal(one[a:], other[b : b + size], equal_nan=True) for one, other in columns)
+    return same and _known(short)[a:].equals(_known(long)[b : b + size])
+
+
+def _known(history: History) -> pd.DatetimeIndex:
+    return pd.DatetimeIndex(history.frame["row_known_at"])
+
+
+def _forecast_group(group: Sequence[_Asked]) -> list[Measured]:
+    """The forecasts and errors of turns whose histories are beginnings of the last one's."""
+    last = group[-1]
+    turn, markets = last.turn, last.work.markets
+    missing = {one: _joined(group, place) for place, one in enumerate(markets)}
+    prepared = prepare(turn, last.histories, missing)
+    stored = _stored(group)
+    calls = [
+        {
+            "history": last.histories[one],
+            "settings": turn.settings,
+            "batches": prepared.batches[one],
+            "stored": stored.get((one.market.key, one.source), []),
+            "presents": [asked.work.markets[place].at for asked in group],
+            "live": turn.made == LIVE,
+        }
+        for place, one in enumerate(markets)
+    ]
+    done: list[MarketForecasts] = turn.fan(forecast_market, calls, label="forecast")
+    measured = [_measured(asked, done) for asked in group]
+    with turn.store.transaction():
+        prepared.save(turn.store)
+        for source, own in groupby(_in_order(group, done), key=lambda pair: pair[0]):
+            write_forecasts(turn.store, [forecast for _, forecast in own], source=source)
+        for one in markets:
+            record_assumptions(turn.store, last.histories[one])
+        save_accuracy(
+            turn.store, [(asked.turn.at, own.accuracy) for asked, own in zip(group, measured, strict=True)]
+        )
+        save_runs(turn.store, [_run_row(asked) for asked in group])
+    return measured
+
+
+def _joined(group: Sequence[_Asked], place: int) -> Origins:
+    """What any of the turns lacks of a market, by model."""
+    joined: dict[str, set[pd.Timestamp]] = {}
+    for asked in group:
+        for model, slots in asked.missing[asked.work.markets[place]].items():
+            joined.setdefault(model, set()).update(slots)
+    return {model: sorted(slots) for model, slots in joined.items()}
+
+
+def _in_order(group: Sequence[_Asked], done: Sequence[MarketForecasts]) -> Iterator[tuple[str, Forecast]]:
+    """What was made, in the order in which the turns would have made it one by one, each with its source."""
+    made = [{(one.predictor, one.issued_at): one for one in result.issued} for result in done]
+    for asked in group:
+        for followed, own in zip(asked.work.markets, made, strict=True):
+            for model, slots in asked.missing[followed].items():
+                for slot in slots:
+                    yield followed.source, own[model, slot]
+
+
+def _stored(group: Sequence[_Asked]) -> dict[tuple[str, str], list[Forecast]]:
+    """The stored forecasts that are measured, and those of the presents, by market and source."""
+    turn, settings = group[-1].turn, group[-1].turn.settings
+    presents = [followed.at for asked in group for followed in asked.work.markets]
+    found: dict[tuple[str, str], list[Forecast]] = {}
+    if not presents:
+        return found
+    vintages = read_vintages(
+        turn.store,
+        Forecast,
+        markets=_places(iter(group[-1].work.markets)),
+        models=dict.fromkeys([*settings.models, settings.planner]),
+        start=min(presents) - settings.measured_origins * step_of(settings),
+        end=max(presents),
+        step=step_of(settings),
+    )
+    for (key, source, _), own in vintages.items():
+        found.setdefault((key, source), []).extend(own)
+    return found
+
+
+def _measured(asked: _Asked, done: Sequence[MarketForecasts]) -> Measured:
+    """What one of the turns found."""
+    tables, newest = [], {}
+    for followed, result in zip(asked.work.markets, done, strict=True):
+        own = result.accuracy
+        tables.append(own[own["measured_at"] == followed.at].drop(columns="measured_at"))
+        newest[followed] = result.planned[followed.at]
+    accuracy = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+    return Measured(accuracy=accuracy, histories=asked.histories, forecasts=newest)
+
+
+def _run_row(asked: _Asked) -> RunRow:
+    made = sum(len(slots) for models in asked.missing.values() for slots in models.values())
+    details = {"markets": len(asked.work.markets), "forecasts": made, "left_out": list(asked.work.left_out)}
+    turn = asked.turn
+    return RunRow(run=turn.run_id, at=turn.at, stage="forecast", details=details, made=turn.made)

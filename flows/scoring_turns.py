@@ -1,0 +1,69 @@
+"""The score stage of one turn or of many at once: each job that ended is replayed once, and adds its round in its turn (M5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flows.known_past import PeerReader, record_start
+from flows.markets import Followed, turn_history
+from flows.planned import planned_forecasts
+from flows.records import StoredJob, save_scored
+from flows.runs import RunRow, save_runs
+from flows.score import Scored, ended_job, score_job
+from flows.turn import Turn
+from flows.work import Work, pool_of
+from optimization.learners import learner_named
+
+
+def score_turns(turns: Sequence[Turn], works: Sequence[Work]) -> list[list[str]]:
+    """Replay the pool on every job that ended and add a round for each, turn by turn; the names of the jobs of each turn."""
+    policies = pool_of(turns[-1])
+    names = [policy.name for policy in policies]
+    calls, sizes = [], []
+    seen: set[str] = set()
+    for turn, work in zip(turns, works, strict=True):
+        jobs = [pair for pair in work.ended if _counts(pair[0]) and pair[0].request.name not in seen]
+        seen.update(job.request.name for job, _ in jobs)
+        calls += [{"ended": ended, "policies": policies} for ended in _ended(turn, work.ended, jobs)]
+        sizes.append(len(jobs))
+    scored: list[Scored] = turns[-1].fan(score_job, calls, label="score")
+    done: list[list[str]] = []
+    store = turns[-1].store
+    with store.transaction():
+        for turn, size in zip(turns, sizes, strict=True):
+            own, scored = scored[:size], scored[size:]
+            learner = learner_named(turn.settings.learner)
+            if own:
+                save_scored(store, own, names=names, learner=learner, at=turn.at)
+            done.append([one.ended.job.name for one in own])
+        save_runs(
+            store,
+            [
+                RunRow(
+                    run=turn.run_id, at=turn.at, stage="score", made=turn.made,
+                    details={"jobs": len(own), "learner": turn.settings.learner},
+                )
+                for turn, own in zip(turns, done, strict=True)
+            ],
+        )  # fmt: skip
+    return done
+
+
+def _counts(job: StoredJob) -> bool:
+    """Whether the pool may run a job; of one that cannot resume there is nothing to learn (M2.7)."""
+    return job.request.checkpoint.resumable
+
+
+def _ended(
+    turn: Turn, ended: Sequence[tuple[StoredJob, Followed]], jobs: Sequence[tuple[StoredJob, Followed]]
+) -> list[object]:
+    if not jobs:
+        return []
+    first = min(job.start for job, _ in ended)
+    peers = PeerReader(turn=turn, start=record_start(first))
+    found: list[object] = []
+    for job, followed in jobs:
+        history = turn_history(turn, followed, start=record_start(job.start))
+        forecasts = planned_forecasts(turn, followed, job)
+        found.append(ended_job(job.request, history, forecasts, peers.peers_of(followed)))
+    return found
