@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CASES = (
-    "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed",
+    "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed", "workers",
 )  # fmt: skip
 NEEDS_DATA = {"forecasting", "backtest_speed"}
 

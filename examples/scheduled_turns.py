@@ -17,13 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from flows.runners import ADDRESS, KIND
 from flows.runs import STAGES
 from warehouse.errors import StoreError
 from warehouse.store import open_reader, read_rows
@@ -78,13 +80,14 @@ def report(folder: Path, runner: str, turns: int) -> int:
     (folder / "slackwater.toml").write_text(SETTINGS)
     (folder / "pool.toml").write_text(POOL)
     started = time.monotonic()
-    service = slackwater(folder, ["serve", "--only", "pipeline", "--port", "0"], runner)
-    try:
-        slots = wait_for_turns(service, folder / "slackwater.duckdb", turns)
-        status = asked(folder, ["status", "--json"])
-    finally:
-        service.send_signal(signal.SIGTERM)
-        code = service.wait(120)
+    with workers_for(runner) as spread:
+        service = slackwater(folder, ["serve", "--only", "pipeline", "--port", "0"], spread)
+        try:
+            slots = wait_for_turns(service, folder / "slackwater.duckdb", turns)
+            status = asked(folder, ["status", "--json"])
+        finally:
+            service.send_signal(signal.SIGTERM)
+            code = service.wait(120)
     made = turns_in(folder / "slackwater.duckdb")
     answer = {
         "runner": runner,
@@ -98,10 +101,22 @@ def report(folder: Path, runner: str, turns: int) -> int:
     return 0 if len(slots) >= turns and in_a_row and code == 0 else 1
 
 
-def slackwater(folder: Path, words: Sequence[str], runner: str) -> subprocess.Popen[bytes]:
+@contextmanager
+def workers_for(runner: str) -> Iterator[dict[str, str]]:
+    """The environment that chooses the runner; for Dask two worker processes, started once and used by every turn."""
+    if runner != "dask":
+        yield {KIND: runner}
+        return
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        yield {KIND: runner, ADDRESS: cluster.scheduler_address}
+
+
+def slackwater(folder: Path, words: Sequence[str], spread: dict[str, str]) -> subprocess.Popen[bytes]:
     """The command of this environment, working in ``folder`` with an engine of its own."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    environment["SLACKWATER_RUNNER"] = runner
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment = {**kept, **spread}
     return subprocess.Popen([sys.executable, "-m", "flows.cli", *words], cwd=folder, env=environment)
 
 

@@ -1,0 +1,85 @@
+"""A turn over 20 markets on threads, and on Dask clusters of 1, 2 and 4 worker processes that run already; and what a start costs.
+
+A cluster lives as long as a service does: its workers have imported everything and compiled what they need when the steady
+turns measured here come. Every runner is checked to make the same tables as threads do.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.turn import AT, MARKETS, tidy_markets, timed
+from flows.engine import prepare_engine
+from flows.runners import Runner, chosen_runner
+from warehouse.store import open_reader, read_rows
+
+WORKERS = (1, 2, 4)
+#: Turns of each runner: the first starts the cluster's imports and brings in the history; the best of the others counts.
+TURNS = 3
+TABLES = ("vintages", "forecasts", "decisions", "outcomes", "weights", "fitted")
+
+
+def run() -> dict[str, Any]:
+    from distributed import LocalCluster
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tidy_markets(folder, AT + TURNS * pd.Timedelta("30min"))
+        prepare_engine(folder)
+        (folder / "slackwater.toml").write_text(f"max_markets = {MARKETS}\n")
+        runners: dict[str, Any] = {"threads": turns_on(folder, "threads", chosen_runner({}))}
+        for workers in WORKERS:
+            cluster, start = timed_start(LocalCluster, workers)
+            with cluster:
+                environment = {
+                    "SLACKWATER_RUNNER": "dask",
+                    "SLACKWATER_DASK_ADDRESS": cluster.scheduler_address,
+                }
+                label = f"dask_{workers}"
+                runners[label] = turns_on(folder, label, chosen_runner(environment))
+                runners[label]["cluster_start"] = start
+    return {"markets": MARKETS, "seconds": runners}
+
+
+def timed_start(kind: Any, workers: int) -> tuple[Any, float]:
+    seconds, cluster = timed(
+        lambda: kind(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+    )
+    return cluster, seconds
+
+
+def turns_on(folder: Path, label: str, runner: Runner) -> dict[str, Any]:
+    """Seconds of the first turn on a new warehouse and of the best of the following ones."""
+    from flows.pipeline import pipeline
+
+    flow = pipeline.with_options(task_runner=runner)
+
+    def turn(at: datetime) -> None:
+        flow(
+            db=folder / f"{label}.duckdb",
+            at=at,
+            data=folder,
+            report=folder / "r.html",
+            settings=folder / "slackwater.toml",
+        )
+
+    times = [(AT + k * pd.Timedelta("30min")).to_pydatetime() for k in range(TURNS)]
+    first, *later = [timed(lambda at=at: turn(at))[0] for at in times]
+    same = tables(folder / f"{label}.duckdb") == tables(folder / "threads.duckdb")
+    if not same:
+        raise RuntimeError(f"{label} made other tables than threads")
+    return {"first_turn": first, "steady_turn": min(later), "same_tables": same}
+
+
+def tables(db: Path) -> dict[str, list[str]]:
+    with open_reader(db) as store:
+        return {name: sorted(map(repr, read_rows(store, name).to_numpy().tolist())) for name in TABLES}
+
+
+if __name__ == "__main__":
+    print(run())
