@@ -70,12 +70,15 @@ class SettingsError(InputError):
 class FetchError(SlackwaterError):
     """A live source could not be read: the network, a refusal, or an answer that is not of its form.
 
-    ``again``: asking again may help (throttled, cut, out of order); a refusal stays one.
+    ``again``: asking again may help (throttled, cut, out of order); a refusal stays one. ``code``: the server's own word for it.
     """
 
-    def __init__(self, found: str, *, expected: str = "", remedy: str = "", again: bool = False) -> None:
+    def __init__(
+        self, found: str, *, expected: str = "", remedy: str = "", again: bool = False, code: str = ""
+    ) -> None:
         super().__init__(found, expected=expected, remedy=remedy)
         self.again = again
+        self.code = code
 
 
 class HistoryError(SlackwaterError):

@@ -27,14 +27,6 @@ _SERVER_ERROR = 500
 HOME = "us-east-1"
 
 
-class AwsRefused(FetchError):
-    """AWS refused a request; ``code`` is its error code."""
-
-    def __init__(self, code: str, found: str) -> None:
-        super().__init__(found)
-        self.code = code
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsAccess:
     """How AWS is reached."""
@@ -65,7 +57,7 @@ class Aws:
     def call(self, region: str, operation: str, **asked: Any) -> dict[str, Any]:
         """One API call, asked again while that may help.
 
-        Raises `AwsRefused` with AWS's code when it says no, `FetchError` when it cannot be reached or understood.
+        Raises `FetchError`, with AWS's code when it says no.
         """
 
         def once() -> dict[str, Any]:
@@ -160,7 +152,7 @@ def _refused(name: str, response: Mapping[str, Any]) -> FetchError:
     if code in _THROTTLING or status == 429 or status >= _SERVER_ERROR:
         after = str(headers.get("retry-after", ""))
         return Throttled(words, wait=float(after[:9]) if after.isdecimal() else 0.0)
-    return AwsRefused(code, words)
+    return FetchError(words, code=code)
 
 
 def regions_of(aws: Aws, access: AwsAccess, wanted: tuple[str, ...]) -> list[str]:

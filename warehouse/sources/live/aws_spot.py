@@ -11,7 +11,7 @@ from warehouse.errors import FetchError, SettingsError
 from warehouse.live import Asked, Page, PartFailed
 from warehouse.source import Batch, Kind
 from warehouse.sources.batches import Row, pack, rejection
-from warehouse.sources.live.aws_client import AWS_OPTIONS, Aws, AwsAccess, AwsRefused, regions_of
+from warehouse.sources.live.aws_client import AWS_OPTIONS, Aws, AwsAccess, regions_of
 from warehouse.sources.live.given import Given
 from warehouse.sources.live.transport import Transport
 
@@ -113,7 +113,7 @@ def _pages(
     while True:
         try:
             answer = aws.call(region, "describe_spot_price_history", **_question(wanted, since, end, token))
-        except AwsRefused as error:
+        except FetchError as error:
             if not resumed or error.code not in _BAD_TOKEN:
                 raise
             # A token that has expired meanwhile: read the range again from its start, known rows repeat.

@@ -124,11 +124,13 @@ class Transport:
         seed: int,
         retry: Retry | None = None,
         seconds: float = 60.0,
+        largest: int = LARGEST_BODY,
         sleep: Callable[[float], None] = time.sleep,
         secrets: Secrets | None = None,
     ) -> None:
         self.retry = retry or Retry()
         self.seconds = seconds
+        self.largest = largest
         self.secrets = secrets or Secrets()
         self.requests = 0
         self.waited = 0.0
@@ -194,6 +196,7 @@ class Transport:
             self.secrets.scrub(error.found) + words,
             expected=self.secrets.scrub(error.expected),
             remedy=self.secrets.scrub(error.remedy),
+            code=error.code,
         )
 
     def note_date(self, text: str | None) -> None:
@@ -238,9 +241,9 @@ class Transport:
                 url=shown(url),
             )
 
-    def _read(self, response: httpx.Response, url: str, most: int = LARGEST_BODY) -> bytes:
+    def _read(self, response: httpx.Response, url: str, most: int | None = None) -> bytes:
         parts: list[bytes] = []
-        size = 0
+        size, most = 0, most or self.largest
         end = time.monotonic() + self.seconds
         for part in response.iter_bytes():
             size += len(part)
