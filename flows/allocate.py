@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
+from flows.job_report import Report, as_reported, counting
 from flows.jobfile import JobRequest, first_slot, slot_job
 from flows.known_past import market_record
 from forecasting.forecast import Forecast
@@ -20,7 +21,7 @@ from optimization.live import LiveSolver
 from optimization.market import market_window, point_forecast
 from optimization.plan import Allocation
 from optimization.policies import OnDemandOnly
-from optimization.policy import Policy
+from optimization.policy import Policy, View
 from optimization.progress import finished
 from optimization.replay import Planning, Seen, catch_up, see
 from optimization.risk import Expected, simulate_ahead
@@ -30,7 +31,8 @@ from warehouse.history import History
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenJob:
-    """A job that is running: its market slot by slot (later slots are gaps), and what was decided so far, by slot."""
+    """A job that is running: its market slot by slot (later slots are gaps), what was decided so far, by slot, and ``reports`` of
+    what was really done and held."""
 
     request: JobRequest
     job: Job
@@ -40,6 +42,7 @@ class OpenJob:
     seen: Seen
     decided: Mapping[int, Allocation]
     forecast: Forecast | None
+    reports: Sequence[Report] = ()
 
     @property
     def now(self) -> pd.Timestamp:
@@ -51,9 +54,32 @@ class OpenJob:
         """End of the last slot before the deadline."""
         return self.start + self.job.deadline_slots * self.history.step
 
+    def standing(
+        self, slots: int | None = None, reports: Sequence[Report] | None = None
+    ) -> tuple[Progress, list[View]]:
+        """Where the job stands after its first ``slots`` slots (None: at the slot to decide), and the view of each of them.
+
+        It held what was decided for it, from the newest of ``reports`` (None: its own) on (M2.4).
+        """
+        said = as_reported(
+            self.reports if reports is None else reports,
+            self.request,
+            self.job,
+            start=self.start,
+            step=self.history.step,
+        )
+        slots = self.slot if slots is None else slots
+        return held_so_far(self.job, self.seen, self.decided, slots=slots, reported=said)
+
     def progress(self) -> Progress:
-        """Where the job stands at the slot to decide, if it held what was decided for it."""
-        return held_so_far(self.job, self.seen, self.decided, slots=self.slot)[0]
+        """Where the job stands at the slot to decide."""
+        return self.standing()[0]
+
+    @property
+    def progress_report(self) -> Report | None:
+        """The report its progress goes back to, None if it is reckoned from the decisions alone."""
+        said = [one for one in self.reports if one.finished or one.progress is not None]
+        return said[-1] if said else None
 
 
 def open_job(
@@ -63,11 +89,13 @@ def open_job(
     decided: Mapping[pd.Timestamp, Allocation],
     forecasts: Sequence[Forecast],
     peers: Sequence[History] = (),
+    reports: Sequence[Report] = (),
 ) -> OpenJob:
     """Line a placed request up with its market's history; the slot to decide is the history's last.
 
     ``forecasts`` are the planner's vintages in the job's slots so far; nothing later than the present slot is kept. What the
-    history holds from before the job, and ``peers`` beside it, become the record, which ends at the present slot.
+    history holds from before the job, and ``peers`` beside it, become the record, which ends at the present slot. Of ``reports``
+    those count that are about the present slot's start or before and were known by then.
     """
     step = history.step
     job = slot_job(request, step=step, on_demand_usd=history.on_demand_usd)
@@ -93,6 +121,7 @@ def open_job(
         seen=see(job, window, points, record),
         decided={round((slot - start) / step): allocation for slot, allocation in decided.items()},
         forecast=issued.get(now),
+        reports=tuple(counting(reports, known_at=now)),
     )
 
 
@@ -106,6 +135,8 @@ class Decision:
     reason: str
     expected: Expected
     solver: str
+    progress: Progress
+    planned: tuple[Allocation, ...] | None
 
     def row(self) -> dict[str, Any]:
         """The decision as plain values, the form of ``decisions`` in the JSON answer."""
@@ -129,7 +160,43 @@ class Decision:
             "fallback": forecast.fallback if forecast else "no forecast",
             "solver": self.solver,
             "synthetic": list(running.history.assumptions),
+            "slot_end": (running.now + running.history.step).isoformat(),
+            "step_minutes": running.history.step / pd.Timedelta(minutes=1),
+            "on_demand_usd_per_hour": running.history.on_demand_usd,
+            "expected_cost_p10_usd": round(self.expected.cost_p10_usd, 4),
+            "expected_cost_p90_usd": round(self.expected.cost_p90_usd, 4),
+            **self._progress(),
+            "planned": self._planned(),
         }
+
+    def _progress(self) -> dict[str, Any]:
+        """The progress it was decided at, and where that figure comes from."""
+        running, report = self.running, self.running.progress_report
+        workload = running.request.workload
+        share = self.progress.done / running.job.workload
+        return {
+            "progress": round(share * workload.amount, 6),
+            "progress_share": round(share, 6),
+            "workload": workload.amount,
+            "workload_unit": workload.unit,
+            "progress_from": "reported" if report else "decided",
+            "progress_reported_at": report.reported_at.isoformat() if report else None,
+            "held_before": self.progress.n_previous,
+        }
+
+    def _planned(self) -> list[dict[str, Any]] | None:
+        """What the plan behind the decision holds in the slots after it; None where the policy makes no plan."""
+        if self.planned is None:
+            return None
+        step = self.running.history.step
+        return [
+            {
+                "slot": (self.running.now + (k + 1) * step).isoformat(),
+                "on_demand": allocation.on_demand,
+                "spot": allocation.spot,
+            }
+            for k, allocation in enumerate(self.planned)
+        ]
 
 
 def decide(running: OpenJob, policy: Policy[Any], *, settings: Settings) -> Decision:
@@ -142,7 +209,7 @@ def decide(running: OpenJob, policy: Policy[Any], *, settings: Settings) -> Deci
         policy, refused = OnDemandOnly(), "cannot resume from a checkpoint, so no spot; "
     live = LiveSolver(seconds=settings.solver_seconds)
     asked = policy.with_solver(live) if isinstance(policy, Planning) else policy
-    progress, views = held_so_far(running.job, running.seen, running.decided, slots=running.slot)
+    progress, views = running.standing()
     state = catch_up(policy, running.job, views)
     view = running.seen.view(running.job, progress, running.slot)
     allocation, _ = asked.decide(state, view)
@@ -158,6 +225,8 @@ def decide(running: OpenJob, policy: Policy[Any], *, settings: Settings) -> Deci
         reason=_with_chance(reason, running.forecast, allocation),
         expected=simulate_ahead(policy, state, view, *_futures(running, settings)),
         solver=live.summary(),
+        progress=progress,
+        planned=live.plans[-1].allocations[1:] if live.plans else None,
     )
 
 

@@ -16,9 +16,10 @@ from flows.accuracy_cli import accuracy
 from flows.cli_options import DEFAULT_DB, At, Data, Db, Json, MarketOption, SettingsPath
 from flows.experiment_cli import experiment_app
 from flows.feeds_cli import feeds_app
-from flows.ui_cli import ui
+from flows.job_report_cli import job_report
 from flows.serve_cli import serve
 from flows.status_cli import status
+from flows.ui_cli import ui
 from warehouse.errors import SlackwaterError
 
 app = typer.Typer(
@@ -28,8 +29,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-job_app = typer.Typer(help="Add, list and show jobs.", no_args_is_help=True)
+job_app = typer.Typer(help="Add, list and show jobs, and report what they did.", no_args_is_help=True)
 app.add_typer(job_app, name="job")
+job_app.command("report")(job_report)
 app.add_typer(feeds_app, name="feeds")
 app.add_typer(experiment_app, name="experiment")
 
@@ -131,11 +133,11 @@ def job_list(db: Db = DEFAULT_DB, at: At = None, json: Json = False) -> None:
 
 
 @job_app.command("show")
-def job_show(name: str, db: Db = DEFAULT_DB, json: Json = False) -> None:
-    """Show one job, the decisions made for it and how it came out."""
+def job_show(name: str, db: Db = DEFAULT_DB, settings: SettingsPath = None, json: Json = False) -> None:
+    """Show one job, the decisions made for it, what was reported of it beside what was predicted, and how it came out."""
     from flows.job_commands import job_show_command
 
-    job_show_command(name, db=db, as_json=json)
+    job_show_command(name, db=db, settings=settings, as_json=json)
 
 
 @app.command()

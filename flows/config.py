@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from flows.alarm_settings import AlarmSettings
 from flows.feed_settings import Feed, distinct
+from flows.sink_settings import Sink
 from warehouse.errors import SettingsError
 
 #: Read from the working folder when it is there.
@@ -64,7 +65,16 @@ class Settings(BaseModel):
     )
     alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
     feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when they are due")
+    sinks: tuple[Sink, ...] = Field((), description="where decisions are handed to")
     pool: Path | None = Field(None, description="TOML file of the policy pool; the built-in one if absent")
+
+    @field_validator("sinks")
+    @classmethod
+    def _named_apart(cls, sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
+        names = [sink.name for sink in sinks]
+        if doubled := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two sinks named {doubled[0]!r}, by which deliveries are remembered")
+        return sinks
 
     @field_validator("learner")
     @classmethod

@@ -8,11 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from flows.advice import document
 from flows.allocate import decide, open_job
 from flows.commands import DECISION_COLUMNS, logical_time, warehouse_for
 from flows.config import read_settings
 from flows.fitting import Prepared, prepare, timetable_of
 from flows.forecast import forecasts_of
+from flows.job_report import Report, every_report
 from flows.jobfile import JobRequest, first_slot, read_request
 from flows.known_past import PeerReader, record_start
 from flows.markets import Followed, choose_markets, find_market, read_histories, step_of
@@ -158,11 +160,11 @@ def plan_command(
     settings: Path | None,
     as_json: bool,
 ) -> None:
-    """``slackwater plan``: decide the next slot of one job; stores nothing."""
+    """``slackwater plan``: decide the next slot of one job and print the decision document; stores nothing."""
     chosen = read_settings(settings)
     with warehouse_for(db, data, say=say_to_stderr) as store:
         when, own_end = logical_time(store, at)
-        request, decisions = _asked_job(store, job)
+        request, decisions, reports = _asked_job(store, job)
         text = _market_text(request, market)
         followed = find_market(store, text, at=when, settings=chosen, own_end=own_end)
         if request.deadline is None or request.start is None:
@@ -183,19 +185,26 @@ def plan_command(
         forecasts = forecasts_of(history, prepared.batches[followed], settings=chosen)
         by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
         peers = PeerReader(turn=turn, start=record_start(first)).peers_of(followed)
-    running = open_job(request, history, decided=allocations_of(decisions), forecasts=forecasts, peers=peers)
+    running = open_job(
+        request,
+        history,
+        decided=allocations_of(decisions),
+        forecasts=forecasts,
+        peers=peers,
+        reports=reports,
+    )
     decision = decide(running, by, settings=chosen).row() | {"chosen_because": why}
     if as_json:
-        print_json(decision)
+        print_json(document(decision))
     else:
         print_table(f"Decision for {decision['slot']}", [decision], DECISION_COLUMNS)
 
 
-def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]]]:
-    """A job by file or by name, with the decisions made for it."""
+def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
+    """A job by file or by name, with the decisions made for it and the reports of it."""
     if job.endswith(".toml") or Path(job).exists():
-        return read_request(Path(job)), []
-    return find_job(store, job).request, decisions_of(store, job)
+        return read_request(Path(job)), [], []
+    return find_job(store, job).request, decisions_of(store, job), every_report(store, [job])
 
 
 def _market_text(request: JobRequest, market: str | None) -> str:

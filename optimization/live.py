@@ -12,7 +12,7 @@ from optimization.solver import Limits, plan_problem
 
 @dataclass(slots=True, kw_only=True)
 class LiveSolver:
-    """Answers horizon programs by the MILP within ``seconds`` each; keeps how every solve ended in ``notes``.
+    """Answers horizon programs by the MILP within ``seconds`` each; keeps how every solve ended in ``notes``, and the ``plans``.
 
     A solve that is not proved optimal in time is answered by the twin, which is exact, and the note says so. Notes hold
     no seconds: they are kept with the decision, and the same turn again must write the same rows.
@@ -20,6 +20,7 @@ class LiveSolver:
 
     seconds: float
     notes: list[str] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
 
     def __call__(self, problem: HorizonProblem) -> Plan:
         """The optimal plan of one program, audited; raises `AuditError` if its numbers do not add up."""
@@ -30,6 +31,7 @@ class LiveSolver:
             self.notes.append(f"HiGHS {plan.status.value}, exact twin instead")
             plan = solve_window(problem)
         audit_plan(problem, plan)
+        self.plans.append(plan)
         return plan
 
     def summary(self) -> str:

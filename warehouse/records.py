@@ -26,7 +26,7 @@ NATURAL_KEYS: Mapping[str, tuple[str, ...]] = {
     "weights": ("round", "policy"),
     "runs": ("run", "stage", "status"),
     "fitted": ("predictor", "variable", "panel", "step_seconds", "fitted_at"),
-    "reports": ("job", "reported_at", "known_at"),
+    "reports": ("job", "reported_at", "known_at", "revision"),
     "deliveries": ("sink", "job", "slot"),
     "fetches": ("feed", "logical_at"),
     "alarms": ("kind", "subject", "raised_at"),
