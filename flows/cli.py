@@ -20,6 +20,7 @@ from flows.job_report_cli import job_report
 from flows.serve_cli import serve
 from flows.status_cli import status
 from flows.ui_cli import ui
+from flows.warehouse_cli import compact, export, import_, publish
 from warehouse.errors import SlackwaterError
 
 app = typer.Typer(
@@ -228,6 +229,10 @@ app.command()(accuracy)
 app.command()(ui)
 app.command()(status)
 app.command()(serve)
+app.command()(export)
+app.command("import")(import_)
+app.command()(compact)
+app.command()(publish)
 
 
 @app.command()

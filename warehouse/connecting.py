@@ -13,9 +13,11 @@ from warehouse.backup import back_up
 from warehouse.damage import check_log, is_locked, store_error
 from warehouse.errors import DamagedStoreError, SchemaError, StoreError
 from warehouse.lock import Patience, Say, WriterLock
+from warehouse.manifest import read_manifest, table_file
 from warehouse.migrations import MIGRATIONS, applied_steps, migrate, pending_steps
 from warehouse.publishing import publish_at_open
 from warehouse.snapshot import has_wal
+from warehouse.tables import quoted
 
 
 @contextmanager
@@ -44,6 +46,24 @@ class Opening:
                     _check_steps(connection, self.name)
                 else:
                     migrate(connection)
+        return connection
+
+    def shared(self, folder: Path) -> duckdb.DuckDBPyConnection:
+        """A connection to the Parquet files of an exported folder, as if they were the tables of a warehouse."""
+        manifest = read_manifest(folder)
+        with translated(self.name):
+            connection = duckdb.connect(":memory:")
+            with closed_on_error(connection):
+                self._set_up(connection)
+                connection.execute(
+                    "CREATE TABLE schema_steps AS SELECT * FROM (VALUES (0, '')) AS s(position, name) WHERE FALSE"
+                )
+                for position, step in enumerate(manifest.steps):
+                    connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, step])
+                _check_steps(connection, self.name)
+                for name in manifest.tables:
+                    file = quoted(table_file(folder, name))
+                    connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet({file})")
         return connection
 
     def writing(self, lock: WriterLock, patience: Patience, say: Say) -> duckdb.DuckDBPyConnection:
@@ -124,7 +144,8 @@ def _check_steps(connection: duckdb.DuckDBPyConnection, name: str) -> None:
         pending = pending_steps(applied_steps(connection))
     if pending:
         raise StoreError(
-            f"warehouse {name} lacks the schema step {pending[0]!r}", remedy="open it once for writing"
+            f"warehouse {name} lacks the schema step {pending[0]!r}",
+            remedy="open it once for writing (a published one: publish it again)",
         )
 
 

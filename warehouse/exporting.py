@@ -13,7 +13,7 @@ import pandas as pd
 
 from warehouse.errors import InputError, StoreError
 from warehouse.manifest import MANIFEST, Manifest, TableFile, hashed, table_file
-from warehouse.snapshot import sync_folder
+from warehouse.snapshot import sync_file, sync_folder
 from warehouse.tables import TABLES, quoted, with_needs
 from warehouse.times import moment
 
@@ -71,17 +71,9 @@ def write_export(
             (rows,) = store.execute(
                 f"COPY (SELECT * FROM {name} WHERE {where}) TO {quoted(path)} (FORMAT parquet, COMPRESSION zstd)"
             )[0]
-            _flush(path)
+            sync_file(path)
             files[name] = TableFile(rows=int(rows), sha256=hashed(path))
     manifest = Manifest(steps=steps, since="" if since is None else since.isoformat(), tables=files)
     (folder / MANIFEST).write_text(manifest.as_json(), encoding="utf-8")
-    _flush(folder / MANIFEST)
+    sync_file(folder / MANIFEST)
     return manifest
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

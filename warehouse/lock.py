@@ -121,6 +121,13 @@ class WriterLock:
             self.source = os.open(self.database, os.O_RDONLY | os.O_CLOEXEC)
         return self.source
 
+    def put_in_place(self, file: Path) -> None:
+        """Rename another file to the warehouse, which must be closed; raises `OSError`."""
+        os.replace(file, self.database)
+        if self.source is not None:
+            os.close(self.source)
+        self.source = self.published = None
+
     def join(self) -> bool:
         """One more user in this process; False if the last one has just gone."""
         with self._turn:

@@ -165,7 +165,12 @@ def _copy_piece(source: int, target: int, offset: int, count: int) -> int:
 
 def sync_folder(folder: Path) -> None:
     """Flush a folder's names to the disk, so that a rename survives a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Flush a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -25,11 +25,12 @@ from warehouse.errors import StoreError
 from warehouse.fitted import FittedState, forget_fitted, load_fitted, save_fitted
 from warehouse.ingest import Appended, append, ingest_file
 from warehouse.listing import list_markets, observed_span
-from warehouse.lock import Patience, Say, WriterLock, default_wait, say_on_stderr, take_lock
+from warehouse.lock import Patience, Say, WriterLock, default_wait, locked, say_on_stderr, take_lock
 from warehouse.publishing import publish_at_close, publish_now, readable_snapshot
 from warehouse.reads import load_histories, load_history
 from warehouse.records import Written, read_rows, record_assumptions, write_rows
 from warehouse.request import HistoryRequest
+from warehouse.sharing import current_generation, is_shared
 from warehouse.snapshot import snapshots_wanted
 from warehouse.vintages import read_forecasts, write_forecasts
 
@@ -115,6 +116,22 @@ class Store:
             lock, self._lock = self._lock, None
             if lock is not None:
                 lock.release(finished=finished, at_last=lambda: publish_at_close(lock))
+
+    def close_into(self, file: Path) -> None:
+        """Close the warehouse and put another file in its place, which the next one to open it finds.
+
+        Raises `StoreLockedError` if this process has another store of it open, `OSError` if the file cannot be moved.
+        """
+        with self._turn:
+            lock = self._lock
+            if lock is None:
+                raise StoreError(f"warehouse {self.name} without the right to write")
+            with lock.alone() as alone:
+                if not alone:
+                    raise locked(lock.database, "open in another part of this process")
+                self._connection.close()
+                lock.put_in_place(file)
+            self._close(finished=True)
 
     def publish(self) -> bool:
         """Let readers see what was committed up to now: between two turns of a long run, never inside a transaction.
@@ -227,8 +244,15 @@ def open_reader(path: Path | str, *, conventions: Conventions | None = None) -> 
     """Open the warehouse at ``path`` for reading only: the newest snapshot of it, so that no writer waits or is waited for.
 
     What a store opened here shows does not change; opened again it shows what was published since. A snapshot is made where
-    none is of the present file and nobody writes. Raises what `open_store` raises.
+    none is of the present file and nobody writes. ``path`` may also be a folder that `slackwater publish` wrote. Raises what
+    `open_store` raises.
     """
+    if is_shared(Path(path)):
+        facts = conventions if conventions is not None else read_conventions()
+        connection = Opening(name=str(path), memory_limit=MEMORY_LIMIT).shared(
+            current_generation(Path(path)).folder
+        )
+        return Store(connection, name=str(path), read_only=True, conventions=facts)
     if str(path) == ":memory:" or not snapshots_wanted():
         return open_store(path, read_only=True, conventions=conventions)
     database = Path(path)
