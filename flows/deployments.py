@@ -1,7 +1,7 @@
 """The deployments, said once: ``slackwater serve`` serves them, ``prefect.yaml`` says the same for a work pool (a test compares).
 
-Two are scheduled: the pipeline at every slot and the accuracy report once a day. The single stages and the backfill are there to be
-run by hand or by an automation. Limits keep one run of a deployment at a time, but nothing depends on them: the engine may lose
+Three are scheduled: the pipeline at every slot, the status four times an hour, and the accuracy report once a day. The single
+stages and the backfill are there to be run by hand or by an automation. Limits keep one run of a deployment at a time, but nothing depends on them: the engine may lose
 a slot or count one twice when a process dies. What keeps a slot from being done twice is the warehouse: one process writes, a
 second one waits for it, and a stage that is done adds nothing when it is done again.
 """
@@ -86,6 +86,15 @@ DEPLOYMENTS = (
         description="Every forecaster measured again over the whole record, once a day, with a page.",
         cron="20 0 * * *",
         parameters={**_DB, "html": "reports/accuracy.html"},
+        tags=("slackwater", "report"),
+        collision="CANCEL_NEW",
+    ),
+    Deployment(
+        name="watch",
+        flow="flows.status_flow.status",
+        description="What is missing, failed or stale, four times an hour: alarms as events, and a page.",
+        cron="10-59/15 * * * *",
+        parameters={**_DB, "html": "reports/status.html"},
         tags=("slackwater", "report"),
         collision="CANCEL_NEW",
     ),

@@ -40,14 +40,14 @@ def test_prefect_yaml_says_what_is_served():
     assert yaml.safe_load((ROOT / "prefect.yaml").read_text()) == prefect_yaml()
 
 
-def test_every_flow_has_one_deployment_and_two_are_scheduled():
+def test_every_flow_has_one_deployment_and_three_are_scheduled():
     assert set(BY_NAME) >= {
         "pipeline/every-slot", "accuracy-report/daily", "ingest/by-hand", "forecast/by-hand", "allocate/by-hand",
         "score/by-hand",
     }  # fmt: skip
     assert len({flow_name(one) for one in DEPLOYMENTS}) == len(DEPLOYMENTS)
     scheduled = {name for name, one in BY_NAME.items() if one.cron}
-    assert scheduled == {"pipeline/every-slot", "accuracy-report/daily"}
+    assert scheduled == {"pipeline/every-slot", "accuracy-report/daily", "status/watch"}
 
 
 def test_a_backfill_has_a_queue_of_its_own():
