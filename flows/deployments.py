@@ -1,9 +1,9 @@
 """The deployments, said once: ``slackwater serve`` serves them, ``prefect.yaml`` says the same for a work pool (a test compares).
 
 Three are scheduled: the pipeline at every slot, the status four times an hour, and the accuracy report once a day. The single
-stages and the backfill are there to be run by hand or by an automation. Limits keep one run of a deployment at a time, but nothing depends on them: the engine may lose
-a slot or count one twice when a process dies. What keeps a slot from being done twice is the warehouse: one process writes, a
-second one waits for it, and a stage that is done adds nothing when it is done again.
+stages and the backfill are there to be run by hand or by an automation. Limits keep one run of a deployment at a time, but
+nothing depends on them: the engine may lose a slot or count one twice when a process dies. What keeps a slot from being done
+twice is the warehouse: one process writes, a second one waits for it, and a stage that is done adds nothing when it is done again.
 """
 
 from __future__ import annotations
