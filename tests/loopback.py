@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -101,10 +101,8 @@ def _handler(loopback: Loopback) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()
             time.sleep(reply.slow)
-            try:
+            with suppress(BrokenPipeError, ConnectionResetError):
                 self.wfile.write(raw if reply.cut is None else raw[: reply.cut])
-            except (BrokenPipeError, ConnectionResetError):
-                pass
             if reply.cut is not None:
                 self.close_connection = True
 

@@ -254,7 +254,7 @@ def test_an_earlier_time_is_refused(store):
         feed = aws_feed(server)
         fetch(store, feed)
         with pytest.raises(
-            InputError, match="was fetched at 2026-01-05 12:00:00.00:00, after 2026-01-05 11:00"
+            InputError, match=r"was fetched at 2026-01-05 12:00:00.00:00, after 2026-01-05 11:00"
         ):
             fetch(store, feed, AT - HOUR)
 

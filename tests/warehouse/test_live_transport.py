@@ -64,7 +64,7 @@ def test_retry_after_is_the_least_wait():
 def test_a_wait_longer_than_allowed_is_not_made():
     with serve(lambda seen: Reply("", status=429, headers={"Retry-After": "3600"})) as server:
         made, waits = transport()
-        with pytest.raises(FetchError, match="429 Too Many Requests.*ask less often"):
+        with pytest.raises(FetchError, match=r"429 Too Many Requests.*ask less often"):
             made.ask_json("GET", server.url)
         assert (made.requests, waits) == (1, [])
 

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from warehouse.errors import FetchError, MarketError
@@ -19,6 +20,7 @@ from warehouse.sources.live.given import Given
 from warehouse.sources.live.transport import Transport
 
 _ENTRY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+_RUNNER = Path(__file__).with_name("run_probe.py")
 _FIELDS = ("available", "capacity", "price_usd", "on_demand_usd", "truncated")
 _LONGEST = 3600.0
 
@@ -26,6 +28,7 @@ _LONGEST = 3600.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
     command: tuple[str, ...]
+    is_entry: bool
     markets: tuple[Market, ...]
     kind: str
     capacity: int | None
@@ -91,9 +94,10 @@ class Probe:
             raise given.wrong("markets", f"provider/region/zone/instance_type ({error})") from error
         if not markets:
             raise given.wrong("markets", "at least one market")
-        runner = (sys.executable, "-m", "warehouse.sources.live.run_probe", entry)
+        runner = (sys.executable, "-P", str(_RUNNER), entry)
         return _Wanted(
             command=command or runner,
+            is_entry=bool(entry),
             markets=markets,
             kind=given.choice("kind", ("probe", "held")),
             capacity=given.whole("capacity", 0, low=0, high=2**31 - 1) or None,
@@ -105,8 +109,7 @@ class Probe:
 def _answer(wanted: _Wanted, market: Market, asked: Asked) -> dict[str, Any]:
     """What the probe says of a market; raises `FetchError` for a failure or nonsense."""
     question = json.dumps({"market": market.key, "at": asked.at.isoformat()})
-    entry = wanted.command[1:3] == ("-m", "warehouse.sources.live.run_probe")
-    command = wanted.command if entry else (*wanted.command, market.key)
+    command = wanted.command if wanted.is_entry else (*wanted.command, market.key)
     done = run_command(command, given=question, seconds=wanted.seconds)
     if done.code != 0:
         raise FetchError(f"probe {command[0]!r} ended with {_ending(done)}", expected="exit code 0")

@@ -1,20 +1,23 @@
-"""Calls a user's probe function in a process of its own: ``python -m warehouse.sources.live.run_probe MODULE:FUNCTION``.
+"""Calls a user's probe function in a process of its own: ``python -P run_probe.py MODULE:FUNCTION``.
 
 The question comes as one JSON object on standard input and is handed over as keyword arguments; what the function returns goes
 to standard output as JSON, what it prints goes to standard error. So it can be stopped, and cannot harm its caller.
+
+It is run as a file with the working folder first on the module path, so that a user's ``probe.py`` is not mistaken for ours.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from contextlib import redirect_stdout
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 0 with the answer on standard output, else 2 and the reason on standard error."""
-    sys.path.insert(0, "")
+    sys.path.insert(0, os.getcwd())
     module, _, function = arguments[0].partition(":")
     asked = json.load(sys.stdin)
     with redirect_stdout(sys.stderr):
