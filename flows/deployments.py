@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from warehouse.errors import SettingsError
 
@@ -174,28 +174,30 @@ class Served:
 
         if deployment.cron is None:
             return None
-        if self._by_interval(deployment):
-            return Interval(self.every, anchor_date=EPOCH, timezone="UTC")
+        if every := self._interval(deployment):
+            return Interval(every, anchor_date=EPOCH, timezone="UTC")
         return Cron(deployment.cron, timezone="UTC")
 
     def said(self, deployment: Deployment) -> str:
         """When it runs, in words."""
         if deployment.cron is None:
             return "when it is asked for"
-        return f"every {self.every}" if self._by_interval(deployment) else f"by cron {deployment.cron!r} UTC"
+        every = self._interval(deployment)
+        return f"every {every}" if every else f"by cron {deployment.cron!r} UTC"
 
-    def _by_interval(self, deployment: Deployment) -> bool:
-        return self.every is not None and deployment.flow == "flows.pipeline.pipeline"
+    def _interval(self, deployment: Deployment) -> timedelta | None:
+        return self.every if deployment.flow == "flows.pipeline.pipeline" else None
 
 
 def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeployment:
     """A deployment as Prefect serves it from one process; its flow is found by import, from whatever folder."""
     from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
-    from prefect.flows import EntrypointType, Flow
+    from prefect.flows import Flow
+    from prefect.types.entrypoint import EntrypointType
 
     module, _, function = deployment.flow.rpartition(".")
     flow: Flow[..., Any] = getattr(import_module(module), function)
-    return flow.to_deployment(
+    made = flow.to_deployment(
         name=deployment.name,
         schedule=served.schedule(deployment),
         parameters=served.parameters(deployment, list(flow.parameters.properties)),
@@ -208,3 +210,4 @@ def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeploymen
         ),
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
+    return cast("RunnerDeployment", made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
@@ -45,7 +45,7 @@ def dask_runner(workers: int, address: str | None = None) -> Runner:
     is worth naming. Raises `SettingsError` if the extra is not installed.
     """
     try:
-        from prefect_dask import DaskTaskRunner
+        from prefect_dask.task_runners import DaskTaskRunner
     except ImportError as error:
         raise SettingsError(
             f"{KIND}=dask, but Dask is not installed ({error})",
@@ -53,7 +53,7 @@ def dask_runner(workers: int, address: str | None = None) -> Runner:
             remedy='pip install "slackwater[dask]"',
         ) from error
     if address:
-        return DaskTaskRunner(address=address)
+        return cast("Runner", DaskTaskRunner(address=address))
     # One thread a worker: what more than one core is wanted for holds the interpreter lock, or is threaded itself.
     cluster = {"n_workers": workers, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-    return DaskTaskRunner(cluster_kwargs=cluster)
+    return cast("Runner", DaskTaskRunner(cluster_kwargs=cluster))

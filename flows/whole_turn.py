@@ -13,13 +13,14 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.failures import failure_kept
+from flows.forecasting_turns import Measured
 from flows.ingest import Counts
 from flows.jobfile import JobRequest
 from flows.markets import find_market, read_history, step_of
 from flows.records import outcome_frame, stored_forecasts, stored_rounds
 from flows.report import write_report
 from flows.report_data import MarketPanel, ReportData
-from flows.stages import Measured, allocate_stage, forecast_stage, ingest_stage, leaderboard_rows, score_stage
+from flows.stages import allocate_stage, forecast_stage, ingest_stage, leaderboard_rows, score_stage
 from flows.turn import Turn
 from flows.work import Work, pool_names, require_markets, work_stage
 from forecasting.forecast import Forecast

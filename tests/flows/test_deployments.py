@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,8 @@ from flows.deployments import (
 )
 from flows.failures import failure_kept, reason_of, worth_another_try
 from flows.logical_time import slot_of
+from flows.runners import ADDRESS, KIND, WORKERS, chosen_runner
+from flows.server import require_free, require_scheduler
 from flows.serving import turn_interval
 from flows.turn import Turn, run_id_of
 from warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError
@@ -48,6 +51,34 @@ def test_every_flow_has_one_deployment_and_three_are_scheduled():
     assert len({flow_name(one) for one in DEPLOYMENTS}) == len(DEPLOYMENTS)
     scheduled = {name for name, one in BY_NAME.items() if one.cron}
     assert scheduled == {"pipeline/every-slot", "accuracy-report/daily", "status/watch"}
+
+
+def test_the_scheduler_of_this_environment_works():
+    require_scheduler()  # Prefect 3.8 with SQLAlchemy 2.1 installs and starts, and makes no scheduled run
+
+
+def test_a_port_that_is_taken_is_refused_before_the_server_starts(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"--port {port}"):
+            require_free(port)
+
+
+def test_runners_are_named_by_the_environment():
+    assert type(chosen_runner({})).__name__ == "ThreadPoolTaskRunner"
+    assert type(chosen_runner({KIND: "processes"})).__name__ == "ProcessPoolTaskRunner"
+    dask = chosen_runner({KIND: "dask", WORKERS: "3"})
+    assert dask.cluster_kwargs["n_workers"] == 3
+    assert chosen_runner({KIND: "dask", ADDRESS: "tcp://10.0.0.1:8786"}).address == "tcp://10.0.0.1:8786"
+    with pytest.raises(
+        SettingsError, match=r"SLACKWATER_RUNNER='ray'; expected one of threads, processes, dask"
+    ):
+        chosen_runner({KIND: "ray"})
+    for text in ("0", "two", "-1"):
+        with pytest.raises(SettingsError, match="SLACKWATER_WORKERS"):
+            chosen_runner({WORKERS: text})
 
 
 def test_a_backfill_has_a_queue_of_its_own():
