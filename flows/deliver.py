@@ -16,6 +16,7 @@ import pandas as pd
 from flows.advice import as_text, document, file_name, folder_name
 from flows.clock import steady_seconds
 from flows.frames import rows_of
+from flows.runs import LIVE
 from flows.sink_settings import Sink
 from flows.turn import Turn
 from flows.webhook import Answer, CannotSendError, headers_of, post
@@ -66,8 +67,11 @@ def deliver(
     ``decisions`` are the rows that `flows.stages.allocate_stage` returns. Each goes out once per sink: what was sent is remembered
     in the warehouse right after, so that a process killed in between sends one document twice, with the same key. The newest
     go first. Nothing is raised for a sink that cannot be reached: it is said, kept with its reason, and tried in the next turn.
+    A turn that a backfill makes afterwards hands nothing over: nobody can act on it any more.
     """
     done: list[Delivery] = []
+    if turn.made != LIVE:
+        return done
     for sink in turn.settings.sinks:
         due = _due(turn, sink, decisions)
         done += _handed_over(turn, sink, due, pace or Pace())
@@ -151,7 +155,7 @@ def _left_behind(turn: Turn, sink: Sink) -> list[dict[str, Any]]:
     if rows.empty:
         return []
     runs = read_rows(
-        turn.store, "runs", where={"run": list(set(rows["run"])), "stage": "allocate", "made": "live"}
+        turn.store, "runs", where={"run": list(set(rows["run"])), "stage": "allocate", "made": LIVE}
     )
     return [json.loads(text) for text in rows[rows["run"].isin(runs["run"])]["details"]]
 
