@@ -184,7 +184,7 @@ def _told_forecast(row: dict[str, object], planner: str, stale: str) -> str:
 def _left_out(facts: Facts, stage: str) -> np.ndarray:
     """The sentence in which a run says that it left a market out, by row; "" where it did not."""
     out = np.full(len(facts.seen), "", dtype=object)
-    told = facts.runs[(facts.runs["stage"] == stage) & (facts.runs["left_out"].str.len() > 0)]
+    told = facts.runs[(facts.runs["stage"] == stage) & facts.runs["left_out"].astype(bool)]
     if told.empty:
         return out
     index = pd.MultiIndex.from_frame(facts.seen[["market", "source", "slot"]])
@@ -235,7 +235,7 @@ def _runs_at(facts: Facts, stage: str, slots: pd.DatetimeIndex) -> pd.DataFrame:
 
 def _job_left_out(facts: Facts, name: str, slots: pd.DatetimeIndex) -> np.ndarray:
     out = np.full(len(slots), "", dtype=object)
-    told = facts.runs[facts.runs["left_out"].str.len() > 0]
+    told = facts.runs[facts.runs["left_out"].astype(bool)]
     for row in rows_of(told):
         for sentence in row["left_out"]:
             if sentence.startswith(f"job {name} is left out"):

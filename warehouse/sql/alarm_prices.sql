@@ -3,7 +3,7 @@
 WITH newest AS (
     SELECT sid, epoch_us(observed_at) AS at_us, arg_max(price_usd, known_at) AS value,
         arg_max(on_demand_usd, known_at) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd
-    FROM price WHERE sid IN (SELECT unnest($sid)) AND known_at <= $known_at GROUP BY sid, observed_at
+    FROM price WHERE sid IN (SELECT unnest(CAST($sid AS INTEGER[]))) AND known_at <= $known_at GROUP BY sid, observed_at
 ),
 steps AS (
     SELECT sid, at_us, value, lag(value) OVER w AS before,

@@ -3,10 +3,10 @@
 -- Newest known versions; times in microseconds. since_us and newest_us bound the present stretch, longest_us is the longest past one of its sort.
 WITH versions AS (
     SELECT sid, observed_at, known_at, price_usd AS value FROM price
-    WHERE sid IN (SELECT unnest($sid)) AND known_at <= $known_at
+    WHERE sid IN (SELECT unnest(CAST($sid AS INTEGER[]))) AND known_at <= $known_at
     UNION ALL
     SELECT sid, observed_at, known_at, available FROM availability
-    WHERE sid IN (SELECT unnest($sid)) AND known_at <= $known_at
+    WHERE sid IN (SELECT unnest(CAST($sid AS INTEGER[]))) AND known_at <= $known_at
 ),
 newest AS (
     SELECT sid, epoch_us(observed_at) AS at_us, arg_max(value, known_at) AS value FROM versions GROUP BY sid, observed_at

@@ -1,7 +1,7 @@
 -- For some markets and every slot of a window: when the newest price and the newest count known by the slot's start were observed.
 -- A row of (market, source, slot); times in microseconds since the epoch, null where nothing was known yet. The number of
 -- observations does not matter to a read by slot: what became known is first folded to one running maximum per series.
-WITH asked AS (SELECT unnest($market) AS market, unnest($source) AS source),
+WITH asked AS (SELECT unnest(CAST($market AS VARCHAR[])) AS market, unnest(CAST($source AS VARCHAR[])) AS source),
 chosen AS (
     SELECT sid, concat_ws('/', provider, region, zone, instance_type) AS market, source, kind
     FROM series JOIN markets USING (mid) SEMI JOIN asked
