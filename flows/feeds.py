@@ -42,14 +42,16 @@ def find_feed(settings: Settings, name: str) -> Feed:
 def is_due(feed: Feed, last: Fetched | None, at: pd.Timestamp) -> bool:
     """Whether a feed is to be fetched at a logical time: its interval is over, or its last fetch failed or was stopped.
 
-    A time before the last fetch is never due: a live source cannot be asked what it said then.
+    History read by hand does not count. A time before the last fetch is never due: a live source cannot be asked what it said then.
     """
     if last is None:
         return True
     if at < last.at:
         return False
-    unfinished = last.status == "failed" or not last.finished
-    return unfinished or at >= last.at + pd.Timedelta(feed.every)
+    done = [mark.done_at for mark in last.marks.values() if mark.done_at is not None]
+    if last.status == "failed" or not last.finished or not done:
+        return True
+    return at >= pd.Timestamp(max(done)) + pd.Timedelta(feed.every)
 
 
 def fetch_due(turn: Turn) -> Counts:

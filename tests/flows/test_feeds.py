@@ -11,6 +11,8 @@ from flows.config import Settings, read_settings
 from flows.feed_settings import Feed
 from flows.feed_state import last_fetches
 from flows.feeds import fetch_due, fetch_feed, find_feed, is_due
+from flows.printing import print_table
+from flows.stages import ingest_stage
 from flows.turn import Turn
 from warehouse.errors import InputError, SettingsError
 from warehouse.history import Market
@@ -412,6 +414,37 @@ def test_feeds_that_are_due_are_fetched_in_a_turn_and_one_that_fails_stops_none(
     row = last_fetches(store)["broken"]
     assert row.status == "failed"
     assert "cannot be reached" in row.reason
+
+
+def test_history_read_by_hand_does_not_put_off_the_next_fetch(store):
+    with serve(one_region(hours=60)) as server:
+        feed = aws_feed(server, days=1)
+        fetch(store, feed)
+        later = AT + 0.75 * HOUR
+        by_hand = fetch(store, feed, later, span=(AT - 40 * HOUR, AT - 38 * HOUR))
+        assert by_hand.status == "done"
+        assert not is_due(feed, by_hand, later)
+        assert is_due(feed, by_hand, AT + HOUR)
+
+
+def test_a_turn_with_feeds_has_no_simulated_market(store):
+    with serve(one_region(hours=4)) as server:
+        settings = Settings(feeds=(aws_feed(server),))
+        turn = Turn(store=store, at=AT, settings=settings, run_id="run-1")
+        assert ingest_stage(turn, None) == {"spot": {"added": 8, "repeated": 0, "rejected": 0}}
+        assert ingest_stage(turn, None) == {}
+    (run,) = read_rows(store, "runs").to_dict("records")
+    assert (run["stage"], run["status"], json.loads(run["details"])["spot"]["added"]) == ("ingest", "done", 8)
+    assert set(list_markets(store)["source"]) == {"aws-spot"}
+
+
+def test_a_failure_that_looks_like_markup_is_shown_as_it_is(store, capsys):
+    with serve(lambda seen: Reply("[/red] [bold] \x1b[31m", status=403)) as server:
+        feed = Feed(name="azure", source="azure-retail", options={"url": server.url, "regions": ["eastus"]})
+        fetched = fetch(store, feed)
+    assert "\x1b" not in fetched.reason
+    print_table("Feeds [x]", [{"feed": "azure", "reason": fetched.reason}], {"feed": "feed", "reason": "why"})
+    assert "[/red] [bold]" in capsys.readouterr().out
 
 
 def test_a_score_is_no_count(store):

@@ -123,7 +123,8 @@ def _pages(wanted: _Wanted, transport: Transport) -> Iterator[Sequence[object]]:
         )
         url = f"{wanted.base}/v1/services/{SERVICE}/skus"
         answer = transport.ask_json("GET", url, params=params, headers=headers)
-        skus = answer.get("skus", []) if isinstance(answer, dict) else None
+        # An empty list is left out of an answer, but the first page of this service is never empty.
+        skus = answer.get("skus", [] if seen else None) if isinstance(answer, dict) else None
         if not isinstance(skus, list):
             raise FetchError("the catalogue answered without skus", expected='{"skus": [...]}')
         yield skus
