@@ -206,12 +206,17 @@ def _json(view: View, snapshots: Snapshots) -> Callable[[Request], Response]:
         query = dict(request.query_params)
 
         def make(reading: Reading) -> str:
-            return json.dumps(plain(view.data(reading, query)), allow_nan=False)
+            return _json_text(view.data(reading, query))
 
         text = snapshots.made(_asked(request), make)
         return Response(text, media_type="application/json", headers=_FRESH)
 
     return answer
+
+
+def _json_text(value: Any) -> str:
+    """JSON without a letter that could begin a tag, should anything ever take it for HTML."""
+    return json.dumps(plain(value), allow_nan=False).replace("<", "\\u003c")
 
 
 #: A reload always asks; the server answers from what it keeps.
@@ -303,7 +308,7 @@ def _error(
     headers = _FRESH | ({"retry-after": "5"} if code == 503 else {})
     if request.url.path.startswith("/api"):
         body = {"error": {"found": found, "expected": expected, "remedy": remedy}}
-        return JSONResponse(body, status_code=code, headers=headers)
+        return Response(_json_text(body), status_code=code, media_type="application/json", headers=headers)
     values = {
         "title": title, "found": found, "expected": expected, "remedy": remedy, "code": code, "now": snapshots.clock(),
         "at": None, "run": None, "warehouse": snapshots.db.name, "simulated": False, "some_simulated": False, "step": "",

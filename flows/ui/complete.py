@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import pandas as pd
 
+from flows.alarms import standing_alarms
 from flows.completeness import DEFAULT_SPAN, STATES, completeness_of
 from flows.frames import rows_of
 from flows.runs import STAGES
 from flows.ui.reading import Reading
-from warehouse.store import read_rows
 
 #: States that are listed slot by slot: something that was due is not as it should be.
 LISTED: Final = ("failed", "missing", "stale")
@@ -70,9 +70,18 @@ LETTERS: Final = {
 }  # fmt: skip
 
 
-def standing_alarms(reading: Reading) -> list[dict[str, Any]]:
-    """Alarms that were raised and not cleared, the newest first."""
-    rows = rows_of(read_rows(reading.store, "alarms", where={"cleared_at": None}, order_by=["raised_at"]))
-    return [
-        {key: row[key] for key in ("kind", "subject", "raised_at", "severity", "text")} for row in rows[::-1]
+def alarm_rows(reading: Reading) -> list[dict[str, Any]]:
+    """Alarms that stand at the newest turn, the serious ones first."""
+    if reading.at is None:
+        return []
+    rows = [
+        {
+            "kind": one.kind,
+            "subject": one.subject,
+            "severity": one.severity,
+            "since": one.since,
+            "text": one.text,
+        }
+        for one in standing_alarms(reading.store, at=reading.at)
     ]
+    return sorted(rows, key=lambda row: row["severity"] != "serious")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from flows.report_format import duration, plural, utc
 from flows.runs import LIVE
-from flows.ui.complete import standing_alarms
+from flows.ui.complete import alarm_rows
 from flows.ui.jobs import open_rows
 from flows.ui.reading import Reading
 from flows.ui.runs import run_rows
@@ -24,7 +24,7 @@ def glance_data(reading: Reading) -> dict[str, Any]:
     """The verdict ("well", "look" or "act") with its findings, the instances to hold, open jobs, alarms and the newest runs."""
     jobs = open_rows(reading)
     runs = run_rows(reading, most=SHOWN_RUNS)
-    alarms = standing_alarms(reading)
+    alarms = alarm_rows(reading)
     findings = [*_turn_findings(reading, runs), *_alarm_findings(alarms), *_job_findings(jobs)]
     levels = {finding["level"] for finding in findings}
     current = [job for job in jobs if job["hold"] and job["hold"]["current"]]
@@ -88,8 +88,8 @@ def _turn_findings(reading: Reading, runs: list[dict[str, Any]]) -> list[dict[st
 def _alarm_findings(alarms: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [
         _finding(
-            "look" if one["severity"] in ("info", "warning") else "act",
-            f"{one['kind']}, {one['subject']}: {one['text']} (since {utc(one['raised_at'])})",
+            "act" if one["severity"] == "serious" else "look",
+            f"{one['kind']}, {one['subject']}: {one['text']} (since {utc(one['since'])})",
             "/completeness",
         )
         for one in alarms

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from flows.frames import rows_of
+from flows.job_predicted import reports_shown
 from flows.records import StoredJob, find_job, stored_jobs
 from flows.report_sections import LIKELY, WORRYING
 from flows.ui.reading import Reading
@@ -111,7 +112,7 @@ def job_row(
         "state": state_of(reading, job, standing), "start": job.start, "deadline": job.deadline,
         "n_min": request.n_min, "n_max": request.n_max, "resumable": request.checkpoint.resumable,
         "value_usd": request.value_usd, "workload": f"{request.workload.amount:g} {request.workload.unit}",
-        "share_done": None, "share_expected": None, "slots_ahead": None, "cost_usd": None, "finished_at": None,
+        "share_done": None, "share_expected": None, "slots_ahead": None, "cost_usd": None, "finished_at": None, "reported_at": None,
         "problem": standing if isinstance(standing, str) else "", "hold": None,
     }  # fmt: skip
     if isinstance(standing, Standing):
@@ -121,6 +122,7 @@ def job_row(
             "slots_ahead": standing.slots_ahead,
             "cost_usd": standing.now.cost_usd,
             "finished_at": standing.finished_at,
+            "reported_at": standing.reported_at,
             "must_finish": standing.job.must_finish,
         }
     if decisions and row["state"] == "running":
@@ -141,7 +143,7 @@ def _due(reading: Reading) -> pd.Timestamp | None:
 
 
 def job_data(reading: Reading, name: str) -> dict[str, Any]:
-    """Everything about one job: its row, its slots so far, its decisions, and the outcomes of all policies once scored.
+    """Everything about one job: its row, its slots so far, its decisions, what was reported of it, and all policies' outcomes.
 
     Raises `JobError` with the known names if there is none of that name.
     """
@@ -156,6 +158,7 @@ def job_data(reading: Reading, name: str) -> dict[str, Any]:
         "slots": _slots(standing) if isinstance(standing, Standing) else [],
         "deadline_slots": standing.job.deadline_slots if isinstance(standing, Standing) else None,
         "decisions": decisions,
+        "reports": reports_shown(reading.store, job, decisions, reading.settings),
         "outcomes": outcomes,
     }
 
@@ -169,7 +172,7 @@ def _slots(standing: Standing) -> list[dict[str, Any]]:
         rows.append(
             {
                 "slot": standing.start + k * standing.step,
-                "share_done": standing.done[min(k, len(standing.done) - 1)] / standing.job.workload,
+                "share_done": standing.done[k] / standing.job.workload,
                 "share_expected": k / standing.job.deadline_slots,
                 "price_usd": _number(standing.price[k]),
                 "available": _number(standing.available[k]),

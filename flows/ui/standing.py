@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from flows.allocate import open_job
 from flows.frames import rows_of
-from flows.jobfile import slot_job
+from flows.job_report import Report, counting, reports_by_job
 from flows.markets import Followed, read_histories
 from flows.records import StoredJob, allocations_of
 from flows.ui.reading import Reading
-from optimization.held import NOTHING, held, held_so_far
+from optimization.held import NOTHING, held
 from optimization.job import Job, Progress
-from optimization.market import market_window
 from optimization.plan import Allocation
 from optimization.progress import finished
-from optimization.replay import see
 from warehouse.errors import SlackwaterError
 from warehouse.history import History, Market
 from warehouse.store import read_rows
@@ -32,8 +31,9 @@ Decisions = Mapping[str, Sequence[Mapping[str, Any]]]
 class Standing:
     """A job at slot ``slot`` (the one its newest decision is for, or its end).
 
-    ``done`` has the work done at the start of each slot so far and now, shape (k + 1,); ``held`` what was held in them, shape (k,);
-    k is less than ``slot`` once the work is finished. ``now`` is its progress at the end of these. ``decided`` is by slot.
+    ``done`` has the work done at the start of slots 0..``slot``, ``held`` what was held in those before ``slot``, ``now`` the
+    progress at its start. ``decided`` is by slot. ``reported_at`` is when somebody last said how far the job is, None if it is
+    reckoned from the decisions alone.
     """
 
     job: Job
@@ -46,7 +46,7 @@ class Standing:
     decided: Mapping[int, Allocation]
     price: np.ndarray
     available: np.ndarray
-    on_demand_usd: float
+    reported_at: pd.Timestamp | None
 
     @property
     def is_finished(self) -> bool:
@@ -56,7 +56,10 @@ class Standing:
     @property
     def finished_at(self) -> pd.Timestamp | None:
         """End of the slot in which the work was done, None while it is not."""
-        return self.start + len(self.held) * self.step if self.is_finished else None
+        if not self.is_finished:
+            return None
+        first = next(k for k, done in enumerate(self.done) if finished(done, self.job.workload))
+        return self.start + first * self.step
 
     @property
     def slots_ahead(self) -> float:
@@ -87,10 +90,15 @@ def standings(reading: Reading, jobs: Sequence[StoredJob], decided: Decisions) -
         except SlackwaterError as error:
             found[job.request.name] = str(error)
     histories = _histories(reading, list(asked.values()))
+    reports = reports_by_job(reading.store, list(asked))
     for name, (job, followed) in asked.items():
         history = histories[followed]
         try:
-            found[name] = history if isinstance(history, str) else _standing(job, history, decided[name])
+            found[name] = (
+                history
+                if isinstance(history, str)
+                else _standing(job, history, decided[name], counting(reports[name], known_at=followed.at))
+            )
         except SlackwaterError as error:  # a job that does not fit the present settings
             found[name] = str(error)
     return found
@@ -130,31 +138,30 @@ def _histories(
         return found
 
 
-def _standing(stored: StoredJob, history: History, rows: Sequence[Mapping[str, Any]]) -> Standing:
-    job = slot_job(stored.request, step=history.step, on_demand_usd=history.on_demand_usd)
-    grid = pd.date_range(stored.start, periods=job.deadline_slots, freq=history.step)
-    table = history.frame.reindex(grid)
-    price, available = (table[name].to_numpy(dtype=float) for name in ("price_usd", "available"))
-    window = market_window(
-        price, available, on_demand_usd=history.on_demand_usd, slot_hours=history.slot_hours
-    )
-    slot = round((history.known_at - stored.start) / history.step)
-    slot = max(0, min(slot, job.deadline_slots))
-    decided = {
-        round((when - stored.start) / history.step): allocation
-        for when, allocation in allocations_of(rows).items()
-    }
-    now, views = held_so_far(job, see(job, window, [None] * len(grid)), decided, slots=slot)
+def _standing(
+    stored: StoredJob, history: History, rows: Sequence[Mapping[str, Any]], reports: Sequence[Report]
+) -> Standing:
+    running = open_job(stored.request, history, decided=allocations_of(rows), forecasts=[], reports=reports)
+    job, slot, decided = running.job, min(running.slot, running.job.deadline_slots), running.decided
+    now, views = running.standing(slot)
+    done = np.full(slot + 1, np.nan)
+    had: list[Allocation] = [NOTHING] * slot
+    for view in views:
+        done[view.slot] = view.progress.done
+        had[view.slot] = held(job, decided.get(view.slot, NOTHING), view.available)
+    done[slot] = now.done
+    table = history.frame.reindex(pd.date_range(stored.start, periods=job.deadline_slots, freq=history.step))
     return Standing(
         job=job,
         start=stored.start,
         step=history.step,
         slot=slot,
-        done=(*(view.progress.done for view in views), now.done),
-        held=tuple(held(job, decided.get(view.slot, NOTHING), view.available) for view in views),
+        # a slot without a view is one in which the work was finished
+        done=tuple(np.where(np.isnan(done), job.workload, done).tolist()),
+        held=tuple(had),
         now=now,
         decided=decided,
-        price=price,
-        available=available,
-        on_demand_usd=history.on_demand_usd,
+        price=table["price_usd"].to_numpy(dtype=float),
+        available=table["available"].to_numpy(dtype=float),
+        reported_at=None if running.progress_report is None else running.progress_report.reported_at,
     )

@@ -1,0 +1,64 @@
+"""`slackwater ui` as a process: it says where it serves, answers, warns, and ends cleanly."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+WAIT = 120
+
+
+def started(*arguments: str):
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "ui", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    said = ""
+    for line in process.stderr:
+        said += line
+        if found := re.search(r"at (http://\S+)", line):
+            return process, found[1], said
+    raise AssertionError(f"ended with {process.wait()}: {said}")
+
+
+def ended(process: subprocess.Popen, number: int) -> int:
+    process.send_signal(number)
+    try:
+        code = process.wait(timeout=WAIT)
+    finally:
+        process.kill()
+        process.stderr.close()
+    return code
+
+
+def test_it_takes_a_free_port_answers_and_ends_on_sigterm(tmp_path):
+    process, address, said = started("--db", str(tmp_path / "w.duckdb"), "--port", "0")
+    try:
+        assert address.startswith("http://127.0.0.1:")
+        assert "warning" not in said
+        answer = httpx.get(address, timeout=WAIT)
+        assert answer.status_code == 503
+        assert "No warehouse yet" in answer.text
+        assert not list(tmp_path.iterdir())  # looking makes nothing
+    finally:
+        code = ended(process, signal.SIGTERM)
+    assert code == 0
+
+
+@pytest.mark.slow
+def test_another_address_warns_and_sigint_ends_it(tmp_path):
+    process, address, said = started("--db", str(tmp_path / "w.duckdb"), "--port", "0", "--host", "0.0.0.0")
+    try:
+        assert "warning: 0.0.0.0 can be reached from other machines" in said
+        assert httpx.get(address, timeout=WAIT).status_code == 503
+        assert httpx.get(address, headers={"host": "evil.example"}, timeout=WAIT).status_code == 421
+    finally:
+        code = ended(process, signal.SIGINT)
+    assert code == 0
