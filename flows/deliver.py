@@ -146,11 +146,15 @@ def _stored(store: Store, slots: Sequence[pd.Timestamp]) -> list[dict[str, Any]]
 def _left_behind(turn: Turn, sink: Sink) -> list[dict[str, Any]]:
     """Decisions of the last hours that were made live; what a backfill decided afterwards is nobody's to act on.
 
-    None for a sink that never had any: it starts with the present turn.
+    None from before the first that the sink had: it starts with the turn that finds it in the settings.
     """
-    if not turn.store.execute("SELECT 1 FROM deliveries WHERE sink = ? LIMIT 1", [sink.name]):
+    (first,) = turn.store.execute("SELECT min(slot) FROM deliveries WHERE sink = ?", [sink.name])[0]
+    if first is None:
         return []
-    recent = slice(turn.at - LOOK_BACK, turn.at + pd.Timedelta(microseconds=1))
+    recent = slice(
+        max(turn.at - LOOK_BACK, pd.Timestamp(first).tz_convert("UTC")),
+        turn.at + pd.Timedelta(microseconds=1),
+    )
     rows = read_rows(turn.store, "decisions", where={"slot": recent})
     if rows.empty:
         return []
