@@ -97,6 +97,10 @@ def failing_feeds(facts: AlarmFacts) -> list[Finding]:
     return found
 
 
+def _by_sid(frame: pd.DataFrame) -> dict[int, dict[str, Any]]:
+    return {int(row["sid"]): row for row in rows_of(frame.reset_index())}
+
+
 def flat_lines(facts: AlarmFacts) -> list[Finding]:
     """Series that have kept their value far longer than they ever did (ours).
 
@@ -104,10 +108,11 @@ def flat_lines(facts: AlarmFacts) -> list[Finding]:
     greatest value so far are one sort, the others the other (a market may rest at its floor for weeks, hardly elsewhere).
     """
     found = []
+    kept = _by_sid(facts.runs)
     for one in facts.promises:
-        if one.sid not in facts.runs.index:
+        if one.sid not in kept:
             continue
-        row = facts.runs.loc[one.sid]
+        row = kept[one.sid]
         lasted, longest = int(row["newest_us"]) - int(row["since_us"]), int(row["longest_us"])
         if row["stretches"] < facts.rules.flat_least or lasted <= facts.rules.flat_factor * longest:
             continue
@@ -126,11 +131,8 @@ def flat_lines(facts: AlarmFacts) -> list[Finding]:
 
 
 def _prices(facts: AlarmFacts) -> list[tuple[Promise, dict[str, Any]]]:
-    return [
-        (one, facts.prices.loc[one.sid].to_dict())
-        for one in facts.promises
-        if one.kind == "price" and one.sid in facts.prices.index
-    ]
+    rows = _by_sid(facts.prices)
+    return [(one, rows[one.sid]) for one in facts.promises if one.kind == "price" and one.sid in rows]
 
 
 def impossible_prices(facts: AlarmFacts) -> list[Finding]:

@@ -120,7 +120,7 @@ def _histories(
     """As much of each market as drift and coverage look at; markets that cannot be read are left out (ingest says why)."""
     slot = at.floor(step_of(settings))
     days = max(RULE.reference_days + 2 * max(RULE.recent_days), settings.alarms.coverage_days + 1)
-    found = []
+    found: list[History] = []
     for market, source in markets:
         followed = Followed(market=Market.parse(market), source=source, at=slot)
         try:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from flows.alarm_checks import Finding
+from flows.frames import rows_of
 from forecasting.drift_marks import drift_table
 from forecasting.series import series_of
 from warehouse.history import AVAILABLE, PRICE, History
@@ -25,18 +26,17 @@ _MOST_CARRIED = 0.95
 def drifts(facts: AlarmFacts) -> list[Finding]:
     """Series in which a change of distribution was marked in the recent hours (`forecasting.drift`)."""
     series = [series_of(one, variable) for one in facts.histories for variable in ("price", "count")]
-    sources = {history.market.key: history.source for history in facts.histories}
     recent = facts.at - pd.Timedelta(hours=facts.rules.recent_hours)
     found = []
     for one in series:
         marks = drift_table([one])
-        for mark in marks[marks["at"] > recent].itertuples():
+        for mark in rows_of(marks[marks["at"] > recent]):
             found.append(
                 Finding(
                     kind="drift",
-                    subject=f"{one.market.key}@{sources[one.market.key]} {one.variable}",
-                    since=mark.since,
-                    text=f"{one.variable}: {mark.found}; expected no such difference by chance in 30 days; forecasts adapt, "
+                    subject=f"{one.key} {one.variable}",
+                    since=mark["since"],
+                    text=f"{one.variable}: {mark['found']}; expected no such difference by chance in 30 days; forecasts adapt, "
                     "but look whether the source or the market has changed",
                 )
             )
@@ -67,7 +67,8 @@ def _scored(own: pd.DataFrame, history: History, variable: str) -> pd.DataFrame:
     """The forecasts whose slot has come and was observed, with the value that came."""
     column = history.frame[PRICE if variable == "price" else AVAILABLE]
     came = column.reindex(pd.DatetimeIndex(own["slot"])).to_numpy(dtype=float)
-    return own.assign(came=came)[~np.isnan(came)].sort_values("slot")
+    scored: pd.DataFrame = own.assign(came=came)[~np.isnan(came)].sort_values("slot")
+    return scored
 
 
 def _judged(scored: pd.DataFrame, facts: AlarmFacts) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
@@ -17,7 +17,7 @@ from warehouse.queries import read_sql
 from warehouse.store import Store, list_markets
 from warehouse.times import microseconds, moment
 
-_US = "datetime64[us, UTC]"
+_US: Final = "datetime64[us, UTC]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,11 +53,10 @@ def staleness(facts: Facts) -> np.ndarray:
     """Why the newest observation behind each row is too old (M1.3), "" where it is young enough, shape (rows,)."""
     seen = facts.seen.reset_index(drop=True)
     out = np.full(len(seen), "", dtype=object)
-    groups = seen.groupby(["market", "source"], sort=False).indices
     limits = {(one.market, one.source, one.kind): one for one in facts.promises}
-    for (market, source), rows in groups.items():
-        own = seen.iloc[rows]
-        count, price = limits.get((market, source, "count")), limits.get((market, source, "price"))
+    for (market, source), own in seen.groupby(["market", "source"], sort=False):
+        rows = own.index.to_numpy()
+        count, price = (limits.get((str(market), str(source), kind)) for kind in ("count", "price"))
         count_old, price_old = _old(own, "count_at", count), _old(own, "price_at", price)
         if price is not None and price.probed and count is not None:
             price_old = price_old & count_old
@@ -187,12 +186,13 @@ def _left_out(facts: Facts, stage: str) -> np.ndarray:
     told = facts.runs[(facts.runs["stage"] == stage) & facts.runs["left_out"].astype(bool)]
     if told.empty:
         return out
-    index = pd.MultiIndex.from_frame(facts.seen[["market", "source", "slot"]])
+    keys = facts.seen[["market", "source", "slot"]].itertuples(index=False, name=None)
+    places = {key: place for place, key in enumerate(keys)}
     for row in rows_of(told):
         for sentence in row["left_out"]:
-            key = re.match(r"market (\S+?)@(.+?) is left out", sentence)
-            place = -1 if key is None else index.get_indexer([(key[1], key[2], row["slot"])])[0]
-            if place >= 0:
+            key = re.match(r"market (.+?)@(.+?) is left out", sentence)
+            place = None if key is None else places.get((key[1], key[2], row["slot"]))
+            if place is not None:
                 out[place] = sentence
     return out
 
