@@ -168,6 +168,22 @@ def test_a_run_on_wrong_input_is_not_tried_again(engine, settings_file, tmp_path
     assert "prices.parquet" in kept["details"].iloc[0]
 
 
+def test_a_run_that_takes_too_long_is_stopped_and_says_so(on_engine, settings_file, tmp_path):
+    from prefect.flow_engine import run_flow
+
+    from flows.pipeline import pipeline
+
+    given = {"db": tmp_path / "w.duckdb", "report": tmp_path / "r.html", "settings": settings_file}
+    hasty = pipeline.with_options(timeout_seconds=0.3)  # the smallest turn takes ten times that
+    run = scheduled_run(hasty, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()})
+    with pytest.raises(TimeoutError):
+        run_flow(hasty, flow_run=run, parameters=given)
+    one_turn(
+        tmp_path / "w.duckdb", read_settings(settings_file)
+    )  # nothing holds the warehouse, nothing is half done
+    assert dump(tmp_path / "w.duckdb") == dump(on_engine[0])
+
+
 def test_tables_are_kept_as_artifacts(on_engine):
     from prefect.artifacts import Artifact
 
