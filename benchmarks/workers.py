@@ -15,7 +15,6 @@ import pandas as pd
 
 from benchmarks.turn import AT, MARKETS, tidy_markets, timed
 from flows.engine import prepare_engine
-from flows.runners import Runner, chosen_runner
 from warehouse.store import open_reader, read_rows
 
 WORKERS = (1, 2, 4)
@@ -31,6 +30,8 @@ def run() -> dict[str, Any]:
         folder = Path(name)
         tidy_markets(folder, AT + TURNS * pd.Timedelta("30min"))
         prepare_engine(folder)
+        from flows.runners import chosen_runner  # after the engine's settings: it imports Prefect
+
         (folder / "slackwater.toml").write_text(f"max_markets = {MARKETS}\n")
         runners: dict[str, Any] = {"threads": turns_on(folder, "threads", chosen_runner({}))}
         for workers in WORKERS:
@@ -53,7 +54,7 @@ def timed_start(kind: Any, workers: int) -> tuple[Any, float]:
     return cluster, seconds
 
 
-def turns_on(folder: Path, label: str, runner: Runner) -> dict[str, Any]:
+def turns_on(folder: Path, label: str, runner: Any) -> dict[str, Any]:
     """Seconds of the first turn on a new warehouse and of the best of the following ones."""
     from flows.pipeline import pipeline
 
