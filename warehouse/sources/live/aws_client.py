@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -121,9 +122,10 @@ def _session(access: AwsAccess, transport: Transport) -> Any:
     # Rows go on as found: a time that is no time is the store's to refuse, and must not spoil its whole page.
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     try:
+        core.register_component("data_loader", _api_descriptions(core.get_config_variable("data_path")))
         found = core.get_credentials()
         frozen = None if found is None else found.get_frozen_credentials()
-    except faults.BotoCoreError as error:
+    except (faults.BotoCoreError, faults.ClientError) as error:
         raise FetchError(
             f"AWS credentials: {transport.secrets.scrub(str(error))}",
             remedy="correct the option profile, or the AWS configuration",
@@ -133,6 +135,12 @@ def _session(access: AwsAccess, transport: Transport) -> Any:
     for value in (frozen.access_key, frozen.secret_key, frozen.token):
         transport.secrets.add(value)
     return boto3.Session(botocore_session=core)
+
+
+@cache
+def _api_descriptions(path: str | None) -> Any:
+    """boto's reader of API descriptions, which it keeps: to parse EC2's takes longer than to ask it."""
+    return import_module("botocore.loaders").create_loader(path)
 
 
 def _no_credentials() -> FetchError:
