@@ -2,6 +2,12 @@
 
 import json
 import logging
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,6 +22,7 @@ from flows.stages import ingest_stage
 from flows.turn import Turn
 from warehouse.errors import InputError, SettingsError
 from warehouse.history import Market
+from warehouse.sources.live import LIVE_SOURCES
 from warehouse.sources.live.transport import Retry, Secrets, Transport
 from warehouse.store import append, list_markets, load_history, open_store, read_rows
 
@@ -445,6 +452,42 @@ def test_a_failure_that_looks_like_markup_is_shown_as_it_is(store, capsys):
     assert "\x1b" not in fetched.reason
     print_table("Feeds [x]", [{"feed": "azure", "reason": fetched.reason}], {"feed": "feed", "reason": "why"})
     assert "[/red] [bold]" in capsys.readouterr().out
+
+
+def test_the_settings_in_the_documentation_are_settings():
+    text = (Path(__file__).parents[2] / "docs/live-sources.md").read_text()
+    blocks = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    feeds = [feed for block in blocks for feed in Settings.model_validate(tomllib.loads(block)).feeds]
+    assert {feed.source for feed in feeds} == set(LIVE_SOURCES)
+    for source in LIVE_SOURCES:
+        assert f"## {source}\n" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("request_number", [1, 2, 4, 6])
+def test_a_process_killed_in_the_middle_of_a_fetch_loses_and_doubles_nothing(tmp_path, request_number):
+    """SIGKILL while a page is under way; the warehouse is a file, and the command is the real one."""
+    settings, db = tmp_path / "s.toml", tmp_path / "w.duckdb"
+    with serve(one_region(hours=10, page=4)) as server, open_store(":memory:") as unbroken:
+        feed = aws_feed(server)
+        fetch(unbroken, feed)
+        expected = prices(unbroken)
+        given = f'endpoint_url = "{server.url}", regions = ["us-east-1"], page = 5, days = 2'
+        settings.write_text(f'[[feeds]]\nname = "spot"\nsource = "aws-spot"\noptions = {{{given}}}\n')
+        command = [sys.executable, "-m", "flows.cli", "feeds", "fetch", "spot", "--at", AT.isoformat()]
+        command += ["--settings", str(settings), "--db", str(db)]
+        server.seen.clear()
+        server.faults = {request_number: Reply("", slow=30.0)}
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while len(server.seen) < min(request_number, 5) and child.poll() is None:
+            time.sleep(0.05)
+        child.kill()
+        child.wait()
+        server.faults = {}
+        with open_store(db) as store:
+            again = fetch(store, feed)
+            assert (again.status, again.added) == ("done", 20)
+            pd.testing.assert_frame_equal(prices(store), expected)
 
 
 def test_a_score_is_no_count(store):

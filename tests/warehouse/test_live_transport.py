@@ -1,5 +1,6 @@
 """Requests: bounded, asked again as stated, silent about secrets."""
 
+import gzip
 import logging
 
 import pandas as pd
@@ -121,10 +122,14 @@ def test_a_refusal_is_not_asked_again(status):
         assert (len(server.seen), waits) == (1, [])
 
 
-def test_too_large_an_answer_is_refused():
-    with serve(lambda seen: Reply("x" * 5000)) as server:
-        made, _ = transport(largest=1000)
-        with pytest.raises(FetchError, match="more than 1,000 bytes"):
+BOMB = Reply(gzip.compress(b"0" * 20_000_000), headers={"Content-Encoding": "gzip"})
+
+
+@pytest.mark.parametrize("large", [Reply("x" * 200_000), BOMB])
+def test_too_large_an_answer_is_refused(large):
+    with serve(lambda seen: large) as server:
+        made, _ = transport(largest=100_000)
+        with pytest.raises(FetchError, match="more than 100,000 bytes"):
             made.ask("GET", server.url)
         assert len(server.seen) == 1
 
