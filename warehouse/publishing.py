@@ -14,7 +14,14 @@ from warehouse.damage import check_log
 from warehouse.errors import StoreError
 from warehouse.holder import present_holder
 from warehouse.lock import Patience, WriterLock, locked, try_lock
-from warehouse.snapshot import has_wal, is_current, newest_snapshot, publish_copy, snapshots_wanted
+from warehouse.snapshot import (
+    has_wal,
+    identity_of,
+    is_current,
+    newest_snapshot,
+    publish_copy,
+    snapshots_wanted,
+)
 
 #: DuckDB's headers: what they say changes with every checkpoint that wrote anything.
 _HEADERS = 12288
@@ -96,8 +103,8 @@ def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path:
     """A snapshot of what the last writer left; the one before it if that writer was stopped in the middle."""
     try:
         newest = newest_snapshot(lock.database)
-        if newest is not None and (lock.unfinished or is_current(newest, lock.database)):
-            return newest.path
+        if newest is not None and (lock.unfinished or newest.of == identity_of(lock.database)):
+            return newest.path  # a log beside the file it was taken of is no concern of a reader
         check_log(lock)
         settle()
         try:
