@@ -221,6 +221,7 @@ class _Chunk:
             if len(pairs) == 1:
                 self._failed(pairs[0][0], stage, error)
                 return
+            self._asked.say(f"{stage} of {len(pairs)} slots together failed ({error!r}); slot by slot")
             for turn, work in pairs:
                 self._together(stage, [(replace(turn, fan=in_turn), work)], maker)
         else:

@@ -21,7 +21,7 @@ from flows.runs import LIVE, RunRow, save_runs
 from flows.turn import Turn
 from flows.work import Work
 from forecasting.forecast import Forecast
-from warehouse.history import History, Market
+from warehouse.history import ROW_KNOWN_AT, History, Market
 from warehouse.store import record_assumptions, write_forecasts
 from warehouse.vintages import read_vintages, vintage_times
 
@@ -184,7 +184,7 @@ def is_beginning(short: History, long: History) -> bool:
 
 
 def _known(history: History) -> pd.DatetimeIndex:
-    return pd.DatetimeIndex(history.frame["row_known_at"])
+    return pd.DatetimeIndex(history.frame[ROW_KNOWN_AT])
 
 
 def _forecast_group(group: Sequence[_Asked]) -> list[Measured]:

@@ -25,6 +25,8 @@ _MEANS = (
     "brier", "absent", "unpredicted", "fallback_share", "mae_floor", "pinball_floor", "mae_common", "pinball_common",
 )  # fmt: skip
 _PLACE = {name: i for i, name in enumerate(_MEANS)}
+_FIXED = ("window", "variable", "model", "step", "n")
+_VARIABLES: tuple[Variable, ...] = ("count", "price")
 _MEDIAN = LEVELS.size // 2
 
 
@@ -49,26 +51,21 @@ def window_scores(forecasts: Sequence[Forecast], actual: History, windows: Windo
     nothing = pd.DataFrame(columns=["measured_at", *SCORE_COLUMNS])
     if not windows.origins or not forecasts:
         return nothing
-    tables: list[pd.DataFrame] = []
     by_model: dict[str, list[Forecast]] = {}
     for forecast in forecasts:
         by_model.setdefault(forecast.predictor, []).append(forecast)
     grid = _origins_grid(actual, windows)
-    issued = {name: _issued(own, grid) for name, own in by_model.items()}
-    for variable in ("count", "price"):
-        losses = {name: _losses(own, grid, actual, variable, windows.horizon) for name, own in issued.items()}
-        if FLOOR in losses:
-            for own in losses.values():
+    issued = {name: _issued(by_model[name], grid) for name in sorted(by_model)}
+    ends = np.asarray((pd.DatetimeIndex(list(windows.presents)) - grid[0]) // actual.step, dtype=np.int64)
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_FIXED, *_MEANS)}
+    for rank, variable in enumerate(_VARIABLES):
+        truth = _truth(grid, actual, variable, windows.horizon)
+        losses = {name: _losses(own, truth, variable) for name, own in issued.items()}
+        for place, own in enumerate(losses.values()):
+            if FLOOR in losses:
                 _beside(own, losses[FLOOR])
-        for model in sorted(losses):
-            tables.append(_table(losses[model], grid, actual, variable, windows).assign(model=model))
-    found = [table for table in tables if len(table)]
-    if not found:
-        return nothing
-    table = pd.concat(found, ignore_index=True).assign(market=actual.market.key)
-    table["mase"] = table["mae"] / _scales(table, issued, actual, windows)
-    table = table.sort_values(["measured_at", "variable", "model", "step"], kind="stable", ignore_index=True)
-    return table[["measured_at", *SCORE_COLUMNS]]
+            _add_means(columns, own, (rank, place), ends, windows.origins)
+    return _table({name: np.concatenate(parts) for name, parts in columns.items()}, issued, actual, windows)
 
 
 def _origins_grid(actual: History, windows: Windows) -> pd.DatetimeIndex:
@@ -82,20 +79,18 @@ def _issued(forecasts: Sequence[Forecast], grid: pd.DatetimeIndex) -> dict[int, 
     return {int(place): one for place, one in zip(places, forecasts, strict=True) if place >= 0}
 
 
-def _losses(
-    issued: dict[int, Forecast], grid: pd.DatetimeIndex, actual: History, variable: Variable, horizon: int
-) -> np.ndarray:
-    """Every loss of every origin of the grid and step, shape (origins, horizon, `_MEANS`); NaN where there is none."""
-    out = np.full((len(grid), horizon, len(_MEANS)), np.nan)
+def _losses(issued: dict[int, Forecast], truth: np.ndarray, variable: Variable) -> np.ndarray:
+    """Every loss of every origin of the grid and step, shape (*truth.shape, `_MEANS`); NaN where there is none."""
+    out = np.full((*truth.shape, len(_MEANS)), np.nan)
     places = sorted(issued)
     if not places:
         return out
-    reach = min(horizon, *(one.horizon for one in issued.values()))
     own = [issued[place] for place in places]
+    reach = min(truth.shape[1], *(one.horizon for one in own))
     quantiles = np.stack([one.quantiles(variable)[:reach] for one in own])
     mean = np.stack([one.mean(variable)[:reach] for one in own])
-    truth = _truth(grid[places], actual, variable, reach)
-    rows = out[places, :reach]
+    truth = truth[places, :reach]
+    rows = np.full((*truth.shape, len(_MEANS)), np.nan)
     median = quantiles[..., _MEDIAN]
     rows[..., _PLACE["mae"]] = np.abs(truth - median)
     rows[..., _PLACE["mse"]] = np.square(truth - mean)
@@ -124,10 +119,12 @@ def _losses(
 def _truth(origins: pd.DatetimeIndex, actual: History, variable: Variable, reach: int) -> np.ndarray:
     """Actual values ``reach`` steps after each origin, NaN in gaps and after the end, shape (origins, reach)."""
     values = actual.price if variable == "price" else actual.available
-    steps = np.arange(1, reach + 1) * actual.step
-    places = np.stack([actual.slots.get_indexer(origins + step) for step in steps], axis=1)
-    known = values[np.maximum(places, 0)] if len(values) else np.full(places.shape, np.nan)
-    return np.where(places >= 0, known, np.nan)
+    if not len(values):
+        return np.full((len(origins), reach), np.nan)
+    first = int((origins[0] - actual.slots[0]) // actual.step)
+    places = first + np.arange(len(origins))[:, None] + np.arange(1, reach + 1)
+    inside = (places >= 0) & (places < len(values))
+    return np.where(inside, values[np.where(inside, places, 0)], np.nan)
 
 
 def _beside(losses: np.ndarray, floor: np.ndarray) -> None:
@@ -138,41 +135,70 @@ def _beside(losses: np.ndarray, floor: np.ndarray) -> None:
         losses[..., _PLACE[f"{loss}_common"]] = np.where(np.isnan(base), np.nan, losses[..., _PLACE[loss]])
 
 
-def _table(
-    losses: np.ndarray, grid: pd.DatetimeIndex, actual: History, variable: Variable, windows: Windows
-) -> pd.DataFrame:
-    presents = pd.DatetimeIndex(list(windows.presents))
-    ends = np.asarray((presents - grid[0]) // actual.step, dtype=np.int64)
-    sums, counts = window_sums(losses, ends, windows.origins)
+def _add_means(
+    columns: dict[str, list[np.ndarray]],
+    losses: np.ndarray,
+    place: tuple[int, int],
+    ends: np.ndarray,
+    width: int,
+) -> None:
+    """Add the rows of one variable and model (their places): one for each window and step of which anything is known."""
+    sums, counts = window_sums(losses, ends, width)
+    window, step = np.nonzero(counts[..., _PLACE["mae"]])
     with np.errstate(invalid="ignore"):
-        means = sums / np.where(counts > 0, counts, np.nan)
-    n = counts[..., _PLACE["mae"]]
-    window, step = np.nonzero(n)
-    columns = {name: means[window, step, i] for name, i in _PLACE.items()}
+        means = sums[window, step] / np.where(counts[window, step] > 0, counts[window, step], np.nan)
+    fixed = (
+        window, np.full(window.size, place[0]), np.full(window.size, place[1]), step + 1,
+        counts[window, step, _PLACE["mae"]],
+    )  # fmt: skip
+    for name, values in zip(_FIXED, fixed, strict=True):
+        columns[name].append(values)
+    for name, i in _PLACE.items():
+        columns[name].append(means[:, i])
+
+
+def _table(
+    columns: dict[str, np.ndarray],
+    issued: dict[str, dict[int, Forecast]],
+    actual: History,
+    windows: Windows,
+) -> pd.DataFrame:
+    """The rows by window, variable, model and step, with what follows from their means."""
+    order = np.lexsort((columns["step"], columns["model"], columns["variable"], columns["window"]))
+    own = {name: values[order] for name, values in columns.items()}
+    scale = _scales(issued, actual, windows)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        skills = {
+            f"skill_{loss}": np.where(
+                own[f"{loss}_floor"] > 0, 1.0 - own[f"{loss}_common"] / own[f"{loss}_floor"], np.nan
+            )
+            for loss in ("mae", "pinball")
+        }
+        own["mase"] = own["mae"] / scale[own["window"], own["variable"]]
+    presents = pd.DatetimeIndex(list(windows.presents))
     table = pd.DataFrame(
-        {"measured_at": presents[window], "variable": variable, "step": step + 1, "n": n[window, step]}
-        | columns
+        own
+        | skills
+        | {
+            "rmse": np.sqrt(own["mse"]),
+            "measured_at": presents[own["window"]],
+            "market": actual.market.key,
+            "variable": np.array(_VARIABLES, dtype=object)[own["variable"]],
+            "model": np.array(list(issued), dtype=object)[own["model"]],
+        }
     )
-    table["rmse"] = np.sqrt(table["mse"])
-    for loss in ("mae", "pinball"):
-        against = table[f"{loss}_floor"].where(table[f"{loss}_floor"] > 0)
-        table[f"skill_{loss}"] = 1.0 - table[f"{loss}_common"] / against
-    return table
+    return table[["measured_at", *SCORE_COLUMNS]]
 
 
-def _scales(
-    table: pd.DataFrame, issued: dict[str, dict[int, Forecast]], actual: History, windows: Windows
-) -> np.ndarray:
-    """What each row's error is scaled by: last value's before the first origin of its window that any model forecast at."""
+def _scales(issued: dict[str, dict[int, Forecast]], actual: History, windows: Windows) -> np.ndarray:
+    """What errors are scaled by, by window and variable: last value's before the first origin that any model forecast at."""
     grid = _origins_grid(actual, windows)
     there = np.array(sorted({place for own in issued.values() for place in own}), dtype=np.int64)
-    scale: dict[tuple[pd.Timestamp, str], float] = {}
-    for present in pd.DatetimeIndex(table["measured_at"].unique()):
+    scale = np.full((len(windows.presents), len(_VARIABLES)), np.nan)
+    for i, present in enumerate(windows.presents):
         low = present - windows.origins * actual.step
         start = int(np.searchsorted(there, (low - grid[0]) // actual.step))
-        first = grid[there[start]]
-        past = since(actual, windows.scale_from(low))
-        for variable in ("price", "count"):
-            scale[present, variable] = last_value_scale(past, variable, first)
-    keys = zip(pd.DatetimeIndex(table["measured_at"]), table["variable"], strict=True)
-    return np.array([scale[key] for key in keys])
+        if start < there.size:
+            past = since(actual, windows.scale_from(low))
+            scale[i] = [last_value_scale(past, variable, grid[there[start]]) for variable in _VARIABLES]
+    return scale
