@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pandas as pd
@@ -120,11 +121,19 @@ def _histories(
     """As much of each market as drift and coverage look at; markets that cannot be read are left out (ingest says why)."""
     slot = at.floor(step_of(settings))
     days = max(RULE.reference_days + 2 * max(RULE.recent_days), settings.alarms.coverage_days + 1)
+    asked = {
+        Followed(market=Market.parse(market), source=source, at=slot): slot - days * _DAY
+        for market, source in markets
+    }
+    try:
+        return tuple(read_histories(store, asked, settings=settings).values())
+    except MarketError:  # one of them: the others are read one by one
+        return tuple(_readable(store, settings, asked))
+
+
+def _readable(store: Store, settings: Settings, asked: dict[Followed, pd.Timestamp]) -> list[History]:
     found: list[History] = []
-    for market, source in markets:
-        followed = Followed(market=Market.parse(market), source=source, at=slot)
-        try:
-            found += read_histories(store, {followed: slot - days * _DAY}, settings=settings).values()
-        except MarketError:
-            continue
-    return tuple(found)
+    for followed, start in asked.items():
+        with suppress(MarketError):
+            found += read_histories(store, {followed: start}, settings=settings).values()
+    return found

@@ -70,7 +70,7 @@ def staleness(facts: Facts) -> np.ndarray:
 
 
 def _old(own: pd.DataFrame, name: str, promise: Promise | None) -> np.ndarray:
-    if promise is None:
+    if promise is None or promise.constant:
         return np.zeros(len(own), dtype=bool)
     return ((own["slot"] - own[name]) > promise.max_age).to_numpy(dtype=bool)
 

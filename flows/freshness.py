@@ -35,6 +35,7 @@ class Promise:
 
     ``kind`` is "count" or "price", ``sid`` the series (of several products the one that answers). ``every`` is the nominal gap of
     counts, None of prices, which are stored when they change. ``newest`` is the newest observation, None before the first.
+    A ``constant`` price is a list price said once: it holds until another is said, as histories take it.
     """
 
     market: str
@@ -45,6 +46,7 @@ class Promise:
     every: pd.Timedelta | None
     newest: pd.Timestamp | None
     probed: bool = False
+    constant: bool = False
 
     @property
     def subject(self) -> str:
@@ -86,6 +88,7 @@ def _promise(market: str, one: KnownSeries, grid: Grid, *, probed: bool) -> Prom
         every=pd.Timedelta(one.nominal_us, unit="us") if counts and one.nominal_us else None,
         newest=None if one.latest_us is None else pd.Timestamp(one.latest_us, unit="us", tz="UTC"),
         probed=probed,
+        constant=not counts and one.single,
     )
 
 
@@ -103,7 +106,7 @@ def freshness(promises: Sequence[Promise], *, at: pd.Timestamp) -> pd.DataFrame:
         if one.kind == "price" and one.probed and mate is not None and mate.newest is not None:
             every, limit = mate.every, mate.max_age
             newest = mate.newest if newest is None else max(newest, mate.newest)
-        expected = None if newest is None else newest + (every or limit)
+        expected = None if newest is None or one.constant else newest + (every or limit)
         rows.append(
             {
                 "market": one.market,
@@ -115,7 +118,7 @@ def freshness(promises: Sequence[Promise], *, at: pd.Timestamp) -> pd.DataFrame:
                 "expected_by": expected,
                 "late_by": None if expected is None else max(at - expected, _ZERO),
                 "max_age": limit,
-                "stale": newest is not None and at - newest > limit,
+                "stale": expected is not None and newest is not None and at - newest > limit,
             }
         )
     frame = pd.DataFrame(rows, columns=list(COLUMNS))

@@ -96,6 +96,18 @@ def test_a_source_that_stops_is_stale_and_late(store):
     assert "stale source" not in told(store, at=times[-1] + pd.Timedelta(minutes=30))
 
 
+def test_a_list_price_that_is_said_once_is_never_stale(store):
+    times = every(10)
+    put(store, "availability", times, lively(len(times)))
+    put(store, "price", times[:1], [1.0])
+    assert told(store) == {}
+    row = freshness(promises_of(store, [MARKET], at=AT, step=HALF), at=AT).set_index("kind").loc["price"]
+    assert (row["age"], row["stale"]) == (pd.Timedelta(days=10), False)
+    assert pd.isna(row["expected_by"])
+    put(store, "price", times[1:2], [1.1])
+    assert "stale source" in told(store)
+
+
 @pytest.mark.parametrize(("hours", "flat"), [(20, False), (40, True)])
 def test_a_count_that_froze_is_a_flat_line_against_its_own_stretches(store, hours, flat):
     """Up to now the count moved every 8 hours at most: it is flat after four times as long."""

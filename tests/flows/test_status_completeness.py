@@ -143,6 +143,8 @@ def test_a_price_may_be_a_day_old_and_a_probed_one_lives_as_long_as_its_probes()
     runs = run_rows(*((place, "ingest", "done", "", []) for place in range(6)))
     both = (promise(A, "count"), promise(A, "price"))
     assert states(facts_of(seen=seen, runs=runs, promises=both), "ingest") == ["done"] * 3 + ["stale"] * 3
+    listed = (promise(A, "count"), promise(A, "price", constant=True))
+    assert states(facts_of(seen=seen, runs=runs, promises=listed), "ingest") == ["done"] * 6
     probed = (promise(A, "count"), promise(A, "price", probed=True))
     assert states(facts_of(seen=seen, runs=runs, promises=probed), "ingest") == ["done"] * 6
 
