@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final
 
-import pandas as pd
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from flows.clock import parse_time
-from flows.config import Settings
 from flows.printing import plain
-from flows.ui.complete import completeness_data
-from flows.ui.glance import glance_data
 from flows.ui.guard import Guard
-from flows.ui.jobs import STATES, job_data, jobs_data
-from flows.ui.markets import market_data, market_view, markets_data, nearest_market
-from flows.ui.pages import (
-    accuracy_values,
-    completeness_values,
-    frame_values,
-    job_values,
-    market_values,
-    policies_values,
-    render,
-)
+from flows.ui.pages import render
 from flows.ui.reading import Reading, Snapshots
-from flows.ui.record import accuracy_data, accuracy_table, policies_data
-from flows.ui.runs import runs_data
+from flows.ui.views import VIEWS, View, page_of
 from warehouse.errors import InputError, JobError, MarketError, SlackwaterError, StoreError, StoreLockedError
 
 #: Static files and what they are.
@@ -45,121 +26,13 @@ STATIC: Final = {
     "ui.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-Query = Mapping[str, str]
-Data = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """One page: ``data`` gives its plain values (what ``/api`` answers), ``values`` what only the HTML needs beside them."""
+def make_app(snapshots: Snapshots, *, bound: str = "127.0.0.1", names: Iterable[str] = ()) -> Guard:
+    """The app over a warehouse, whose file need not be there yet.
 
-    name: str
-    template: str
-    menu: str
-    about: str
-    data: Callable[[Reading, Query], Data]
-    values: Callable[[Reading, Data, Query], Data] = lambda reading, data, query: {}
-
-
-def _page(query: Query) -> int:
-    word = query.get("page", "1")
-    if not (word.isascii() and word.isdigit() and len(word) < 7):
-        raise InputError(f"page {word[:20]!r}", expected="a whole number from 1")
-    return int(word)
-
-
-def _jobs(reading: Reading, query: Query) -> Data:
-    state = query.get("state", "")
-    if state and state not in STATES:
-        raise InputError(f"state {state[:40]!r}", expected=f"one of {', '.join(STATES)}")
-    return jobs_data(reading, state=state, page=_page(query))
-
-
-def _market(reading: Reading, query: Query) -> Data:
-    key = query.get("key", "")
-    try:
-        view = market_view(reading, key, model=query.get("model", ""), issued=query.get("issued", ""))
-    except MarketError as error:
-        near = nearest_market(reading, key)
-        raise MarketError(
-            error.found,
-            expected=error.expected,
-            remedy=f"known are {', '.join(near)}" if near else error.remedy,
-        ) from error
-    return market_data(reading, view)
-
-
-def _accuracy(reading: Reading, query: Query) -> Data:
-    return accuracy_data(reading, accuracy_table(reading, _measured(query)))
-
-
-def _measured(query: Query) -> pd.Timestamp | None:
-    return parse_time(query["at"], "at") if query.get("at") else None
-
-
-#: Every page and every address of the API, in the order of the documentation.
-VIEWS: Final = (
-    View(
-        name="glance", template="glance.html", menu="/",
-        about="Is all well, what must be held in the next slot, which job is in danger.",
-        data=lambda reading, query: glance_data(reading),
-    ),
-    View(
-        name="jobs", template="jobs.html", menu="/jobs",
-        about="Jobs with their progress; ?state=running|waiting|finished|ended, ?page=N.", data=_jobs,
-    ),
-    View(
-        name="job", template="job.html", menu="/jobs",
-        about="One job, ?name=NAME: slots, decisions, and every policy's outcome once it has ended.",
-        data=lambda reading, query: job_data(reading, query.get("name", "")),
-        values=lambda reading, data, query: job_values(reading, data),
-    ),
-    View(
-        name="markets", template="markets.html", menu="/markets", about="Markets with their newest values and freshness.",
-        data=lambda reading, query: markets_data(reading),
-    ),
-    View(
-        name="market", template="market.html", menu="/markets",
-        about="One market, ?key=provider/region/zone/type@source, with a forecast vintage (?model=, ?issued=) and what came.",
-        data=_market, values=lambda reading, data, query: market_values(reading, data),
-    ),
-    View(
-        name="accuracy", template="accuracy.html", menu="/accuracy",
-        about="Forecast errors by market, variable, model and step; ?at=TIME for an earlier measurement.", data=_accuracy,
-        values=lambda reading, data, query: accuracy_values(data, accuracy_table(reading, _measured(query))),
-    ),
-    View(
-        name="policies", template="policies.html", menu="/policies",
-        about="The leaderboard, and the weights of the policies after every round.",
-        data=lambda reading, query: policies_data(reading),
-        values=lambda reading, data, query: policies_values(data) | {"default_policy": reading.settings.practice_policy},
-    ),
-    View(
-        name="completeness", template="completeness.html", menu="/completeness",
-        about="The state of every market, stage and slot of the last days.",
-        data=lambda reading, query: completeness_data(reading),
-        values=lambda reading, data, query: completeness_values(data),
-    ),
-    View(
-        name="runs", template="runs.html", menu="/runs", about="The ledger of runs, the newest first; ?page=N.",
-        data=lambda reading, query: runs_data(reading, page=_page(query)),
-    ),
-)  # fmt: skip
-
-
-def make_app(
-    db: Path,
-    settings: Settings,
-    *,
-    clock: Callable[[], pd.Timestamp],
-    bound: str = "127.0.0.1",
-    names: Iterable[str] = (),
-) -> Starlette:
-    """The app over the warehouse at ``db``; ``bound`` is the address it is served at, ``names`` further host names it answers to.
-
-    The file need not be there yet; ``clock`` gives the time that ages are told by.
+    ``bound`` is the address it is served at, ``names`` further host names it answers to.
     """
-    snapshots = Snapshots(db, settings, clock)
     routes = [Route("/api", _api_index), Route("/api/state", _state(snapshots))]
     for view in VIEWS:
         routes.append(Route(_path(view), _html(view, snapshots)))
@@ -167,14 +40,13 @@ def make_app(
     routes += [Route("/static/{name}", _static), Route("/favicon.ico", _icon)]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, bound=bound, names=tuple(names))],
         exception_handlers={
             HTTPException: _http_error(snapshots),
             SlackwaterError: _user_error(snapshots),
+            500: _own_error(snapshots),
         },
     )
-    app.state.snapshots = snapshots
-    return app
+    return Guard(app, bound=bound, names=names)
 
 
 def _path(view: View) -> str:
@@ -188,15 +60,8 @@ def _asked(request: Request) -> tuple[str, tuple[tuple[str, str], ...]]:
 def _html(view: View, snapshots: Snapshots) -> Callable[[Request], Response]:
     def page(request: Request) -> Response:
         query = dict(request.query_params)
-
-        def make(reading: Reading) -> str:
-            data = view.data(reading, query)
-            values = (
-                frame_values(reading) | view.values(reading, data, query) | {"data": data, "query": query}
-            )
-            return render(view.template, values, path=view.menu)
-
-        return HTMLResponse(snapshots.made(_asked(request), make), headers=_FRESH)
+        text = snapshots.made(_asked(request), lambda reading: page_of(view, reading, query))
+        return HTMLResponse(text, headers=_FRESH)
 
     return page
 
@@ -265,6 +130,19 @@ def _http_error(snapshots: Snapshots) -> Callable[[Request, Exception], Response
     return answer
 
 
+def _own_error(snapshots: Snapshots) -> Callable[[Request, Exception], Response]:
+    """A mistake of the program: the server's output has it in full, the page offers a way back."""
+
+    def answer(request: Request, error: Exception) -> Response:
+        found = (
+            f"This page could not be made ({type(error).__name__}); it is a mistake of the program, not yours"
+        )
+        remedy = "report it with what the server printed"
+        return _error(snapshots, request, 500, title="This went wrong", found=found, remedy=remedy)
+
+    return answer
+
+
 def _user_error(snapshots: Snapshots) -> Callable[[Request, Exception], Response]:
     """Errors with their remedy: 404 for names that are unknown, 400 for other input, 503 for the warehouse."""
 
@@ -316,19 +194,15 @@ def _error(
     return HTMLResponse(render("error.html", values, path=""), status_code=code, headers=headers)
 
 
-def warm_up(app: Starlette) -> None:
+def warm_up(snapshots: Snapshots) -> None:
     """Make every page without a name once, so that the first visitor does not wait for what is loaded on first use."""
-    snapshots: Snapshots = app.state.snapshots
     for view in VIEWS:
-        if view.name in ("job", "market"):
-            continue
-        try:
-            snapshots.made(("warm", view.name), lambda reading, view=view: _warm(view, reading))
-        except SlackwaterError:  # the page will say so
-            return
+        if view.name not in ("job", "market"):
+            try:
+                snapshots.made((_path(view), ()), _maker(view))
+            except SlackwaterError:  # the page will say so
+                return
 
 
-def _warm(view: View, reading: Reading) -> str:
-    data = view.data(reading, {})
-    values = frame_values(reading) | view.values(reading, data, {}) | {"data": data, "query": {}}
-    return render(view.template, values, path=view.menu)
+def _maker(view: View) -> Callable[[Reading], str]:
+    return lambda reading: page_of(view, reading, {})

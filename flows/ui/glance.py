@@ -26,6 +26,7 @@ def glance_data(reading: Reading) -> dict[str, Any]:
     runs = run_rows(reading, most=SHOWN_RUNS)
     alarms = alarm_rows(reading)
     findings = [*_turn_findings(reading, runs), *_alarm_findings(alarms), *_job_findings(jobs)]
+    findings.sort(key=lambda finding: finding["level"] != "act")
     levels = {finding["level"] for finding in findings}
     current = [job for job in jobs if job["hold"] and job["hold"]["current"]]
     return {
@@ -47,7 +48,7 @@ def glance_data(reading: Reading) -> dict[str, Any]:
 
 
 def _finding(level: str, text: str, link: str, remedy: str = "") -> dict[str, str]:
-    return {"level": level, "text": text, "link": link, "remedy": remedy}
+    return {"level": level, "text": text[:1].upper() + text[1:], "link": link, "remedy": remedy}
 
 
 def _turn_findings(reading: Reading, runs: list[dict[str, Any]]) -> list[dict[str, str]]:

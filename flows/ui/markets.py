@@ -131,14 +131,9 @@ def market_view(reading: Reading, key: str, *, model: str = "", issued: str = ""
 def _chosen(times: Sequence[pd.Timestamp], issued: str) -> pd.Timestamp | None:
     if not issued:
         return times[-1] if times else None
-    try:
-        wanted = pd.Timestamp(issued)
-    except ValueError:
-        wanted = pd.NaT
-    if pd.notna(wanted):
-        wanted = wanted.tz_localize("UTC") if wanted.tz is None else wanted.tz_convert("UTC")
-        if wanted in times:
-            return wanted
+    for time in times:
+        if issued in (time.isoformat(), f"{time:%Y-%m-%dT%H:%M}Z"):
+            return time
     span = f"{times[0].isoformat()} to {times[-1].isoformat()}" if times else "none yet"
     raise InputError(f"no forecast issued at {issued!r}", expected=f"one of those issued, {span}")
 

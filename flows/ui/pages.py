@@ -235,4 +235,16 @@ def completeness_values(data: Mapping[str, Any]) -> dict[str, Any]:
             {"name": row["market"], "states": [names[letter] for letter in row["states"]]} for row in rows
         ]
         maps[stage] = draw_map(shown, data["slots"], stage=stage)
-    return {"maps": maps}
+    return {"maps": maps, "grouped": grouped_stretches(data["stretches"])}
+
+
+def grouped_stretches(stretches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Stretches of the same stage, state and slots as one, with the markets it is about and the reasons that were given."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in stretches:
+        key = (row["stage"], row["state"], row["since"], row["until"])
+        one = found.setdefault(key, {**row, "markets": [], "reasons": []})
+        one["markets"].append((row["market"], row["source"]))
+        if row["reason"] and row["reason"] not in one["reasons"]:
+            one["reasons"].append(row["reason"])
+    return list(found.values())

@@ -78,14 +78,16 @@ def _serve(
     import uvicorn
 
     from flows.ui.app import make_app, warm_up
+    from flows.ui.reading import Snapshots
 
     if not is_loopback(host):
         print(
             f"slackwater: warning: {host} can be reached from other machines; the page has no login and shows jobs and costs",
             file=sys.stderr,
         )
-    app = make_app(db, settings, clock=clock, bound=host, names=names)
-    warm_up(app)
+    snapshots = Snapshots(db, settings, clock)
+    warm_up(snapshots)
+    app = make_app(snapshots, bound=host, names=names)
     server = uvicorn.Server(
         uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, lifespan="off",

@@ -23,8 +23,11 @@ from flows.jobfile import parse_request
 from flows.markets import Followed, read_history
 from flows.records import allocations_of, decisions_of, find_job
 from flows.runs import save_failure
-from flows.ui.app import VIEWS, make_app
+from flows.ui import views
+from flows.ui.app import make_app
+from flows.ui.reading import Snapshots
 from flows.ui.server import bound_socket
+from flows.ui.views import VIEWS
 from warehouse.history import Market
 from warehouse.store import open_reader, open_store, read_rows, write_rows
 
@@ -78,14 +81,15 @@ def db(made, tmp_path) -> Path:
 
 
 class Asking:
-    """Requests to the app without a socket; an exception in it is one here."""
+    """Requests to the app without a socket; an exception in it is one here, unless ``raising`` is off."""
 
-    def __init__(self, app) -> None:
+    def __init__(self, app, *, raising: bool = True) -> None:
         self._app = app
+        self._raising = raising
 
     def request(self, method: str, path: str, **more) -> httpx.Response:
         async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self._app)
+            transport = httpx.ASGITransport(app=self._app, raise_app_exceptions=self._raising)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8642") as client:
                 return await client.request(method, path, **more)
 
@@ -96,7 +100,7 @@ class Asking:
 
 
 def client_of(db: Path, settings, *, now: pd.Timestamp = NOW) -> Asking:
-    return Asking(make_app(db, settings, clock=lambda: now))
+    return Asking(make_app(Snapshots(db, settings, lambda: now)))
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +252,7 @@ def test_the_front_page_says_what_to_hold_and_who_is_in_danger(client, made):
     assert data["verdict"] == "act"
     texts = [finding["text"] for finding in data["findings"]]
     assert any("hopeless is likely late: P(late) = 100 %" in text for text in texts)
-    assert any("stale source" in text and ALARM in text for text in texts)
+    assert any("Stale source" in text and ALARM in text for text in texts)
     assert data["jobs"][0]["job"] == "hopeless"  # the one in danger comes first
     assert not any(
         "run-before" in text for text in texts
@@ -383,6 +387,20 @@ def test_nothing_is_there(client):
         assert client.get(path).status_code == 400, path
 
 
+def test_a_mistake_of_the_program_is_a_page_too(made, settings, monkeypatch):
+    broken = views.View(
+        name="runs", template="runs.html", menu="/runs", about="", data=lambda reading, query: {}["x"]
+    )
+    monkeypatch.setattr("flows.ui.app.VIEWS", (broken,))
+    asking = Asking(make_app(Snapshots(made, settings, lambda: NOW)), raising=False)
+    answer = asking.get("/runs")
+    assert answer.status_code == 500
+    assert "KeyError" in answer.text
+    assert 'href="/"' in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert asking.get("/api/runs").json()["error"]["remedy"]
+
+
 def test_a_page_past_the_end_is_the_last_one(client):
     assert client.get("/api/runs?page=99").json()["page"] == 1
     assert client.get("/api/jobs?page=0").json()["page"] == 1
@@ -440,7 +458,7 @@ def served(made, settings):
     """The address of the app served for real."""
     taken = bound_socket("127.0.0.1", 0)
     taken.listen()
-    app = make_app(made, settings, clock=lambda: NOW)
+    app = make_app(Snapshots(made, settings, lambda: NOW))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
     thread.start()

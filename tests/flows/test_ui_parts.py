@@ -226,3 +226,32 @@ def test_a_taken_port_is_said(tmp_path):
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=rf"port {port}.*another --port"):
             server.bound_socket("127.0.0.1", port)
+
+
+def test_stretches_of_the_same_slots_are_told_once():
+    def row(market, reason, state="failed"):
+        return {"market": market, "source": "s", "stage": "forecast", "state": state, "since": 1, "until": 2,
+                "slots": 2, "reason": reason}  # fmt: skip
+
+    found = pages.grouped_stretches(
+        [row("a", "x"), row("b", "x"), row("c", "y"), row("d", "", state="missing")]
+    )
+    assert [(one["markets"], one["reasons"]) for one in found] == [
+        ([("a", "s"), ("b", "s"), ("c", "s")], ["x", "y"]),
+        ([("d", "s")], []),
+    ]
+
+
+def test_the_documentation_names_every_page_address_and_option():
+    from typer.main import get_command
+
+    from flows.cli import app
+    from flows.ui.views import VIEWS
+
+    text = (Path(flows.ui.__file__).parents[2] / "docs" / "ui.md").read_text()
+    for view in VIEWS:
+        assert f"/api/{view.name}" in text
+        assert view.menu in text
+    options = [option for one in get_command(app).commands["ui"].params for option in one.opts]
+    assert {"--host", "--port", "--allow-host", "--at", "--db", "--settings"} <= set(options)
+    assert [option for option in options if option != "--help" and option not in text] == []
