@@ -10,6 +10,7 @@ import pandas as pd
 
 from flows.allocate import OpenJob, decide, is_finished, open_job
 from flows.config import Settings
+from flows.job_report import Report, every_report
 from flows.known_past import PeerReader, record_start
 from flows.markets import Followed, turn_history
 from flows.planned import planned_forecasts
@@ -131,6 +132,7 @@ class _Reader:
         self._decisions: dict[str, list[Row]] = {}
         self._allocations: dict[str, Mapping[pd.Timestamp, Allocation]] = {}
         self._forecasts: dict[str, list[Forecast]] = {}
+        self._reports: dict[str, list[Report]] = {}
         self._last = {
             job.request.name: (turn, followed)
             for turn, work in zip(turns, works, strict=True)
@@ -146,16 +148,18 @@ class _Reader:
         return self._decisions[name]
 
     def opened(self, turn: Turn, job: StoredJob, followed: Followed, peers: PeerReader) -> OpenJob:
-        """A running job at the slot to decide; of the forecasts only those issued by then are taken."""
+        """A running job at the slot to decide; of forecasts and reports only what was known by then is taken."""
         name = job.request.name
         if name not in self._forecasts:
             self._forecasts[name] = planned_forecasts(*self._last[name], job)
+            self._reports[name] = every_report(self._store, [name])
         return open_job(
             job.request,
             turn_history(turn, followed, start=record_start(job.start)),
             decided=self._allocations[name],
             forecasts=self._forecasts[name],
             peers=peers.peers_of(followed),
+            reports=self._reports[name],
         )
 
 

@@ -24,6 +24,7 @@ from prefect.tasks import Task, exponential_backoff
 from flows.alarm_events import raise_alarms
 from flows.cli_options import DEFAULT_DB
 from flows.config import Settings, read_settings
+from flows.deliver import deliver
 from flows.failures import failure_kept, worth_another_try
 from flows.frames import rows_of
 from flows.jobfile import JobRequest
@@ -168,14 +169,16 @@ def forecast(
 def allocate(
     db: Path = DEFAULT_DB, at: datetime | None = None, settings: Path | None = None, own_end: bool = False
 ) -> list[dict[str, Any]]:
-    """Decide the slot at ``at`` for every running job; needs the forecasts of that time."""
+    """Decide the slot at ``at`` for every running job and hand the decisions over; needs the forecasts of that time."""
 
     def work() -> list[dict[str, Any]]:
         with (
             opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn,
             failure_kept(turn, "allocate"),
         ):
-            return allocate_stage(turn, work_stage(turn, []))
+            decisions = allocate_stage(turn, work_stage(turn, []))
+            deliver(turn, decisions)
+            return decisions
 
     return tried(work, label="allocate-turn")
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
+from flows.deliver import deliver
 from flows.failures import failure_kept
 from flows.forecasting_turns import Measured
 from flows.ingest import Counts
@@ -67,7 +68,7 @@ class TurnResult:
 
 
 def whole_turn(turn: Turn, *, data: Path | None, requests: Sequence[JobRequest], report: Path) -> TurnResult:
-    """Ingest, forecast, decide, score, report; only the very first turn scores before it decides (decision 3)."""
+    """Ingest, forecast, decide, hand over, score, report; only the very first turn scores before it decides (decision 3)."""
     turn.say("ingest")
     with failure_kept(turn, "ingest"):
         ingested = ingest_stage(turn, data)
@@ -82,6 +83,7 @@ def whole_turn(turn: Turn, *, data: Path | None, requests: Sequence[JobRequest],
     turn.say(f"decide for {len(work.running)} jobs")
     with failure_kept(turn, "allocate"):
         decisions = allocate_stage(turn, work)
+    deliver(turn, decisions)
     if not nothing_learned:
         _scored(turn, work)
     turn.say("report")

@@ -11,14 +11,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from advice_kit import BEGIN, STEP, add_job, decided_row, keep, new_store, turn_at
+from advice_kit import BEGIN, SETTINGS, STEP, add_job, decided_row, keep, new_store, request, turn_at
 from pydantic import ValidationError
 
 from flows.advice import document, file_name, folder_name
 from flows.config import read_settings
 from flows.deliver import Pace, deliver, deliveries_of
+from flows.job_report import Report, save_report
+from flows.records import find_job
 from flows.sink_settings import Sink
+from flows.turn import Turn
 from flows.webhook import signature
+from flows.whole_turn import whole_turn
 from warehouse.errors import SettingsError
 
 TOKEN, SECRET = "tok-4f2c8a", "key-91bb07"
@@ -131,6 +135,30 @@ def store(tmp_path):
     with open_store(tmp_path / "w.duckdb") as opened:
         add_job(opened)
         yield opened
+
+
+@pytest.fixture
+def small_turn(tmp_path):
+    """Decisions of two small turns of the whole loop with a file drop; the job was reported on in between."""
+    settings = SETTINGS.model_copy(
+        update={
+            "models": ("last_value",), "planner": "last_value", "measured_origins": 2, "horizon": 2, "planning_horizon": 4,
+            "max_markets": 1, "backlog_jobs": 0,
+            "sinks": (Sink(name="drop", kind="file", folder=tmp_path / "drop"),),
+        }
+    )  # fmt: skip
+    found = []
+    with new_store(tmp_path) as store:
+        for slot in (0, 1):
+            if slot:
+                at = BEGIN + STEP
+                said = Report(job="demo", reported_at=at, known_at=at, progress=9.0, spot=5)
+                save_report(store, said, find_job(store, "demo"))
+            turn = Turn(store=store, at=BEGIN + slot * STEP, settings=settings, run_id=f"run-{slot}")
+            asked = [] if slot else [request()]
+            page = tmp_path / "report.html"
+            found.append(whole_turn(turn, data=tmp_path / "data", requests=asked, report=page).decisions)
+    return *found, tmp_path / "drop"
 
 
 @pytest.fixture(autouse=True)
@@ -452,3 +480,16 @@ def test_a_validation_error_does_not_repeat_the_address():
 def test_nothing_is_sent_without_sinks(store, rows):
     assert deliver(turn_at(store, 0), rows) == []
     assert os.environ["HOOK_TOKEN"] == TOKEN
+
+
+def test_a_whole_turn_hands_its_decisions_over_and_starts_from_reports(small_turn):
+    """Two turns of the loop itself: what is dropped is what was decided, and a report changes what the second starts from."""
+    first, second, drop = small_turn
+    assert {row["job"] for row in first} >= {"demo"}
+    for rows in (first, second):
+        for row in rows:
+            file = drop / folder_name(row["job"]) / file_name(pd.Timestamp(row["slot"]))
+            assert json.loads(file.read_text()) == document(row)
+    (row,) = [row for row in second if row["job"] == "demo"]
+    assert (row["progress_from"], row["progress"], row["held_before"]) == ("reported", 9.0, 5)
+    assert {row["progress_from"] for row in second if row["job"] != "demo"} <= {"decided"}
