@@ -12,14 +12,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from loopback import AT, Azure, Ec2, Loopback, Reply, azure_item, ec2_error, price_history, serve
+from test_turn import small_settings
 
 from flows.config import Settings, read_settings
 from flows.feed_settings import Feed
 from flows.feed_state import last_fetches
 from flows.feeds import fetch_due, fetch_feed, find_feed, is_due
+from flows.practice import example_requests
 from flows.printing import print_table
 from flows.stages import ingest_stage
 from flows.turn import Turn
+from flows.whole_turn import whole_turn
 from warehouse.errors import InputError, SettingsError
 from warehouse.history import Market
 from warehouse.sources.live import LIVE_SOURCES
@@ -443,6 +446,25 @@ def test_a_turn_with_feeds_has_no_simulated_market(store):
     (run,) = read_rows(store, "runs").to_dict("records")
     assert (run["stage"], run["status"], json.loads(run["details"])["spot"]["added"]) == ("ingest", "done", 8)
     assert set(list_markets(store)["source"]) == {"aws-spot"}
+
+
+@pytest.mark.slow
+def test_a_whole_turn_on_live_prices(store, tmp_path):
+    """A job names a market that a feed has prices of: forecast, decided and reported, and nothing is called simulated."""
+    with serve(one_region(hours=240)) as server:
+        chosen = read_settings(small_settings(tmp_path))
+        settings = chosen.model_copy(update={"feeds": (aws_feed(server, days=10, page=1000),)})
+        market = "aws/us-east-1/us-east-1a/p3.2xlarge"
+        request = example_requests()[0].placed(at=AT, market=market, source=None)
+        turn = Turn(store=store, at=AT, settings=settings, run_id="run-1")
+        result = whole_turn(turn, data=None, requests=[request], report=tmp_path / "report.html")
+    assert result.ingested == {"spot": {"added": 480, "repeated": 0, "rejected": 0}}
+    (decision,) = result.decisions
+    assert (decision["job"], pd.Timestamp(decision["slot"])) == (request.name, AT)
+    vintages = read_rows(store, "vintages")
+    assert set(vintages["source"]) == {"aws-spot"}
+    assert vintages["newest_row"].max() <= AT
+    assert "SIMULATED" not in (tmp_path / "report.html").read_text()
 
 
 def test_a_failure_that_looks_like_markup_is_shown_as_it_is(store, capsys):
