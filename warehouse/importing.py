@@ -6,12 +6,13 @@ ids where they are new. The same folder again adds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warehouse.errors import InputError
+from warehouse.errors import InputError, StoreError
 from warehouse.manifest import Manifest, read_manifest, table_file, verify
 from warehouse.records import NATURAL_KEYS
 from warehouse.tables import TABLES, quoted
@@ -43,6 +44,8 @@ _OWNERS: Mapping[str, _Owner] = {
     "imports": _Owner(id="batch", key=("fingerprint",)),
     "vintages": _Owner(id="vid", key=("market", "source", "model", "issued_at", "step_seconds")),
 }
+#: Observations merged at a time.
+PART_ROWS = 1_000_000
 _OBSERVATIONS = {
     "price": ("price_usd", "NOT coalesce(isfinite(price_usd) AND price_usd >= 0, FALSE)"),
     "availability": ("available", "NOT coalesce(available >= 0, FALSE)"),
@@ -61,8 +64,9 @@ def import_folder(store: Store, folder: Path) -> dict[str, Imported]:
         try:
             return _merge_all(store, folder, manifest)
         finally:
-            for owner in _OWNERS:
-                store.execute(f"DROP TABLE IF EXISTS temp.new_{owner}")
+            with suppress(StoreError):  # a failed transaction takes them with it
+                for name in ("part", *(f"new_{owner}" for owner in _OWNERS)):
+                    store.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
 def _merge_all(store: Store, folder: Path, manifest: Manifest) -> dict[str, Imported]:
@@ -210,26 +214,43 @@ class _Rows:
         value, wrong = _OBSERVATIONS[self.name]
         if found := self.store.execute(f"SELECT {value} FROM {self._source} WHERE {wrong} LIMIT 1"):
             raise InputError(f"{self.file} has a {value} of {found[0][0]}", expected="a number >= 0")
-        names, key = ", ".join(columns), "sid, observed_at, known_at"
-        mapped = self._mapped(columns)
-        (rejected,) = self.store.execute(
-            f"SELECT count(*) FROM {mapped} AS f JOIN {self.name} AS t USING ({key}) WHERE f.{value} <> t.{value}"
-        )[0]
-        if rejected:
-            self._keep_conflicts(mapped, value, key)
-        added = self._inserted(
-            f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {mapped} AS f ANTI JOIN {self.name} USING ({key}) "
-            f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch) = 1 ORDER BY {key}"
-        )
-        return Imported(added=added, repeated=rows - added - int(rejected), rejected=int(rejected))
+        added = rejected = 0
+        for where in self._parts():
+            self.store.execute(
+                f"CREATE OR REPLACE TEMP TABLE part AS SELECT * FROM {self._mapped(columns)} WHERE {where}"
+            )
+            rejected += self._keep_conflicts(value)
+            names, key = ", ".join(columns), "sid, observed_at, known_at"
+            added += self._inserted(
+                f"INSERT INTO {self.name} ({names}) SELECT {names} FROM part ANTI JOIN {self.name} USING ({key}) "
+                f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch) = 1 ORDER BY {key}"
+            )
+        return Imported(added=added, repeated=rows - added - rejected, rejected=rejected)
 
-    def _keep_conflicts(self, mapped: str, value: str, key: str) -> None:
-        self.store.execute(
-            f"INSERT INTO rejected SELECT * FROM (SELECT f.batch, {quoted(self.file.name)} AS file, 0 AS line, "
-            f"CAST(to_json(f) AS VARCHAR) AS raw, 'conflicts with stored value ' || t.{value} AS reason "
-            f"FROM {mapped} AS f JOIN {self.name} AS t USING ({key}) WHERE f.{value} <> t.{value}) AS new "
-            "ANTI JOIN rejected USING (batch, file, raw, reason) ORDER BY ALL"
+    def _parts(self) -> Iterator[str]:
+        """Conditions on whole series that hold about `PART_ROWS` rows each, so that sorting them needs little memory."""
+        sizes = self.store.execute(
+            f"SELECT o.new_id, count(*) FROM {self._source} AS f JOIN new_series AS o ON f.sid = o.old_id "
+            "GROUP BY 1 ORDER BY 1"
         )
+        first, held = None, 0
+        for place, (sid, size) in enumerate(sizes):
+            first, held = (sid if first is None else first), held + int(size)
+            if held >= PART_ROWS or place == len(sizes) - 1:
+                yield f"sid BETWEEN {first} AND {sid}"
+                first, held = None, 0
+
+    def _keep_conflicts(self, value: str) -> int:
+        """Keep the rows of the part that contradict a stored row of their key among the rejected ones; their number."""
+        conflicts = f"FROM part AS f JOIN {self.name} AS t USING (sid, observed_at, known_at) WHERE f.{value} <> t.{value}"
+        (rejected,) = self.store.execute(f"SELECT count(*) {conflicts}")[0]
+        if rejected:
+            self.store.execute(
+                f"INSERT INTO rejected SELECT * FROM (SELECT f.batch, {quoted(self.file.name)} AS file, 0 AS line, "
+                f"CAST(to_json(f) AS VARCHAR) AS raw, 'conflicts with stored value ' || t.{value} AS reason {conflicts}) AS new "
+                "ANTI JOIN rejected USING (batch, file, raw, reason) ORDER BY ALL"
+            )
+        return int(rejected)
 
     def _size(self) -> int:
         return int(self.store.execute(f"SELECT count(*) FROM {self.name}")[0][0])

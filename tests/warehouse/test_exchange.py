@@ -191,7 +191,7 @@ def test_ids_are_found_again_by_what_they_stand_for(store, tmp_path):
         assert everything(both) == before
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 6))])
 def test_in_parts_and_in_any_order(tmp_path, seed):
     """Folders of different files, and of some tables at a time, add up to the same warehouse."""
     rng = random.Random(seed)
@@ -213,6 +213,17 @@ def test_in_parts_and_in_any_order(tmp_path, seed):
         for name in ("weights", "fetches"):  # the same key in both: which is kept depends on the order
             assert len(found.pop(name)) == len(wanted.pop(name))
         assert found == wanted
+
+
+@pytest.mark.parametrize("size", [1, 31, 70])
+def test_observations_come_in_parts(store, tmp_path, monkeypatch, size):
+    for source in "abc":
+        fill(store, source=source)
+    export_store(store, tmp_path / "out")
+    monkeypatch.setattr("warehouse.importing.PART_ROWS", size)
+    with open_store(":memory:") as new:
+        import_folder(new, tmp_path / "out")
+        assert meaning(new) == meaning(store)
 
 
 def test_rows_since_a_time(store, tmp_path):
