@@ -76,24 +76,32 @@ def empty_ingests(facts: AlarmFacts) -> list[Finding]:
     ]
 
 
+#: Fetches in a row that brought only some of a feed's parts; one is often mended by the next.
+_MOST_PARTIAL = 2
+
+
 def failing_feeds(facts: AlarmFacts) -> list[Finding]:
-    """Live feeds whose last fetch failed, or is later than two of its own intervals."""
+    """Live feeds whose last fetch failed, or brought a part only again; that are late by their interval, or were never fetched."""
     found = []
     for row in rows_of(facts.feeds):
-        name, status = str(row["feed"]), str(row["status"])
-        if status == "failed":
-            why = row["reason"] or "no reason was kept"
+        name, status, count = str(row["feed"]), str(row["status"]), int(row["failing"])
+        if status == "failed" or count >= _MOST_PARTIAL:
             text = (
-                f"the fetch at {_told(row['fetched'])} failed: {why}; expected it to answer; "
-                "check the network and the credentials"
+                f"{count} fetch{'es' if count > 1 else ''} since {_told(row['failing_since'])} did not bring everything, "
+                f"the last one ({status}) for: {row['reason'] or 'no reason was kept'}; "
+                "check the network, the credentials and the limits"
             )
-            found.append(Finding(kind="failing feed", subject=name, since=row["fetched"], text=text))
+            found.append(Finding(kind="failing feed", subject=name, since=row["failing_since"], text=text))
         elif pd.notna(row["late_by"]) and pd.notna(row["every"]) and row["late_by"] > row["every"]:
             text = (
                 f"last fetched {_told(row['fetched'])}, {told_span(facts.at - row['fetched'])} ago; expected every "
                 f"{told_span(row['every'])}; check that the schedule is running"
             )
             found.append(Finding(kind="failing feed", subject=name, since=row["expected_by"], text=text))
+        elif status == "never fetched" and len(facts.ingests):
+            since = facts.ingests["slot"].iloc[0]
+            text = f"never fetched, though ingest has run since {_told(since)}; check the settings that it runs with"
+            found.append(Finding(kind="failing feed", subject=name, since=since, text=text))
     return found
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 ALARM_KINDS: dict[str, str] = {
     "empty ingest": "an ingest added nothing although every market followed was due to be read again",
     "stale source": "a market's newest count or price is older than its maximal age (M1.3)",
-    "failing feed": "the last fetch of a live feed failed, or is overdue",
+    "failing feed": "the last fetch of a live feed failed, brought only a part twice, or is overdue",
     "flat line": "a count or price has kept its value far longer than it ever did",
     "impossible price": "a price that is not positive, or above a multiple of on-demand",
     "price jump": "a price moved by far more than it ever did",

@@ -130,48 +130,56 @@ def freshness(promises: Sequence[Promise], *, at: pd.Timestamp) -> pd.DataFrame:
 
 
 FEED_COLUMNS: Final = (
-    "feed",
-    "fetched",
-    "status",
-    "added",
-    "rejected",
-    "reason",
-    "every",
-    "expected_by",
-    "late_by",
-)
+    "feed", "fetched", "status", "failing", "failing_since", "added", "rejected", "reason", "every", "expected_by", "late_by",
+)  # fmt: skip
 
 
 def feed_freshness(store: Store, settings: Settings, *, at: pd.Timestamp) -> pd.DataFrame:
-    """The last fetch of each live feed until ``at``, `FEED_COLUMNS`, and how late the next is by the feed's own schedule."""
+    """The last fetch of each live feed until ``at``, `FEED_COLUMNS`, and how late the next is by the feed's own schedule.
+
+    ``failing``: how many of its fetches in a row, the last one included, were not complete; ``failing_since`` the first of them.
+    """
     fetched = read_rows(store, "fetches", order_by=["logical_at"])
-    fetched = fetched[fetched["logical_at"] <= at].groupby("feed", sort=True).tail(1)
-    every = _schedules(settings)
-    rows: list[dict[str, Any]] = []
-    for name in sorted({*fetched["feed"], *every}):
-        own = fetched[fetched["feed"] == name]
-        gap = every.get(name)
-        last = None if own.empty else pd.Timestamp(own["logical_at"].iloc[0])
-        expected = last + gap if last is not None and gap is not None else None
-        rows.append(
-            {
-                "feed": name,
-                "fetched": last,
-                "status": "never fetched" if own.empty else own["status"].iloc[0],
-                "added": 0 if own.empty else int(own["added"].iloc[0]),
-                "rejected": 0 if own.empty else int(own["rejected"].iloc[0]),
-                "reason": "" if own.empty else own["reason"].iloc[0],
-                "every": gap,
-                "expected_by": expected,
-                "late_by": None if expected is None else max(at - expected, _ZERO),
-            }
-        )
+    fetched = fetched[fetched["logical_at"] <= at]
+    every = {feed.name: pd.Timedelta(feed.every) for feed in settings.feeds}
+    rows = [
+        _feed_row(name, fetched[fetched["feed"] == name], every.get(name), at)
+        for name in sorted({*fetched["feed"], *every})
+    ]
     return pd.DataFrame(rows, columns=list(FEED_COLUMNS))
 
 
-def _schedules(settings: Settings) -> dict[str, pd.Timedelta]:
-    """How often each feed of the settings is to be fetched."""
+def _feed_row(name: str, own: pd.DataFrame, every: pd.Timedelta | None, at: pd.Timestamp) -> dict[str, Any]:
+    if own.empty:
+        unknown = {
+            "fetched": None,
+            "failing": 0,
+            "failing_since": None,
+            "added": 0,
+            "rejected": 0,
+            "reason": "",
+        }
+        return {
+            "feed": name,
+            "status": "never fetched",
+            "every": every,
+            "expected_by": None,
+            "late_by": None,
+        } | unknown
+    last = own.iloc[-1]
+    done = own["status"].eq("done").to_numpy(dtype=bool)
+    failing = int(done[::-1].argmax()) if done.any() else len(own)
+    expected = None if every is None else last["logical_at"] + every
     return {
-        str(feed.name): pd.Timedelta(minutes=float(feed.every_minutes))
-        for feed in getattr(settings, "feeds", ())
+        "feed": name,
+        "fetched": last["logical_at"],
+        "status": last["status"],
+        "failing": failing,
+        "failing_since": own["logical_at"].iloc[-failing] if failing else None,
+        "added": int(last["added"]),
+        "rejected": int(last["rejected"]),
+        "reason": last["reason"],
+        "every": every,
+        "expected_by": expected,
+        "late_by": None if expected is None else max(at - expected, _ZERO),
     }

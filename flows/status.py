@@ -159,7 +159,7 @@ def present_of(store: Store, settings: Settings, *, clock: pd.Timestamp) -> tupl
         )
     turn = pd.Timestamp(newest, unit="us", tz="UTC")
     (fetched,) = store.execute("SELECT count(*) FROM fetches")[0]
-    if abs(clock - turn) <= DEFAULT_SPAN or fetched or getattr(settings, "feeds", ()):
+    if abs(clock - turn) <= DEFAULT_SPAN or fetched or settings.feeds:
         return clock, ""
     return turn, (
         f"as at the newest turn, {turn:%Y-%m-%d %H:%M} UTC: it is long past and no live feed is set up; --at now is the present"

@@ -13,6 +13,7 @@ from flows.alarm_series import band, effective, improbable
 from flows.alarm_settings import ALARM_KINDS, AlarmSettings
 from flows.alarms import Alarm, alarms_of, settle_alarms, standing_alarms
 from flows.config import Settings, read_settings
+from flows.feed_settings import Feed
 from flows.freshness import freshness, promises_of
 from flows.runs import save_run
 from warehouse.errors import SettingsError
@@ -190,16 +191,38 @@ def test_an_ingest_that_adds_nothing_is_empty_only_if_more_was_due(store):
     assert "empty ingest" not in told(store, at=AT - HALF)
 
 
-def test_a_feed_that_failed_or_is_never_answered_is_told(store):
-    row = {"feed": "aws", "status": "failed", "added": 0, "repeated": 0, "rejected": 0, "requests": 3,
-           "watermark": "{}", "reason": "throttled"}  # fmt: skip
-    write_rows(store, "fetches", [{**row, "logical_at": (AT - HALF).to_pydatetime()}])
-    alarm = told(store)["failing feed"]
-    assert (alarm.subject, alarm.severity, alarm.market) == ("aws", "serious", "")
-    assert "throttled" in alarm.text
-    write_rows(store, "fetches", [{**row, "status": "done", "reason": "", "logical_at": AT.to_pydatetime()}])
-    assert "failing feed" not in told(store)
-    assert "failing feed" in told(store, at=AT - HALF)
+def fetch(store, place: int, status: str, reason: str = "") -> None:
+    """A fetch of the feed "az" ``place`` half hours before `AT`."""
+    row = {"feed": "az", "status": status, "added": 0, "repeated": 0, "rejected": 0, "requests": 3, "watermark": "{}",
+           "reason": reason, "logical_at": (AT - place * HALF).to_pydatetime()}  # fmt: skip
+    write_rows(store, "fetches", [row])
+
+
+def test_a_feed_that_fails_is_told_until_it_is_done_again(store):
+    for place, status in enumerate(("done", "failed", "partial", "done", "partial", "partial", "done")):
+        fetch(store, 6 - place, status, "" if status == "done" else f"throttled at {place}")
+    rung = {place: told(store, at=AT - (6 - place) * HALF).get("failing feed") for place in range(7)}
+    assert [place for place, one in rung.items() if one] == [1, 2, 5]
+    assert (rung[2].subject, rung[2].severity, rung[2].market) == ("az", "serious", "")
+    assert rung[2].since == AT - 5 * HALF
+    assert "2 fetches since" in rung[2].text
+    assert "throttled at 2" in rung[2].text
+
+
+def test_a_feed_that_nobody_fetches_is_told(store):
+    feed = Feed(name="az", source="vast-offers", every_minutes=30, options={})
+    settings = SETTINGS.model_copy(update={"feeds": (feed,)})
+    assert "failing feed" not in told(store, settings=settings)
+    save_run(store, "r", at=AT, stage="ingest", details={})
+    assert (
+        "never fetched, though ingest has run since 2026-03-20 00:00"
+        in told(store, settings=settings)["failing feed"].text
+    )
+    fetch(store, 2, "done")
+    assert "failing feed" not in told(store, settings=settings)
+    late = told(store, settings=settings, at=AT + HALF)["failing feed"]
+    assert "90 min ago; expected every 30 min" in late.text
+    assert late.since == AT - HALF
 
 
 def test_more_rejected_rows_than_usual_are_told_with_the_reason(store):
