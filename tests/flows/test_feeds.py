@@ -26,7 +26,8 @@ from flows.whole_turn import whole_turn
 from warehouse.errors import InputError, SettingsError
 from warehouse.history import Market
 from warehouse.sources.live import LIVE_SOURCES
-from warehouse.sources.live.transport import Retry, Secrets, Transport
+from warehouse.sources.live.scrubbing import Secrets
+from warehouse.sources.live.transport import Retry, Transport
 from warehouse.store import append, list_markets, load_history, open_store, read_rows
 
 HOUR = pd.Timedelta(hours=1)

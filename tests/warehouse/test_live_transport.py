@@ -8,7 +8,8 @@ import pytest
 from loopback import AT, Reply, serve
 
 from warehouse.errors import FetchError
-from warehouse.sources.live.transport import Retry, Secrets, Transport, shown
+from warehouse.sources.live.scrubbing import Secrets
+from warehouse.sources.live.transport import Retry, Transport, shown
 
 NO_ENVIRONMENT: dict[str, str] = {}
 

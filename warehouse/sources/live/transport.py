@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,40 +17,16 @@ from urllib.parse import urlsplit
 import httpx
 
 from warehouse.errors import FetchError
+from warehouse.sources.live.scrubbing import Secrets
 
 Answered = TypeVar("Answered")
 #: An answer larger than this is refused: no page of the documented APIs comes near it.
 LARGEST_BODY = 64 * 1024 * 1024
 #: Server and own clock may differ by this much without a word.
 SKEW_SECONDS = 300.0
-_SECRET_NAME = re.compile(r"(?i)(key|token|secret|passw|credential)")
-_SHORTEST_SECRET = 8
 _THROTTLED = 429
 _SERVER_ERROR = 500
 _HOPELESS_STATUS = (501, 505)
-
-
-class Secrets:
-    """Values that must not be printed or stored; `scrub` takes them out of any text."""
-
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        found = os.environ if environment is None else environment
-        self._values = {
-            value
-            for name, value in found.items()
-            if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET
-        }
-
-    def add(self, value: str | None) -> None:
-        """Keep one more value out of all texts."""
-        if value:
-            self._values.add(value)
-
-    def scrub(self, text: str) -> str:
-        """The text with every secret replaced by ``***``."""
-        for value in sorted(self._values, key=len, reverse=True):
-            text = text.replace(value, "***")
-        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
