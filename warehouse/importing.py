@@ -45,7 +45,7 @@ _OWNERS: Mapping[str, _Owner] = {
     "vintages": _Owner(id="vid", key=("market", "source", "model", "issued_at", "step_seconds")),
 }
 #: Observations merged at a time.
-PART_ROWS = 1_000_000
+PART_ROWS = 2_000_000
 _OBSERVATIONS = {
     "price": ("price_usd", "NOT coalesce(isfinite(price_usd) AND price_usd >= 0, FALSE)"),
     "availability": ("available", "NOT coalesce(available >= 0, FALSE)"),
@@ -132,8 +132,8 @@ class _Rows:
     def _ids(self) -> list[str]:
         return [_OWNERS[owner].id for owner in TABLES[self.name].needs]
 
-    def _mapped(self, columns: list[str]) -> str:
-        """SQL: the file's rows with this warehouse's ids in the place of the exporting one's."""
+    def _mapped(self, columns: list[str], where: str = "TRUE") -> str:
+        """SQL: the file's rows that meet a condition, with this warehouse's ids in the place of the exporting one's."""
         joins, chosen = "", {name: f"f.{name}" for name in columns}
         if "old_id" in chosen:
             chosen["old_id"] = f"f.{_OWNERS[self.name].id}"
@@ -142,7 +142,7 @@ class _Rows:
             joins += f" LEFT JOIN new_{owner} AS {owner} ON f.{own} = {owner}.old_id"
             chosen[own] = f"{owner}.new_id"
         ids = ", ".join(f"{sql} AS {name}" for name, sql in chosen.items())
-        return f"(SELECT {ids} FROM {self._source} AS f{joins})"
+        return f"(SELECT {ids} FROM (SELECT * FROM {self._source} WHERE {where}) AS f{joins})"
 
     def _check_ids(self) -> None:
         for owner in TABLES[self.name].needs:
@@ -217,7 +217,7 @@ class _Rows:
         added = rejected = 0
         for where in self._parts():
             self.store.execute(
-                f"CREATE OR REPLACE TEMP TABLE part AS SELECT * FROM {self._mapped(columns)} WHERE {where}"
+                f"CREATE OR REPLACE TEMP TABLE part AS SELECT * FROM {self._mapped(columns, where)}"
             )
             rejected += self._keep_conflicts(value)
             names, key = ", ".join(columns), "sid, observed_at, known_at"
@@ -228,11 +228,8 @@ class _Rows:
         return Imported(added=added, repeated=rows - added - rejected, rejected=rejected)
 
     def _parts(self) -> Iterator[str]:
-        """Conditions on whole series that hold about `PART_ROWS` rows each, so that sorting them needs little memory."""
-        sizes = self.store.execute(
-            f"SELECT o.new_id, count(*) FROM {self._source} AS f JOIN new_series AS o ON f.sid = o.old_id "
-            "GROUP BY 1 ORDER BY 1"
-        )
+        """Conditions on the file's rows: whole series, about `PART_ROWS` rows together, so that sorting needs little memory."""
+        sizes = self.store.execute(f"SELECT sid, count(*) FROM {self._source} GROUP BY 1 ORDER BY 1")
         first, held = None, 0
         for place, (sid, size) in enumerate(sizes):
             first, held = (sid if first is None else first), held + int(size)
