@@ -16,8 +16,8 @@ from starlette.routing import Route
 from flows.printing import plain
 from flows.ui.guard import Guard
 from flows.ui.pages import render
-from flows.ui.reading import Reading, Snapshots
-from flows.ui.views import VIEWS, View, page_of
+from flows.ui.reading import Snapshots
+from flows.ui.views import VIEWS, Data, Query, View, values_of
 from warehouse.errors import InputError, JobError, MarketError, SlackwaterError, StoreError, StoreLockedError
 
 #: Static files and what they are.
@@ -53,27 +53,26 @@ def _path(view: View) -> str:
     return "/" if view.name == "glance" else f"/{view.name}"
 
 
-def _asked(request: Request) -> tuple[str, tuple[tuple[str, str], ...]]:
-    return request.url.path, tuple(sorted(request.query_params.multi_items()))
-
-
 def _html(view: View, snapshots: Snapshots) -> Callable[[Request], Response]:
     def page(request: Request) -> Response:
         query = dict(request.query_params)
-        text = snapshots.made(_asked(request), lambda reading: page_of(view, reading, query))
+        values = _values(view, snapshots, query)
+        text = render(view.template, values | {"now": snapshots.clock()}, path=view.menu)
         return HTMLResponse(text, headers=_FRESH)
 
     return page
 
 
+def _values(view: View, snapshots: Snapshots, query: Query) -> Data:
+    key = ("page", view.name, tuple(sorted(query.items())))
+    return snapshots.made(key, lambda reading: values_of(view, reading, query), timed=view.timed)
+
+
 def _json(view: View, snapshots: Snapshots) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:
         query = dict(request.query_params)
-
-        def make(reading: Reading) -> str:
-            return _json_text(view.data(reading, query))
-
-        text = snapshots.made(_asked(request), make)
+        key = ("api", view.name, tuple(sorted(query.items())))
+        text = snapshots.made(key, lambda reading: _json_text(view.data(reading, query)), timed=view.timed)
         return Response(text, media_type="application/json", headers=_FRESH)
 
     return answer
@@ -199,10 +198,8 @@ def warm_up(snapshots: Snapshots) -> None:
     for view in VIEWS:
         if view.name not in ("job", "market"):
             try:
-                snapshots.made((_path(view), ()), _maker(view))
+                render(
+                    view.template, _values(view, snapshots, {}) | {"now": snapshots.clock()}, path=view.menu
+                )
             except SlackwaterError:  # the page will say so
                 return
-
-
-def _maker(view: View) -> Callable[[Reading], str]:
-    return lambda reading: page_of(view, reading, {})

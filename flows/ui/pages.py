@@ -65,6 +65,32 @@ def ago(time: Any, now: pd.Timestamp) -> str:
     return f"{length} ago" if gone > pd.Timedelta(0) else f"in {length}"
 
 
+def sentence(words: str) -> str:
+    """Words as a sentence: a capital first, a full stop last.
+
+    >>> sentence("no job 'x'"), sentence("Why?")
+    ("No job 'x'.", 'Why?')
+    """
+    words = words[:1].upper() + words[1:]
+    return words if words.endswith((".", "!", "?")) else f"{words}."
+
+
+def coded(words: str) -> str:
+    """A sentence with what stands between backticks as code; everything in it is escaped.
+
+    >>> str(coded("`slackwater run` makes <one>"))
+    '<code>slackwater run</code> makes &lt;one&gt;'
+    """
+    from markupsafe import Markup, escape
+
+    parts = str(words).split("`")
+    if len(parts) % 2 == 0:  # a stray one is a letter like any other
+        return escape(words)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if k % 2 else escape(part) for k, part in enumerate(parts)
+    )
+
+
 def stage_counts(stage: Mapping[str, Any] | None) -> str:
     """What a stage of a run did, in a few words.
 
@@ -99,7 +125,7 @@ def environment() -> Environment:
     made.filters |= {
         "drawing": Markup,  # our own markup, escaped where it was made
         "utc": utc, "number": number, "percent": percent, "price": price, "text": text, "plural": plural,
-        "significant": significant,
+        "significant": significant, "coded": coded, "sentence": sentence,
     }  # fmt: skip
     made.globals |= {
         "address": address,
@@ -117,10 +143,9 @@ def render(template: str, values: Mapping[str, Any], *, path: str) -> str:
 
 
 def frame_values(reading: Reading) -> dict[str, Any]:
-    """What the frame of every page shows: the newest turn, its age, the warehouse, and whether its market is simulated."""
+    """What the frame of every page shows: the newest turn, the warehouse, and whether its markets are simulated."""
     sources = [str(row[0]) for row in reading.store.execute("SELECT DISTINCT source FROM series")]
     return {
-        "now": reading.now,
         "at": reading.at,
         "run": reading.run,
         "warehouse": reading.db.name,

@@ -16,7 +16,7 @@ from flows.config import Settings
 from flows.turn import Turn
 from warehouse.store import Store, open_reader, read_rows
 
-#: Finished pages that are kept until the warehouse or the minute changes.
+#: Pages that are kept until the warehouse changes.
 KEPT_PAGES = 128
 T = TypeVar("T")
 
@@ -73,9 +73,9 @@ def _literal(name: str) -> str:
 
 
 class Snapshots:
-    """Opens the warehouse for one page at a time and keeps the pages until it changes or a minute has passed.
+    """Opens the warehouse for one page at a time and keeps what was made until the warehouse changes.
 
-    One at a time, because matplotlib's style is global to the process; a kept page waits for nobody.
+    One at a time, because matplotlib's style is global to the process; what is kept waits for nobody.
     """
 
     def __init__(self, db: Path, settings: Settings, clock: Callable[[], pd.Timestamp]) -> None:
@@ -85,13 +85,13 @@ class Snapshots:
         self._building = Lock()
         self._pages: OrderedDict[Hashable, Any] = OrderedDict()
 
-    def made(self, key: Hashable, make: Callable[[Reading], T]) -> T:
+    def made(self, key: Hashable, make: Callable[[Reading], T], *, timed: bool = False) -> T:
         """What ``make`` gives for the warehouse as it is; the same ``key`` is not made twice of the same state.
 
-        Raises what `open_reader` raises.
+        With ``timed`` it tells ages, so it is made again after a minute. Raises what `open_reader` raises.
         """
         now = self.clock()
-        state = (fingerprint(self.db), now.floor("min"), key)
+        state = (fingerprint(self.db), now.floor("min") if timed else None, key)
         kept: T | None = self._pages.get(state)
         if kept is not None:
             return kept

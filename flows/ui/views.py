@@ -20,7 +20,6 @@ from flows.ui.pages import (
     job_values,
     market_values,
     policies_values,
-    render,
 )
 from flows.ui.reading import Reading
 from flows.ui.record import accuracy_data, accuracy_table, policies_data
@@ -33,7 +32,10 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """One page: ``data`` gives its plain values (what ``/api`` answers), ``values`` what only the HTML needs beside them."""
+    """One page: ``data`` gives its plain values (what ``/api`` answers), ``values`` what only the HTML needs beside them.
+
+    ``timed`` marks those whose data depend on the clock.
+    """
 
     name: str
     template: str
@@ -41,6 +43,7 @@ class View:
     about: str
     data: Callable[[Reading, Query], Data]
     values: Callable[[Reading, Data, Query], Data] = lambda reading, data, query: {}
+    timed: bool = False
 
 
 def _page(query: Query) -> int:
@@ -66,7 +69,7 @@ def _market(reading: Reading, query: Query) -> Data:
         raise MarketError(
             error.found,
             expected=error.expected,
-            remedy=f"known are {', '.join(near)}" if near else error.remedy,
+            remedy=f"choose one of {', '.join(near)}" if near else error.remedy,
         ) from error
     return market_data(reading, view)
 
@@ -84,7 +87,7 @@ VIEWS: Final = (
     View(
         name="glance", template="glance.html", menu="/",
         about="Is all well, what must be held in the next slot, which job is in danger.",
-        data=lambda reading, query: glance_data(reading),
+        data=lambda reading, query: glance_data(reading), timed=True,
     ),
     View(
         name="jobs", template="jobs.html", menu="/jobs",
@@ -120,7 +123,7 @@ VIEWS: Final = (
         name="completeness", template="completeness.html", menu="/completeness",
         about="The state of every market, stage and slot of the last days.",
         data=lambda reading, query: completeness_data(reading),
-        values=lambda reading, data, query: completeness_values(data),
+        values=lambda reading, data, query: completeness_values(data), timed=True,
     ),
     View(
         name="runs", template="runs.html", menu="/runs", about="The ledger of runs, the newest first; ?page=N.",
@@ -129,8 +132,7 @@ VIEWS: Final = (
 )  # fmt: skip
 
 
-def page_of(view: View, reading: Reading, query: Query) -> str:
-    """The HTML of a page."""
+def values_of(view: View, reading: Reading, query: Query) -> Data:
+    """Everything that the template of a page is given but the time."""
     data = view.data(reading, query)
-    values = frame_values(reading) | view.values(reading, data, query) | {"data": data, "query": query}
-    return render(view.template, values, path=view.menu)
+    return frame_values(reading) | view.values(reading, data, query) | {"data": data, "query": query}

@@ -5,6 +5,7 @@
   const link = document.getElementById("fresh");
   const said = document.getElementById("said");
   const shown = document.body.dataset.run;
+  if (!link) return; // a page that says what went wrong
   async function look() {
     try {
       const answer = await fetch("/api/state", { headers: { accept: "application/json" } });
