@@ -1,4 +1,4 @@
-"""A turn over 20 markets on threads, and on Dask clusters of 1, 2 and 4 worker processes that run already; and what a start costs.
+"""A turn over 8 markets on threads, and on Dask clusters of 1, 2 and 4 worker processes that run already; and what a start costs.
 
 A cluster lives as long as a service does: its workers have imported everything and compiled what they need when the steady
 turns measured here come. Every runner is checked to make the same tables as threads do.
@@ -6,6 +6,8 @@ turns measured here come. Every runner is checked to make the same tables as thr
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -13,38 +15,52 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.turn import AT, MARKETS, tidy_markets, timed
+from benchmarks.turn import AT, tidy_markets, timed
 from flows.engine import prepare_engine
+from flows.server import running_server
 from warehouse.store import open_reader, read_rows
 
 WORKERS = (1, 2, 4)
+MARKETS = 8
 #: Turns of each runner: the first starts the cluster's imports and brings in the history; the best of the others counts.
 TURNS = 3
 TABLES = ("vintages", "forecasts", "decisions", "outcomes", "weights", "fitted")
 
 
 def run() -> dict[str, Any]:
-    from distributed import LocalCluster
-
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tidy_markets(folder, AT + TURNS * pd.Timedelta("30min"))
         prepare_engine(folder)
-        from flows.runners import chosen_runner  # after the engine's settings: it imports Prefect
-
+        (folder / ".prefect").mkdir()
         (folder / "slackwater.toml").write_text(f"max_markets = {MARKETS}\n")
-        runners: dict[str, Any] = {"threads": turns_on(folder, "threads", chosen_runner({}))}
-        for workers in WORKERS:
-            cluster, start = timed_start(LocalCluster, workers)
-            with cluster:
-                environment = {
-                    "SLACKWATER_RUNNER": "dask",
-                    "SLACKWATER_DASK_ADDRESS": cluster.scheduler_address,
-                }
-                label = f"dask_{workers}"
-                runners[label] = turns_on(folder, label, chosen_runner(environment))
-                runners[label]["cluster_start"] = start
+        # One server for the flows and every worker: without it each worker process would start one of its own.
+        with running_server(folder / "server.log") as url:
+            os.environ["PREFECT_API_URL"] = url
+            runners = measured(folder)
+            del os.environ["PREFECT_API_URL"]
     return {"markets": MARKETS, "seconds": runners}
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """Seconds by runner."""
+    from distributed import LocalCluster
+
+    from flows.runners import chosen_runner  # after the engine's settings: it imports Prefect
+
+    runners: dict[str, Any] = {"threads": turns_on(folder, "threads", chosen_runner({}))}
+    for workers in WORKERS:
+        cluster, start = timed_start(LocalCluster, workers)
+        with cluster:
+            environment = {
+                "SLACKWATER_RUNNER": "dask",
+                "SLACKWATER_DASK_ADDRESS": cluster.scheduler_address,
+            }
+            label = f"dask_{workers}"
+            runners[label] = turns_on(folder, label, chosen_runner(environment))
+            runners[label]["cluster_start"] = start
+        print(label, runners, file=sys.stderr)
+    return runners
 
 
 def timed_start(kind: Any, workers: int) -> tuple[Any, float]:
