@@ -1,8 +1,9 @@
 """Alarms on a real Prefect server: events arrive, the automations of ``docs/monitoring.md`` are accepted, and they react."""
 
-import os
 import re
 import threading
+import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -11,7 +12,10 @@ import pytest
 import yaml
 from test_alarms import AT, HALF, MARKET, every, lively, put
 
+from flows.alarms import Settled
+from flows.config import Settings
 from flows.engine import prepare_engine
+from flows.turn import Turn
 from warehouse.store import open_store, read_rows
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "monitoring.md"
@@ -51,7 +55,6 @@ class Hook:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     patch = pytest.MonkeyPatch()
-    patch.setattr(os, "environ", os.environ)
     folder = tmp_path_factory.mktemp("engine")
     patch.setenv("PREFECT_HOME", str(folder / ".prefect"))
     prepare_engine(folder)
@@ -121,14 +124,34 @@ def test_an_alarm_reaches_the_webhook_of_the_documented_automations(server):
     with open_store(db) as store:
         kept = read_rows(store, "alarms")
     assert kept[["raised_at", "cleared_at"]].to_numpy().tolist() == [[AT, AT + 2 * HALF]]
-    events = client_events()
+    events = stored_events(2)
     assert [one["event"] for one in events] == ["slackwater.alarm.raised", "slackwater.alarm.cleared"]
     assert {one["resource"]["prefect.resource.id"] for one in events} == {f"slackwater.market.{MARKET[0]}"}
 
 
-def client_events() -> list[dict]:
+@pytest.mark.engine
+def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(server):
+    from flows.alarm_events import raise_alarms
+
+    db = warehouse(server, end=AT - pd.Timedelta(hours=5))
+    with open_store(db) as store:
+        turn = Turn(store=store, at=AT, settings=Settings(), run_id="run-x")
+        assert raise_alarms(replace(turn, own_end=True)) == Settled()
+        settled = raise_alarms(turn)
+        assert [(one.kind, one.market) for one in settled.raised] == [("stale source", MARKET[0])]
+        assert raise_alarms(turn) == Settled()
+        assert len(read_rows(store, "alarms")) == 1
+
+
+def stored_events(n: int) -> list[dict]:
+    """The events the server has stored, as soon as there are ``n`` (it writes them in batches)."""
     from prefect.client.orchestration import get_client
 
+    body = {"filter": {"event": {"prefix": ["slackwater."]}, "order": "ASC"}}
     with get_client(sync_client=True) as client:
-        body = {"filter": {"event": {"prefix": ["slackwater."]}, "order": "ASC"}}
-        return client._client.post("/events/filter", json=body).json()["events"]
+        for _ in range(120):
+            found = client._client.post("/events/filter", json=body).json()["events"]
+            if len(found) >= n:
+                break
+            time.sleep(0.5)
+    return found
