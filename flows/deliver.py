@@ -116,8 +116,8 @@ def _due(turn: Turn, sink: Sink, decisions: Sequence[Mapping[str, Any]]) -> list
     failed = _known(turn.store, {"sink": sink.name, "status": FAILED})
     wanted: dict[tuple[str, pd.Timestamp], Mapping[str, Any]] = {_name(row): row for row in decisions}
     stored = _stored(turn.store, sorted({slot for _, slot in failed}))
-    for row in [row for row in stored if _name(row) in failed] + _left_behind(turn, sink):
-        wanted.setdefault(_name(row), row)
+    for earlier in [row for row in stored if _name(row) in failed] + _left_behind(turn, sink):
+        wanted.setdefault(_name(earlier), earlier)
     known = _known(turn.store, {"sink": sink.name, "slot": sorted({slot for _, slot in wanted})})
     due = []
     for (job, slot), row in wanted.items():

@@ -18,13 +18,17 @@ from advice_kit import (
     new_store,
     opened,
     request,
+    turn_at,
 )
 
 from flows import cli
 from flows.allocate import decide, is_finished
+from flows.deciding_turns import decide_turns
 from flows.job_predicted import predicted_work
 from flows.job_report import Report, counting, differences, every_report, reports_of, save_report
+from flows.markets import find_market
 from flows.records import find_job
+from flows.work import Work
 from optimization.pool import policy_named
 from warehouse.errors import JobError
 from warehouse.store import open_store
@@ -253,6 +257,32 @@ def test_the_prediction_for_a_report_is_the_model_from_the_one_before(market):
     before = [report(2, progress=1.0)]
     assert predicted_work(running, BEGIN + 4 * STEP, before) == pytest.approx(3.0)
     assert predicted_work(running, BEGIN + 40 * STEP, before) is None  # the record ends before
+
+
+def test_many_turns_at_once_start_from_reports_as_turns_one_by_one_do(tmp_path):
+    """What a backfill decides is what live turns decided, a late report and a correction among it."""
+    answers = []
+    for name, size in (("one by one", 1), ("at once", 6)):
+        (tmp_path / name).mkdir()
+        with new_store(tmp_path / name) as store:
+            stored = add_job(store)
+            kept(store, report(2, progress=9.0), report(2, progress=1.0, known_at=BEGIN + 3.5 * STEP))
+            kept(store, report(4, spot=5, known_at=BEGIN + 5 * STEP))
+            text = f"{stored.request.market}@{SOURCE}"
+            rows = []
+            for first in range(0, 6, size):
+                turns = [turn_at(store, slot) for slot in range(first, first + size)]
+                found = [find_market(store, text, at=turn.at, settings=SETTINGS) for turn in turns]
+                works = [Work(markets=(one,), running=((stored, one),), ended=()) for one in found]
+                rows += decide_turns(turns, works)
+            answers.append(rows)
+    assert answers[0] == answers[1]
+    told = [(row["progress_from"], row["progress_reported_at"] is not None) for (row,) in answers[0]]
+    assert told == [("decided", False)] * 2 + [("reported", True)] * 4
+    progress = [row["progress"] for (row,) in answers[0]]
+    assert progress[2] == 9.0
+    assert progress[4] < progress[3]  # the correction is known by then
+    assert answers[0][4][0]["reason"] != answers[0][3][0]["reason"]
 
 
 # the commands
