@@ -104,8 +104,14 @@ def client_of(db: Path, settings, *, now: pd.Timestamp = NOW) -> Asking:
 
 
 @pytest.fixture(scope="module")
-def client(made, settings) -> Asking:
-    return client_of(made, settings)
+def snapshots(made, settings) -> Snapshots:
+    """One for all tests that change nothing: what a page is made from is made once."""
+    return Snapshots(made, settings, lambda: NOW)
+
+
+@pytest.fixture(scope="module")
+def client(snapshots) -> Asking:
+    return Asking(make_app(snapshots))
 
 
 def addresses(client: Asking) -> dict[str, str]:
@@ -454,11 +460,11 @@ def test_the_index_of_the_api_names_every_address(client):
 
 
 @pytest.fixture(scope="module")
-def served(made, settings):
+def served(snapshots):
     """The address of the app served for real."""
     taken = bound_socket("127.0.0.1", 0)
     taken.listen()
-    app = make_app(Snapshots(made, settings, lambda: NOW))
+    app = make_app(snapshots)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
     thread.start()
@@ -493,9 +499,10 @@ def tabbed(page, most: int) -> list[int]:
 @needs_chromium
 def test_a_browser_shows_every_page_and_a_keyboard_reaches_all_of_it(client, served):
     with chromium_page() as page:
-        for width, dark in ((1280, False), (400, True)):
+        everywhere = list(addresses(client))
+        for width, dark, paths in ((1280, False, everywhere[::2]), (400, True, everywhere)):
             page.look(width=width, dark=dark)
-            for path in addresses(client):
+            for path in paths:
                 page.open(served + path)
                 over = page.js("document.documentElement.scrollWidth - document.documentElement.clientWidth")
                 assert over <= 0, (path, width)
