@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from optimization.held import held_so_far
+from optimization.held import Reported, held_so_far
 from optimization.job import Job
 from optimization.market import market_window
 from optimization.plan import Allocation
@@ -62,3 +62,41 @@ def test_nothing_is_paid_after_the_finish():
     assert len(views) == 1
     assert progress.done == pytest.approx(1.0)
     assert progress.cost_usd == pytest.approx(0.5 * 4 * 0.5)
+
+
+def test_a_report_takes_the_place_of_what_was_reckoned():
+    decided = {slot: Allocation(4, 0) for slot in range(4)}
+    reported = [Reported(slot=2, done=1.5, size=6), Reported(slot=3, size=4, early=0.5)]
+    job = _job()
+    progress, views = _reported(job, decided, reported, 4)
+    assert [view.progress.n_previous for view in views] == [0, 4, 6, 4]
+    assert [view.progress.done for view in views] == pytest.approx([0, 1.6, 1.5, 1.5 + 0.9 * 2])
+    assert progress.done == pytest.approx(1.5 + 0.9 * 2 + 2)
+    assert _reported(job, decided, reported, 1) == _reported(job, decided, [], 1)
+    paid = [_reported(job, decided, one, 4)[0].cost_usd for one in (reported, [])]
+    assert paid[0] == paid[1]
+
+
+def test_a_report_early_in_the_slot_is_carried_to_its_end_at_the_size_then_held():
+    progress, _ = _reported(_job(), {}, [Reported(slot=1, done=3.0, size=8, early=0.25)], 1)
+    assert progress.done == pytest.approx(3.0 + 0.25 * 0.5 * 8)
+    bounded, _ = _reported(_job(), {}, [Reported(slot=1, done=3.0, size=80, early=0.25)], 1)
+    assert bounded == progress
+    below, _ = _reported(_job(), {}, [Reported(slot=1, done=3.0, size=1, early=0.25)], 1)
+    assert (below.done, below.n_previous) == (3.0, 0)
+
+
+def test_a_finish_that_was_reckoned_is_taken_back_by_a_report():
+    job, decided = _job(workload=4.0), dict.fromkeys(range(3), Allocation(4, 0))
+    reckoned, views = _reported(job, decided, [], 4)
+    assert (reckoned.done, len(views)) == (4.0, 3)
+    taken_back, views = _reported(job, decided, [Reported(slot=4, done=3.0)], 4)
+    assert (taken_back.done, len(views)) == (3.0, 3)
+    ended, views = _reported(job, decided, [Reported(slot=1, done=4.0)], 4)
+    assert (ended.done, len(views)) == (4.0, 1)
+
+
+def _reported(job, decided, reported, slots):
+    unknown = [np.nan] * job.deadline_slots
+    window = market_window(np.array(unknown), np.array(unknown), on_demand_usd=2.0, slot_hours=0.5)
+    return held_so_far(job, see(job, window, None), decided, slots=slots, reported=reported)
