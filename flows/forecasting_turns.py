@@ -49,6 +49,10 @@ class _Asked:
     histories: dict[Followed, History]
     missing: dict[Followed, Origins]
 
+    def by_place(self) -> dict[Place, Followed]:
+        """The followed markets by what they are at whatever time."""
+        return {(one.market, one.source): one for one in self.work.markets}
+
 
 def forecast_turns(turns: Sequence[Turn], works: Sequence[Work]) -> list[Measured]:
     """Issue the forecasts of ascending turns of one warehouse, fill in those that past slots lack, and measure all of them.
@@ -144,14 +148,12 @@ def _groups(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
 
 
 def _begins(earlier: _Asked, later: _Asked) -> bool:
-    """Whether two turns follow the same markets in the same order, and each history of the one goes on in the other's."""
-    if earlier.turn.settings != later.turn.settings or len(earlier.work.markets) != len(later.work.markets):
-        return False
-    pairs = zip(earlier.work.markets, later.work.markets, strict=True)
-    return all(
-        (one.market, one.source) == (other.market, other.source)
-        and is_beginning(earlier.histories[one], later.histories[other])
-        for one, other in pairs
+    """Whether two turns follow the same markets, and each history of the one goes on in the other's."""
+    short, long = earlier.by_place(), later.by_place()
+    return (
+        earlier.turn.settings == later.turn.settings
+        and set(short) == set(long)
+        and all(is_beginning(earlier.histories[short[one]], later.histories[long[one]]) for one in short)
     )
 
 
@@ -191,7 +193,12 @@ def _forecast_group(group: Sequence[_Asked]) -> list[Measured]:
     """The forecasts and errors of turns whose histories are beginnings of the last one's."""
     last = group[-1]
     turn, markets = last.turn, last.work.markets
-    missing = {one: _joined(group, place) for place, one in enumerate(markets)}
+    places = [(one.market, one.source) for one in markets]
+    at = [asked.by_place() for asked in group]
+    missing = {
+        one: _joined([asked.missing[own[place]] for asked, own in zip(group, at, strict=True)])
+        for one, place in zip(markets, places, strict=True)
+    }
     prepared = prepare(turn, last.histories, missing)
     stored = _stored(group)
     calls = [
@@ -200,12 +207,13 @@ def _forecast_group(group: Sequence[_Asked]) -> list[Measured]:
             "settings": turn.settings,
             "batches": prepared.batches[one],
             "stored": stored.get((one.market.key, one.source), []),
-            "presents": [asked.work.markets[place].at for asked in group],
+            "presents": [own[place].at for own in at],
             "live": turn.made == LIVE,
         }
-        for place, one in enumerate(markets)
+        for one, place in zip(markets, places, strict=True)
     ]
-    done: list[MarketForecasts] = turn.fan(forecast_market, calls, label="forecast")
+    made: list[MarketForecasts] = turn.fan(forecast_market, calls, label="forecast")
+    done = dict(zip(places, made, strict=True))
     measured = [_measured(asked, done) for asked in group]
     with turn.store.transaction():
         prepared.save(turn.store)
@@ -220,20 +228,26 @@ def _forecast_group(group: Sequence[_Asked]) -> list[Measured]:
     return measured
 
 
-def _joined(group: Sequence[_Asked], place: int) -> Origins:
+def _joined(missing: Sequence[Origins]) -> Origins:
     """What any of the turns lacks of a market, by model."""
     joined: dict[str, set[pd.Timestamp]] = {}
-    for asked in group:
-        for model, slots in asked.missing[asked.work.markets[place]].items():
+    for own in missing:
+        for model, slots in own.items():
             joined.setdefault(model, set()).update(slots)
     return {model: sorted(slots) for model, slots in joined.items()}
 
 
-def _in_order(group: Sequence[_Asked], done: Sequence[MarketForecasts]) -> Iterator[tuple[str, Forecast]]:
+def _in_order(
+    group: Sequence[_Asked], done: Mapping[Place, MarketForecasts]
+) -> Iterator[tuple[str, Forecast]]:
     """What was made, in the order in which the turns would have made it one by one, each with its source."""
-    made = [{(one.predictor, one.issued_at): one for one in result.issued} for result in done]
+    made = {
+        place: {(one.predictor, one.issued_at): one for one in result.issued}
+        for place, result in done.items()
+    }
     for asked in group:
-        for followed, own in zip(asked.work.markets, made, strict=True):
+        for place, followed in asked.by_place().items():
+            own = made[place]
             for model, slots in asked.missing[followed].items():
                 for slot in slots:
                     yield followed.source, own[model, slot]
@@ -260,10 +274,11 @@ def _stored(group: Sequence[_Asked]) -> dict[tuple[str, str], list[Forecast]]:
     return found
 
 
-def _measured(asked: _Asked, done: Sequence[MarketForecasts]) -> Measured:
+def _measured(asked: _Asked, done: Mapping[Place, MarketForecasts]) -> Measured:
     """What one of the turns found."""
     tables, newest = [], {}
-    for followed, result in zip(asked.work.markets, done, strict=True):
+    for place, followed in asked.by_place().items():
+        result = done[place]
         own = result.accuracy
         tables.append(own[own["measured_at"] == followed.at].drop(columns="measured_at"))
         newest[followed] = result.planned[followed.at]

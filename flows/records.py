@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isnan
 from typing import Any
 
@@ -78,7 +79,7 @@ def stored_jobs(store: Store) -> list[StoredJob]:
     rows = read_rows(store, "jobs")
     jobs = [
         StoredJob(
-            request=JobRequest.model_validate_json(row["spec"]),
+            request=_request(row["spec"]),
             origin=row["origin"],
             step=pd.Timedelta(seconds=int(row["step_seconds"])),
             created_at=pd.Timestamp(row["created_at"]),
@@ -86,6 +87,12 @@ def stored_jobs(store: Store) -> list[StoredJob]:
         for row in rows_of(rows)
     ]
     return sorted(jobs, key=lambda job: (job.start, job.request.name))
+
+
+@lru_cache(maxsize=4096)
+def _request(spec: str) -> JobRequest:
+    """The request of a stored specification; they are frozen, and every turn reads all of them."""
+    return JobRequest.model_validate_json(spec)
 
 
 def find_job(store: Store, name: str) -> StoredJob:

@@ -100,6 +100,8 @@ def _sorted_jobs(
     ended: list[tuple[StoredJob, Followed]] = []
     known = turn.listing()
     for job in _visible(turn, stored_jobs(turn.store)):
+        if job.request.name in scored:
+            continue  # nothing is left to be done for it, and in a year there are thousands
         text = f"{job.request.market}@{job.request.source}" if job.request.source else str(job.request.market)
         try:
             followed = find_market(
@@ -111,8 +113,7 @@ def _sorted_jobs(
         if followed not in chosen and not _readable(turn, followed, left_out):
             continue
         if job.deadline <= followed.at:
-            if job.request.name not in scored:
-                ended.append((job, followed))
+            ended.append((job, followed))
         elif job.start <= followed.at:
             running.append((job, followed))
     ended.sort(key=lambda item: (item[0].deadline, item[0].request.name))

@@ -252,3 +252,26 @@ def best_size(
         if worth - costs[j] > best + slack:
             best, chosen = worth - costs[j], j
     return chosen
+
+
+@njit(cache=True)
+def chosen_size(
+    game: Game,
+    column: np.ndarray,
+    held: np.ndarray,
+    gains: np.ndarray,
+    near: np.ndarray,
+    asked: tuple[float, int, int, float, float],
+) -> int:
+    """`best_size` among the sizes ``held`` (n,) with their work in a slot ``gains``, by what is ``asked``.
+
+    That is (work left, size before, count, price per slot, worth of finishing in this slot).
+    """
+    rest, before, available, price, late = asked
+    costs, work = np.empty(held.size), np.empty(held.size)
+    for j in range(held.size):
+        n = held[j]
+        spot = min(n, available) if price < game.on_demand else 0
+        costs[j] = spot * price + (n - spot) * game.on_demand
+        work[j] = (game.mu_up if n > before else (game.mu_down if n < before else 1.0)) * gains[j]
+    return int(held[best_size(game, column, costs, work, near, rest, late)])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimization.horizon import sizes
-from optimization.induction import Game, best_size, induct
+from optimization.induction import Game, chosen_size, induct
 from optimization.job import Job
 from optimization.market import Past
 from optimization.market_chain import (
@@ -54,16 +54,16 @@ class ValueTables:
 
     def size(self, *, slot: int, rest: float, before: int, available: int, price: float) -> int:
         """The size of most expected value in ``slot``, ``price`` in USD per instance-slot; of equal ones the least."""
-        game, held = self.game, self.all_sizes
-        state = self.counts.index(available)
-        level = self.prices.index(price)
-        efficiency = np.where(held > before, game.mu_up, np.where(held < before, game.mu_down, 1.0))
-        spot = np.minimum(held, available) if price < game.on_demand else np.zeros_like(held)
-        costs = spot * price + (held - spot) * game.on_demand
-        column = self.after[slot - game.slot, state, level]
-        late = self.job.completion_value(slot + 1)
-        work = efficiency * self.all_gains
-        return int(held[best_size(game, column, costs, work, self.near, rest, late)])
+        game = self.game
+        column = self.after[slot - game.slot, self.counts.index(available), self.prices.index(price)]
+        asked = (
+            float(rest),
+            int(before),
+            int(available),
+            float(price),
+            float(self.job.completion_value(slot + 1)),
+        )
+        return int(chosen_size(game, column, self.all_sizes, self.all_gains, self.near, asked))
 
     def to_go(self, *, slot: int, end: int, available: int, price: float) -> ExpectedToGo:
         """W of M3.3 (c) at the start of slot ``end`` > ``slot``: expected over the market of the slots between, seen from ``slot``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from warehouse.sources.places import check_options, time_option
 from warehouse.sources.simulation import (
     BLOCK,
     EPOCH,
+    SamplePath,
     SimulatedMarket,
     block_of,
     sample_path,
@@ -67,14 +69,20 @@ def generate(
     return _batches(first, end, step, seed, name)
 
 
+@lru_cache(maxsize=128)
+def _path(place: int, block: int, seed: int) -> SamplePath:
+    """The path of the market at a place of `simulated_markets`: one turn after the other asks for the same."""
+    return sample_path(simulated_markets()[place], block, seed=seed)
+
+
 def _batches(first: datetime, end: datetime, step: timedelta, seed: int, label: str) -> Iterator[Batch]:
-    for market in simulated_markets():
+    for place, market in enumerate(simulated_markets()):
         line = 1
         for block in range(block_of(first), block_of(end) + 1):
             start = EPOCH + block * BLOCK
             begin, stop = max(first, start), min(end, start + BLOCK - step)
             rows = (stop - begin) // step + 1
-            for batch in _block_batches(market, block, begin=begin, rows=rows, step=step, seed=seed):
+            for batch in _block_batches(market, _path(place, block, seed), begin=begin, rows=rows, step=step):
                 yield _labelled(batch, label, line)
                 line += batch.table.num_rows
 
@@ -87,9 +95,8 @@ def _labelled(batch: Batch, label: str, line: int) -> Batch:
 
 
 def _block_batches(
-    market: SimulatedMarket, block: int, *, begin: datetime, rows: int, step: timedelta, seed: int
+    market: SimulatedMarket, path: SamplePath, *, begin: datetime, rows: int, step: timedelta
 ) -> Iterator[Batch]:
-    path = sample_path(market, block, seed=seed)
     every = np.timedelta64(step) * np.arange(rows)
     ticks = (every + np.timedelta64(begin - path.start)) // np.timedelta64(market.tick)
     times = np.datetime64(begin.replace(tzinfo=None), "us") + every
