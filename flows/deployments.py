@@ -126,6 +126,14 @@ DEPLOYMENTS = (
         parameters=_DB,
         tags=("slackwater", "stage"),
     ),
+    Deployment(
+        name="by-hand",
+        flow="flows.backfill_flow.backfill",
+        description="Make the turns of past slots afterwards, many slots in one run, beside the live ones.",
+        parameters=_DB,
+        tags=("slackwater", "backfill"),
+        queue=BACKFILL_QUEUE,
+    ),
 )
 
 

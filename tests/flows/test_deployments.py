@@ -46,7 +46,7 @@ def test_prefect_yaml_says_what_is_served():
 def test_every_flow_has_one_deployment_and_three_are_scheduled():
     assert set(BY_NAME) >= {
         "pipeline/every-slot", "accuracy-report/daily", "ingest/by-hand", "forecast/by-hand", "allocate/by-hand",
-        "score/by-hand",
+        "score/by-hand", "status/watch", "backfill/by-hand",
     }  # fmt: skip
     assert len({flow_name(one) for one in DEPLOYMENTS}) == len(DEPLOYMENTS)
     scheduled = {name for name, one in BY_NAME.items() if one.cron}
