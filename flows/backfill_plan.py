@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -124,7 +125,8 @@ def plan_backfill(store: Store | None, stretch: Stretch) -> list[SlotPlan]:
             index=False
         ):
             if standing.get((run, stage), ("", ""))[0] != "done":
-                standing[run, stage] = (status, details if status == "failed" else "")
+                reason = str(json.loads(details)["reason"]) if status == "failed" else ""
+                standing[run, stage] = (status, reason)
     return [_slot_plan(at, stretch, standing) for at in stretch.slots()]
 
 

@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from flows.accuracy_cli import accuracy
+from flows.backfill_cli import backfill
 from flows.cli_options import DEFAULT_DB, At, Data, Db, Json, MarketOption, SettingsPath
 from flows.experiment_cli import experiment_app
 from flows.feeds_cli import feeds_app
@@ -226,6 +227,7 @@ def replay(
 
 
 app.command()(accuracy)
+app.command()(backfill)
 app.command()(ui)
 app.command()(status)
 app.command()(serve)

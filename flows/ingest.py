@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
+from flows.config import Settings
 from flows.turn import Turn
 from warehouse.errors import InputError, SourceFileError
 from warehouse.source import Batch, Kind, Source, SourceOptions
@@ -136,7 +137,7 @@ def _simulated_step(slot_minutes: int) -> int:
 def ingest_simulated(turn: Turn) -> Counts:
     """Bring the simulated market up to the turn's time: ``simulated_days`` of it at first, then what is new since its last row."""
     settings = turn.settings
-    label = f"simulated:{settings.seed}"
+    label = simulated_label(settings)
     first, last = observed_span(turn.store, label)
     oldest = turn.at - pd.Timedelta(days=settings.simulated_days)
     # A turn made afterwards for a time before the first one has a past of its own.
@@ -152,6 +153,11 @@ def ingest_simulated(turn: Turn) -> Counts:
         turn.store, _joined(batches), source="simulated", assumptions=said(settings.seed), imported_at=turn.at
     )
     return {"simulated": {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}}
+
+
+def simulated_label(settings: Settings) -> str:
+    """The source label of the simulated market."""
+    return f"simulated:{settings.seed}"
 
 
 def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -39,6 +39,27 @@ def row_progress() -> Iterator[Callable[[str, int], None]]:
         yield lambda file, rows: bar.update(task, description=f"{file}: {rows:,} rows read")
 
 
+@contextmanager
+def slot_progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr over pieces of work for a person at a terminal, a line now and then elsewhere; it is told the pieces done."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("backfill", total=total)
+        done = 0
+
+        def tell(pieces: int) -> None:
+            nonlocal done
+            done += pieces
+            bar.update(task, completed=done)
+            if not console.is_terminal:
+                say_to_stderr(f"{done} of {total} stages")
+
+        yield tell
+
+
 def print_json(value: object) -> None:
     """One JSON object on stdout: no NaN, times as ISO 8601."""
     print(json.dumps(plain(value), indent=2, allow_nan=False))

@@ -8,15 +8,16 @@ from typing import Any
 from flows.deciding_turns import decide_turns, policy_at
 from flows.forecasting_turns import Measured, forecast_turns
 from flows.frames import rows_of
-from flows.ingest import Counts, ingest_paths, ingest_simulated
+from flows.ingest import Counts, ingest_paths, ingest_simulated, simulated_label
 from flows.records import outcome_frame, stored_rounds
-from flows.runs import save_run
+from flows.runs import LIVE, save_run
 from flows.scoring_turns import score_turns
 from flows.turn import Turn
 from flows.work import Work, pool_names
 from optimization.learners import learner_named
 from optimization.ledger import leaderboard
 from optimization.policy import Policy
+from warehouse.store import observed_sources
 
 
 def ingest_stage(turn: Turn, data: Path | None) -> Counts:
@@ -33,8 +34,12 @@ def ingest_stage(turn: Turn, data: Path | None) -> Counts:
     with turn.store.transaction():
         if fetched is not None:
             counts = fetched
-        elif data is None:
+        elif data is None and turn.made == LIVE:
             counts = ingest_simulated(turn)
+        elif data is None:
+            # Afterwards the market is simulated where it was before, and never beside observations of a real one.
+            simulated = set(observed_sources(turn.store)) <= {simulated_label(turn.settings)}
+            counts = ingest_simulated(turn) if simulated else {}
         else:
             counts = ingest_paths(
                 turn.store,

@@ -40,10 +40,16 @@ def observed_span(store: Store, source: str) -> tuple[pd.Timestamp | None, pd.Ti
     """When a source was observed first and last, in any of its series; None where it never was."""
     rows = store.execute(
         "SELECT epoch_us(min(first_at)), epoch_us(max(last_at)) FROM ("
-        "SELECT min(observed_at) AS first_at, max(observed_at) AS last_at FROM price JOIN series USING (sid) WHERE source = $source "
+        "SELECT min(observed_at) AS first_at, max(observed_at) AS last_at FROM price JOIN series USING (sid) "
+        "WHERE source = $source "
         "UNION ALL "
         "SELECT min(observed_at), max(observed_at) FROM availability JOIN series USING (sid) WHERE source = $source)",
         {"source": source},
     )
     first, last = (None if at is None else pd.Timestamp(at, unit="us", tz="UTC") for at in rows[0])
     return first, last
+
+
+def observed_sources(store: Store) -> list[str]:
+    """The labels of all sources that were ever observed, sorted."""
+    return [str(source) for (source,) in store.execute("SELECT DISTINCT source FROM series ORDER BY source")]

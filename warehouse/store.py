@@ -24,7 +24,7 @@ from warehouse.damage import check_place
 from warehouse.errors import StoreError
 from warehouse.fitted import FittedState, forget_fitted, load_fitted, save_fitted
 from warehouse.ingest import Appended, append, ingest_file
-from warehouse.listing import list_markets, observed_span
+from warehouse.listing import list_markets, observed_sources, observed_span
 from warehouse.lock import Patience, Say, WriterLock, default_wait, locked, say_on_stderr, take_lock
 from warehouse.publishing import publish_at_close, publish_now, readable_snapshot
 from warehouse.reads import load_histories, load_history
@@ -49,6 +49,7 @@ __all__ = [
     "load_fitted",
     "load_histories",
     "load_history",
+    "observed_sources",
     "observed_span",
     "open_reader",
     "open_store",
