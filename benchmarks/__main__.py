@@ -17,6 +17,7 @@ from pathlib import Path
 
 CASES = (
     "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed", "workers",
+    "backfill",
 )  # fmt: skip
 NEEDS_DATA = {"forecasting", "backtest_speed"}
 

@@ -23,10 +23,10 @@ NAMES = {
 }  # fmt: skip
 
 
-def tidy_markets(folder: Path, until: pd.Timestamp, *, markets: int = MARKETS) -> None:
+def tidy_markets(folder: Path, until: pd.Timestamp, *, markets: int = MARKETS, days: float = DAYS) -> None:
     """The simulated market under several seeds as tidy tables of at least so many markets."""
     tables: dict[str, list[pa.Table]] = {"price": [], "availability": []}
-    start = AT - pd.Timedelta(days=DAYS)
+    start = AT - pd.Timedelta(days=days)
     for seed in range(markets // 7 + 1):
         for batch in generate(start.to_pydatetime(), until.to_pydatetime(), seed=seed):
             table = batch.table.drop_columns(["file", "line", "known_at"])
