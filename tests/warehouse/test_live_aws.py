@@ -5,6 +5,7 @@ import os
 import stat
 import sys
 
+import pandas as pd
 import pytest
 from live_fetching import items, rows_of
 from loopback import AT, Ec2, Reply, ec2_error, ec2_xml, price_history, serve
@@ -95,6 +96,19 @@ def test_garbage_instead_of_xml_fails_the_region_only():
     assert isinstance(found[0], PartFailed)
     assert "something unreadable" in found[0].reason
     assert len(rows_of(found, "price")) == 2
+
+
+def test_a_page_of_a_proxy_is_no_answer_without_rows():
+    """boto reads any XML, so a sign-in page looks like a history that is complete and empty."""
+    page = Reply("<html><body>Sign in</body></html>", headers={"Content-Type": "text/html"})
+    with serve(Ec2({"us-east-1": price_history("us-east-1", 2, start=AT - pd.Timedelta("3h"))})) as server:
+        server.faults[1] = page
+        found = items("aws-spot", {"endpoint_url": server.url, "regions": ["us-east-1"]})
+    assert len(rows_of(found, "price")) == 4
+    with serve(lambda _: page) as server:
+        (failed,) = items("aws-spot", {"endpoint_url": server.url, "regions": ["us-east-1"]})
+    assert isinstance(failed, PartFailed)
+    assert "not its own" in failed.reason
 
 
 def test_a_profile_that_is_not_there_is_told():

@@ -63,8 +63,11 @@ class Aws:
 
         def once() -> dict[str, Any]:
             answer: dict[str, Any] = self._translated(region, operation, asked)
-            headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-            self._transport.note_date(headers.get("date"))
+            facts = answer.get("ResponseMetadata", {})
+            if "RequestId" not in facts:
+                # boto reads any XML: a proxy's sign-in page would be an answer without rows, and a fetch that lost them all.
+                raise FetchError(f"EC2 in {region} answered something that is not its own", again=True)
+            self._transport.note_date(facts.get("HTTPHeaders", {}).get("date"))
             return answer
 
         return self._transport.patiently(once)
