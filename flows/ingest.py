@@ -139,6 +139,10 @@ def ingest_simulated(turn: Turn) -> Counts:
     settings = turn.settings
     label = simulated_label(settings)
     first, last = observed_span(turn.store, label)
+    if (
+        last == turn.at
+    ):  # the turn was stopped after it had ingested: nothing is new, so nothing is imported again
+        return {"simulated": {"added": 0, "repeated": 0, "rejected": 0}}
     oldest = turn.at - pd.Timedelta(days=settings.simulated_days)
     # A turn made afterwards for a time before the first one has a past of its own.
     start = oldest if first is None or last is None or oldest < first else min(last, turn.at)

@@ -130,6 +130,7 @@ def one_turn(db: Path, settings: Settings, *, at=AT, data: Path | None = None, r
 def dump(db: Path) -> dict[str, list]:
     """Every table as sorted rows, for comparison."""
     tables = (
+        "imports",
         "price",
         "availability",
         "vintages",
