@@ -11,7 +11,7 @@ run: $(STAMP)
 	$(BIN)/slackwater run
 
 test: $(STAMP)
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
 
 test-all: $(STAMP)
 	$(BIN)/pytest

@@ -1,6 +1,7 @@
 """A backfill of 90 days of hourly slots over 10 markets, all stages with the default settings: its seconds and its memory.
 
-Beside it a live turn of the same warehouse on plain code, so that the ratio is of one run. ``SLACKWATER_BACKFILL_DAYS`` shortens it.
+Beside it a live turn of the same warehouse on plain code, so that the ratio is of one run. The environment variable
+``SLACKWATER_BACKFILL_DAYS`` shortens it.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def run() -> dict[str, Any]:
                     data=folder,
                     say=lambda text: told.append(text),
                     progress=lambda done: _tell(begin, done),
-                )  # fmt: skip
+                )
             )
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
         live = []

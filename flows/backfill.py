@@ -34,7 +34,7 @@ from warehouse.store import Store, open_store
 #: Slots of one chunk at most: what a kill can cost, and what is held in memory.
 CHUNK = 48
 #: DuckDB's share of the memory that a backfill may take beside its worker processes.
-MEMORY_LIMIT = "512MB"
+MEMORY_LIMIT = "256MB"
 #: What may go wrong in one slot without stopping the others: it is recorded with its reason.
 FAILURES = (SlackwaterError, ValueError, ArithmeticError, LookupError, TypeError, OSError, RuntimeError)
 #: Stages that go on from the slot before: always made in ascending order.
