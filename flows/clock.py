@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 
 import pandas as pd
@@ -24,8 +23,3 @@ def parse_time(text: str, option: str) -> pd.Timestamp:
     if pd.isna(stamp):
         raise SettingsError(f"{option} {text!r}", expected="a time such as 2025-10-10T12:00Z")
     return stamp.tz_localize("UTC") if stamp.tz is None else stamp.tz_convert("UTC")
-
-
-def steady_seconds() -> float:
-    """Seconds of a clock that only goes forward, for bounds on waiting; no result may depend on it."""
-    return time.monotonic()

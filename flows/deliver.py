@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 
 from flows.advice import as_text, document, file_name, folder_name
-from flows.clock import steady_seconds
 from flows.frames import rows_of
 from flows.runs import LIVE
 from flows.sink_settings import Sink
@@ -22,6 +21,7 @@ from flows.turn import Turn
 from flows.webhook import Answer, CannotSendError, headers_of, post
 from warehouse.errors import InputError
 from warehouse.store import Store, read_rows, write_rows
+from warehouse.waiting import steady_seconds
 
 SENT, FAILED, GIVEN_UP = "sent", "failed", "given_up"
 #: How far back a turn looks for decisions that a killed one made and did not hand over.

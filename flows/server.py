@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 
 from warehouse.errors import SettingsError
+from warehouse.waiting import steady_seconds
 
 LOOPBACK = "127.0.0.1"
 #: Where Prefect's server listens unless it is told otherwise.
@@ -86,8 +87,8 @@ def running_server(log: Path, *, port: int = 0) -> Iterator[str]:
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
+    deadline = steady_seconds() + START_SECONDS
+    while process.poll() is None and steady_seconds() < deadline:
         try:
             if httpx.get(f"{url}/health", timeout=5).is_success:
                 return

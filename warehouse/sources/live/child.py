@@ -6,12 +6,12 @@ import os
 import selectors
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from warehouse.errors import FetchError
+from warehouse.waiting import steady_seconds
 
 #: A count and what goes with it need no more.
 LARGEST_OUTPUT = 1024 * 1024
@@ -65,12 +65,12 @@ def _talk(child: subprocess.Popen[bytes], given: bytes, seconds: float) -> tuple
         child.stdin.write(given)
         child.stdin.close()
     read = {child.stdout: bytearray(), child.stderr: bytearray()}
-    end = time.monotonic() + seconds
+    end = steady_seconds() + seconds
     with selectors.DefaultSelector() as waiting:
         for stream in read:
             waiting.register(stream, selectors.EVENT_READ)
         while waiting.get_map():
-            left = end - time.monotonic()
+            left = end - steady_seconds()
             ready = waiting.select(left) if left > 0 else []
             if not ready:
                 raise subprocess.TimeoutExpired(child.args, seconds)

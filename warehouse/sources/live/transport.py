@@ -18,6 +18,7 @@ import httpx
 
 from warehouse.errors import FetchError
 from warehouse.sources.live.scrubbing import Secrets
+from warehouse.waiting import steady_seconds
 
 Answered = TypeVar("Answered")
 #: An answer larger than this is refused: no page of the documented APIs comes near it.
@@ -218,13 +219,13 @@ class Transport:
     def _read(self, response: httpx.Response, url: str, most: int | None = None) -> bytes:
         parts: list[bytes] = []
         size, most = 0, most or self.largest
-        end = time.monotonic() + self.seconds
+        end = steady_seconds() + self.seconds
         for part in response.iter_bytes():
             size += len(part)
             parts.append(part)
             if size > most:
                 raise FetchError(f"{shown(url)} answered with more than {most:,} bytes")
-            if time.monotonic() > end:
+            if steady_seconds() > end:
                 raise FetchError(f"{shown(url)} did not finish its answer in {self.seconds:g} s", again=True)
         return b"".join(parts)
 
