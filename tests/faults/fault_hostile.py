@@ -1,0 +1,176 @@
+"""Files as an enemy or a bad disk would make them: one of a source's own, broken in one way or several."""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fault_samples import OPTIONS, sample_files
+from fault_tables import digest_of, imported
+
+from warehouse.errors import SlackwaterError
+from warehouse.ingest import Appended
+from warehouse.source import SourceOptions
+from warehouse.sources import SOURCES
+from warehouse.store import Store, ingest_file, open_store
+
+ABSURD = (
+    b"1e308", b"-1", b"NaN", b"inf", b"-Infinity", b"1e999", b"", b"9" * 400, b"0x10", b"-0.0", b"1_000", b"2147483648",
+    b"9223372036854775808", b"1e-320", b"true", b"null", "\u0661\u0662".encode(), b"0001-01-01", b"9999-12-31T23:59:60Z",
+    b"infinity", b"epoch", b"+00:00", b"1970-01-01T00:00:00+99:99", b"[]", b"{}",
+)  # fmt: skip
+NAMES = (
+    b"'); DROP TABLE price; --", b'" OR 1=1 --', b"$1", b"../../../../etc/passwd", b"..\\..\\windows", b"/dev/stdin",
+    b"<script>alert(1)</script>", b"{{ 7*7 }}", b"%s%n", b"a\x00b", b"\x1b[2J", "\u202egnp".encode(), b"=cmd|' /C calc'!A0",
+    "\U0001f4a5".encode() * 50, b"x" * 1_000_000, b"\xff\xfe", b"a/b@c", b" ", b"\xc2\xa0", b"NULL",
+)  # fmt: skip
+_NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
+_WORD = re.compile(rb"[A-Za-z][A-Za-z0-9_.\-]{2,}")
+
+Change = Callable[[random.Random, bytes], bytes]
+
+
+def _one_of(pattern: re.Pattern[bytes], others: tuple[bytes, ...]) -> Change:
+    def change(rng: random.Random, content: bytes) -> bytes:
+        found = list(pattern.finditer(content))
+        for match in sorted(
+            rng.sample(found, min(len(found), rng.choice((1, 1, 3, 12)))), key=lambda m: -m.start()
+        ):
+            content = content[: match.start()] + rng.choice(others) + content[match.end() :]
+        return content
+
+    return change
+
+
+def _lines(work: Callable[[random.Random, list[bytes]], list[bytes]]) -> Change:
+    return lambda rng, content: b"\n".join(work(rng, content.split(b"\n")))
+
+
+def _shuffled(rng: random.Random, lines: list[bytes]) -> list[bytes]:
+    head, *rest = lines
+    rng.shuffle(rest)
+    return [head, *rest]
+
+
+def _doubled(rng: random.Random, lines: list[bytes]) -> list[bytes]:
+    at = rng.randrange(len(lines))
+    return lines[:at] + lines[at : at + rng.randint(1, 20)] * rng.randint(2, 4) + lines[at + 1 :]
+
+
+def _flipped(rng: random.Random, content: bytes) -> bytes:
+    raw = bytearray(content)
+    for _ in range(rng.choice((1, 5, 50))):
+        if raw:
+            raw[rng.randrange(len(raw))] = rng.randrange(256)
+    return bytes(raw)
+
+
+def _put(*pieces: bytes) -> Change:
+    def change(rng: random.Random, content: bytes) -> bytes:
+        at = rng.randint(0, len(content))
+        return content[:at] + rng.choice(pieces) + content[at:]
+
+    return change
+
+
+CHANGES: dict[str, Change] = {
+    "cut": lambda rng, content: content[: rng.randint(0, len(content))],
+    "cut in front": lambda rng, content: content[rng.randint(0, len(content)) :],
+    "hole": lambda rng, content: content[: (at := rng.randint(0, len(content)))] + content[at + rng.randint(1, 400) :],
+    "twice": lambda rng, content: content + content,
+    "lines doubled": _lines(_doubled),
+    "lines in another order": _lines(_shuffled),
+    "absurd numbers": _one_of(_NUMBER, ABSURD),
+    "hostile names": _one_of(_WORD, NAMES),
+    "flipped bytes": _flipped,
+    "nul bytes": _put(b"\x00", b"\x00" * 5000),
+    "byte order mark": lambda rng, content: rng.choice((b"\xef\xbb\xbf", b"\xff\xfe", b"\xef\xbb\xbf" * 2)) + content,
+    "utf-16": lambda rng, content: content.decode("utf-8", "replace").encode("utf-16"),
+    "line ends": lambda rng, content: content.replace(b"\n", rng.choice((b"\r", b"\r\n", b"\n\n", b"\x0b", b"\xe2\x80\xa8"))),
+    "quotes": _put(b'"', b"'", b'"""', b'"\n"', b'\\"'),
+    "separators": _put(b",,,", b"\t", b";", b"," * 3000),
+    "braces": _put(b"{", b"[", b"[" * 5000, b"}", b'{"a":' * 2000),
+    "a huge field": _put(b"z" * 1_000_000),
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Fuzzed:
+    """What became of hostile files."""
+
+    files: int = 0
+    refused: int = 0
+    kept: int = 0
+    read: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+
+def fuzz(folder: Path, *, files: int, seed: int) -> Fuzzed:
+    """Ingest ``files`` broken files of every source in turn into one warehouse, and at the end good ones beside them."""
+    told, rng = Fuzzed(), random.Random(f"{seed} hostile")
+    samples = [
+        (source, name, text.encode())
+        for source, own in sample_files(30).items()
+        for name, text in own.items()
+    ]
+    with open_store(":memory:") as store:
+        for number in range(files):
+            source, name, content = samples[number % len(samples)]
+            changes = [rng.choice(list(CHANGES)) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+            for change in changes:
+                content = CHANGES[change](rng, content)
+            path = folder / source / str(number) / name
+            path.parent.mkdir(parents=True)
+            path.write_bytes(content)
+            told.changes += Counter(changes)
+            _ingest_one(
+                store, source, path, told, f"file {number} of seed {seed} ({name}: {', '.join(changes)})"
+            )
+            told.files += 1
+        _good_ones_beside(store, folder, told)
+    return told
+
+
+def _ingest_one(store: Store, source: str, path: Path, told: Fuzzed, where: str) -> None:
+    """Ingest a file under a label of its own: refused it leaves nothing, read it leaves every row accounted for."""
+    options = SourceOptions(values={**OPTIONS[source], "source": "hostile"})
+    before = digest_of(store)
+    try:
+        done = ingest_file(store, SOURCES[source], path, options=options)
+    except SlackwaterError as error:
+        told.refused += 1
+        if digest_of(store) != before or not str(error).strip() or len(str(error)) > 5000:
+            told.failures.append(f"{where}: refused ({str(error)[:200]}), but something of it stayed")
+        return
+    except Exception as error:
+        told.failures.append(f"{where}: {error!r}"[:500])
+        return
+    read = sum(batch.table.num_rows for batch in SOURCES[source].read(path, options))
+    told.kept += 1
+    told.read += read
+    told.rows += Counter(added=done.added, repeated=done.repeated, rejected=done.rejected)
+    counted = imported(store)
+    if done.added + done.repeated + done.rejected != read:
+        told.failures.append(f"{where}: {read} rows read, {done} accounted for")
+    if counted["added"] != counted["held"] or counted["unkept"]:
+        told.failures.append(f"{where}: the warehouse holds other rows than it counted: {counted}")
+
+
+def _good_ones_beside(store: Store, folder: Path, told: Fuzzed) -> None:
+    """Good files come in as if there had been no others."""
+    with open_store(":memory:") as fresh:
+        for source, files in sample_files(30).items():
+            for name, text in files.items():
+                path = folder / "good" / source / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                options = SourceOptions(values={**OPTIONS[source], "source": "good"})
+                here: Appended = ingest_file(store, SOURCES[source], path, options=options)
+                if here != (there := ingest_file(fresh, SOURCES[source], path, options=options)):
+                    told.failures.append(
+                        f"good file {source}/{name}: {here} beside hostile ones, {there} alone"
+                    )

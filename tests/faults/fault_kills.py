@@ -1,0 +1,304 @@
+"""Kill a stage again and again, run it to its end, and compare every table with that of a run that nobody disturbed."""
+
+import importlib
+import os
+import random
+import select
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fault_moments import Child, Ended, done
+from fault_stages import AT, CHUNK, DB, OPTIONS, SLOT, Stage, copied, preview
+from fault_tables import (
+    TABLES,
+    checked,
+    contents,
+    differences,
+    digest_of,
+    doubled_keys,
+    imported,
+)
+
+from flows.runs import STAGES as STAGE_NAMES
+from warehouse.source import SourceOptions
+from warehouse.sources import SOURCES
+from warehouse.store import open_reader, open_store
+
+#: Kills between two runs to the end, at most.
+IN_A_ROW = 3
+#: A reader looks again after so many seconds.
+PAUSE = 0.02
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of a stage that was killed."""
+
+    kills: int = 0
+    at_a_moment: int = 0
+    after_a_time: int = 0
+    reruns: int = 0
+    rounds: int = 0
+    lost: int = 0
+    doubled: int = 0
+    reads: int = 0
+    half_seen: int = 0
+    reads_failed: int = 0
+    slowest_read: float = 0.0
+    rows: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undisturbed:
+    """A stage that ran to its end: its tables, its digest before and after, its moments and seconds."""
+
+    base: Path
+    tables: dict[str, Counter[str]]
+    before: dict[str, list[str]]
+    after: dict[str, list[str]]
+    answer: object
+    ended: Ended
+
+
+def warm(stages: tuple[Stage, ...], folder: Path) -> dict[str, Path]:
+    """Prepare every stage's folder, and import here what the stages import, so that no child has to."""
+    bases: dict[str, Path] = {}
+    wanted: dict[str, None] = {}
+
+    def prepared(stage: Stage) -> list[str]:
+        stage.prepare(Path())
+        return list(sys.modules)
+
+    for stage in stages:
+        base = folder / f"{stage.name}-base"
+        base.mkdir(parents=True)
+        wanted |= dict.fromkeys(done(base, lambda stage=stage: prepared(stage)).answer)
+        bases[stage.name] = base
+    for name in wanted:
+        if name.split(".")[0] in (
+            "flows",
+            "forecasting",
+            "optimization",
+            "warehouse",
+            "scipy",
+            "numba",
+            "matplotlib",
+            "jinja2",
+            "statsmodels",
+        ):
+            importlib.import_module(name)
+    return bases
+
+
+def undisturbed(stage: Stage, base: Path, folder: Path) -> Undisturbed:
+    """Run a stage to its end, twice in the sense that matters: the second time it must change nothing."""
+    copied(base, folder)
+    before = done(folder, lambda: checked(DB)).answer["digest"]
+    ended = done(folder, stage.work)
+    found = done(folder, lambda: _found(stage)).answer
+    return Undisturbed(
+        base=base,
+        tables={table: Counter(rows) for table, rows in found["tables"].items()},
+        before=before,
+        after=found["digest"],
+        answer=ended.answer,
+        ended=ended,
+    )
+
+
+def _found(stage: Stage) -> dict[str, object]:
+    tables = contents(DB, stage.without, stage.tables or TABLES)
+    return {"tables": tables, **checked(DB)}
+
+
+def kill_stage(
+    stage: Stage, base: Path, folder: Path, *, kills: int, rng: random.Random, say: Callable[[str], None]
+) -> Tally:
+    """At least ``kills`` kills of a stage, in rounds of one to three, each round run to its end and compared."""
+    whole, tally = undisturbed(stage, base, folder / f"{stage.name}-whole"), Tally()
+    if stage.files:
+        tally.failures += done(folder / f"{stage.name}-whole", unaccounted).answer
+    while tally.kills < kills and tally.rounds < 3 * kills:
+        work = copied(base, folder / f"{stage.name}-{tally.rounds}")
+        _one_round(stage, whole, work, tally, rng, min(rng.randint(1, IN_A_ROW), kills - tally.kills))
+        shutil.rmtree(work)
+        tally.rounds += 1
+    say(
+        f"{stage.name}: {tally.kills} kills, {tally.rounds} rounds, {tally.reads} reads, {len(tally.failures)} failures"
+    )
+    return tally
+
+
+def _one_round(
+    stage: Stage, whole: Undisturbed, folder: Path, tally: Tally, rng: random.Random, kills: int
+) -> None:
+    look = seen_whole(whole) if stage.whole else seen_whole_slots
+    watch = Watch(folder, look)
+    for _ in range(kills):
+        ended = _kill_once(stage, whole, folder, rng, tally)
+        if ended.error and not ended.killed:
+            tally.failures.append(f"{stage.name}: a run after a kill failed: {ended.error}")
+    last = Child(folder, stage.work).wait()
+    tally.reruns += 1
+    watch.stop(tally)
+    if last.error:
+        tally.failures.append(f"{stage.name}: the last run failed: {last.error}")
+    if not stage.whole:
+        tally.failures += _not_as_planned(last.answer)
+    _compare(stage, whole, folder, tally)
+
+
+def _kill_once(stage: Stage, whole: Undisturbed, folder: Path, rng: random.Random, tally: Tally) -> Ended:
+    """One kill, before or after a statement or file operation, or after a share of the time that the whole run takes."""
+    if rng.random() < 0.5:
+        ended = Child(folder, stage.work, kill_at=rng.randint(1, whole.ended.moments)).wait()
+        tally.at_a_moment += ended.killed
+    else:
+        ended = Child(folder, stage.work).wait(kill_after=rng.random() * whole.ended.seconds)
+        tally.after_a_time += ended.killed
+    tally.kills += ended.killed
+    tally.reruns += not ended.killed
+    return ended
+
+
+def _compare(stage: Stage, whole: Undisturbed, folder: Path, tally: Tally) -> None:
+    found = done(folder, lambda: _found(stage)).answer
+    tally.rows += Counter(found["imported"])
+    tally.doubled += int(found["doubled"])
+    if found["imported"]["added"] != found["imported"]["held"] or found["imported"]["unkept"]:
+        tally.failures.append(f"{stage.name}: imports do not add up: {found['imported']}")
+    if not stage.without and found["digest"] == whole.after:
+        return
+    lost, doubled = differences(
+        whole.tables, {table: Counter(rows) for table, rows in found["tables"].items()}
+    )
+    tally.lost += lost
+    tally.doubled += doubled
+    if lost or doubled:
+        tally.failures.append(f"{stage.name}: {lost} rows lost, {doubled} doubled")
+
+
+def _not_as_planned(answer: object) -> list[str]:
+    """A slot's stage that was planned must have been made, one that was not must have been kept."""
+    wrong = []
+    for row in answer if isinstance(answer, list) else []:
+        for stage, became in row["became"].items():
+            if became != ("made" if stage in row["planned"] else "kept"):
+                wrong.append(f"backfill: {stage} of {row['slot']} became {became}, planned {row['planned']}")
+    return wrong
+
+
+Look = Callable[[], str]
+
+
+def seen_whole(whole: Undisturbed) -> Look:
+    """A reader sees the tables as they were before the work or as they are after it, nothing between."""
+
+    def look() -> str:
+        with open_reader(DB) as store:
+            digest = digest_of(store)
+            doubled = doubled_keys(store)
+        if doubled:
+            return f"{doubled} keys twice"
+        if digest in (whole.before, whole.after):
+            return ""
+        return "half of it: " + ", ".join(
+            name for name in digest if digest[name] not in (whole.before[name], whole.after[name])
+        )
+
+    return look
+
+
+def seen_whole_slots() -> str:
+    """A reader of a backfill sees slots with all their stages or with none."""
+    with open_reader(DB) as store:
+        rows = store.execute(
+            "SELECT logical_at, count(DISTINCT stage) FROM runs WHERE logical_at > ? GROUP BY logical_at",
+            [AT.to_pydatetime()],
+        )
+        doubled = doubled_keys(store)
+        half = [str(at) for at, stages in rows if stages != len(STAGE_NAMES)]
+        issued = store.execute(
+            "SELECT count(DISTINCT issued_at) FROM vintages WHERE issued_at > ?", [AT.to_pydatetime()]
+        )[0][0]
+    if doubled:
+        return f"{doubled} keys twice"
+    if half:
+        return f"half a slot: {half}"
+    return "" if issued == len(rows) else f"forecasts of {issued} slots, runs of {len(rows)}"
+
+
+class Watch:
+    """A process that reads the warehouse again and again, beside what is killed and run."""
+
+    def __init__(self, folder: Path, look: Look) -> None:
+        stopped, self._stop = os.pipe()
+        self._child = Child(folder, lambda: self._read(stopped, look))
+        os.close(stopped)
+
+    def _read(self, stopped: int, look: Look) -> dict[str, object]:
+        os.close(self._stop)
+        told: dict[str, object] = {"reads": 0, "half": [], "failed": [], "slowest": 0.0}
+        while not select.select([stopped], [], [], PAUSE)[0]:
+            began = time.monotonic()
+            try:
+                wrong = look()
+            except Exception as error:
+                told["failed"].append(repr(error))
+                continue
+            if wrong:
+                told["half"].append(wrong)
+            told["reads"] += 1
+            told["slowest"] = max(told["slowest"], time.monotonic() - began)
+        return told
+
+    def stop(self, tally: Tally) -> None:
+        """End it and add up what it saw."""
+        os.close(self._stop)
+        ended = self._child.wait()
+        if ended.killed or ended.error:
+            tally.failures.append(f"the reader died: {ended.error}")
+            return
+        told = ended.answer
+        tally.reads += told["reads"]
+        tally.half_seen += len(told["half"])
+        tally.reads_failed += len(told["failed"])
+        tally.slowest_read = max(tally.slowest_read, told["slowest"])
+        tally.failures += [f"a reader saw {text}" for text in told["half"][:3]]
+        tally.failures += [f"a reader failed: {text}" for text in told["failed"][:3]]
+
+
+def unaccounted() -> list[str]:
+    """Files of which added + repeated + rejected is not the number of rows that their source reads."""
+    wrong = []
+    with open_store(DB) as store:
+        rows = store.execute("SELECT file, added + repeated + rejected FROM imports WHERE file <> ''")
+    counted = dict(rows)
+    for name, options in OPTIONS.items():
+        source = SOURCES[name]
+        for path in source.files([Path("files") / name]):
+            read = sum(batch.table.num_rows for batch in source.read(path, SourceOptions(values=options)))
+            if counted.get(path.as_posix()) != read:
+                wrong.append(f"{path}: {read} rows read, {counted.get(path.as_posix())} accounted for")
+    return wrong
+
+
+def preview_is_what_is_done(base: Path, folder: Path, work: Callable[[], object]) -> list[str]:
+    """The dry run of a backfill names exactly the slots and stages that it then makes."""
+    copied(base, folder)
+    planned = done(folder, preview).answer
+    made = done(folder, work).answer
+    wrong = _not_as_planned(made)
+    told = [{"slot": row["slot"], "planned": row["planned"]} for row in made]
+    if planned != told or not planned:
+        wrong.append(f"backfill: the dry run said {planned}, it did {told}")
+    return wrong
+
+
+__all__ = ["CHUNK", "SLOT", "Tally", "imported", "kill_stage", "preview_is_what_is_done", "warm"]

@@ -1,0 +1,214 @@
+"""The work that is killed: every stage of a turn, a whole turn, a live feed's fetch and a backfill, each from a prepared folder."""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+from fault_samples import OPTIONS, write_samples
+from loopback import Ec2, price_history
+
+import flows.backfill
+from flows.backfill import Backfill, backfill
+from flows.backfill_plan import plan_backfill, stretch_of
+from flows.config import Settings
+from flows.feed_settings import Feed
+from flows.feeds import fetch_feed
+from flows.ingest import ingest_paths
+from flows.markets import step_of
+from flows.stages import allocate_stage, forecast_stage, ingest_stage, score_stage
+from flows.turn import Turn, run_id_of
+from flows.whole_turn import whole_turn
+from flows.work import Work, require_markets, work_stage
+from warehouse.sources.live.transport import Retry, Transport
+from warehouse.store import open_store
+
+AT = pd.Timestamp("2026-03-10T06:00Z")
+SLOT = pd.Timedelta("30min")
+HOUR = pd.Timedelta("1h")
+DB = Path("w.duckdb")
+POOL = """
+[[family]]
+name = "OD-only"
+[[family]]
+name = "UP"
+[[family]]
+name = "AHANP"
+sigma = [0.5, 0.9]
+[[family]]
+name = "AHAP"
+omega = 3
+commitment = 2
+sigma = 0.9
+"""
+SETTINGS = Settings(
+    models=("last_value", "markov"),
+    planner="markov",
+    measured_origins=4,
+    horizon=3,
+    planning_horizon=6,
+    max_markets=2,
+    backlog_jobs=2,
+    simulated_days=4,
+    history_days=3,
+    risk_paths=10,
+    pool=Path("pool.toml"),
+)
+#: Slots of a backfill, and how many of them are made at a time.
+BACKFILLED, CHUNK = 6, 2
+
+
+def turn_of(store, at: pd.Timestamp = AT) -> Turn:
+    return Turn(store=store, at=at, settings=SETTINGS, run_id=run_id_of(at))
+
+
+def work_of(turn: Turn) -> Work:
+    work = work_stage(turn, [])
+    require_markets(work)
+    return work
+
+
+def files_and_market() -> None:
+    """Files of every source, then the simulated market, in one opening of the warehouse."""
+    with open_store(DB) as store:
+        for name, options in OPTIONS.items():
+            ingest_paths(store, name, [Path("files") / name], options=options, known_at=None, imported_at=AT)
+        ingest_stage(turn_of(store), None)
+
+
+def simulated() -> None:
+    with open_store(DB) as store:
+        ingest_stage(turn_of(store), None)
+
+
+def forecast() -> None:
+    with open_store(DB) as store:
+        turn = turn_of(store)
+        forecast_stage(turn, work_of(turn))
+
+
+def score() -> None:
+    with open_store(DB) as store:
+        turn = turn_of(store)
+        score_stage(turn, work_of(turn))
+
+
+def allocate() -> None:
+    with open_store(DB) as store:
+        turn = turn_of(store)
+        allocate_stage(turn, work_of(turn))
+
+
+def turn(at: pd.Timestamp = AT) -> None:
+    with open_store(DB) as store:
+        whole_turn(turn_of(store, at), data=None, requests=[], report=Path("report.html"))
+
+
+def next_turn() -> None:
+    turn(AT + SLOT)
+
+
+def stretch():
+    return stretch_of(AT + SLOT, AT + BACKFILLED * SLOT, slot=step_of(SETTINGS))
+
+
+def filled() -> list[dict[str, object]]:
+    """Make the slots; what became of each, with what the plan said of it."""
+    flows.backfill.CHUNK = CHUNK
+    outcomes = backfill(Backfill(db=DB, stretch=stretch(), settings=SETTINGS, workers=1))
+    return [
+        {"slot": str(one.plan.at), "planned": list(one.plan.todo), "became": dict(one.became)}
+        for one in outcomes
+    ]
+
+
+def preview() -> list[dict[str, object]]:
+    with open_store(DB) as store:
+        return [
+            {"slot": str(plan.at), "planned": list(plan.todo)} for plan in plan_backfill(store, stretch())
+        ]
+
+
+def ec2(hours: int = 16) -> Ec2:
+    """The documented form of AWS's answers: two zones, a price an hour, some pages of them."""
+    return Ec2({"us-east-1": price_history("us-east-1", hours, start=AT - hours * HOUR)}, page=5)
+
+
+def feed_of(url: str) -> Feed:
+    given = {"endpoint_url": url, "regions": ["us-east-1"], "page": 5, "days": 2}
+    return Feed(name="spot", source="aws-spot", every_minutes=60, options=given)
+
+
+def credentials() -> None:
+    """As boto3's chain finds them, without a proxy on the way to the loopback interface."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "AWS_PROFILE"):
+        os.environ.pop(name, None)
+        os.environ.pop(name.lower(), None)
+    os.environ |= {
+        "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE123456789",
+        "AWS_SECRET_ACCESS_KEY": "aws-secret-abcdefghijklmnop",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": "/nowhere",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+    }
+
+
+def fetch(
+    url: str, *, at: pd.Timestamp = AT, seed: int = 1, tries: int = 5, seconds: float = 5.0
+) -> dict[str, object]:
+    transport = Transport(seed=seed, retry=Retry(tries=tries), seconds=seconds, sleep=lambda _seconds: None)
+    with open_store(DB) as store:
+        fetched = fetch_feed(store, feed_of(url), at=at, transport=transport)
+    return {"status": fetched.status, "requests": fetched.requests, **fetched.counts()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Something to kill: how its folder comes about, and the work. ``whole``: readers see nothing of it before its end."""
+
+    name: str
+    before: tuple[Callable[[], object], ...]
+    work: Callable[[], object]
+    #: Columns that say how often something was tried; they differ where a part was made again.
+    without: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    whole: bool = True
+    files: bool = field(default=False)
+
+    def prepare(self, folder: Path) -> None:
+        """Inside a child, in the folder itself: what the work starts from."""
+        (folder / "pool.toml").write_text(POOL)
+        if self.files:
+            write_samples(folder / "files")
+        open_store(folder / DB).close()
+        for step in self.before:
+            step()
+
+
+STAGES = (
+    Stage(name="ingest", before=(), work=files_and_market, files=True),
+    Stage(name="forecast", before=(simulated,), work=forecast),
+    Stage(name="score", before=(simulated, forecast), work=score),
+    Stage(name="allocate", before=(simulated, forecast, score), work=allocate),
+    Stage(name="turn", before=(turn,), work=next_turn),
+    Stage(name="backfill", before=(turn,), work=filled, whole=False),
+)
+
+
+def feed_stage(url: str) -> Stage:
+    """The fetch of a live feed from a server that runs elsewhere."""
+    return Stage(
+        name="feed",
+        before=(),
+        work=lambda: fetch(url),
+        without=("batch", "sid", "mid"),
+        tables=("markets", "price", "availability", "rejected", "assumptions"),
+    )
+
+
+def copied(base: Path, folder: Path) -> Path:
+    """A folder as the base is, times included: a snapshot is known by them."""
+    shutil.copytree(base, folder)
+    return folder

@@ -1,0 +1,102 @@
+"""Several processes that write one warehouse at the same time: they wait for one another, and one that is killed stops nobody."""
+
+import os
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+from fault_moments import Child, done
+from fault_samples import tidy_prices
+from fault_stages import AT, DB, SLOT, copied, next_turn
+from fault_tables import checked, contents, differences
+
+from flows.ingest import ingest_paths
+from flows.jobfile import parse_request
+from flows.records import save_jobs
+from warehouse.lock import WAIT_VARIABLE
+from warehouse.store import open_store
+
+#: Which of two writers is first decides the ids, never the rows.
+WITHOUT_IDS = ("sid", "mid", "vid", "batch")
+_LATER = AT + pd.Timedelta(days=10)
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of writers that met."""
+
+    rounds: int = 0
+    writers: int = 0
+    killed_holding_the_lock: int = 0
+    lost: int = 0
+    doubled: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def writer(number: int) -> None:
+    """Ingest a file of one's own, add a job of one's own, and run the turn that the others run too; each in its own opening."""
+    with open_store(DB) as store:
+        ingest_paths(store, "tabular", [Path(f"own-{number}.csv")], options={}, known_at=None, imported_at=AT)
+    with open_store(DB) as store:
+        terms = {
+            "name": f"job-{number}", "deadline_in": "6h", "n_min": 1, "n_max": 4,
+            "workload": {"amount": 8, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+            "checkpoint": {"resumable": True, "overhead_minutes": 2},
+        }  # fmt: skip
+        request = parse_request(terms, "test").placed(at=_LATER, market="aws/r/z/x", source=None)
+        save_jobs(store, [request], origin="user", at=_LATER, step=SLOT)
+    next_turn()
+
+
+def writers_at_once(base: Path, folder: Path, *, rounds: list[int], rng: random.Random) -> Written:
+    """Rounds of so many writers each, in every second one of which one is killed; the rows are those of one after the other."""
+    os.environ[WAIT_VARIABLE] = "600"  # on a machine that does much else a turn may take long
+    written = Written()
+    for number, count in enumerate(rounds):
+        wanted = _one_after_the_other(base, folder / f"writers-{number}-wanted", count)
+        here = _prepared(base, folder / f"writers-{number}", count)
+        kill = rng.randint(30, 250) if number % 2 else None
+        victim = rng.randrange(count)
+        children = [
+            Child(here, lambda i=i: writer(i), kill_at=kill if i == victim else None) for i in range(count)
+        ]
+        for i, ended in enumerate([child.wait() for child in children]):
+            if ended.killed:
+                written.killed_holding_the_lock += 1  # statements are run by the one who holds it
+                again = Child(here, lambda i=i: writer(i)).wait()
+                ended = again
+            if ended.error:
+                written.failures.append(f"writer {i} of {count}: {ended.error}")
+        written.rounds += 1
+        written.writers += count
+        _compare(written, here, wanted)
+    return written
+
+
+def _prepared(base: Path, folder: Path, count: int) -> Path:
+    copied(base, folder)
+    for i in range(count):
+        (folder / f"own-{i}.csv").write_text(
+            tidy_prices(50 + i).replace("us-east-1a", f"us-east-1{'abcdef'[i]}")
+        )
+    return folder
+
+
+def _one_after_the_other(base: Path, folder: Path, count: int) -> dict[str, Counter[str]]:
+    _prepared(base, folder, count)
+    for i in range(count):
+        done(folder, lambda i=i: writer(i))
+    found = done(folder, lambda: contents(DB, WITHOUT_IDS)).answer
+    return {table: Counter(rows) for table, rows in found.items()}
+
+
+def _compare(written: Written, folder: Path, wanted: dict[str, Counter[str]]) -> None:
+    found = done(folder, lambda: contents(DB, WITHOUT_IDS)).answer
+    lost, doubled = differences(wanted, {table: Counter(rows) for table, rows in found.items()})
+    keys = int(done(folder, lambda: checked(DB)).answer["doubled"])
+    written.lost += lost
+    written.doubled += doubled + keys
+    if lost or doubled or keys:
+        written.failures.append(f"{lost} rows lost, {doubled} doubled, {keys} keys twice")

@@ -1,0 +1,170 @@
+"""Break things on purpose and count what is lost: ``python tests/faults/faults.py [--kills N] [--seed S] [--only PART ...]``.
+
+One JSON object on standard output, exit code 1 if anything was lost, doubled or half seen. It must be a process of its own:
+its children are forked, so this process never opens a warehouse.
+"""
+
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
+
+from fault_kills import kill_stage, preview_is_what_is_done, warm  # noqa: E402
+from fault_network import FeedServer, soak  # noqa: E402
+from fault_room import full_disk, full_tmpfs  # noqa: E402
+from fault_stages import STAGES, Stage, feed_stage  # noqa: E402
+from fault_writers import writers_at_once  # noqa: E402
+
+#: Kills of each stage out of 210.
+SHARES = {"ingest": 45, "feed": 30, "forecast": 30, "score": 25, "allocate": 25, "turn": 30, "backfill": 25}
+SUMMED = ("kills", "at_a_moment", "after_a_time", "reruns", "rounds", "lost", "doubled", "reads", "half_seen")
+ROWS = ("added", "repeated", "rejected")
+#: Of a full run: writers that meet in each round; fetches; rounds without room; megabytes of small disks.
+WRITERS, FETCHES, ROOMLESS, DISKS = [2, 2, 2, 5, 5, 5], 50, 8, (16, 20, 28)
+
+
+def say(text: str) -> None:
+    """One line for whoever watches."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def plain(tally: Any) -> dict[str, Any]:
+    """The fields of a tally as plain values; `dataclasses.asdict` cannot copy a Counter."""
+    values = {field.name: getattr(tally, field.name) for field in fields(tally)}
+    return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harness:
+    """One run of the harness: where, how much of everything, from which seed, and the stages with their prepared folders."""
+
+    folder: Path
+    kills: int
+    seed: int
+    stages: tuple[Stage, ...]
+    bases: dict[str, Path]
+
+    @property
+    def share(self) -> float:
+        """How much of a full run this is."""
+        return min(self.kills / sum(SHARES.values()), 1.0)
+
+    def rng(self, part: str) -> random.Random:
+        """Randomness of one part, the same whatever other parts are run."""
+        return random.Random(f"{self.seed} {part}")
+
+    def of_full(self, number: int) -> int:
+        """A share of a full run's number, at least one."""
+        return max(1, round(number * self.share))
+
+
+def killed(run: Harness) -> dict[str, Any]:
+    """Every stage killed, and the dry run of a backfill compared with what it does."""
+    told: dict[str, Any] = {}
+    total: Counter[str] = Counter()
+    for stage in run.stages:
+        number = round(run.kills * SHARES[stage.name] / sum(SHARES[one.name] for one in run.stages))
+        base, rng = run.bases[stage.name], run.rng(stage.name)
+        tally = plain(kill_stage(stage, base, run.folder, kills=max(number, 1), rng=rng, say=say))
+        if stage.name == "backfill":
+            tally["failures"] += preview_is_what_is_done(base, run.folder / "preview", stage.work)
+        total += Counter({name: tally[name] for name in SUMMED}) + Counter(tally["rows"])
+        told[stage.name] = tally
+    return {**{name: total[name] for name in (*SUMMED, *ROWS)}, "stages": told}
+
+
+def at_once(run: Harness) -> dict[str, Any]:
+    """Writers that meet."""
+    rounds = WRITERS if run.share == 1.0 else [2, 2]
+    return plain(writers_at_once(run.bases["turn"], run.folder, rounds=rounds, rng=run.rng("writers")))
+
+
+def soaked(run: Harness) -> dict[str, Any]:
+    """A feed through faults."""
+    return plain(soak(run.folder / "soak", fetches=max(run.of_full(FETCHES), 10), seed=run.seed))
+
+
+def roomless(run: Harness) -> dict[str, Any]:
+    """Turns without room."""
+    told: dict[str, Any] = {}
+    for name in ("ingest", "turn"):
+        stage = next(one for one in STAGES if one.name == name)
+        rounds = run.of_full(ROOMLESS)
+        full = full_disk(stage, run.bases[name], run.folder, rounds=rounds, rng=run.rng(f"room {name}"))
+        told[name] = plain(full)
+    turn = next(one for one in STAGES if one.name == "turn")
+    for megabytes in DISKS if run.share == 1.0 else ():
+        disk = full_tmpfs(turn, run.bases["turn"], run.folder, megabytes=megabytes)
+        told[f"disk of {megabytes} MB"] = "may not mount" if disk is None else plain(disk)
+    return told
+
+
+PARTS: dict[str, Callable[[Harness], dict[str, Any]]] = {
+    "kills": killed, "writers": at_once, "network": soaked, "room": roomless,
+}  # fmt: skip
+
+
+def failures_in(answer: object) -> list[str]:
+    """Every failure that any part tells of."""
+    if not isinstance(answer, dict):
+        return []
+    own = [*answer.get("failures", [])]
+    own += [
+        f"{name}: {answer[name]}" for name in ("lost", "doubled", "misread", "half_seen") if answer.get(name)
+    ]
+    return own + [text for part in answer.values() for text in failures_in(part)]
+
+
+def run_all(words: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Prepare every stage, run the parts asked for, and say what was lost."""
+    server = FeedServer(folder)
+    answer: dict[str, Any] = {"seed": words.seed}
+    try:
+        every = (*STAGES, feed_stage(server.url))
+        asked = tuple(stage for stage in every if stage.name in words.stage)
+        needed = {stage.name for stage in asked} if "kills" in words.only else set()
+        needed |= {"turn"} if {"writers", "room"} & {*words.only} else set()
+        needed |= {"ingest"} if "room" in words.only else set()
+        bases = warm(tuple(stage for stage in every if stage.name in needed), folder)
+        run = Harness(folder=folder, kills=words.kills, seed=words.seed, stages=asked, bases=bases)
+        say(f"{len(bases)} folders prepared")
+        for part in words.only:
+            began = time.monotonic()
+            answer[part] = PARTS[part](run)
+            answer[part]["seconds"] = round(time.monotonic() - began, 1)
+            say(f"{part}: {answer[part]['seconds']} s")
+    finally:
+        server.stop()
+    return {**answer, "failures": failures_in(answer)}
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=sum(SHARES.values()))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=tuple(PARTS), default=list(PARTS))
+    parser.add_argument("--stage", nargs="+", choices=tuple(SHARES), default=list(SHARES))
+    words = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        answer = run_all(words, Path(folder))
+    print(json.dumps(answer, indent=2))
+    return 1 if answer["failures"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
