@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from warehouse.casting import AVAILABILITY, PRICE
-from warehouse.errors import SettingsError, StoreError
+from warehouse.errors import SettingsError, SourceFileError, StoreError
 from warehouse.merge import keep_assumptions, keep_rejected, keep_series, merge
 from warehouse.source import Batch, Source, SourceOptions
 from warehouse.staging import Stage
@@ -78,8 +78,7 @@ def ingest_file(
     rows count as repeated, its rejected ones as rejected. ``known_at`` is for rows that do not state it (M1.2); ``imported_at`` is
     the logical time of the import. Raises `SourceFileError` if the file is not of the source's format; then nothing of it stays.
     """
-    with path.open("rb") as file:
-        content = hashlib.file_digest(file, "sha256").hexdigest()
+    content = _digest(path)
     origin = Origin(
         reader=source.name,
         file=path.as_posix(),
@@ -94,6 +93,22 @@ def ingest_file(
     assumed = tuple(source.assumptions(path, options))
     origin = replace(origin, assumptions=assumed)
     return _import(store, source.read(path, options), origin, known_at=known_at, content=content)
+
+
+def _digest(path: Path) -> str:
+    if path.exists() and not path.is_file():  # a pipe or device may have no end
+        raise SourceFileError(path, 0, "a folder, pipe or device", expected="a file")
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise SourceFileError(
+            path,
+            0,
+            f"cannot be read ({error.strerror})",
+            expected="a readable file",
+            remedy="check its rights",
+        ) from error
 
 
 def append(
