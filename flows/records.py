@@ -49,6 +49,9 @@ def save_jobs(
     store: Store, requests: Iterable[JobRequest], *, origin: str, at: pd.Timestamp, step: pd.Timedelta
 ) -> int:
     """Keep placed requests; the same again adds nothing. Raises `JobError` if a name is taken by another job."""
+    requests = list(requests)
+    if not requests:
+        return 0
     known = {job.request.name: job for job in stored_jobs(store)}
     rows = []
     for request in requests:

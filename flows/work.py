@@ -53,12 +53,14 @@ def work_stage(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection
     ]
     if not any(job.origin == "practice" for job in known):
         _add_practice(turn, chosen, step)
+        known = stored_jobs(turn.store)
     open_jobs = (job for job in _visible(turn, known) if job.origin != "practice")
     if not any(job.deadline > turn.at for job in open_jobs):
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
-    return _sorted_jobs(turn, [followed for followed, _, _ in chosen], left_out, scored)
+        known = stored_jobs(turn.store)
+    return _sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
 
 
 def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
@@ -92,14 +94,18 @@ def _add_practice(
 
 
 def _sorted_jobs(
-    turn: Turn, chosen: Sequence[Followed], left_out: list[str], counted: Collection[str]
+    turn: Turn,
+    jobs: Sequence[StoredJob],
+    chosen: Sequence[Followed],
+    left_out: list[str],
+    counted: Collection[str],
 ) -> Work:
     """Which stored jobs run at their market's time and which ended by it without having been scored."""
     scored = set(stored_rounds(turn.store, pool_names(turn)).jobs).union(counted)
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
     known = turn.listing()
-    for job in _visible(turn, stored_jobs(turn.store)):
+    for job in _visible(turn, jobs):
         if job.request.name in scored:
             continue  # nothing is left to be done for it, and in a year there are thousands
         text = f"{job.request.market}@{job.request.source}" if job.request.source else str(job.request.market)
