@@ -8,6 +8,7 @@ backfill that was killed goes on where it was. Between chunks the warehouse is f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -73,15 +74,18 @@ class Outcome:
 
 def backfill(asked: Backfill) -> list[Outcome]:
     """Make what is asked for and return what became of every slot, ascending; no failure of a slot stops the others."""
-    with open_store(asked.db) as store:
+    with ExitStack() as opened:
+        store = opened.enter_context(open_store(asked.db, memory_limit=MEMORY_LIMIT))
         plans = plan_backfill(store, asked.stretch)
-    log = _Log(plans, asked.stretch.stages)
-    busy = [plan for plan in plans if plan.todo]
-    # Processes are worth their start only where there is enough to do.
-    with process_fan(asked.workers if len(busy) > CHUNK // 2 else 1) as fan:
-        for stages, chunk in _passes(busy, asked.stretch):
-            with open_store(asked.db, memory_limit=MEMORY_LIMIT) as store:
-                _Chunk(asked, store, fan, log).make(chunk, stages)
+        log = _Log(plans, asked.stretch.stages)
+        busy = [plan for plan in plans if plan.todo]
+        # Processes are worth their start only where there is enough to do.
+        fan = opened.enter_context(process_fan(asked.workers if len(busy) > CHUNK // 2 else 1))
+        for number, (stages, chunk) in enumerate(_passes(busy, asked.stretch)):
+            # The first chunk is made on the opening it was planned on: after a kill, closing between the two would show readers
+            # the half of a chunk that was kept.
+            with store if number == 0 else open_store(asked.db, memory_limit=MEMORY_LIMIT) as own:
+                _Chunk(asked, own, fan, log).make(chunk, stages)
             asked.progress(sum(len([s for s in plan.todo if s in stages]) for plan in chunk))
             asked.pause()
     return log.outcomes()
