@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -51,7 +52,7 @@ _PARQUET_ROWS = 131_072
 
 def form_of(path: Path, columns: Sequence[str]) -> Form:
     """Whether a table with these columns holds prices or availability; raises `SourceFileError` if neither, both or ambiguous."""
-    repeated = sorted({c for c in columns if columns.count(c) > 1})
+    repeated = sorted(name for name, times in Counter(columns).items() if times > 1)
     if repeated:
         raise SourceFileError(
             path, 1, f"column {repeated[0]!r} occurs twice", expected=EXPECTED, remedy=REMEDY

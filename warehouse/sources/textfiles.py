@@ -13,6 +13,9 @@ import pyarrow as pa
 from warehouse.errors import SourceFileError
 
 _HEAD_BYTES = 8192
+#: More than that is no file of a market: a small file may unpack to far more than there is memory.
+_LONGEST_LINE = 64 << 20
+_LARGEST_JSON = 512 << 20
 
 
 def open_bytes(path: Path) -> io.BufferedReader:
@@ -73,12 +76,25 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         with open_bytes(path) as stream:
-            for number, raw in enumerate(stream, start=1):
+            lines = iter(lambda: stream.readline(_LONGEST_LINE + 1), b"")
+            for number, raw in enumerate(lines, start=1):
+                if len(raw) > _LONGEST_LINE:
+                    raise _too_large(path, number, "a line", _LONGEST_LINE)
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise not_text(path, number, error) from error
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def _too_large(path: Path, line: int, what: str, most: int) -> SourceFileError:
+    return SourceFileError(
+        path,
+        line,
+        f"{what} of more than {most >> 20} MiB",
+        expected="less of it at once",
+        remedy="check the file, or split it",
+    )
 
 
 def not_text(path: Path, line: int, error: UnicodeDecodeError) -> SourceFileError:
@@ -96,7 +112,9 @@ def read_json(path: Path, *, expected: str, remedy: str) -> Any:
     """Parse a whole JSON file; raises `SourceFileError` with the line where it stops being JSON."""
     try:
         with open_bytes(path) as stream:
-            raw = stream.read()
+            raw = stream.read(_LARGEST_JSON + 1)
+        if len(raw) > _LARGEST_JSON:
+            raise _too_large(path, 0, "JSON", _LARGEST_JSON)
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise not_text(path, error.object[: error.start].count(b"\n") + 1, error) from error

@@ -1,0 +1,190 @@
+"""Files made to hurt: each is refused whole with a clear error, or read with every row accounted for."""
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fault_hostile import CHANGES, fuzz
+from fault_samples import OPTIONS, sample_files, tidy_prices
+
+from flows.ingest import ingest_paths
+from warehouse.errors import InputError, SlackwaterError, SourceFileError
+from warehouse.source import SourceOptions
+from warehouse.sources import SOURCES
+from warehouse.store import ingest_file, list_markets, open_store, read_rows
+
+NONE = SourceOptions(values={})
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def store():
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def put(folder, text):
+    path = folder / "prices.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def accounted(store, path, source="tabular"):
+    """Ingest a file and check that no row of it is missing."""
+    done = ingest_file(store, SOURCES[source], path, options=NONE)
+    read = sum(batch.table.num_rows for batch in SOURCES[source].read(path, NONE))
+    assert done.added + done.repeated + done.rejected == read > 0
+    return done
+
+
+def test_broken_files_of_every_source_are_refused_or_accounted_for(tmp_path):
+    told = fuzz(tmp_path, files=66, seed=1)
+    assert told.failures == []
+    assert told.files == told.refused + told.kept == 66
+    assert told.rows.total() == told.read > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 7))
+def test_many_broken_files(tmp_path, seed):
+    told = fuzz(tmp_path, files=300, seed=seed)
+    assert told.failures == []
+    assert set(told.changes) == set(CHANGES)
+
+
+def test_a_sample_of_every_source_is_there():
+    assert set(sample_files()) == set(OPTIONS) == set(SOURCES) - {"simulated"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "absent", "link to nothing", "link to itself"])
+def test_what_is_no_file_is_refused_without_waiting_for_its_end(tmp_path, store, kind):
+    path = tmp_path / "prices.csv"
+    make = {
+        "pipe": lambda: os.mkfifo(path),
+        "device": lambda: path.symlink_to("/dev/zero"),
+        "folder": path.mkdir,
+        "absent": lambda: None,
+        "link to nothing": lambda: path.symlink_to(tmp_path / "nowhere"),
+        "link to itself": lambda: path.symlink_to(path),
+    }
+    make[kind]()
+    with pytest.raises(SourceFileError, match="prices"):
+        ingest_file(store, SOURCES["tabular"], path, options=NONE)
+
+
+def test_a_folder_with_traps_gives_its_files_only(tmp_path, store):
+    put(tmp_path, tidy_prices(5))
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "zero.csv").symlink_to("/dev/zero")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "secret.csv").symlink_to("/etc/passwd")
+    counts = ingest_paths(store, "tabular", [tmp_path], options={}, known_at=None, imported_at=None)[
+        "tabular"
+    ]
+    assert counts["added"] == 5
+    assert "root:" not in " ".join(read_rows(store, "rejected")["raw"])
+
+
+def test_names_with_paths_in_them_stay_names(tmp_path, store):
+    """Of a market a name with a slash is refused; a file's name is kept as it is and opens nothing else."""
+    folder = tmp_path / "..." / "%2e%2e%2f"
+    folder.mkdir(parents=True)
+    path = put(folder, tidy_prices(5).replace("us-east-1a", "../../../../etc/passwd"))
+    done = accounted(store, path)
+    assert done.added == 0
+    assert "contains / or @" in read_rows(store, "rejected")["reason"].str.cat()
+    with pytest.raises(SourceFileError, match="does not exist"):
+        SOURCES["tabular"].files([tmp_path / "prices.csv\0/../../etc/passwd"])
+
+
+def test_sql_in_names_is_a_name(tmp_path, store):
+    names = ["'); DROP TABLE price; --", "$known_at", "a' OR 'a'='a", "%s", "{0}", '"quoted"']
+    head, row, *_ = tidy_prices(1).splitlines()
+    rows = [row.replace("us-east-1a", '"' + name.replace('"', '""') + '"') for name in names]
+    assert accounted(store, put(tmp_path, "\n".join([head, *rows]))).added == len(names)
+    assert set(list_markets(store)["zone"]) == set(names)
+    assert len(read_rows(store, "price")) == len(names)
+
+
+@pytest.mark.parametrize("name", ["g3.8xlarge", "here", "Linux/UNIX"])
+def test_a_field_of_a_megabyte_is_kept_or_refused_but_never_lost(tmp_path, store, name):
+    accounted(store, put(tmp_path, tidy_prices(5).replace(name, "x" * 1_000_000, 1)))
+
+
+def test_a_million_columns(tmp_path, store):
+    head, row, *_ = tidy_prices(1).splitlines()
+    extra = "," * 1_000_000
+    with pytest.raises(SourceFileError):
+        ingest_file(store, SOURCES["tabular"], put(tmp_path, f"{head}{extra}\n{row}{extra}\n"), options=NONE)
+    wide = tmp_path / "wide.parquet"
+    pq.write_table(pa.table({f"c{i}": [1] for i in range(20_000)}), wide)
+    with pytest.raises(SourceFileError):
+        ingest_file(store, SOURCES["tabular"], wide, options=NONE)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.6, 0.9, 0.99])
+def test_parquet_cut_or_flipped_anywhere(tmp_path, store, share):
+    head, *rows = [line.split(",") for line in tidy_prices(400).splitlines()]
+    whole = [row for row in rows if len(row) == len(head)]
+    good = tmp_path / "good.parquet"
+    pq.write_table(pa.table({name: [row[i] for row in whole] for i, name in enumerate(head)}), good)
+    raw = good.read_bytes()
+    at = int(share * len(raw))
+    for number, content in enumerate((raw[:at], raw[at:], raw[:at] + bytes(64) + raw[at + 64 :])):
+        path = tmp_path / f"{number}.parquet"
+        path.write_bytes(content)
+        try:
+            accounted(store, path)
+        except SlackwaterError as error:
+            assert str(path) in str(error)
+    assert accounted(store, good).added + accounted(store, good).repeated > 0
+
+
+BOMB = """
+import sys, resource
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+from pathlib import Path
+from warehouse.errors import SlackwaterError
+from warehouse.source import SourceOptions
+from warehouse.sources import SOURCES
+from warehouse.store import ingest_file, open_store
+with open_store(":memory:") as store:
+    try:
+        ingest_file(store, SOURCES[sys.argv[1]], Path(sys.argv[2]), options=SourceOptions(values={}))
+    except SlackwaterError as error:
+        print("refused", str(error)[:300])
+import resource
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("tabular", "prices.csv.gz"), ("aws", "history.json.gz"), ("primeintellect", "h100.jsonl.gz")],
+)
+def test_a_file_that_unpacks_to_gigabytes_is_refused_in_bounded_memory(tmp_path, source, name):
+    path = tmp_path / name
+    piece = gzip.compress(b" " * (64 << 20) if source == "aws" else b"z" * (64 << 20))
+    path.write_bytes(piece * 48)  # 3 GiB from 3 MB
+    process = subprocess.run(
+        [sys.executable, "-c", BOMB, source, str(path)],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr[-500:]
+    words, megabytes = process.stdout.strip().splitlines()
+    assert words.startswith("refused")
+    assert int(megabytes) < 2500
+
+
+def test_one_hostile_file_of_a_folder_stops_none_of_the_others(tmp_path, store):
+    put(tmp_path, tidy_prices(40))
+    (tmp_path / "availability.csv").write_bytes(os.urandom(4000))
+    with pytest.raises(InputError, match="1 of 2 files refused"):
+        ingest_paths(store, "tabular", [tmp_path], options={}, known_at=None, imported_at=None)
+    assert len(read_rows(store, "price")) == 40

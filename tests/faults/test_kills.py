@@ -1,0 +1,47 @@
+"""The harness itself, in a process of its own: kills, writers that meet, a soak of a feed, and no room."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HARNESS = Path(__file__).with_name("faults.py")
+
+
+def run(*words):
+    """What the harness counts; it fails if anything was lost, doubled or half seen."""
+    process = subprocess.run(
+        [sys.executable, str(HARNESS), *words], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr[-3000:] + process.stdout[-3000:]
+    answer = json.loads(process.stdout)
+    assert answer["failures"] == []
+    return answer
+
+
+def test_killed_stages_and_a_feed_through_faults_lose_and_double_nothing():
+    answer = run(
+        "--kills", "10", "--seed", "5", "--only", "kills", "network", "--stage", "ingest", "feed", "forecast", "allocate"
+    )  # fmt: skip
+    kills, network = answer["kills"], answer["network"]
+    assert kills["kills"] == kills["at_a_moment"] + kills["after_a_time"] >= 10
+    assert kills["lost"] == kills["doubled"] == kills["half_seen"] == 0
+    assert kills["reads"] > 0
+    assert sum(network["faults"].values()) > 5
+    assert (network["lost"], network["doubled"], network["misread"]) == (0, 0, 0)
+
+
+@pytest.mark.slow
+def test_every_stage_killed_writers_that_meet_and_no_room():
+    answer = run()
+    kills = answer["kills"]
+    assert kills["kills"] >= 200
+    assert {stage: tally["kills"] > 0 for stage, tally in kills["stages"].items()} == dict.fromkeys(
+        ("ingest", "feed", "forecast", "score", "allocate", "turn", "backfill"), True
+    )
+    assert kills["stages"]["backfill"]["kills"] >= 20
+    assert answer["writers"]["killed_holding_the_lock"] > 0
+    assert answer["network"]["fetches"] > 50
+    assert sum(one["refused"] for one in answer["room"].values() if isinstance(one, dict)) > 0
