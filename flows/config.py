@@ -107,11 +107,11 @@ def read_settings(path: Path | None = None) -> Settings:
         raise SettingsError(
             f"settings file {path}: {error.strerror}", remedy="name a readable file"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"settings file {path}: {error}", expected="valid TOML") from error
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise SettingsError(
             f"settings file {path}: {key}: {first['msg']}", expected=f"one of {sorted(Settings.model_fields)}"
         ) from error
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number without end, brackets without end
+        raise SettingsError(f"settings file {path}: {error}", expected="valid TOML") from error

@@ -103,7 +103,8 @@ def tidy_prices(rows: int) -> str:
     """Prices of one market as a tidy CSV file, with rows that cannot be used."""
     head = "provider,region,zone,instance_type,product,timestamp,spot_price_usd_per_hour,on_demand_price_usd_per_hour,source"
     lines = [
-        f"aws,us-east-1,us-east-1a,g3.8xlarge,Linux/UNIX,2021-03-{1 + i // 24:02d}T{i % 24:02d}:45:29Z,{0.6 + i / 1000:.3f},2.28,here"
+        f"aws,us-east-1,us-east-1a,g3.8xlarge,Linux/UNIX,2021-03-{1 + i // 24:02d}T{i % 24:02d}:45:29Z,"
+        f"{0.6 + i / 1000:.3f},2.28,here"
         for i in range(rows)
     ]
     bad = [
