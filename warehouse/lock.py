@@ -18,7 +18,7 @@ from pathlib import Path
 
 from warehouse.errors import SettingsError, StoreError, StoreLockedError
 from warehouse.holder import lock_path, present_holder, signature
-from warehouse.snapshot import has_wal
+from warehouse.snapshot import Identity, has_wal
 
 Say = Callable[[str], None]
 #: Environment variable: seconds a second writer waits; 0 fails at once.
@@ -76,13 +76,15 @@ class WriterLock:
 
     ``unfinished``: the holder before went without saying that it was done, so what it committed may be half a turn.
     ``fresh``: there was no lock file, so nobody knows what happened before. ``source``: the warehouse itself, open for copying;
-    ``published``: its headers as they were in the newest snapshot; ``opening`` lets its users open the file one after the other.
+    ``published``: its headers as they were in the newest snapshot; ``log``: its log as it was found; ``opening`` lets its users
+    open the file one after the other.
     """
 
     def __init__(self, database: Path, key: str, descriptor: int) -> None:
         self.database = database
         self.source: int | None = None
         self.published: bytes | None = None
+        self.log: Identity | None = None
         self.opening = threading.Lock()
         self._key = key
         self._descriptor = descriptor

@@ -18,6 +18,7 @@ from warehouse.snapshot import (
     has_wal,
     identity_of,
     is_current,
+    log_identity,
     newest_snapshot,
     publish_copy,
     snapshots_wanted,
@@ -41,6 +42,7 @@ def publish_at_open(lock: WriterLock, checkpoint: Callable[[], None], *, renew: 
     with lock.alone() as alone:
         if not alone:
             return
+        lock.log = log_identity(lock.database)
         newest = newest_snapshot(lock.database)
         if newest is not None and lock.unfinished and not renew:
             return
@@ -62,9 +64,23 @@ def publish_now(lock: WriterLock, checkpoint: Callable[[], None]) -> bool:
 
 
 def publish_at_close(lock: WriterLock) -> None:
-    """Publish what the last user of a lock left in the closed file, if it changed anything."""
-    if snapshots_wanted() and not has_wal(lock.database):
-        _publish_changes(lock)
+    """Publish what the last user of a lock left in the closed file, if it changed anything.
+
+    Raises `StoreError` if DuckDB could not bring its log into the file: it closes without a word then. A log that is as it was
+    found is the torn end of one that a killed writer left.
+    """
+    if not snapshots_wanted():
+        return
+    if has_wal(lock.database):
+        if log_identity(lock.database) == lock.log:
+            return
+        raise StoreError(
+            f"warehouse {lock.database} could not be brought up to date from its log",
+            expected="room on the disk",
+            remedy="what was written is kept in the log, readers see the state before it; make room and run any writing "
+            "command again",
+        )
+    _publish_changes(lock)
 
 
 def _publish_changes(lock: WriterLock) -> bool:

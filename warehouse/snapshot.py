@@ -64,6 +64,11 @@ def has_wal(database: Path) -> bool:
         return False
 
 
+def log_identity(database: Path) -> Identity | None:
+    """What tells one state of the write-ahead log from another; None if there is nothing in it."""
+    return identity_of(wal_path(database)) if has_wal(database) else None
+
+
 def identity_of(file: Path | int) -> Identity:
     """The present identity of a file or of an open descriptor."""
     found = os.stat(file)

@@ -73,6 +73,20 @@ def test_a_file_that_may_not_grow(path, room):
     try_again(path)
 
 
+def test_room_for_the_log_but_not_for_the_file_is_told(path):
+    """What was committed is kept in the log, but readers cannot see it: whoever closes the warehouse is told so."""
+    process = run_python(LIMITED, path, BIG.format(0).replace("200000", "2000"), ROOM="100000")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert out.startswith("committed")
+    assert "could not be brought up to date from its log" in out
+    with open_reader(path) as store:
+        assert counts(store) == (1, 0)
+    open_store(path).close()
+    with open_reader(path) as store:
+        assert counts(store) == (2, 2000)
+
+
 FILL = """
     import sys
     from warehouse.errors import StoreError
