@@ -113,5 +113,8 @@ def read_settings(path: Path | None = None) -> Settings:
         raise SettingsError(
             f"settings file {path}: {key}: {first['msg']}", expected=f"one of {sorted(Settings.model_fields)}"
         ) from error
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number without end, brackets without end
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # no TOML, no UTF-8, a number without end, brackets without end
         raise SettingsError(f"settings file {path}: {error}", expected="valid TOML") from error

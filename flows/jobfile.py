@@ -180,7 +180,10 @@ def read_request(path: Path) -> JobRequest:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise JobError(f"job file {path}: {error.strerror}", remedy="name a readable TOML file") from error
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number without end, brackets without end
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # no TOML, no UTF-8, a number without end, brackets without end
         raise JobError(
             f"job file {path}: {error}", expected="valid TOML, as in examples/llama-8b-lora.toml"
         ) from error
