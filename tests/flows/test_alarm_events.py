@@ -85,6 +85,7 @@ def warehouse(folder: Path, *, end: pd.Timestamp) -> Path:
     return db
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_an_alarm_reaches_the_webhook_of_the_documented_automations(server):
     from prefect.client.orchestration import get_client

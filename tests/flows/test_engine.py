@@ -168,6 +168,7 @@ def test_a_run_on_wrong_input_is_not_tried_again(engine, settings_file, tmp_path
     assert "prices.parquet" in kept["details"].iloc[0]
 
 
+@pytest.mark.slow  # where in the turn the time runs out is chance
 def test_a_run_that_takes_too_long_is_stopped_and_says_so(on_engine, settings_file, tmp_path):
     from prefect.flow_engine import run_flow
 
