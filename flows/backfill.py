@@ -18,6 +18,7 @@ import pandas as pd
 from flows.backfill_plan import SlotPlan, Stretch, plan_backfill
 from flows.config import Settings
 from flows.deciding_turns import decide_turns
+from flows.failures import reason_of
 from flows.fans import process_fan
 from flows.fitting import timetable_of
 from flows.forecasting_turns import forecast_turns
@@ -36,7 +37,8 @@ from warehouse.store import Store, open_store
 CHUNK = 48
 #: DuckDB's share of the memory that a backfill may take beside its worker processes.
 MEMORY_LIMIT = "256MB"
-#: What may go wrong in one slot without stopping the others: it is recorded with its reason.
+#: What may go wrong in one slot without stopping the others: it is recorded with its reason. Not a time-out, which the engine
+#: raises wherever the run stands when its own time is up.
 FAILURES = (SlackwaterError, ValueError, ArithmeticError, LookupError, TypeError, OSError, RuntimeError)
 #: Stages that go on from the slot before: always made in ascending order.
 IN_ORDER = ("allocate", "score")
@@ -185,6 +187,8 @@ class _Chunk:
     def _ingest(self, turn: Turn) -> None:
         try:
             ingest_stage(turn, self._asked.data)
+        except TimeoutError:
+            raise
         except FAILURES as error:
             self._failed(turn, "ingest", error)
         else:
@@ -204,6 +208,8 @@ class _Chunk:
             try:
                 work = work_stage(turn, [], scored=scored)
                 require_markets(work)
+            except TimeoutError:
+                raise
             except FAILURES as error:
                 stage = next((one for one in plan.todo if one != "ingest"), "forecast")
                 self._failed(turn, stage, error)
@@ -221,6 +227,8 @@ class _Chunk:
             return
         try:
             maker([turn for turn, _ in pairs], [work for _, work in pairs])
+        except TimeoutError:
+            raise
         except FAILURES as error:
             if len(pairs) == 1:
                 self._failed(pairs[0][0], stage, error)
@@ -233,7 +241,7 @@ class _Chunk:
                 self._log.made(turn.at, stage)
 
     def _failed(self, turn: Turn, stage: str, error: BaseException) -> None:
-        reason = str(error) if isinstance(error, SlackwaterError) else f"{type(error).__name__}: {error}"
+        reason = reason_of(error)
         save_failure(self._store, turn.run_id, at=turn.at, stage=stage, reason=reason, made=BACKFILL)
         self._log.failed(turn.at, stage, reason)
         self._asked.say(f"{turn.at:%Y-%m-%d %H:%M} {stage} failed: {reason}")

@@ -181,6 +181,19 @@ def test_a_slot_that_fails_loses_only_itself(tmp_path, settings, live, monkeypat
         assert repr(found[name]) == repr(live[name]), name
 
 
+@pytest.mark.parametrize("stage", ["ingest_stage", "work_stage", "forecast_turns"])
+def test_a_run_whose_time_is_up_stops_and_blames_no_slot(tmp_path, settings, monkeypatch, stage):
+    def late(*_, **__):
+        raise TimeoutError("the flow's time is up")
+
+    db = tmp_path / "w.duckdb"
+    monkeypatch.setattr(module, stage, late)
+    with pytest.raises(TimeoutError):
+        made(db, settings, SLOTS[:2])
+    with open_store(db) as store:
+        assert "failed" not in set(read_rows(store, "runs")["status"])
+
+
 def test_backwards_makes_the_same_forecasts(tmp_path, settings, filled, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 3)
     order = []
