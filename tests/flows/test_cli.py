@@ -15,7 +15,8 @@ from warehouse.store import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
-    "run", "ingest", "markets", "job", "forecast", "plan", "replay", "accuracy", "leaderboard", "experiment", "report"
+    "run", "ingest", "markets", "job", "forecast", "plan", "replay", "accuracy", "leaderboard", "experiment", "report", "serve",
+    "status", "ui", "backfill", "feeds", "export", "import", "compact", "publish",
 )  # fmt: skip
 
 
