@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from optimization.learner import Learner, Played, play, weigh
+from optimization.learner import BanditLearner, Learner, Played, play, weigh
 from optimization.learners import LEARNERS, learner_named
 from optimization.orderings import Order
-from optimization.selection import best_sequence
+from optimization.selection import Weights, best_sequence
 from warehouse.errors import SettingsError
 
 #: The first jobs, over which weights settle: the claim about a selector is made for the jobs after these (E3).
@@ -111,29 +111,49 @@ def select_over(
     which the market is known to have changed, ascending; the learner is not told. Raises `SettingsError` for
     tables that do not match, an unknown learner or cuts outside the rounds.
     """
-    values, raw = _checked_tables(utilities_normalised, raw_utilities, names)
+    values, raw = checked_tables(utilities_normalised, raw_utilities, names)
     chosen = learner_named(learner) if isinstance(learner, str) else learner
     history = weigh(chosen, names, values)
-    weights = np.array([each.probability for each in history])
-    played = Played(names=tuple(names), utilities=values, chances=weights[:-1])
-    drawn = _draws(played.chances, np.random.default_rng(seed))
+    chances = np.array([each.probability for each in history[:-1]])
+    played = Played(
+        names=tuple(names),
+        utilities=values,
+        chances=chances,
+        drawn=_draws(chances, np.random.default_rng(seed)),
+    )
+    return summary_of(chosen, raw, played, history, cuts=cuts)
+
+
+def summary_of(
+    learner: Learner[Any] | BanditLearner[Any],
+    raw: np.ndarray,
+    played: Played,
+    history: Sequence[Weights],
+    *,
+    cuts: Sequence[int] = (),
+) -> SelectionSummary:
+    """What rounds that were played come to; ``history`` holds the weights before each round and after the last.
+
+    ``raw`` (K, M) as for `select_over`; ``played.drawn`` says what was drawn. Raises `SettingsError` for cuts outside the rounds.
+    """
+    values, drawn = played.utilities, np.asarray(played.drawn)
     led = np.array([int(np.argmax(each.log_weight)) for each in history[:-1]])
     first, shifts = SETTLING if len(values) > 2 * SETTLING else len(values) // 2, len(cuts)
     ends = [0, *cuts, len(values)]
     if any(a >= b for a, b in pairwise(ends)):
         raise SettingsError(f"cuts {list(cuts)}", expected=f"ascending, between 1 and {len(values) - 1}")
     return SelectionSummary(
-        learner=chosen.name,
+        learner=learner.name,
         names=played.names,
         overall=_realised(raw, played, drawn, led),
         settled=_realised(raw, played, drawn, led, first=first),
         stretches=tuple(_realised(raw, played, drawn, led, first=a, last=b) for a, b in pairwise(ends)),
         regret_curve=played.static_regret,
-        bound_curve=chosen.static_bounds(played),
+        bound_curve=learner.static_bounds(played),
         shifts=shifts,
         shifting_regret_curve=best_sequence(values, shifts) - played.expected.cumsum(),
-        shifting_bound_curve=chosen.shifting_bounds(played, shifts),
-        weights=weights,
+        shifting_bound_curve=learner.shifting_bounds(played, shifts),
+        weights=np.array([each.probability for each in history]),
         leaders=tuple(played.names[i] for i in led),
     )
 
@@ -146,7 +166,7 @@ def compare_learners(
     learners: Mapping[str, Learner[Any]] | None = None,
 ) -> pd.DataFrame:
     """Each learner over the same jobs, best first: columns learner, sampled_utility (raw), regret and bound (normalised)."""
-    values, raw = _checked_tables(utilities_normalised, raw_utilities, names)
+    values, raw = checked_tables(utilities_normalised, raw_utilities, names)
     rows = []
     for name, learner in (LEARNERS if learners is None else learners).items():
         played = play(learner, names, values)
@@ -187,9 +207,10 @@ def train_learners(
     return table.reset_index().sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
 
-def _checked_tables(
+def checked_tables(
     normalised: np.ndarray, raw: np.ndarray, names: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Both as floats; raises `SettingsError` unless they are finite and of the same shape (jobs, policies)."""
     values, given = np.asarray(normalised, dtype=float), np.asarray(raw, dtype=float)
     if values.shape != given.shape or values.ndim != 2 or values.shape[1] != len(names) or not len(values):
         raise SettingsError(

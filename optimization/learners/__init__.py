@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from optimization.learner import Learner
+from optimization.learner import BanditLearner, Learner
 from optimization.learners.adahedge import AdaHedge
+from optimization.learners.ar_ucb import ArUcb
 from optimization.learners.blend import Blend
+from optimization.learners.exp3 import Exp3, Exp3IX, Exp3S
 from optimization.learners.exponentiated import Discounted, ExponentiatedGradient, FixedShare
 from optimization.learners.squint import Squint
 from warehouse.errors import SettingsError
@@ -26,6 +28,13 @@ LEARNERS: dict[str, Learner[Any]] = {
 #: What the selection uses unless told otherwise: the best on the training part of the open data over jobs in random order,
 #: through a switch of market, and in the order that is hardest to unlearn (`selecting.train_orders`).
 DEFAULT_LEARNER = "blend"
+
+#: Those that see only what the played policy earned (M10). The loop replays the whole pool, so that no job is decided by them;
+#: beside the others in E3 they show what replaying is worth.
+BANDITS: dict[str, BanditLearner[Any]] = {
+    learner.name: learner
+    for learner in (Exp3(), Exp3(haste=16.0), Exp3IX(), Exp3S(), ArUcb(), ArUcb(pooled=True))
+}
 
 
 def learner_named(name: str) -> Learner[Any]:
