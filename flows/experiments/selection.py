@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from flows.experiments.progress import job_progress
 from flows.experiments.runs import PoolRun, run_pool
 from flows.experiments.scenarios import make_scenarios
 from flows.experiments.selection_answer import print_selection, selection_answer
+from flows.experiments.selection_bandits import FAST_SEEDS, SEEDS, BanditResult, bandits_on
 from flows.printing import print_json, say_to_stderr
 from optimization.learner import Learner, weigh
 from optimization.learners import LEARNERS
@@ -60,6 +61,13 @@ class Rounds:
             kinds=self.kinds[at],
         )
 
+    def only(self, names: Sequence[str]) -> Rounds:
+        """The same jobs with some of the policies."""
+        at = [self.names.index(name) for name in names]
+        return replace(
+            self, names=tuple(names), raw=self.raw[:, at], wide=self.wide[:, at], tight=self.tight[:, at]
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
@@ -75,13 +83,14 @@ class Played:
 class SelectionResult:
     """E3: what every learner made of the training jobs, which one that makes the choice, and the test jobs in each order.
 
-    ``tight`` is the order in which they came again, learned from utilities in the tighter bounds.
+    ``tight`` is the order in which they came again, learned from utilities in the tighter bounds. ``bandits`` see less.
     """
 
     trained: pd.DataFrame
     chosen: str
     played: dict[str, Played]
     tight: dict[str, SelectionSummary]
+    bandits: BanditResult
 
 
 def selection_command(*, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None) -> None:
@@ -96,7 +105,7 @@ def selection_command(*, data: Path, seed: int, fast: bool, as_json: bool, html:
         _rounds_of_part(tapes, policies, part=part, per_cell=jobs, seed=seed, planner=planner)
         for part, jobs in zip(("train", "test"), per_cell, strict=True)
     )
-    result = selection_experiment(train, test, seed=seed)
+    result = selection_experiment(train, test, seed=seed, bandit_seeds=FAST_SEEDS if fast else SEEDS)
     answer = selection_answer(result, data=str(data), seed=seed, fast=fast)
     if html is not None:
         from flows.experiments.page import write_page
@@ -152,29 +161,44 @@ def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> Rounds:
 
 
 def selection_experiment(
-    train: Rounds, test: Rounds, *, seed: int, learners: Mapping[str, Learner[Any]] | None = None
+    train: Rounds,
+    test: Rounds,
+    *,
+    seed: int,
+    learners: Mapping[str, Learner[Any]] | None = None,
+    bandit_seeds: int = FAST_SEEDS,
 ) -> SelectionResult:
-    """Choose a learner on the training jobs, then play all of them on the test jobs in every order.
+    """Choose a learner on the training jobs, then play all of them, and the bandits, on the test jobs in every order.
 
     The choice is by the mean utility over the same orders of the training jobs: nobody knows beforehand which
-    it will be.
+    it will be. Each bandit draws with ``bandit_seeds`` seeds after ``seed``.
     """
     known = LEARNERS if learners is None else learners
     trained = train_learners(
         train.wide, train.raw, train.names, orders=orders_of(train.raw, train.kinds), learners=known
     )
     chosen = str(trained["learner"].iloc[0])
+    orders = orders_of(test.raw, test.kinds)
+    played = {
+        name: _played(test.ordered(order), order.cuts, known, chosen, seed) for name, order in orders.items()
+    }
     return SelectionResult(
         trained=trained,
         chosen=chosen,
-        played={
-            name: _played(test.ordered(order), order.cuts, known, chosen, seed)
-            for name, order in orders_of(test.raw, test.kinds).items()
-        },
+        played=played,
         tight={
             name: select_over(test.tight, test.raw, test.names, seed=seed, learner=learner)
             for name, learner in known.items()
         },
+        bandits=bandits_on(
+            {name: (one.rounds, one.cuts) for name, one in played.items()},
+            {name: one.summaries[chosen] for name, one in played.items()},
+            train,
+            seeds=range(seed, seed + bandit_seeds),
+            few_summary=lambda few: select_over(
+                few.wide, few.raw, few.names, seed=seed, learner=known[chosen]
+            ),
+        ),
     )
 
 

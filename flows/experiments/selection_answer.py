@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flows.experiments.selection_bandits import bandit_answer, print_bandits
 from flows.printing import print_table
 from optimization.learners import DEFAULT_LEARNER
 from optimization.selecting import Realised, SelectionSummary
@@ -38,6 +39,7 @@ def selection_answer(result: SelectionResult, *, data: str, seed: int, fast: boo
         "training": result.trained.to_dict(orient="records"),
         **{name: order_answer(played, result.chosen) for name, played in result.played.items()},
         "bounds": bounds_answer(steady, result.tight),
+        "bandits": bandit_answer(result.bandits),
     }
     return answer | {"findings": findings(answer)}
 
@@ -225,3 +227,4 @@ def print_selection(answer: dict[str, Any]) -> None:
             print_table(title, learner_rows(answer[order]), SWITCH_COLUMNS)
     for line in answer["findings"]:
         print(line)
+    print_bandits(answer["bandits"])

@@ -81,6 +81,27 @@ def draw_shifting(summaries: Mapping[str, SelectionSummary], cut: int, *, name: 
         return inline_svg(figure, name=name, label="Shifting regret of every learner through the switch")
 
 
+def draw_regret_lines(curves: Mapping[str, np.ndarray], *, name: str) -> str:
+    """Cumulative regrets, each of shape (K,), as lines of one picture."""
+    with house_style():
+        figure = new_figure(640, 380)
+        axes = figure.add_axes((0.08, 0.31, 0.905, 0.61))
+        for i, (learner, curve) in enumerate(curves.items()):
+            colour, dash, marker = LINES[i % len(LINES)]
+            rounds = drawn_rounds(len(curve))
+            axes.plot(
+                rounds, curve[rounds - 1], label=learner, color=PALETTE[colour], linestyle=dash if i < len(LINES) else ":",
+                marker=marker, markersize=4.5, markevery=max(1, len(rounds) // 12),
+            )  # fmt: skip
+        axes.set_xlim(0, max(map(len, curves.values())))
+        axes.set_xlabel("job", color=PALETTE["muted"])
+        _legend(axes)
+        axes.text(0, 1.02, "regret, normalised", transform=axes.transAxes, color=PALETTE["muted"])
+        return inline_svg(
+            figure, name=name, label="Cumulative regret of bandits beside the learner that sees all"
+        )
+
+
 def draw_weights_through(
     summary: SelectionSummary, shown: Sequence[int], cuts: Sequence[int], *, name: str
 ) -> str:

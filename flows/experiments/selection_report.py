@@ -14,6 +14,7 @@ from flows.experiments.selection_answer import (
     learner_rows,
     shown_weights,
 )
+from flows.experiments.selection_bandits import bandit_section
 from flows.experiments.selection_plots import draw_regrets, draw_shifting, draw_weights_through
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def selection_page(result: SelectionResult, answer: dict[str, Any]) -> Page:
             "Utilities are in units of what the job costs on on-demand alone; regrets are sums of utilities normalised to the "
             "fixed bounds of each job."
         ),
-        sections=[*sections, _bounds_section(answer)],
+        sections=[*sections, bandit_section(result.bandits, answer["bandits"]), _bounds_section(answer)],
         synthetic="Where a job joins one market's counts with another's prices, no such market was measured.",
     )
 

@@ -18,7 +18,7 @@ from flows.experiments.selection_answer import print_selection, selection_answer
 from flows.experiments.selection_report import selection_page
 from flows.printing import plain
 from optimization.learner import weigh
-from optimization.learners import LEARNERS
+from optimization.learners import BANDITS, LEARNERS
 from optimization.orderings import abundance
 from optimization.pool import policy_named
 from optimization.scenarios import Grid
@@ -117,6 +117,30 @@ def test_findings_say_what_the_numbers_say(answer):
     assert "NOT kept" in said
 
 
+def test_bandits_are_shown_beside_the_learner_that_sees_all(result, answer, page, capsys):
+    told = json.loads(json.dumps(plain(answer["bandits"]), allow_nan=False))
+    assert set(told["bandits"]) == set(BANDITS)
+    for name, one in told["bandits"].items():
+        for order in ORDERS:
+            low, high = one[order]["settled_interval"]
+            assert low <= one[order]["settled_utility"] <= high
+            worth = told["full_information"][order] - one[order]["settled_utility"]
+            assert one[order]["full_information_is_worth"] == pytest.approx(worth)
+        assert one["within_bounds"], name
+        assert (one["random_order"]["bound"] is None) == name.startswith("ar-ucb")
+    test = rounds(2, 240, kind=0.15)
+    assert told["drawn_at_random"]["random_order"] == pytest.approx(test.raw[120:].mean())
+    assert told["full_information"]["random_order"] > max(
+        one["random_order"]["settled_utility"] for one in told["bandits"].values()
+    )
+    best = np.argsort(-rounds(1, 120, kind=0.15).raw.mean(axis=0), kind="stable")[:8]
+    assert told["few_policies"] == [NAMES[i] for i in best]
+    assert all(any(line.startswith(f"{name} makes") for line in told["findings"]) for name in BANDITS)
+    assert 'id="bandits"' in page
+    print_selection(answer)
+    assert "drawn at random" in capsys.readouterr().out
+
+
 def test_one_policy_best_everywhere_leaves_no_hostile_switch():
     raw = np.tile(np.array([0.5, 0.9, 0.6, 0.6, 0.6, 0.5]), (40, 1)) + np.linspace(0, 0.1, 40)[:, None]
     same = Rounds(
@@ -148,7 +172,7 @@ def test_the_page_needs_no_network_and_escapes_names(answer, page):
     assert page.startswith("<!DOCTYPE html>")
     assert "<b>bold</b>" not in page
     assert not re.search(r"<script|https?://(?!www\.w3\.org)|url\(http", page)
-    assert page.count('role="img"') == 3 * 2 + 2
+    assert page.count('role="img"') == 3 * 2 + 2 + 1
     ids = re.findall(r' id="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     for line in answer["findings"]:
