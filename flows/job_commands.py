@@ -16,6 +16,7 @@ from flows.frames import rows_of
 from flows.job_report import Report, reports_by_job
 from flows.jobfile import read_request, slot_job
 from flows.markets import find_market, read_history, step_of
+from flows.measured_runs import throughput_told
 from flows.printing import print_json, print_table
 from flows.records import StoredJob, decisions_of, find_job, save_jobs, stored_jobs
 from optimization.termination import infeasible_by
@@ -135,6 +136,9 @@ def job_show_command(name: str, *, db: Path, settings: Path | None, as_json: boo
     if reports:
         print_table(f"Reports, in {job.request.workload.unit}", reports, REPORT_COLUMNS)
         print(how_far_off(reports, job.request.workload.unit))
+        for row in reports:
+            if "throughput" in row:
+                print(f"* {row['reported_at']:%Y-%m-%d %H:%M}: {throughput_told(row['throughput'])}")
     if deliveries:
         keys = ("slot", "sink", "status", "attempts", "reason")
         print_table("Deliveries", deliveries, {key: key for key in keys})

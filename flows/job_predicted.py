@@ -12,6 +12,7 @@ from flows.config import Settings
 from flows.job_report import Report, counting, every_report, report_row, work_said
 from flows.known_past import record_start
 from flows.markets import find_market, read_history
+from flows.measured_runs import measured_rows
 from flows.records import StoredJob, allocations_of
 from optimization.held import NOTHING, held
 from optimization.job import Progress
@@ -27,13 +28,14 @@ def reports_shown(
 
     The prediction goes on from the report before it, or from the job's start, by what was decided, what the market gave and H(n) of
     the job file; ``off`` is reported minus predicted. Both are None where the market's record does not reach, or nothing is said of
-    progress. All in the unit of the job's workload.
+    progress. All in the unit of the job's workload. A job that was filled has its ``throughput`` beside it, measured and predicted.
     """
     reports = counting(every_report(store, [stored.request.name]))
     if not reports:
         return []
     running = _open_until(store, stored, decisions, reports, settings)
     amount = stored.request.workload.amount
+    throughput = measured_rows(stored, decisions, reports)
     rows = []
     for k, report in enumerate(reports):
         done = work_said(report, amount)
@@ -41,7 +43,8 @@ def reports_shown(
         if running is not None and done is not None:
             predicted = predicted_work(running, report.reported_at, reports[:k])
         off = None if done is None or predicted is None else done - predicted
-        rows.append(report_row(report, stored) | {"predicted": predicted, "off": off})
+        told = {} if throughput[k] is None else {"throughput": throughput[k]}
+        rows.append(report_row(report, stored) | {"predicted": predicted, "off": off} | told)
     return rows
 
 

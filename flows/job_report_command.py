@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.clock import now, parse_time
-from flows.job_report import Report, differences, report_row, save_report
+from flows.job_report import Report, counting, differences, every_report, report_row, save_report
 from flows.jobfile import JobRequest
+from flows.measured_runs import measured_rows, throughput_told
 from flows.printing import print_json, print_table
 from flows.records import decisions_of, find_job
 from warehouse.errors import JobError
@@ -62,8 +63,13 @@ def job_report_command(
             note=said.note,
         )
         kept, added = save_report(store, report, stored)
-        warnings = differences(kept, stored, decisions_of(store, name))
+        decisions = decisions_of(store, name)
+        warnings = differences(kept, stored, decisions)
+        reports = counting(every_report(store, [name]))
     answer = report_row(kept, stored) | {"added": added, "warnings": warnings}
+    told = measured_rows(stored, decisions, reports)[reports.index(kept)] if kept in reports else None
+    if told is not None:
+        answer["throughput"] = told
     if as_json:
         print_json(answer)
         return
@@ -84,3 +90,5 @@ def job_report_command(
     )
     for warning in warnings:
         print(f"* {warning}")
+    if told is not None:
+        print(f"* {throughput_told(told)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from optimization.job import Job
 from optimization.job_terms import mu_from_overhead, must_finish_value, workload_units
@@ -84,12 +84,51 @@ class Checkpoint(_Part):
     shrink_overhead_minutes: float | None = Field(None, ge=0)
 
 
+Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=0)]
+
+
+class FilledConfiguration(_Part):
+    """What a request was filled with (M9.4): how the job is to be run, and the throughput predicted for every number of instances.
+
+    Element n - 1 of the tuples is for n instances: tokens per second that count, median and 90 % interval, the samples of one
+    round of gradient accumulation over all GPUs, and the rounds of a step; zeros where the job cannot run. A model that is not
+    known by name carries its parameters in billions behind an ``@``.
+    """
+
+    model_name: str
+    method: str
+    gpu_model: str
+    gpus_per_instance: int = Field(ge=1)
+    tokens_per_sample: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
+    torch_dtype: str | None = None
+    tokens_per_second: tuple[Rate, ...]
+    low: tuple[Rate, ...]
+    high: tuple[Rate, ...]
+    round_samples: tuple[Whole, ...]
+    rounds: tuple[Whole, ...]
+
+    @model_validator(mode="after")
+    def _one_length(self) -> FilledConfiguration:
+        tables = (self.tokens_per_second, self.low, self.high, self.round_samples, self.rounds)
+        widths = {len(table) for table in tables}
+        if len(widths) != 1:
+            raise ValueError(f"tables of {sorted(widths)} instances, expected one length for all")
+        for n, column in enumerate(zip(*tables, strict=True), start=1):
+            if any(column) and not (all(column) and column[1] <= column[0] <= column[2]):
+                raise ValueError(
+                    f"for {n} instances {column}, expected low <= median <= high and rounds of samples, or zeros"
+                )
+        return self
+
+
 class JobRequest(_Part):
     """A job as asked for, in times and units of the real world.
 
     ``start`` is when it may begin (default: when it is added); the deadline is ``deadline`` (a time) or
     ``deadline_in`` (a duration after the start). ``market`` and ``source`` say where it runs; without ``value_usd``
-    it "must finish".
+    it "must finish". ``configuration`` is what ``slackwater fill`` chose; None for jobs that were not filled.
     """
 
     name: str = Field(min_length=1)
@@ -106,6 +145,7 @@ class JobRequest(_Part):
     workload: Workload
     throughput: LinearForm | AmdahlForm | PowerForm | TableForm = Field(discriminator="form")
     checkpoint: Checkpoint
+    configuration: FilledConfiguration | None = None
 
     def placed(self, *, at: pd.Timestamp, market: str, source: str | None) -> JobRequest:
         """The same request with start, deadline, market and source filled in: nothing relative is left.
