@@ -275,3 +275,24 @@ def chosen_size(
         costs[j] = spot * price + (n - spot) * game.on_demand
         work[j] = (game.mu_up if n > before else (game.mu_down if n < before else 1.0)) * gains[j]
     return int(held[best_size(game, column, costs, work, near, rest, late)])
+
+
+@njit(cache=True)
+def chosen_sizes(
+    game: Game,
+    columns: np.ndarray,
+    held: np.ndarray,
+    gains: np.ndarray,
+    near: np.ndarray,
+    asked: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float],
+    cells: tuple[np.ndarray, np.ndarray],
+) -> np.ndarray:
+    """`chosen_size` of many paths in one slot: ``columns`` (S, K, M, points), ``cells`` the count state and price level of each."""
+    rest, before, available, price, late = asked
+    states, levels = cells
+    chosen = np.empty(rest.size, dtype=np.int64)
+    for p in range(rest.size):
+        column = columns[states[p], levels[p]]
+        own = (rest[p], before[p], available[p], price[p], late)
+        chosen[p] = chosen_size(game, column, held, gains, near, own)
+    return chosen

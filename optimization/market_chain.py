@@ -60,6 +60,13 @@ class PriceChain:
         below = self.level_usd[:-1] if self.dear and len(self.level_usd) > 1 else self.level_usd
         return int(np.argmin(np.abs(below - price)))
 
+    def indices(self, price: np.ndarray) -> np.ndarray:
+        """`index` of many prices, of their shape (n,)."""
+        below = self.level_usd[:-1] if self.dear and len(self.level_usd) > 1 else self.level_usd
+        nearest = np.abs(below - price[:, None]).argmin(axis=1)
+        dear = (price >= self.level_usd[-1]) & self.dear
+        return np.where(dear, len(self.level_usd) - 1, nearest)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountChain:
@@ -71,6 +78,10 @@ class CountChain:
     def index(self, available: int) -> int:
         """The state of the largest count not above ``available``."""
         return max(0, int(np.searchsorted(self.count, available, side="right")) - 1)
+
+    def indices(self, available: np.ndarray) -> np.ndarray:
+        """`index` of many counts, of their shape (n,)."""
+        return np.maximum(0, np.searchsorted(self.count, available, side="right") - 1)
 
 
 def count_levels(n_max: int) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from optimization.market import MarketWindow, Past, PointForecast
 from optimization.plan import Allocation
 
 S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
 Windows = dict[tuple[object, ...], tuple[PointForecast | None, MarketWindow]]
 
 
@@ -86,4 +87,39 @@ class Policy(Protocol[S]):
 
     def explain(self, state: S, view: View, allocation: Allocation) -> str:
         """Why it chose that, in one short sentence a person can act on ("on-demand because slack is 2 slots")."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Where a job stands in one slot on each of many futures, and what that slot gives: arrays of shape (paths,).
+
+    ``done`` and ``n_previous`` as in `Progress`, ``price`` (USD per instance-hour) and ``available`` as in `View`.
+    """
+
+    done: np.ndarray
+    n_previous: np.ndarray
+    price: np.ndarray
+    available: np.ndarray
+
+
+def on_path(view: View, paths: Paths, p: int) -> View:
+    """The slot of ``view`` as future ``p`` sees it; what it has paid so far is not said."""
+    return replace(
+        view,
+        progress=Progress(done=float(paths.done[p]), n_previous=int(paths.n_previous[p])),
+        price=float(paths.price[p]),
+        available=int(paths.available[p]),
+    )
+
+
+@runtime_checkable
+class Together(Protocol[S_contra]):
+    """A policy that can decide one slot of many futures at once."""
+
+    def decide_together(self, state: S_contra, view: View, paths: Paths) -> np.ndarray | None:
+        """The sizes n (paths,) that `Policy.decide` would choose on each, spot first (M3.2); None: ask it one by one.
+
+        ``view`` is the slot as the first of the futures sees it.
+        """
         ...

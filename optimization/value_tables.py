@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimization.horizon import sizes
-from optimization.induction import Game, chosen_size, induct
+from optimization.induction import Game, chosen_size, chosen_sizes, induct
 from optimization.job import Job
 from optimization.market import Past
 from optimization.market_chain import (
@@ -64,6 +64,18 @@ class ValueTables:
             float(self.job.completion_value(slot + 1)),
         )
         return int(chosen_size(game, column, self.all_sizes, self.all_gains, self.near, asked))
+
+    def sizes(
+        self, *, slot: int, rest: np.ndarray, before: np.ndarray, available: np.ndarray, price: np.ndarray
+    ) -> np.ndarray:
+        """`size` of many paths in one slot, all of shape (paths,)."""
+        cells = (self.counts.indices(available), self.prices.indices(price))
+        asked = (rest, before, available, price, float(self.job.completion_value(slot + 1)))
+        columns = self.after[slot - self.game.slot]
+        found: np.ndarray = chosen_sizes(
+            self.game, columns, self.all_sizes, self.all_gains, self.near, asked, cells
+        )
+        return found
 
     def to_go(self, *, slot: int, end: int, available: int, price: float) -> ExpectedToGo:
         """W of M3.3 (c) at the start of slot ``end`` > ``slot``: expected over the market of the slots between, seen from ``slot``.

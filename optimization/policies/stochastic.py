@@ -18,10 +18,11 @@ from optimization.policies.pace import (
     is_done,
     least_net,
     pace,
+    slots_left,
     split,
     work_left,
 )
-from optimization.policy import View
+from optimization.policy import Paths, View, on_path
 from optimization.termination import check_job
 from optimization.value_tables import Moment, ValueTables, make_tables
 from warehouse.errors import SettingsError
@@ -94,6 +95,33 @@ class Stochastic:
         wish = split(view, n)
         allocation = least_net(view, wish) if deadline_in_reach(view) else wish
         return allocation, replace(state, tables=tables)
+
+    def decide_together(self, state: Learned, view: View, paths: Paths) -> np.ndarray | None:
+        """`decide` on many futures at once, from the one set of tables they share.
+
+        None where they may not share them: without a record, in a gap, or where one of the jobs has left the path of its tables.
+        """
+        job, numbers = view.job, pace(view.job, view.slot_hours)
+        slack = WORK_TOLERANCE * job.workload
+        rest = np.maximum(0.0, job.workload - paths.done)
+        reach = np.array(numbers.reach[slots_left(view)])[paths.n_previous]
+        off = (paths.done > view.slot * max(numbers.gain) + slack) | (rest > reach + slack)
+        if view.past is None or not view.observed or off.any() or (rest <= slack).any():
+            return None
+        tables = tables_in_force(view, view.past, self.half_life_hours, recent=state.tables)
+        chosen = tables.sizes(
+            slot=view.slot,
+            rest=rest,
+            before=paths.n_previous,
+            available=paths.available,
+            price=paths.price * view.slot_hours,
+        )
+        left = rest - np.array(numbers.work)[paths.n_previous, chosen]
+        kept = left <= np.array(numbers.reach[slots_left(view) - 1])[chosen] + slack
+        for p in np.flatnonzero(~kept).tolist():
+            own = on_path(view, paths, p)
+            chosen[p] = least_net(own, split(own, int(chosen[p]))).total
+        return chosen
 
     def explain(self, state: Learned, view: View, allocation: Allocation) -> str:
         """Pace, slack and spot of the slot, and how likely spot is to stay."""

@@ -206,3 +206,44 @@ def test_the_present_slot_of_a_look_ahead_is_decided_as_it_is_live():
     present = [entry for entry in seen if entry[0] == 2]
     assert present == [(2, live, 0)] * 3
     assert {age for slot, _, age in seen} == {slot - 2 for slot, _, _ in seen}
+
+
+def stochastic_view(rng: np.random.Generator, job: Job, at: int, progress: Progress):
+    """A slot of a job with a record of 60 slots behind it."""
+    slots = 60 + job.deadline_slots
+    price = np.clip(0.4 + 0.05 * rng.normal(size=slots).cumsum(), 0.2, 1.3)
+    count = np.clip(4 + rng.integers(-1, 2, slots).cumsum(), 0, 9).astype(float)
+    record = record_of(price, count, first=60, slot_hours=0.5, peers=count[None, ::-1].copy())
+    window = market_window(
+        price[60 : 60 + job.deadline_slots], count[60:], on_demand_usd=1.0, slot_hours=0.5
+    )
+    return see(job, window, None, record).view(job, progress, at)
+
+
+@pytest.mark.parametrize("case", range(12))
+def test_many_futures_decided_together_end_as_one_by_one(case):
+    """The stochastic policy asked once a slot for all paths: every cost and finish to the bit, the net in force included."""
+    rng = np.random.default_rng(case)
+    n_max = int(rng.integers(3, 11))
+    job = Job(
+        name="t", workload=float(rng.uniform(0.4, 0.9) * n_max * 7), deadline_slots=14, n_min=int(rng.integers(1, 3)),
+        n_max=n_max, throughput=Linear(), mu_up=float(rng.choice([0.9, 0.6, -0.4])), mu_down=0.95,
+        value=float(rng.uniform(1.0, 2.0) * n_max * 7),
+    )  # fmt: skip
+    at = int(rng.integers(0, 13))
+    progress = Progress(done=float(at / 14 * job.workload), n_previous=int(rng.integers(0, n_max + 1)))
+    view = stochastic_view(rng, job, at, progress)
+    later = 13 - at
+    prices, counts = rng.uniform(0.2, 1.2, (40, later)), rng.integers(0, 10, (40, later))
+    policy = policy_named("Stochastic(24)")
+    together = simulate_ahead(policy, policy.start(job), view, prices, counts)
+
+    class OneByOne:
+        """The same policy without its way to decide together."""
+
+        name, start, decide, explain = policy.name, policy.start, policy.decide, policy.explain
+
+    alone = simulate_ahead(OneByOne(), policy.start(job), view, prices, counts)
+    assert np.array_equal(together.finish, alone.finish, equal_nan=True)
+    for term in ("cost_usd", "cost_p10_usd", "cost_p90_usd", "utility_usd", "late_probability"):
+        assert getattr(together, term) == getattr(alone, term), term
