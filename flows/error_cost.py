@@ -83,7 +83,7 @@ def error_cost(
         processes=plan.processes,
     )
     cases = [
-        _Case(
+        CostCase(
             scenario=scenario,
             forecasts=tuple(jobs.forecasts(scenario.draw, model, medians) for model in models),
         )
@@ -101,14 +101,14 @@ def error_cost(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
+class CostCase:
     """A job and what each model forecast in each of its slots."""
 
     scenario: Scenario
     forecasts: tuple[tuple[PointForecast | None, ...], ...]
 
 
-def replay_models(case: _Case, names: tuple[str, ...]) -> np.ndarray:
+def replay_models(case: CostCase, names: tuple[str, ...]) -> np.ndarray:
     """One job under every model, perfect forecasts and none, shape (models + 2, policies, 5).
 
     The five: utility, on time, mean errors of the medians read (counts in instances, prices in shares of on-demand), and the

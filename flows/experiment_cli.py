@@ -78,3 +78,21 @@ def cant_be_late(
     from flows.experiments.cant_be_late import cant_be_late_command
 
     cant_be_late_command(data=data, seed=seed, fast=fast, as_json=json, html=html)
+
+
+@experiment_app.command("predictors")
+def predictors(
+    data: Folder,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="A forecaster to choose from; may be repeated (default: six)."),
+    ] = None,
+    fast: Fast = False,
+    seed: Seed = 7,
+    json: Json = False,
+    html: Html = None,
+) -> None:
+    """Choose among forecasters whose accuracy is unknown beforehand, by what planning with each has earned (M10)."""
+    from flows.experiments.predictors import predictors_command
+
+    predictors_command(data=data, seed=seed, fast=fast, as_json=json, html=html, models=tuple(model or ()))

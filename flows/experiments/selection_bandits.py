@@ -199,10 +199,15 @@ def _wins_and_loses(name: str, answer: Mapping[str, Any]) -> str:
         )
     ]
     text = (
-        f"{name} makes {100 * shares[top]:.0f} % of what full information gains over drawing at random in "
-        f"{ORDER_NAMES[top]}, its best, and {100 * shares[low]:.0f} % in {ORDER_NAMES[low]}, its worst"
+        f"{name} makes {_percent(shares[top])} of what full information gains over drawing at random in "
+        f"{ORDER_NAMES[top]}, its best, and {_percent(shares[low])} in {ORDER_NAMES[low]}, its worst"
     )
     return text + (f"; the best bandit in {', '.join(leads)}." if leads else "; never the best bandit.")
+
+
+def _percent(share: float) -> str:
+    """Whole percent, without a sign of its own on 0."""
+    return f"{round(100 * share):d} %"
 
 
 def bandit_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
