@@ -116,7 +116,7 @@ class ClusterRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """A run in numbers: seconds, but ``utilisation`` (share of GPU time held until the last job ended), and counts.
+    """A run in numbers: seconds, but ``utilisation`` (share of GPU time held until the last job came), and counts.
 
     ``waiting_s`` is the mean time from arrival to the first start; ``restarts`` are starts beyond a job's first that follow no
     failure, ``failed_starts`` attempts that did not run, both per job. ``gpu_hours`` is all GPU time held.
@@ -151,11 +151,17 @@ def metrics_of(run: ClusterRun) -> Metrics:
         p99_s=float(np.quantile(jct, 0.99)),
         waiting_s=float((first - arrivals).mean()),
         makespan_s=makespan,
-        utilisation=held / (run.cluster.gpus * makespan),
+        utilisation=_utilisation(run, float(arrivals.min()), float(arrivals.max())),
         restarts=(len(run.segments) - failed - len(jct)) / len(jct),
         failed_starts=failed / len(jct),
         gpu_hours=held / 3600.0,
     )
+
+
+def _utilisation(run: ClusterRun, start_s: float, end_s: float) -> float:
+    """Share of the GPU time of a stretch that was held; NaN for one of no length."""
+    held = sum(s.gpus * max(0.0, min(s.end_s, end_s) - max(s.start_s, start_s)) for s in run.segments)
+    return held / (run.cluster.gpus * (end_s - start_s)) if end_s > start_s else float("nan")
 
 
 def reductions(default: Sequence[float], other: Sequence[float]) -> np.ndarray:

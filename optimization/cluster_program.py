@@ -36,6 +36,9 @@ def choose(choices: Sequence[Choice], gpus: int) -> list[int | None]:
     """
     if gpus < 0:
         raise SettingsError(f"{gpus} GPUs to give out", expected="zero or more")
+    alone = [_cheapest(choice, gpus) for choice in choices]
+    if sum(c.gpus[o] for c, o in zip(choices, alone, strict=True) if o is not None) <= gpus:
+        return alone  # every job has its best
     best = np.zeros(gpus + 1)
     picks = np.empty((len(choices), gpus + 1), dtype=np.int64)
     for j, choice in enumerate(choices):
@@ -47,6 +50,17 @@ def choose(choices: Sequence[Choice], gpus: int) -> list[int | None]:
         picks[j] = table.argmin(axis=0)
         best = table[picks[j], np.arange(gpus + 1)]
     return _walk_back(choices, picks, gpus)
+
+
+def _cheapest(choice: Choice, gpus: int) -> int | None:
+    """The best option of a job that has the cluster for itself."""
+    fitting = [
+        (cost, o)
+        for o, (width, cost) in enumerate(zip(choice.gpus, choice.cost, strict=True))
+        if width <= gpus
+    ]
+    best = min(fitting, default=(np.inf, -1))
+    return best[1] if best[0] <= choice.nothing else None
 
 
 def _walk_back(choices: Sequence[Choice], picks: np.ndarray, gpus: int) -> list[int | None]:
