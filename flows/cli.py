@@ -17,6 +17,7 @@ from flows.backfill_cli import backfill
 from flows.cli_options import DEFAULT_DB, At, Data, Db, Json, MarketOption, SettingsPath
 from flows.experiment_cli import experiment_app
 from flows.feeds_cli import feeds_app
+from flows.fill_cli import fill
 from flows.job_report_cli import job_report
 from flows.serve_cli import serve
 from flows.status_cli import status
@@ -228,6 +229,7 @@ def replay(
 
 app.command()(accuracy)
 app.command()(backfill)
+app.command()(fill)
 app.command()(ui)
 app.command()(status)
 app.command()(serve)

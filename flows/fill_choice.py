@@ -1,0 +1,133 @@
+"""Which configuration a request is filled with, and one sentence on why each other one lost (M9.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from flows.fill_plan import Planned, Screened
+from flows.requestfile import Completed
+from warehouse.errors import JobError
+
+#: The rule, as it is told.
+RULES = {
+    "cost": "the least expected cost on the current spot forecast among configurations whose "
+    "on-demand form alone meets the deadline "
+    "at the low end of the predicted throughput",
+    "time": "the earliest expected finish on the current spot forecast among configurations whose "
+    "on-demand form alone meets the deadline "
+    "at the low end of the predicted throughput",
+}
+#: Losers that are told.
+MOST_TOLD = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loser:
+    """A configuration that was not chosen and why; ``planned`` is None where it was screened only."""
+
+    screened: Screened
+    planned: Planned | None
+    why: str
+
+
+def require_in_time(asked: Completed, screened: Sequence[Screened], step: pd.Timedelta) -> None:
+    """Raise `JobError` if no candidate meets the deadline at the low end: by how much the best misses it."""
+    if any(one.in_time for one in screened):
+        return
+    best = min(screened, key=lambda one: (one.alone_low.late_by, one.alone_low.slots, one.alone_low.cost_usd))
+    low, median = best.alone_low, best.alone
+    limit = (low.slots - low.late_by) * step
+    middle = f"{hours(median.late_by * step)} late" if median.late_by else "in time"
+    raise JobError(
+        f"no configuration meets the deadline of {asked.name!r} at the low end of its predicted throughput: the fastest, "
+        f"{best.candidate.label}, needs {hours(low.slots * step)} on {low.instances} on-demand instances and has {hours(limit)}, "
+        f"{hours(low.late_by * step)} too late (at the median {middle})",
+        expected="a configuration that is in time",
+        remedy="give more time, less work, or more GPUs with number_gpus",
+    )
+
+
+def chosen_of(asked: Completed, planned: Sequence[Planned]) -> Planned:
+    """The winner by the rule of the request's objective; raises `JobError` where none stays within the budget."""
+    budget = asked.request.budget_usd
+    inside = [one for one in planned if budget is None or one.low.cost_usd <= budget]
+    if not inside:
+        cheapest = min(planned, key=lambda one: one.low.cost_usd)
+        raise JobError(
+            f"no configuration of {asked.name!r} stays within {budget:g} USD: the cheapest, "
+            f"{cheapest.candidate.label}, is expected to cost "
+            f"{cheapest.expected.cost_usd:.2f} USD, and {cheapest.low.cost_usd:.2f} USD at the low end of its throughput",
+            expected="a cost within budget_usd at the low end of the predicted throughput",
+            remedy="raise the budget, give more time or less work",
+        )
+    return min(inside, key=lambda one: _order(asked, one))
+
+
+def _order(asked: Completed, one: Planned) -> tuple[float, float, int, int]:
+    """Least cost (whole cents) or time first, then the other of the two, then fewer GPUs, then the smaller batch."""
+    cost, finish = round(one.expected.cost_usd, 2), round(one.expected.finish_slots, 3)
+    first, second = (finish, cost) if asked.request.objective == "time" else (cost, finish)
+    return first, second, one.candidate.gpus, one.candidate.terms.batch_size
+
+
+def losers_of(
+    asked: Completed,
+    winner: Planned,
+    planned: Sequence[Planned],
+    screened: Sequence[Screened],
+    step: pd.Timedelta,
+) -> list[Loser]:
+    """The other configurations that were planned, and of every kind that was not the best one left, best first."""
+    rest = sorted((one for one in planned if one is not winner), key=lambda one: _order(asked, one))
+    losers = [Loser(screened=one.screened, planned=one, why=_why(asked, winner, one, step)) for one in rest]
+    told = {(one.candidate.terms.gpu_model, one.candidate.terms.gpus) for one in planned}
+    for one in sorted(screened, key=lambda one: (not one.in_time, one.alone_low.late_by, one.cost_usd)):
+        kind = (one.candidate.terms.gpu_model, one.candidate.terms.gpus)
+        if kind not in told:
+            told.add(kind)
+            losers.append(Loser(screened=one, planned=None, why=_why_not_planned(winner, one, step)))
+    return losers[:MOST_TOLD]
+
+
+def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) -> str:
+    budget = asked.request.budget_usd
+    if budget is not None and other.low.cost_usd > budget:
+        return f"would cost {other.low.cost_usd:.2f} USD at the low end of its throughput, the budget is {budget:g} USD"
+    more = round(other.expected.cost_usd, 2) - round(winner.expected.cost_usd, 2)
+    later = (other.expected.finish_slots - winner.expected.finish_slots) * step
+    when = f"{hours(abs(later))} {'later' if later > pd.Timedelta(0) else 'earlier'}"
+    if abs(later) < pd.Timedelta("3min"):
+        when = "at the same time"
+        if more == 0.0:
+            terms = other.candidate.terms
+            what = f"{other.candidate.gpus} GPUs and a batch of {terms.batch_size}"
+            return f"is expected to cost the same and finish at the same time, with {what}: the smaller was preferred"
+    if asked.request.objective == "time":
+        return f"is expected to finish {when}, for {abs(more):.2f} USD {'more' if more >= 0 else 'less'}"
+    if more == 0.0:
+        return f"is expected to cost the same and finish {when}"
+    return f"is expected to cost {more:.2f} USD ({more / max(winner.expected.cost_usd, 0.01):.0%}) more and finish {when}"
+
+
+def _why_not_planned(winner: Planned, one: Screened, step: pd.Timedelta) -> str:
+    if not one.in_time:
+        low = one.alone_low
+        late = hours(low.late_by * step)
+        return f"misses the deadline by {late} on {low.instances} on-demand instances at the low end of its throughput"
+    mine = winner.screened
+    return (
+        f"looks like {one.cost_usd:.2f} USD by the last day's spot, against {mine.cost_usd:.2f} USD of the chosen one: "
+        "not planned further"
+    )
+
+
+def hours(span: pd.Timedelta) -> str:
+    """A span as a person says it.
+
+    >>> hours(pd.Timedelta("90min"))
+    '1.5 h'
+    """
+    return f"{span / pd.Timedelta(hours=1):.1f} h"

@@ -1,0 +1,134 @@
+"""Fine-tuning requests: the few fields a person gives, the defaults that are taken for the rest, each of them told (M9.1)."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from warehouse.errors import JobError
+
+EXAMPLE = "examples/requests/three-fields.toml"
+#: Defaults of a request, and how each is told.
+DEFAULT_METHOD, DEFAULT_LENGTH = "lora", 2048
+DEFAULT_OVERHEAD_MINUTES = 5.0
+Positive = Annotated[int, Field(ge=1)]
+
+
+class TuningRequest(BaseModel):
+    """A fine-tuning as asked for: what to train on how much by when; everything else may be left out.
+
+    The work is ``samples`` of ``tokens_per_sample`` tokens, or ``tokens``, times ``epochs``. ``number_gpus`` is the most
+    GPUs held at once, ``batch_size`` the samples of one optimizer step over all GPUs. ``plan_by`` says which end of the
+    predicted throughput the job's H(n) takes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(min_length=1)
+    name: str | None = Field(None, min_length=1)
+    method: Literal["full", "lora", "gptq-lora"] | None = None
+    tokens_per_sample: Positive | None = None
+    samples: float | None = Field(None, gt=0)
+    tokens: float | None = Field(None, gt=0)
+    epochs: float = Field(1.0, gt=0)
+    deadline: datetime | None = None
+    deadline_in: str | None = None
+    gpu_model: str | None = None
+    number_gpus: Positive | None = None
+    batch_size: Positive | None = None
+    torch_dtype: Literal["bfloat16", "float16", "float32"] | None = None
+    params_b: float | None = Field(None, gt=0)
+    objective: Literal["cost", "time"] = "cost"
+    plan_by: Literal["median", "low"] = "median"
+    budget_usd: float | None = Field(None, gt=0)
+    value_usd: float | None = Field(None, gt=0)
+    decay: float = Field(1.5, gt=1)
+    overhead_minutes: float | None = Field(None, ge=0)
+    markets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A request whose work is settled: method, length, tokens in all, overhead; ``assumed`` tells every default that was taken."""
+
+    request: TuningRequest
+    name: str
+    method: str
+    tokens_per_sample: int
+    tokens: float
+    overhead_minutes: float
+    assumed: tuple[str, ...]
+
+
+def read_tuning_request(path: Path) -> TuningRequest:
+    """Read a request file; raises `JobError` naming the file, the key and what was expected."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JobError(
+            f"request file {path}: {error.strerror}", remedy="name a readable TOML file"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise JobError(f"request file {path}: {error}", expected=f"valid TOML, as in {EXAMPLE}") from error
+    return parse_tuning_request(values, str(path))
+
+
+def parse_tuning_request(values: dict[str, object], where: str) -> TuningRequest:
+    """Check the values of a request file; raises `JobError` on the first that is wrong."""
+    try:
+        return TuningRequest.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise JobError(f"request file {where}: {key}: {first['msg']}", remedy=f"see {EXAMPLE}") from error
+
+
+def completed(request: TuningRequest) -> Completed:
+    """Settle what does not depend on markets or measurements; raises `JobError` for work or a deadline given twice or not
+    at all.
+    """
+    _one_of(request, "samples", "tokens", "for example samples = 50000")
+    _one_of(request, "deadline", "deadline_in", 'for example deadline_in = "12h"')
+    assumed = []
+    method, length = request.method or DEFAULT_METHOD, request.tokens_per_sample or DEFAULT_LENGTH
+    if request.method is None:
+        assumed.append(f'method = "{method}": not given')
+    if request.tokens_per_sample is None:
+        why = (
+            "the work in tokens stays what was asked"
+            if request.tokens
+            else "every sample counts as that long"
+        )
+        assumed.append(f"tokens_per_sample = {length}: not given; {why}")
+    overhead = DEFAULT_OVERHEAD_MINUTES if request.overhead_minutes is None else request.overhead_minutes
+    if request.overhead_minutes is None:
+        assumed.append(f"overhead_minutes = {overhead:g}: lost at every change of size, not given")
+    if request.value_usd is None:
+        assumed.append("no value_usd: the job must finish, at any cost that still finishes it")
+    if request.epochs == 1.0 and "epochs" not in request.model_fields_set:
+        assumed.append("epochs = 1: not given")
+    once = request.tokens or (request.samples or 0.0) * length
+    return Completed(
+        request=request,
+        name=request.name or f"{request.model}-{method}",
+        method=method,
+        tokens_per_sample=length,
+        tokens=once * request.epochs,
+        overhead_minutes=overhead,
+        assumed=tuple(assumed),
+    )
+
+
+def _one_of(request: TuningRequest, one: str, other: str, remedy: str) -> None:
+    given = [name for name in (one, other) if getattr(request, name) is not None]
+    if len(given) != 1:
+        raise JobError(
+            f"a request for {request.model!r} with {'both' if given else 'neither'} {one} and {other}",
+            expected="one of them",
+            remedy=remedy,
+        )
