@@ -14,12 +14,16 @@ from flows.markets import Followed, step_of
 from warehouse.errors import JobError
 
 
+#: The job files among the examples: other examples are TOML files too.
+EXAMPLES = ("bert-sweep", "llama-8b-lora", "qwen-14b-sft")
+
+
 def example_requests() -> list[JobRequest]:
     """The job files that come with the project, sorted by name."""
     here = Path(__file__).parent
     folder = here / "examples" if (here / "examples").is_dir() else here.parent / "examples"
-    files = sorted(folder.glob("*.toml"))
-    if not files:
+    files = [folder / f"{name}.toml" for name in EXAMPLES]
+    if not all(file.is_file() for file in files):
         raise JobError(f"no example job in {folder}", remedy="give a job with --job FILE")
     return [read_request(file) for file in files]
 
