@@ -96,3 +96,17 @@ def predictors(
     from flows.experiments.predictors import predictors_command
 
     predictors_command(data=data, seed=seed, fast=fast, as_json=json, html=html, models=tuple(model or ()))
+
+
+@experiment_app.command("probing")
+def probing(
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Folder with availability.parquet.")],
+    fast: Fast = False,
+    seed: Seed = 7,
+    json: Json = False,
+    html: Html = None,
+) -> None:
+    """How often to probe a market when a probe costs money: rules that look at what was seen beside fixed intervals (M10)."""
+    from flows.experiments.probing import probing_command
+
+    probing_command(data=data, seed=seed, fast=fast, as_json=json, html=html)

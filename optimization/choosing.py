@@ -1,9 +1,9 @@
 """Choose among predictors whose accuracy is unknown beforehand, by what planning with each was worth so far (M10).
 
-The idea is that of "Best of many in both worlds" (An, Li, Moseley and Visotsky, 2024): several predictors are offered, nobody
-knows which is good, and the choice should do nearly as well as the best of them, and no worse than with none if all are bad.
-Here the arms are the predictors and planning without any, and a learner of M5 does the choosing (ours); a job's utility is known
-when the job has ended and not before, so that what overlaps in time teaches nothing to each other.
+The aim is that of "Best of many in both worlds" (An, Li, Moseley and Visotsky, 2024): follow predictions when they are accurate
+and ignore them when they are not, without being told which. Its setting is another one (shadow prices of resources that run
+out); here the arms are several predictors and planning without any, and a learner of M5 does the choosing (ours). A job's
+utility is known when the job has ended and not before, so that what overlaps in time teaches nothing to each other.
 """
 
 from __future__ import annotations
