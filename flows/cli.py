@@ -19,6 +19,7 @@ from flows.experiment_cli import experiment_app
 from flows.feeds_cli import feeds_app
 from flows.fill_cli import fill
 from flows.job_report_cli import job_report
+from flows.rent_cli import rent
 from flows.serve_cli import serve
 from flows.status_cli import status
 from flows.ui_cli import ui
@@ -230,6 +231,7 @@ def replay(
 app.command()(accuracy)
 app.command()(backfill)
 app.command()(fill)
+app.command()(rent)
 app.command()(ui)
 app.command()(status)
 app.command()(serve)

@@ -27,12 +27,43 @@ class Answer:
     rental: Rental | None
 
 
-def budget_frontier(
-    types: Sequence[JobType], budgets: Sequence[float], *, whole: bool = False
-) -> list[Rental]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renting:
+    """What is rented: types, a budget, whole widths or not, and the price of a GPU in units of the budget (1: GPUs)."""
+
+    types: tuple[JobType, ...]
+    budget: float
+    whole: bool = False
+    price: float = 1.0
+
+    @property
+    def least_budget(self) -> float:
+        """The budget below which the load is not covered, however narrow the widths (M8.1)."""
+        return self.price * load_of(self.types)
+
+    @property
+    def covered(self) -> bool:
+        """Whether the budget is above the load."""
+        return self.budget > self.least_budget * (1.0 + 1e-9)
+
+    def rental(self) -> Rental:
+        """The optimal rental; raises as `optimization.rental.rent`."""
+        prices = None if self.price == 1.0 else [self.price] * len(self.types)
+        return rent(self.types, self.budget, whole=self.whole, prices=prices)
+
+    def arriving(self, factor: float, only: str | None = None) -> Renting:
+        """The same with all types, or the one called ``only``, arriving at ``factor`` times their rate."""
+        changed = tuple(
+            replace(kind, rate_per_hour=kind.rate_per_hour * factor) if only in (None, kind.name) else kind
+            for kind in self.types
+        )
+        return replace(self, types=changed)
+
+
+def budget_frontier(renting: Renting, budgets: Sequence[float]) -> list[Rental]:
     """The rental of each budget; those that do not cover the load are left out."""
-    least = load_of(types)
-    return [rent(types, budget, whole=whole) for budget in budgets if budget > least * (1.0 + 1e-9)]
+    found = [replace(renting, budget=budget) for budget in budgets]
+    return [one.rental() for one in found if one.covered]
 
 
 def load_of(types: Sequence[JobType]) -> float:
@@ -45,31 +76,26 @@ def _least_occupied(kind: JobType) -> float:
     return 1.0 if table is None else min(k / kind.speedup.at(float(k)) for k in table)
 
 
-def sensitivity(
-    types: Sequence[JobType], budget: float, *, whole: bool = False, only: str | None = None
-) -> list[Answer]:
+def sensitivity(renting: Renting, *, only: str | None = None) -> list[Answer]:
     """The rental of the same budget when all types, or the one called ``only``, arrive at each of `FACTORS` times their rate."""
-    return [Answer(factor=factor, rental=_scaled(types, budget, factor, whole, only)) for factor in FACTORS]
+    changed = [(factor, renting.arriving(factor, only)) for factor in FACTORS]
+    return [Answer(factor=f, rental=one.rental() if one.covered else None) for f, one in changed]
 
 
-def elasticity(
-    types: Sequence[JobType], budget: float, *, whole: bool = False, only: str | None = None
-) -> float:
-    """Percent that E[T] grows for one percent more arrivals, by a central difference; NaN right above the load."""
-    low, high = (_scaled(types, budget, factor, whole, only) for factor in (1.0 - STEP, 1.0 + STEP))
-    if low is None or high is None:
-        return float("nan")
-    return math.log(high.response_hours / low.response_hours) / math.log((1.0 + STEP) / (1.0 - STEP))
+def elasticity(renting: Renting, *, only: str | None = None) -> tuple[float, float]:
+    """Percent that E[T], and the cost of delay, grow for one percent more arrivals.
 
-
-def _scaled(
-    types: Sequence[JobType], budget: float, factor: float, whole: bool, only: str | None
-) -> Rental | None:
-    changed = [
-        replace(kind, rate_per_hour=kind.rate_per_hour * factor) if only in (None, kind.name) else kind
-        for kind in types
-    ]
-    return rent(changed, budget, whole=whole) if budget > load_of(changed) * (1.0 + 1e-9) else None
+    By a central difference; NaN right above the load.
+    """
+    ends = [renting.arriving(factor, only) for factor in (1.0 - STEP, 1.0 + STEP)]
+    if not all(one.covered for one in ends):
+        return float("nan"), float("nan")
+    low, high = (one.rental() for one in ends)
+    span = math.log((1.0 + STEP) / (1.0 - STEP))
+    return (
+        math.log(high.response_hours / low.response_hours) / span,
+        math.log(high.loss_per_hour / low.loss_per_hour) / span,
+    )
 
 
 def equal_widths(types: Sequence[JobType], budget: float) -> Rental:

@@ -1,11 +1,14 @@
 """Streams played against the closed forms, and against clusters whose behaviour is known (M8.5)."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from optimization.rental import rent
 from optimization.rental_analysis import (
     FACTORS,
+    Renting,
     budget_frontier,
     elasticity,
     equal_widths,
@@ -171,7 +174,7 @@ def test_the_optimum_is_never_worse_than_its_baselines():
 
 def test_the_frontier_falls_and_flattens():
     budgets = np.linspace(0.7, 4.0, 25)
-    frontier = budget_frontier(TYPES, budgets.tolist())
+    frontier = budget_frontier(Renting(types=tuple(TYPES), budget=1.5), budgets.tolist())
     assert len(frontier) == sum(budgets > load_of(TYPES))
     response = np.array([one.response_hours for one in frontier])
     assert (np.diff(response) < 0).all()
@@ -179,13 +182,19 @@ def test_the_frontier_falls_and_flattens():
 
 
 def test_more_arrivals_take_longer_and_too_many_do_not_fit():
-    found = sensitivity(TYPES, 1.5)
+    renting = Renting(types=tuple(TYPES), budget=1.5)
+    found = sensitivity(renting)
     assert [one.factor for one in found] == list(FACTORS)
     response = [one.rental.response_hours for one in found if one.rental]
     assert response == sorted(response)
     assert found[-1].rental is None  # twice 0.8 is more than 1.5
-    assert elasticity(TYPES, 1.5) == pytest.approx(
-        np.log(found[3].rental.response_hours / found[1].rental.response_hours) / np.log(1.25 / 0.75), rel=0.2
-    )
-    assert 0 < elasticity(TYPES, 1.5, only="root") < elasticity(TYPES, 1.5)
-    assert np.isnan(elasticity(TYPES, 0.801))
+    whole, loss = elasticity(renting)
+    secant = np.log(found[3].rental.response_hours / found[1].rental.response_hours) / np.log(1.25 / 0.75)
+    assert whole == pytest.approx(secant, rel=0.2)
+    assert loss == pytest.approx(whole + 1.0)  # lambda E[T] grows with lambda too
+    assert 0 < elasticity(renting, only="root")[0] < whole
+    assert np.isnan(elasticity(replace(renting, budget=0.801))[0])
+    # In money everything is the same at the price.
+    money = replace(renting, budget=6.0, price=4.0)
+    assert elasticity(money)[0] == pytest.approx(whole)
+    assert money.least_budget == pytest.approx(3.2)
