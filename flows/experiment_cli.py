@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from flows.experiments.cluster_cli import cluster
+
 experiment_app = typer.Typer(
     help="Repeat an experiment on a folder of measured prices and counts: train on the past half, test on the later one.",
     no_args_is_help=True,
@@ -110,3 +112,6 @@ def probing(
     from flows.experiments.probing import probing_command
 
     probing_command(data=data, seed=seed, fast=fast, as_json=json, html=html)
+
+
+experiment_app.command("cluster")(cluster)

@@ -47,6 +47,16 @@ class Family:
             p_valid=runs.astype(float), valid=runs,
         )  # fmt: skip
 
+    def as_believed(self) -> Family:
+        """The same family as if what is predicted were true; where all is thought to fail, the likeliest runs."""
+        runs = self.valid.copy()
+        if not runs.any():
+            runs[int(np.argmax(self.p_valid))] = True
+        return Family(
+            name=self.name, gpus=self.gpus, batch=self.batch, true=np.where(runs, self.believed, 0.0), believed=self.believed,
+            p_valid=self.p_valid, valid=runs,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
@@ -164,6 +174,17 @@ def known_attempts(family: Family, eta: float) -> tuple[Attempt, ...]:
         *_sorted(np.flatnonzero(~family.valid), -family.p_valid),
     ]
     return tuple(_attempt(family, i, float(rate[i])) for i in _until_one_runs(family, order))
+
+
+def users_widths(family: Family, default: Default, *, seed: Sequence[int]) -> tuple[Attempt, ...]:
+    """A model's attempts with the GPUs that the user picked: best predicted batch first, then the user's further picks."""
+    chosen: list[int] = []
+    for pick in default_picks(family, default, seed=seed):
+        own = np.flatnonzero((family.gpus == family.gpus[pick]) & (family.batch % family.gpus == 0))
+        hopeful = _sorted(own[family.valid[own]], -family.believed)
+        chosen.extend(i for i in hopeful if i not in chosen)
+    chosen.extend(i for i in _sorted(np.arange(len(family.gpus)), -family.p_valid) if i not in chosen)
+    return tuple(_attempt(family, i, float(family.believed[i])) for i in _until_one_runs(family, chosen))
 
 
 def known_options(family: Family) -> tuple[Attempt, ...]:

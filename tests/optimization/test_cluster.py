@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization.cluster import Attempt, Cluster, ClusterJob, metrics_of, reductions
+from optimization.cluster import Attempt, Cluster, ClusterJob, metrics_of, reduction_interval
 from optimization.cluster_audit import audit_run
 from optimization.cluster_engine import simulate
 from optimization.cluster_nodes import fits, pack
@@ -182,5 +182,14 @@ def test_bad_input_is_told():
         Cluster(nodes=0)
 
 
-def test_reductions_are_pair_by_pair():
-    np.testing.assert_allclose(reductions([100.0, 50.0], [22.0, 50.0]), [0.78, 0.0])
+def test_reductions_are_paired_and_their_interval_covers():
+    assert reduction_interval(np.array([100.0, 10.0]), np.array([22.0, 2.2])) == pytest.approx(
+        (0.78, 0.78, 0.78)
+    )
+    rng, covered = np.random.default_rng(4), 0
+    for _ in range(400):
+        size, ratio = rng.lognormal(0.0, 1.0, 6), np.exp(np.log(0.4) + 0.3 * rng.standard_normal((3, 6)))
+        mean, low, high = reduction_interval(np.tile(size, (3, 1)), size * ratio)
+        assert low < mean < high < 1.0
+        covered += low < 0.6 < high
+    assert 0.92 < covered / 400 < 0.98
