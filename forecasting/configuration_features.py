@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.configuration_facts import architecture, gpu
-from forecasting.configuration_memory import estimated_memory_gb
+from forecasting.configuration_memory import TEXTBOOK, memory_parts
 from forecasting.configuration_values import METHODS, Configuration
 
 
@@ -38,10 +38,12 @@ class Features:
 
 def features(configurations: Sequence[Configuration]) -> Features:
     """Features of every configuration, as arrays of shape (n,). Raises `InputError` for an unknown model or GPU."""
-    rows = np.array([_row(c) for c in configurations], dtype=float).reshape(len(configurations), 11)
+    rows = np.array([_row(c) for c in configurations], dtype=float).reshape(len(configurations), 10)
+    memory = memory_parts(configurations)
     return Features(
         tokens=rows[:, 0], length=rows[:, 1], number_gpus=rows[:, 2], number_nodes=rows[:, 3], params_b=rows[:, 4],
-        layers=rows[:, 5], peak=rows[:, 6], compute_s=rows[:, 7], gather_s=rows[:, 8], read_s=rows[:, 9], pressure=rows[:, 10],
+        layers=rows[:, 5], peak=rows[:, 6], compute_s=rows[:, 7], gather_s=rows[:, 8], read_s=rows[:, 9],
+        pressure=TEXTBOOK.peak_gb(memory) / memory.limit_gb,
         method=np.array([METHODS.index(c.method) for c in configurations], dtype=int),
         names=tuple((c.model_name, c.method, c.gpu_model, c.dtype) for c in configurations),
     )  # fmt: skip
@@ -66,5 +68,4 @@ def _row(c: Configuration) -> tuple[float, ...]:
     return (
         tokens, c.tokens_per_sample, c.number_gpus, c.number_nodes, shape.params_b, shape.layers, device.tflops,
         tokens * flop_per_token(c) / (device.tflops * 1e12), gather, weights_gb / device.memory_gb_s,
-        estimated_memory_gb(c) / device.memory_gb,
     )  # fmt: skip

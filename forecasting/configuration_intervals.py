@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from forecasting.configuration_process import Points, Process
+from forecasting.configuration_process import Points, Process, same_groups
 
 #: Nominal coverage of the intervals.
 LEVEL: Final = 0.90
@@ -67,9 +67,11 @@ def calibrate(process: Process, residual: np.ndarray) -> Calibration:
 def difficulty(points: Points, rows: Points, scores: np.ndarray, *, leave_out: bool = False) -> np.ndarray:
     """Root mean square of standardised errors near each point on the same GPU model, shrunk to 1 where few, shape (m,)."""
     squares = np.minimum(np.abs(scores), _CAP) ** 2
-    away = (points.x[:, None, :] - rows.x[None, :, :]) / _NEAR
-    near = np.exp(-0.5 * (away**2).sum(axis=2))
-    near *= points.groups["gpu"][:, None] == rows.groups["gpu"][None, :]
+    near = np.zeros((len(points.x), len(rows.x)))
+    for axis, scale in enumerate(_NEAR):
+        near -= 0.5 * ((points.x[:, [axis]] - rows.x[:, axis]) / scale) ** 2
+    np.exp(near, out=near)
+    near *= same_groups(points, rows, ("gpu",))
     if leave_out:
         np.fill_diagonal(near, 0.0)
     return np.asarray(np.sqrt((_PRIOR_ROWS + near @ squares) / (_PRIOR_ROWS + near.sum(axis=1))))

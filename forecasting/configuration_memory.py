@@ -1,17 +1,114 @@
-"""Peak memory of a fine-tuning step per GPU, estimated from the model's shape (M9.3, ours)."""
+"""Peak memory of a fine-tuning step per GPU from the model's shape; constants calibrated on published labels (M9.3, ours)."""
 
 from __future__ import annotations
 
-from forecasting.configuration_facts import architecture
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Final
+
+import numpy as np
+from scipy.optimize import minimize
+
+from forecasting.configuration_facts import architecture, gpu
 from forecasting.configuration_values import Configuration
 
+#: Bytes per parameter that are there before a token is read, by method: 16-bit weights, gradients and two 16-bit moments; 16-bit
+#: weights; 4-bit weights with their scales (adapters are left out: below 1 %). Sharded over the GPUs.
+STATE_BYTES: Final = {"full": 8.0, "lora": 2.0, "gptq-lora": 0.6}
+#: How strongly the calibration holds to `TEXTBOOK`, per squared log.
+_HOLD: Final = 1e-3
 
-def estimated_memory_gb(c: Configuration) -> float:
-    """Estimated peak memory per GPU in GB (10**9 bytes): weights, gradients, optimizer states, activations, logits."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryModel:
+    """Constants of the estimate.
+
+    ``kept_full``, ``kept_adapter``: activations kept per token and layer, in units of the layer's 16-bit input (1: checkpointing at
+    every layer). ``logit_bytes``: bytes per token and word of the vocabulary. ``base_gb``: the runtime's own. ``gathered``: layers
+    whose whole weights are there at once on several GPUs. ``sharpness``: of the odds, per log of limit over estimate.
+    """
+
+    kept_full: float
+    kept_adapter: float
+    logit_bytes: float
+    base_gb: float
+    gathered: float
+    sharpness: float
+
+    def peak_gb(self, parts: MemoryParts) -> np.ndarray:
+        """Estimated peak per GPU in 10**9 bytes, shape (n,)."""
+        kept = np.where(parts.full, self.kept_full, self.kept_adapter)
+        return np.asarray(
+            parts.states_gb
+            + kept * parts.inputs_gb
+            + self.logit_bytes * parts.words_gb
+            + self.base_gb
+            + self.gathered * parts.layer_gb
+        )
+
+    def log_odds(self, parts: MemoryParts) -> np.ndarray:
+        """Log odds that the configuration runs, shape (n,): zero where the estimate is all that the GPU has."""
+        return np.asarray(self.sharpness * np.log(parts.limit_gb / self.peak_gb(parts)))
+
+
+#: What a careful reader would put down before seeing a label.
+TEXTBOOK: Final = MemoryModel(
+    kept_full=1.0, kept_adapter=1.0, logit_bytes=4.0, base_gb=1.5, gathered=1.0, sharpness=4.5
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryParts:
+    """Arrays of one entry per configuration, in 10**9 bytes per GPU (``inputs_gb``: one 16-bit input per token and layer;
+    ``words_gb``: tokens times vocabulary; ``layer_gb``: one layer's 16-bit weights, on several GPUs only).
+    """
+
+    states_gb: np.ndarray
+    inputs_gb: np.ndarray
+    words_gb: np.ndarray
+    layer_gb: np.ndarray
+    limit_gb: np.ndarray
+    full: np.ndarray
+
+
+def memory_parts(configurations: Sequence[Configuration]) -> MemoryParts:
+    """What the estimate is made of, for every configuration. Raises `InputError` for an unknown model or GPU."""
+    rows = np.array([_parts(c) for c in configurations], dtype=float).reshape(len(configurations), 6)
+    return MemoryParts(
+        states_gb=rows[:, 0], inputs_gb=rows[:, 1], words_gb=rows[:, 2], layer_gb=rows[:, 3], limit_gb=rows[:, 4],
+        full=rows[:, 5] > 0,
+    )  # fmt: skip
+
+
+def calibrate_memory(parts: MemoryParts, p_valid: np.ndarray) -> MemoryModel:
+    """Constants of the least cross-entropy against predicted probabilities ``p_valid`` (SYNTHETIC labels).
+
+    Rows whose states alone exceed the GPU are left out: some labels call them valid, which no constant can make true.
+    """
+    possible = parts.states_gb < parts.limit_gb
+    centre = np.log(astuple(TEXTBOOK))
+
+    def loss(logs: np.ndarray) -> float:
+        odds = _model(logs).log_odds(parts)
+        entropy = np.mean((np.logaddexp(0, odds) - p_valid * odds)[possible])
+        return float(entropy + _HOLD * np.sum((logs - centre) ** 2))
+
+    return _model(minimize(loss, centre, method="L-BFGS-B").x)
+
+
+def _model(logs: np.ndarray) -> MemoryModel:
+    kept_full, kept_adapter, logit_bytes, base_gb, gathered, sharpness = (float(v) for v in np.exp(logs))
+    return MemoryModel(
+        kept_full=kept_full, kept_adapter=kept_adapter, logit_bytes=logit_bytes, base_gb=base_gb, gathered=gathered,
+        sharpness=sharpness,
+    )  # fmt: skip
+
+
+def _parts(c: Configuration) -> tuple[float, ...]:
     shape = architecture(c.model_name)
-    per_parameter = {"full": 8.0, "lora": 2.0, "gptq-lora": 0.6}[c.method]
-    fixed = shape.params_b * per_parameter / c.number_gpus
     tokens = c.batch_size * c.tokens_per_sample / c.number_gpus
-    kept = tokens * 2.0 * shape.layers * shape.width / 1e9
-    logits = tokens * 2.0 * shape.vocabulary / 1e9
-    return fixed + kept + logits + 1.5
+    layer = 2 * shape.params_b / shape.layers if c.number_gpus > 1 else 0.0
+    return (
+        shape.params_b * STATE_BYTES[c.method] / c.number_gpus, tokens * 2 * shape.layers * shape.width / 1e9,
+        tokens * shape.vocabulary / 1e9, layer, gpu(c.gpu_model).memory_gb, float(c.method == "full"),
+    )  # fmt: skip

@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from forecasting.configuration_classifier import fit_classifier
 from forecasting.configuration_facts import architecture, known_models
-from forecasting.configuration_runs import checked_runs, read_runs, runs_frame
+from forecasting.configuration_labels import label_configurations, read_labels
+from forecasting.configuration_memory import calibrate_memory, memory_parts
+from forecasting.configuration_runs import checked_runs, configurations_of, read_runs, runs_frame
 from forecasting.configuration_throughput import ThroughputModel, fit_throughput
-from forecasting.configuration_validity import memory_validity
+from forecasting.configuration_validity import ValidityModel, identity
 from forecasting.configuration_values import METHODS, Configuration, Predicted, Validity
 
 __all__ = [
@@ -30,6 +33,7 @@ class ConfigurationModel:
     """What is known of configurations: predicts throughput and validity; a value, never changed in place."""
 
     throughput: ThroughputModel
+    checks: ValidityModel
     seed: int
 
     @property
@@ -49,11 +53,13 @@ class ConfigurationModel:
 
     def validity(self, configurations: Sequence[Configuration]) -> list[Validity]:
         """Whether each configuration runs, and by what it was decided."""
-        return [memory_validity(c) for c in configurations]
+        return self.checks.judge(configurations)
 
     def with_runs(self, runs: pd.DataFrame) -> ConfigurationModel:
         """The model after it has seen reported runs (columns of `read_runs`; `runs_frame` makes them). Raises `InputError`."""
-        return replace(self, throughput=self.throughput.with_runs(checked_runs(runs)))
+        throughput = self.throughput.with_runs(checked_runs(runs))
+        ran = frozenset(map(identity, configurations_of(throughput.runs)))
+        return replace(self, throughput=throughput, checks=replace(self.checks, ran=ran))
 
     def save(self, path: Path) -> None:
         """Keep the model in one file."""
@@ -63,8 +69,15 @@ class ConfigurationModel:
 
 
 def fit_configurations(folder: Path, *, seed: int) -> ConfigurationModel:
-    """Fit on the measurements of ``folder``. Raises `SourceFileError` for a missing or broken file."""
-    return ConfigurationModel(throughput=fit_throughput(read_runs(folder)), seed=seed)
+    """Fit on the measurements and the validity labels of ``folder``. Raises `SourceFileError` for a missing or broken file."""
+    runs, labels = read_runs(folder), read_labels(folder)
+    labelled, p_valid = label_configurations(labels), labels["p_valid"].to_numpy()
+    memory = calibrate_memory(memory_parts(labelled), p_valid)
+    classifier = fit_classifier(labelled, p_valid, memory=memory, seed=seed)
+    ran = frozenset(map(identity, configurations_of(runs)))
+    return ConfigurationModel(
+        throughput=fit_throughput(runs), checks=ValidityModel(classifier=classifier, ran=ran), seed=seed
+    )
 
 
 def load_configurations(path: Path) -> ConfigurationModel:
