@@ -11,20 +11,31 @@ from typing import Any
 
 from optimization.plan import EndRule
 from optimization.policies import POLICIES
+from optimization.policies.ada_switch import ROBUST
 from optimization.policies.committed_horizon import END_RULE_NAMES, Commit
 from optimization.policy import Policy
 from warehouse.errors import SettingsError
 
 DEFAULT_POOL = Path(__file__).parent / "data" / "pool.toml"
 #: Parameters in the order in which canonical names give them, by family.
-NAMED_PARAMETERS = {"AHANP": ("sigma",), "AHAP": ("omega", "commitment", "sigma")}
+NAMED_PARAMETERS = {
+    "AHANP": ("sigma",),
+    "AHAP": ("omega", "commitment", "sigma"),
+    "AdaSwitch": ("omega", "theta"),
+    "RHIG": ("horizon", "sigma"),
+    "ROSS": ("seed",),
+    "Trust": ("caution",),
+    "Window": ("most", "sigma"),
+}
 #: Those that a name may leave out.
-WHOLE_PARAMETERS = {"omega", "commitment"}
+WHOLE_PARAMETERS = {"omega", "commitment", "horizon", "most", "seed"}
 OPTIONAL_PARAMETERS = {"UP-single": ("changeover_hours",), "Stochastic": ("half_life_hours",)}
 #: Words that may follow them, by family: the word and the parameter it sets.
-NAMED_WORDS = {
+NAMED_WORDS: dict[str, dict[str, dict[str, Any]]] = {
     "AHAP": {word.value: {"commit": word} for word in Commit}
-    | {word: {"end_rule": rule} for rule, word in END_RULE_NAMES.items()}
+    | {word: {"end_rule": rule} for rule, word in END_RULE_NAMES.items()},
+    "AdaSwitch": {word: {"robust": word} for word in ROBUST},
+    "Window": {"bind": {"bind": True}},
 }
 
 

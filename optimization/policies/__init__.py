@@ -6,11 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from optimization.policies.ada_switch import AdaSwitch
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.reactive import Ahanp
+from optimization.policies.receding_gradient import RecedingGradient
+from optimization.policies.ross import Ross
 from optimization.policies.single_cluster import SingleCluster
 from optimization.policies.stochastic import Stochastic
+from optimization.policies.trust import Trust
+from optimization.policies.uncertain_window import UncertainWindow
 from optimization.policy import Policy
 
 #: Family name -> how one of its policies is made from its parameters.
@@ -23,15 +28,28 @@ POLICIES: dict[str, Callable[..., Policy[Any]]] = {
     "AHANP": Ahanp,
     "AHAP": Ahap,
     "Stochastic": Stochastic,
+    "AdaSwitch": AdaSwitch,
+    "RHIG": RecedingGradient,
+    "Window": UncertainWindow,
+    "Trust": Trust,
+    "ROSS": Ross,
 }
+#: Families after other published ideas (M10), which the pool experiment reports apart.
+PUBLISHED_IDEAS = ("AdaSwitch", "RHIG", "Window", "Trust", "ROSS")
 
 __all__ = [
     "POLICIES",
+    "PUBLISHED_IDEAS",
+    "AdaSwitch",
     "Ahanp",
     "Ahap",
     "MaximalSpot",
     "OnDemandOnly",
+    "RecedingGradient",
+    "Ross",
     "SingleCluster",
     "Stochastic",
+    "Trust",
+    "UncertainWindow",
     "UniformProgress",
 ]

@@ -97,6 +97,13 @@ def slot_gain(view: View, n: int) -> float:
     return pace(view.job, view.slot_hours).work[view.progress.n_previous][n]
 
 
+def work_price(view: View) -> float:
+    """The least on-demand price of a unit of work, USD: p_o Delta min over n of n / (H(n) Delta)."""
+    gain = pace(view.job, view.slot_hours).gain
+    least = min(n / gain[n] for n in range(view.job.n_min, view.job.n_max + 1))
+    return view.on_demand_usd * view.slot_hours * least
+
+
 def least_size(view: View, target: float) -> int:
     """The least n with which work after this slot is at least ``target`` units; if none, `soonest_size`."""
     job, before = view.job, view.progress.n_previous

@@ -10,7 +10,7 @@ import pytest
 
 from optimization import Allocation, EndRule, Job, PointForecast, Progress, View
 from optimization.market import MarketWindow, Record, market_window, record_of
-from optimization.policies import POLICIES
+from optimization.policies import POLICIES, PUBLISHED_IDEAS, AdaSwitch, UncertainWindow
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.pace import pace
 from optimization.policies.stochastic import Stochastic
@@ -20,9 +20,12 @@ from optimization.replay import replay, see, step
 from optimization.throughput import Amdahl, Linear, Power, Table, Throughput
 from warehouse.errors import JobError
 
-#: Every family and both ends of each parameter; AHAP is sampled.
+#: Every family and both ends of each parameter; AHAP and the families of M10 are sampled.
 POLICIES_UNDER_TEST: list[Policy[Any]] = [
-    *(policy for policy in load_pool() if not policy.name.startswith("AHAP")),
+    *(policy for policy in load_pool() if policy.name.split("(")[0] not in ("AHAP", *PUBLISHED_IDEAS)),
+    *(policy_named(name) for name in
+      ["AdaSwitch(5,0.02)", "AdaSwitch(2,0,UP)", "RHIG(5,0.9)", "RHIG(2,0.4)", "Window(5,0.9)", "Window(3,0.5,bind)",
+       "Trust(0)", "Trust(0.75)", "ROSS(0)"]),
     policy_named("UP-single"),
     policy_named("UP-single(0.3)"),
     policy_named("Stochastic(3)"),
@@ -255,7 +258,9 @@ def test_hopeless_jobs_are_still_worked_on(policy):
     outcome = replay(policy, job, market)
     assert outcome.finish_slots is None
     assert outcome.value_usd == 0.0
-    if not isinstance(policy, Ahap | Stochastic):  # they weigh what is promised, and it is nothing
+    if not isinstance(
+        policy, Ahap | Stochastic | AdaSwitch | UncertainWindow
+    ):  # they weigh what is promised, and it is nothing
         assert [held.total for held in outcome.allocations] == [4] * 5
 
 

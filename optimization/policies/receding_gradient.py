@@ -1,0 +1,158 @@
+"""RHIG: receding-horizon inexact gradient steps on the smoothed problem, then rounding (M10).
+
+After "Leveraging predictions in smoothed online convex optimization via gradient-based algorithms" (Li and Li, NeurIPS 2020).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from optimization.job import Job
+from optimization.plan import Allocation
+from optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
+from optimization.policies.narration import narrate
+from optimization.policies.pace import (
+    HOLD_NOTHING,
+    WORK_TOLERANCE,
+    expected_progress,
+    finishing_size,
+    is_done,
+    pace,
+    safety_net,
+    split,
+)
+from optimization.policy import View
+from optimization.termination import check_job
+from warehouse.errors import SettingsError
+
+#: Least weight of the switching cost, so that the problem stays strongly convex where a change costs nothing.
+LEAST_SMOOTHING = 0.05
+#: How fast the price of work falls with the lead over uniform progress, per workload.
+CURVATURE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Iterates:
+    """What is known of the forecasts, and the sizes planned for ``slot``, ``slot + 1``, ..., as shares of n_max."""
+
+    record: ForecastRecord = field(default_factory=ForecastRecord)
+    slot: int = 0
+    sizes: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecedingGradient:
+    """RHIG(W, sigma): one gradient step a slot for each of the next W slots, on the forecasts that are accurate (M10).
+
+    From the paper: the size of a slot is first set W slots ahead by a simple rule and then improved by one gradient step
+    in each slot until its own, always on the newest forecast; forecasts are read only as far ahead as they are accurate,
+    because farther ones mislead. The problem is ours: stage cost (p_s - rho p_o) x for x spot instances within what is
+    forecast, rho p_o being what an instance's work is worth: p_o at uniform progress, falling with the lead to ``sigma``
+    p_o; switching cost beta / 2 (x - x')^2 with beta from mu_up (M2.4's loss is no square: the smoothing). *Accurate* is
+    ours as well: the steps ahead for which the forecasts of this job have erred no more than holding the present
+    (`forecast_record`). The simple rule is all spot worth its price. Steps use the newest neighbours (Gauss-Seidel). In
+    rounding the loss of a change counts as it is (`_rounded`); on-demand is the net's alone.
+
+    Raises `SettingsError` for a horizon below 1 or sigma outside (0, 1].
+    """
+
+    horizon: int
+    sigma: float
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise SettingsError(f"RHIG over {self.horizon} slots", expected="at least one")
+        if not 0.0 < self.sigma <= 1.0:
+            raise SettingsError(
+                f"RHIG threshold sigma {self.sigma}", expected="a share of on-demand in (0, 1]"
+            )
+        object.__setattr__(self, "name", f"RHIG({self.horizon},{self.sigma:g})")
+
+    def start(self, job: Job) -> Iterates:
+        """No sizes yet; raises `JobError` for a job that cannot resume (M2.7)."""
+        check_job(job, uses_spot=True)
+        return Iterates()
+
+    def decide(self, state: Iterates, view: View) -> tuple[Allocation, Iterates]:
+        """The size of this slot after its last gradient step, rounded."""
+        record = noted(state.record, view, self.horizon)
+        if is_done(view):
+            return HOLD_NOTHING, Iterates(record)
+        if not view.observed:
+            return safety_net(view, HOLD_NOTHING), Iterates(record, state.slot, state.sizes)
+        sizes = self._stepped(state, record, view)
+        n, enough = self._rounded(sizes, view), finishing_size(view)
+        wish = split(view, n if enough is None else min(n, enough))
+        return safety_net(view, wish), Iterates(record, view.slot, sizes)
+
+    def explain(self, state: Iterates, view: View, allocation: Allocation) -> str:
+        """Pace, slack and spot of the slot, and how far ahead the forecasts are believed."""
+        if not view.observed or is_done(view):
+            return narrate(view, allocation)
+        steps = accurate_steps(noted(state.record, view, self.horizon), view, self.horizon)
+        return narrate(view, allocation, rule=f"forecasts are believed {steps} slots ahead")
+
+    def _stepped(self, state: Iterates, record: ForecastRecord, view: View) -> tuple[float, ...]:
+        """The planned sizes from this slot on, each a gradient step further; those new in sight are set by the simple rule."""
+        job, most = view.job, float(view.job.n_max)
+        window = view.window(1 + accurate_steps(record, view, self.horizon))
+        dear = [float(p) / view.on_demand_usd for p in window.price.tolist()]
+        room = [
+            min(c, job.n_max) / most if p < 1.0 else 0.0
+            for c, p in zip(window.available.tolist(), dear, strict=True)
+        ]
+        kept = state.sizes[view.slot - state.slot :] if state.sizes else ()
+        x = [min(kept[s], room[s]) if s < len(kept) else room[s] for s in range(len(room))]
+        rho = self._worth(view, x)
+        beta = max(LEAST_SMOOTHING, 2.0 * (1.0 - job.mu_up))
+        before = view.progress.n_previous / most
+        for s in reversed(range(len(x))):
+            left = x[s - 1] if s else before
+            right = x[s + 1] if s + 1 < len(x) else x[s]
+            slope = dear[s] - rho + beta * (2.0 * x[s] - left - right)
+            x[s] = min(room[s], max(0.0, x[s] - slope / (4.0 * beta)))
+        return tuple(x)
+
+    def _rounded(self, sizes: tuple[float, ...], view: View) -> int:
+        """A whole size for this slot: the planned one or the largest planned, the size before, or none, whichever gains most.
+
+        Gradient steps change a size little by little, but M2.4 takes (1 - mu) of the whole slot for any change. So a
+        change is made at once or not at all: each candidate is valued as if kept over the planned slots, on the forecast
+        spot.
+        """
+        job, window = view.job, view.window(len(sizes))
+        if view.price >= view.on_demand_usd:
+            return 0
+        there, before = min(view.available, job.n_max), view.progress.n_previous
+        planned = [int(size * job.n_max + 0.5) for size in (sizes[0], max(sizes))]
+        rho = self._worth(view, list(sizes))
+        margin = [rho - price / view.on_demand_usd for price in window.price.tolist()]
+        best, chosen = 0.0, 0
+        for size in sorted(n for n in {*planned, before} if job.n_min <= n <= there):
+            kept = sum(
+                min(size, count) * m for count, m in zip(window.available.tolist(), margin, strict=True)
+            )
+            value = kept - rho * (1.0 - job.efficiency(size, before)) * size
+            if value > best + WORK_TOLERANCE:
+                best, chosen = value, size
+        return chosen
+
+    def _worth(self, view: View, sizes: list[float]) -> float:
+        """rho: what an instance's work is worth beside p_o, given where the planned sizes would lead."""
+        job = view.job
+        full = pace(job, view.slot_hours).gain[job.n_max]
+        end = view.progress.done + full * sum(sizes)
+        lead = (end - expected_progress(job, view.slot + len(sizes))) / job.workload
+        return min(1.0, max(self.sigma, 1.0 - CURVATURE * lead))
+
+
+def accurate_steps(record: ForecastRecord, view: View, most: int) -> int:
+    """Slots ahead for which forecasts have cost no more than holding the present, up to ``most``; a miss ends them."""
+    if record.forecast is None or record.held is None:
+        return 0
+    made, held = usd_per_slot(record.forecast, view), usd_per_slot(record.held, view)
+    for k in range(most):
+        if made[k] > held[k] * (1.0 + WORK_TOLERANCE):
+            return k
+    return most

@@ -1,0 +1,117 @@
+"""ROSS: a randomised choice between waiting for spot and buying on-demand (M10).
+
+After "Exploiting spot instances for time-critical cloud workloads using optimal randomized strategies" (arXiv 2601.14612,
+2026).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from optimization.job import Job
+from optimization.plan import Allocation
+from optimization.policies.narration import narrate
+from optimization.policies.pace import (
+    HOLD_NOTHING,
+    all_spot,
+    is_done,
+    least_size,
+    safety_net,
+    slots_left,
+    split,
+    work_left,
+)
+from optimization.policy import View
+from optimization.termination import check_job
+from warehouse.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """The lowest spot price seen, USD (infinite before any); in an outage its first slot, and whether on-demand is bought."""
+
+    cheapest: float = math.inf
+    since: int | None = None
+    buying: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ross:
+    """ROSS(seed): all spot that is there; in an outage on-demand with probability 1 / sqrt(K), else wait (M10).
+
+    The abstract proves that no deterministic rule does better than a ratio of order K = p_o / p_s, the cost ratio of
+    on-demand to spot, and that a randomised one reaches sqrt(K) where the deadline leaves room. The inside of that rule
+    is not public in reach; what stands here is ours, and its guarantee is not claimed: at the beginning of each outage
+    (no spot worth holding) one draw decides for the whole of it. With probability 1 / sqrt(K) on-demand keeps the rest at
+    an even pace to d, so that a slot of outage costs sqrt(K) times a spot slot on average; else the slack is spent. p_s
+    is the lowest price the job has seen below p_o; before any the draw waits. The draw depends on the seed, the job's
+    name and the outage's first slot alone, so a replay and a live turn draw the same. A gap counts as neither spot nor
+    outage; the least net keeps the deadline.
+
+    Raises `SettingsError` for a negative seed.
+    """
+
+    seed: int = 0
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise SettingsError(f"ROSS with seed {self.seed}", expected="a seed of 0 or more")
+        object.__setattr__(self, "name", f"ROSS({self.seed})")
+
+    def start(self, job: Job) -> Outage:
+        """No price seen; raises `JobError` for a job that cannot resume (M2.7)."""
+        check_job(job, uses_spot=True)
+        return Outage()
+
+    def decide(self, state: Outage, view: View) -> tuple[Allocation, Outage]:
+        """Spot if there is any, else what was drawn for this outage."""
+        if is_done(view):
+            return HOLD_NOTHING, state
+        if not view.observed:
+            return safety_net(view, HOLD_NOTHING), state
+        after = self._noted(state, view)
+        wish = all_spot(view)
+        if not wish.total and after.buying:
+            even = view.progress.done + work_left(view) / slots_left(view)
+            wish = split(view, least_size(view, even))
+        return safety_net(view, wish), after
+
+    def explain(self, state: Outage, view: View, allocation: Allocation) -> str:
+        """Pace, slack and spot of the slot, and what was drawn for the outage."""
+        if not view.observed or is_done(view):
+            return narrate(view, allocation)
+        after = self._noted(state, view)
+        if after.since is None:
+            return narrate(view, allocation)
+        drawn = "on-demand" if after.buying else "waiting"
+        return narrate(view, allocation, rule=f"{drawn} drawn in slot {after.since}")
+
+    def _noted(self, state: Outage, view: View) -> Outage:
+        """The state with this observed slot: an outage begins, goes on, or is over."""
+        cheapest = state.cheapest
+        if view.available > 0 and view.price < view.on_demand_usd:
+            cheapest = min(cheapest, view.price)
+        if all_spot(view).total:
+            return Outage(cheapest)
+        if state.since is not None:
+            return Outage(cheapest, state.since, state.buying)
+        buying = _drawn(self.seed, view.job.name, view.slot) < buying_chance(cheapest, view.on_demand_usd)
+        return Outage(cheapest, view.slot, buying)
+
+
+def buying_chance(spot_usd: float, on_demand_usd: float) -> float:
+    """1 / sqrt(K) with K = p_o / p_s; 0 while no spot price is known.
+
+    >>> buying_chance(0.25, 1.0)
+    0.5
+    """
+    return math.sqrt(max(0.0, spot_usd) / on_demand_usd) if spot_usd < on_demand_usd else 0.0
+
+
+def _drawn(seed: int, job: str, slot: int) -> float:
+    """A number in [0, 1) that depends on its arguments alone, the same in every process."""
+    digest = blake2b(f"{seed}|{slot}|{job}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2.0**64
