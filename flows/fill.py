@@ -110,8 +110,13 @@ def _assumed(winner: Candidate, asked: Completed) -> list[str]:
         found.append(
             f"instances are machines of their own: n of them are n nodes of {own}, joined as fast as those of the measured runs"
         )
-    if request.number_gpus is None and winner.widths[0].instances > 1:
-        found.append(f"at least {winner.widths[0].instances} instances: fewer cannot hold it")
+    first = winner.widths[0]
+    if first.instances > 1:
+        found.append(f"at least {first.instances} instances: with fewer it is not sure to fit into memory")
+    if not first.sure:
+        found.append(
+            f"{first.instances} instances hold it with probability {first.p_valid:.2f} only, and none are surer"
+        )
     return found
 
 
@@ -146,9 +151,15 @@ def answer_of(filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
         "runners_up": [loser_row(one, step) for one in filled.losers],
         "rejected": list(filled.rejected),
         "left_out": list(filled.left_out),
-        "synthetic": list(winner.running.history.assumptions),
+        "synthetic": _synthetic(winner),
         "job": request.model_dump(mode="json", exclude_none=True),
     }
+
+
+def _synthetic(winner: Planned) -> list[str]:
+    """What of the market was assumed or made up."""
+    simulated = winner.running.history.market.provider == "simulated"
+    return [*(["the market is SIMULATED"] if simulated else []), *winner.running.history.assumptions]
 
 
 def _configuration(candidate: Candidate) -> dict[str, Any]:
@@ -198,6 +209,7 @@ def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
         "high": width.high,
         "low_share": width.low / width.tokens_per_second,
         "high_share": width.high / width.tokens_per_second,
+        "p_valid": width.p_valid,
         "rounds": width.rounds,
         "round_samples": width.configuration.batch_size if width.configuration else 0,
     }
@@ -245,6 +257,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
     return {
         "configuration": _configuration(candidate),
         "label": candidate.label,
+        "market": candidate.offer.followed.key,
         "tokens_per_second": widest.tokens_per_second,
         "low": widest.low,
         "high": widest.high,

@@ -46,12 +46,17 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """How sentences name it."""
-        dtype = self.terms.torch_dtype
+        """How tables name it."""
+        widest = self.widths[-1].instances
         return (
-            f"{self.gpus} x {self.terms.gpu_model} ({self.widths[-1].instances} x {self.offer.gpu.instance_type}), "
-            f"batch {self.terms.batch_size}, {dtype} on {self.offer.followed.key}"
+            f"{self.gpus} x {self.terms.gpu_model} ({widest} x {self.offer.gpu.instance_type}), "
+            f"batch {self.terms.batch_size}, {self.terms.torch_dtype}"
         )
+
+    @property
+    def named(self) -> str:
+        """How sentences name it: with its market."""
+        return f"{self.label} on {self.offer.followed.key}"
 
     def job(self, step: pd.Timedelta, bound: str = "median") -> Job:
         """The job in slots with the ``median``, ``low`` or ``high`` of the predicted throughput; its value is that of the

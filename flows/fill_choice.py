@@ -43,7 +43,7 @@ def require_in_time(asked: Completed, screened: Sequence[Screened], step: pd.Tim
     middle = f"{hours(median.late_by * step)} late" if median.late_by else "in time"
     raise JobError(
         f"no configuration meets the deadline of {asked.name!r} at the low end of its predicted throughput: the fastest, "
-        f"{best.candidate.label}, needs {hours(low.slots * step)} on {low.instances} on-demand instances and has {hours(limit)}, "
+        f"{best.candidate.named}, needs {hours(low.slots * step)} on {low.instances} on-demand instances and has {hours(limit)}, "
         f"{hours(low.late_by * step)} too late (at the median {middle})",
         expected="a configuration that is in time",
         remedy="give more time, less work, or more GPUs with number_gpus",
@@ -58,7 +58,7 @@ def chosen_of(asked: Completed, planned: Sequence[Planned]) -> Planned:
         cheapest = min(planned, key=lambda one: one.low.cost_usd)
         raise JobError(
             f"no configuration of {asked.name!r} stays within {budget:g} USD: the cheapest, "
-            f"{cheapest.candidate.label}, is expected to cost "
+            f"{cheapest.candidate.named}, is expected to cost "
             f"{cheapest.expected.cost_usd:.2f} USD, and {cheapest.low.cost_usd:.2f} USD at the low end of its throughput",
             expected="a cost within budget_usd at the low end of the predicted throughput",
             remedy="raise the budget, give more time or less work",

@@ -81,7 +81,7 @@ def fill_answer(file: Path, options: FillOptions) -> dict[str, Any]:
             policy = policy_named(options.policy) if options.policy else deciding_policy(turn)[0]
             answer["score"] = score_answer(run_filled(turn, filled, policy), filled, step)
     if options.out is not None:
-        label = filled.winner.candidate.label
+        label = filled.winner.candidate.named
         notes = [f"Filled from {file.name}: {label}.", *(f"Assumed: {one}." for one in answer["assumed"])]
         write_job_file(filled.winner.candidate.request, options.out, notes=notes)
         answer["job_file"] = str(options.out)
@@ -97,7 +97,8 @@ WIDTH_COLUMNS = {
     "rounds": "rounds a step", "round_samples": "samples a round",
 }  # fmt: skip
 LOSER_COLUMNS = {
-    "label": "configuration", "tokens_per_second": "tokens/s", "on_demand_usd": "on-demand $", "expected_cost_usd": "expected $",
+    "label": "configuration", "market": "market", "tokens_per_second": "tokens/s", "on_demand_usd": "on-demand $",
+    "expected_cost_usd": "expected $",
     "expected_finish": "finish", "late_probability_low": "P(late | low)", "why": "why it lost",
 }  # fmt: skip
 SCORE_COLUMNS = {

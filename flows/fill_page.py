@@ -53,7 +53,7 @@ def fill_page(answer: Mapping[str, Any]) -> Page:
 
 
 def _minute(time: Any) -> str:
-    return f"{pd.Timestamp(time):%Y-%m-%d %H:%M} UTC"
+    return f"{pd.Timestamp(time):%Y-%m-%d %H:%M} UTC".replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _chosen(answer: Mapping[str, Any]) -> Section:
@@ -91,11 +91,12 @@ def _throughput(answer: Mapping[str, Any]) -> Section:
 
 def _costs(answer: Mapping[str, Any]) -> Section:
     score = answer.get("score")
-    paid = {row["label"]: row["cost_usd"] for row in score["runners_up"]} if score else {}
+    ran = score["runners_up"] if score else []
+    paid = {(row["label"], row["market"]): row["cost_usd"] for row in ran}
     spot = answer["spot"]["median"]
     chosen = answer["configuration"]
     first = {
-        "label": f"chosen: {chosen['number_gpus']} x {chosen['gpu_model']}, batch {chosen['batch_size']}",
+        "label": f"chosen: {chosen['number_gpus']} x {chosen['gpu_model']}",
         "expected": spot["cost_usd"],
         "p10": spot["cost_p10_usd"],
         "p90": spot["cost_p90_usd"],
@@ -104,12 +105,12 @@ def _costs(answer: Mapping[str, Any]) -> Section:
     }
     others = [
         {
-            "label": row["label"].partition(" on ")[0],
+            "label": row["label"].partition(", batch")[0],
             "expected": row["expected_cost_usd"],
             "p10": row["expected_cost_p10_usd"],
             "p90": row["expected_cost_p90_usd"],
             "on_demand": row["on_demand_usd"],
-            "paid": paid.get(row["label"]),
+            "paid": paid.get((row["label"], row["market"])),
         }
         for row in answer["runners_up"]
     ]

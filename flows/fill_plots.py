@@ -11,7 +11,7 @@ import pandas as pd
 from flows.inline_svg import PALETTE, house_style, inline_svg, new_figure
 from flows.plots import hour_ticks, whole_ticks
 
-WIDE = 640
+WIDE = 460
 
 
 def draw_widths(widths: Sequence[Mapping[str, Any]]) -> str:
@@ -21,8 +21,8 @@ def draw_widths(widths: Sequence[Mapping[str, Any]]) -> str:
         np.array([row[key] for row in widths]) for key in ("tokens_per_second", "low", "high")
     )
     with house_style():
-        figure = new_figure(WIDE, 250)
-        axes = figure.add_axes((0.11, 0.18, 0.87, 0.72))
+        figure = new_figure(WIDE, 225)
+        axes = figure.add_axes((0.14, 0.2, 0.84, 0.7))
         axes.errorbar(
             n, median, yerr=(median - low, high - median), fmt="none", ecolor=PALETTE["band50"], elinewidth=7
         )
@@ -46,7 +46,7 @@ def draw_costs(rows: Sequence[Mapping[str, Any]]) -> str:
         axes = figure.add_axes((0.03, 40 / height, 0.94, 1 - 74 / height))
         for place, row in enumerate(rows):
             y = -place
-            axes.text(0, y + 0.22, row["label"], fontsize=10, color=PALETTE["ink"], va="bottom")
+            axes.text(0, y + 0.22, row["label"], fontsize=10.5, color=PALETTE["ink"], va="bottom")
             if row["expected"] is not None:
                 axes.plot([row["p10"], row["p90"]], [y, y], color=PALETTE["band50"], linewidth=7, zorder=2)
                 axes.plot(row["expected"], y, marker="o", color=PALETTE["median"], zorder=3)

@@ -154,6 +154,7 @@ def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]
         "runners_up": [
             {
                 "label": one.candidate.label,
+                "market": one.candidate.offer.followed.key,
                 "expected_cost_usd": one.expected.cost_usd,
                 **_outcome_row(decided, one.running.start, step),
                 "on_demand_only_usd": other.total_cost_usd,

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from forecasting.configurations import Configuration, ConfigurationModel, Predicted, Validity
 
-#: Shown for a width that needs no memory model to be refused.
-RULE = "rule"
+#: A width that runs with less than this probability is not planned on as long as a surer one is there.
+SURE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +74,12 @@ class Width:
     high: float
     reason: str
     outside: tuple[str, ...]
+    p_valid: float = 0.0
+
+    @property
+    def sure(self) -> bool:
+        """Whether it runs with a probability of `SURE` or more."""
+        return self.runs and self.p_valid >= SURE
 
     @property
     def runs(self) -> bool:
@@ -116,28 +122,30 @@ def widths_of(knowledge: Knowledge, terms: Sequence[Terms], most: int) -> Mappin
 
 
 def _width(knowledge: Knowledge, terms: Terms, instances: int) -> Width:
-    number, refused = instances * terms.gpus, None
-    for rounds in terms.rounds(instances):
-        configuration = terms.configuration(instances, rounds)
-        validity = knowledge.validity(configuration)
-        if validity.valid:
-            rate = knowledge.predicted(configuration)
-            share = terms.batch_size / (rounds * configuration.batch_size)
-            return Width(
-                instances=instances,
-                configuration=configuration,
-                rounds=rounds,
-                tokens_per_second=rate.tokens_per_second * share,
-                low=rate.low * share,
-                high=rate.high * share,
-                reason="",
-                outside=tuple(dict.fromkeys((*rate.outside, *validity.outside))),
-            )
-        refused = validity
-    if refused is None:
-        reason = f"{number} GPUs are more than the {terms.batch_size} samples of a step"
-        return _no_width(instances, reason)
-    return _no_width(instances, f"{number} x {terms.gpu_model}: {refused.reason}")
+    """The fewest rounds that surely run, else the fewest that run at all, else why none does."""
+    tried = [(rounds, terms.configuration(instances, rounds)) for rounds in terms.rounds(instances)]
+    if not tried:
+        number = instances * terms.gpus
+        return _no_width(instances, f"{number} GPUs are more than the {terms.batch_size} samples of a step")
+    verdicts = [knowledge.validity(configuration) for _, configuration in tried]
+    valid = [place for place, verdict in enumerate(verdicts) if verdict.valid]
+    if not valid:
+        return _no_width(instances, f"{instances * terms.gpus} x {terms.gpu_model}: {verdicts[-1].reason}")
+    place = next((one for one in valid if verdicts[one].p_valid >= SURE), valid[0])
+    (rounds, configuration), verdict = tried[place], verdicts[place]
+    rate = knowledge.predicted(configuration)
+    share = terms.batch_size / (rounds * configuration.batch_size)
+    return Width(
+        instances=instances,
+        configuration=configuration,
+        rounds=rounds,
+        tokens_per_second=rate.tokens_per_second * share,
+        low=rate.low * share,
+        high=rate.high * share,
+        reason="",
+        outside=tuple(dict.fromkeys((*rate.outside, *verdict.outside))),
+        p_valid=verdict.p_valid,
+    )
 
 
 def _no_width(instances: int, reason: str) -> Width:
@@ -154,13 +162,18 @@ def _no_width(instances: int, reason: str) -> Width:
 
 
 def usable(widths: Sequence[Width]) -> tuple[Width, ...]:
-    """The longest stretch of consecutive n that all run, of equals the one with the larger n: a job holds any n between two
-    bounds (M2.3).
+    """The longest stretch of consecutive n that surely run, the later of equals; where none does, of those that run.
+
+    A job holds any n between two bounds (M2.3), so that a hole would not do.
     """
+    return _stretch(widths, [one.sure for one in widths]) or _stretch(widths, [one.runs for one in widths])
+
+
+def _stretch(widths: Sequence[Width], wanted: Sequence[bool]) -> tuple[Width, ...]:
     best: list[Width] = []
     stretch: list[Width] = []
-    for width in widths:
-        stretch = [*stretch, width] if width.runs else []
-        if len(stretch) >= len(best):
+    for width, good in zip(widths, wanted, strict=True):
+        stretch = [*stretch, width] if good else []
+        if stretch and len(stretch) >= len(best):
             best = stretch
     return tuple(best)

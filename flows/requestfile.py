@@ -128,7 +128,7 @@ def _one_of(request: TuningRequest, one: str, other: str, remedy: str) -> None:
     given = [name for name in (one, other) if getattr(request, name) is not None]
     if len(given) != 1:
         raise JobError(
-            f"a request for {request.model!r} with {'both' if given else 'neither'} {one} and {other}",
+            f"a request for {request.model!r} with {f'both {one} and' if given else f'neither {one} nor'} {other}",
             expected="one of them",
             remedy=remedy,
         )
