@@ -17,7 +17,7 @@ from pathlib import Path
 
 CASES = (
     "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed", "workers",
-    "backfill",
+    "backfill", "joint",
 )  # fmt: skip
 #: Run when they are named only: they take long.
 ON_REQUEST = ("faults",)

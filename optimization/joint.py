@@ -210,7 +210,9 @@ def validate_joint(problem: JointProblem) -> None:
         raise JobError(f"two jobs of the joint program are named {doubled!r}", expected="names of their own")
     for name, team in problem.teams.items():
         if not team.cap_usd >= 0 or not team.spent_usd >= 0:
-            raise JobError(f"team {name!r}: cap {team.cap_usd}, spent {team.spent_usd} USD", expected="both >= 0")
+            raise JobError(
+                f"team {name!r}: cap {team.cap_usd}, spent {team.spent_usd} USD", expected="both >= 0"
+            )
     for job in problem.jobs:
         _check_job(job, problem)
 
@@ -243,7 +245,8 @@ def _check_job(job: JointJob, problem: JointProblem) -> None:
         differs = [name for name in SAME_EVERYWHERE if getattr(run, name) != getattr(first, name)]
         if differs:
             raise JobError(
-                f"job {job.name!r}: another {', '.join(differs)} in {key}", expected="the same job in all its markets"
+                f"job {job.name!r}: another {', '.join(differs)} in {key}",
+                expected="the same job in all its markets",
             )
     if not 0 <= job.slot < first.deadline_slots:
         raise JobError(
@@ -261,7 +264,9 @@ def _check_job(job: JointJob, problem: JointProblem) -> None:
             expected="a market exactly where instances were held",
         )
     if job.team is not None and job.team not in problem.teams:
-        raise JobError(f"job {job.name!r} belongs to team {job.team!r}", expected=f"one of {sorted(problem.teams)}")
+        raise JobError(
+            f"job {job.name!r} belongs to team {job.team!r}", expected=f"one of {sorted(problem.teams)}"
+        )
     numbers = (job.priority, job.cap_usd, job.spent_usd, job.move_hours, job.move_usd)
     if not all(number >= 0 for number in numbers) or not 0 < job.priority < math.inf:
         raise JobError(

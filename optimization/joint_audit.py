@@ -40,16 +40,22 @@ def check_route(problem: JointProblem, job: JointJob, route: Route) -> None:
         if place.market is not None:
             window = problem.markets[place.market]
             held = place.allocation
-            paid += (held.on_demand * window.on_demand_usd + held.spot * float(window.price[i])) * window.slot_hours
+            paid += (
+                held.on_demand * window.on_demand_usd + held.spot * float(window.price[i])
+            ) * window.slot_hours
             paid += job.move_usd if job.moves(place.market, before) else 0.0
             rate = job.runs[place.market].throughput.rate(held.total)
-            done += job.efficiency(place.market, held.total, before, window.slot_hours) * rate * window.slot_hours
+            done += (
+                job.efficiency(place.market, held.total, before, window.slot_hours) * rate * window.slot_hours
+            )
         before = place.held
     _agree(f"{name}: paid in the window", route.paid_usd, paid)
     _agree(f"{name}: progress", route.end_progress, min(done, job.job.workload))
     check_ending(problem, job, route, done, before)
     if route.spent_usd > job.left_usd * (1.0 + AGREEMENT) + AGREEMENT:
-        raise AuditError(f"{name}: pays {route.spent_usd} USD", expected=f"at most the {job.left_usd} USD of its cap")
+        raise AuditError(
+            f"{name}: pays {route.spent_usd} USD", expected=f"at most the {job.left_usd} USD of its cap"
+        )
 
 
 def check_place(name: str, job: JointJob, place: Place, is_finished: bool) -> None:
@@ -89,7 +95,9 @@ def check_ending(
         first = job.efficiency(ending.market, ending.n, before, window.slot_hours) * gain
         least = slots_needed(needed(run.workload) - done, first, gain)
         if not own.n_min <= ending.n <= own.n_max or ending.slots < least:
-            raise AuditError(f"{name}: {ending}", expected=f"{own.n_min}..{own.n_max} instances, at least {least} slots")
+            raise AuditError(
+                f"{name}: {ending}", expected=f"{own.n_min}..{own.n_max} instances, at least {least} slots"
+            )
         cost = ending.n * ending.slots * window.on_demand_usd * window.slot_hours
         cost += job.move_usd if job.moves(ending.market, before) else 0.0
         value = run.completion_value(job.slot + len(route.places) + ending.slots)
@@ -112,17 +120,25 @@ def check_together(problem: JointProblem, routes: tuple[Route, ...]) -> None:
 def check_team_caps(problem: JointProblem, routes: tuple[Route, ...]) -> None:
     """What a team's jobs pay is within what it has left."""
     for name, team in problem.teams.items():
-        paid = sum(route.spent_usd for job, route in zip(problem.jobs, routes, strict=True) if job.team == name)
+        paid = sum(
+            route.spent_usd for job, route in zip(problem.jobs, routes, strict=True) if job.team == name
+        )
         if paid > team.left_usd * (1.0 + AGREEMENT) + AGREEMENT:
-            raise AuditError(f"joint plan: team {name!r} pays {paid} USD", expected=f"at most {team.left_usd} USD")
+            raise AuditError(
+                f"joint plan: team {name!r} pays {paid} USD", expected=f"at most {team.left_usd} USD"
+            )
 
 
 def check_objective(problem: JointProblem, plan: JointPlan) -> None:
     """The objective is the sum of priority x utility, and no more than the bound."""
-    total = sum(job.priority * route.utility_usd for job, route in zip(problem.jobs, plan.routes, strict=True))
+    total = sum(
+        job.priority * route.utility_usd for job, route in zip(problem.jobs, plan.routes, strict=True)
+    )
     _agree("joint plan: objective", plan.objective, total)
     if plan.bound < plan.objective - AGREEMENT * max(1.0, abs(plan.objective)):
-        raise AuditError(f"joint plan: objective {plan.objective}", expected=f"at most its bound {plan.bound}")
+        raise AuditError(
+            f"joint plan: objective {plan.objective}", expected=f"at most its bound {plan.bound}"
+        )
 
 
 def _agree(what: str, stated: float, found: float) -> None:

@@ -89,7 +89,13 @@ class Master:
         """Prices of the linear master and its worth; how it mixes the routes is kept in ``weights``."""
         u, rows, jobs = self._arrays()
         answer = linprog(
-            -u, A_ub=rows, b_ub=self._right, A_eq=jobs, b_eq=np.ones(self._jobs), bounds=(0, None), method="highs-ds"
+            -u,
+            A_ub=rows,
+            b_ub=self._right,
+            A_eq=jobs,
+            b_eq=np.ones(self._jobs),
+            bounds=(0, None),
+            method="highs-ds",
         )
         self.weights = answer.x
         dual = np.maximum(-answer.ineqlin.marginals, 0.0)
@@ -127,7 +133,10 @@ class Master:
     def _arrays(self) -> tuple[np.ndarray, csr_matrix, csr_matrix]:
         problem, columns = self.searching.problem, len(self.routes)
         u = np.array(
-            [problem.jobs[j].priority * route.utility_usd for j, route in zip(self.owner, self.routes, strict=True)]
+            [
+                problem.jobs[j].priority * route.utility_usd
+                for j, route in zip(self.owner, self.routes, strict=True)
+            ]
         )
         row, column, value = zip(*self._cells, strict=True) if self._cells else ((), (), ())
         rows = csr_matrix((value, (row, column)), shape=(len(self._right), columns))

@@ -127,7 +127,7 @@ def priced_rounds(
         if least - incumbent <= effort.enough * abs(least):
             break
         if r < effort.steps:
-            length = STEP ** r * (least - incumbent) / max(float((slope * slope).sum()), 1e-12)
+            length = STEP**r * (least - incumbent) / max(float((slope * slope).sum()), 1e-12)
             asked = replace(best, toll=np.maximum(best.toll + length * slope, 0.0))
             continue
         duals, worth = master.prices()

@@ -54,7 +54,9 @@ def plan_exactly(problem: JointProblem, limits: Limits | None = None) -> JointPl
         return _unanswered(solution, solution.status)
     routes = [route_of(model, problem, j) for j in range(len(problem.jobs))]
     found = weighted_utility(problem, routes)
-    if abs(found - solution.objective) > TRUST * max(abs(found), abs(solution.objective), 1e-3 * model.unit_usd):
+    if abs(found - solution.objective) > TRUST * max(
+        abs(found), abs(solution.objective), 1e-3 * model.unit_usd
+    ):
         return _unanswered(solution, PlanStatus.ERROR)
     bound = found if solution.bound is None else solution.bound
     plan = joint_plan(problem, "joint (exact)", routes, bound=bound)
@@ -101,12 +103,18 @@ def add_data(m: pyo.ConcreteModel, problem: JointProblem) -> None:
     m.JOBS = pyo.RangeSet(0, len(jobs) - 1)
     m.last = [problem.window(job) for job in jobs]
     m.sizes = {
-        (j, key): range(run.n_min, run.n_max + 1) for j, job in enumerate(jobs) for key, run in sorted(job.runs.items())
+        (j, key): range(run.n_min, run.n_max + 1)
+        for j, job in enumerate(jobs)
+        for key, run in sorted(job.runs.items())
     }
     m.keys = [sorted(job.runs) for job in jobs]
     m.unit_usd = max(sum(job.priority * job.job.value for job in jobs), 1e-9)
-    m.STAGES = pyo.Set(initialize=[(j, i) for j in m.JOBS for i in range(m.last[j] + 1)], dimen=2, ordered=True)
-    m.CHANGES = pyo.Set(initialize=[(j, i, key) for j, i in m.STAGES for key in m.keys[j]], dimen=3, ordered=True)
+    m.STAGES = pyo.Set(
+        initialize=[(j, i) for j in m.JOBS for i in range(m.last[j] + 1)], dimen=2, ordered=True
+    )
+    m.CHANGES = pyo.Set(
+        initialize=[(j, i, key) for j, i in m.STAGES for key in m.keys[j]], dimen=3, ordered=True
+    )
     m.STATES = pyo.Set(
         initialize=[(j, i, key, n) for j, i, key in m.CHANGES for n in m.sizes[j, key]], dimen=4, ordered=True
     )
@@ -134,7 +142,8 @@ def add_choice(m: pyo.ConcreteModel) -> None:
     m.done = pyo.Expression(
         m.JOBS,
         rule=lambda m, j: (
-            m.problem.jobs[j].done / m.problem.jobs[j].job.workload + sum(m.work[j, i] for i in range(m.last[j]))
+            m.problem.jobs[j].done / m.problem.jobs[j].job.workload
+            + sum(m.work[j, i] for i in range(m.last[j]))
         ),
     )
 
@@ -145,7 +154,13 @@ def work(m: Any, j: int, i: int) -> Any:
     terms = []
     for key in m.keys[j]:
         run = job.runs[key]
-        shares = dict(zip(REASONS, (run.mu_up, run.mu_up, 1.0, run.mu_down, run.mu_up - job.move_hours / hours), strict=True))
+        shares = dict(
+            zip(
+                REASONS,
+                (run.mu_up, run.mu_up, 1.0, run.mu_down, run.mu_up - job.move_hours / hours),
+                strict=True,
+            )
+        )
         for n in m.sizes[j, key]:
             gain = run.throughput.rate(n) * hours / run.workload
             terms += [gain * mu * m.component(reason)[j, i, key, n] for reason, mu in shares.items()]
@@ -208,7 +223,9 @@ def held_spot(m: Any, j: int, i: int, key: str) -> Any:
 def add_endings(m: pyo.ConcreteModel) -> None:
     """ending(j, m, n, k): k slots of n on demand after the window; the work must be done unless it is given up (M3.3b)."""
     options = {
-        (j, key, n, k): worth for j in m.JOBS for (key, n, k), worth in possible_endings(m.problem, m.problem.jobs[j]).items()
+        (j, key, n, k): worth
+        for j in m.JOBS
+        for (key, n, k), worth in possible_endings(m.problem, m.problem.jobs[j]).items()
     }
     m.value_of = options
     m.ENDINGS = pyo.Set(initialize=list(options), dimen=4, ordered=True)
@@ -227,12 +244,13 @@ def add_endings(m: pyo.ConcreteModel) -> None:
         rule=lambda m, j, key, n: sum(of_state.get((j, key, n), []), 0.0) == m.run[j, m.last[j], key, n],
     )
     m.finish_or_give_up = pyo.Constraint(m.JOBS, rule=lambda m, j: m.finish[j] <= m.none[j, m.last[j]])
+    # The tolerance of "all" stands alone: as a coefficient, 1 - 5e-10, it has made HiGHS 1.15 call a worse plan optimal.
     ended = {j: m.finish[j] + 1.0 - m.none[j, m.last[j]] for j in m.JOBS}
     m.all_done = pyo.Constraint(
         m.JOBS,
         rule=lambda m, j: (
-            m.done[j] + m.work[j, m.last[j]] + sum(of_job[j], 0.0)
-            >= WHOLE * ended[j] - most_owed(m.problem, m.problem.jobs[j]) * (1.0 - ended[j])
+            m.done[j] + m.work[j, m.last[j]] + sum(of_job[j], 0.0) + (1.0 - WHOLE)
+            >= ended[j] - most_owed(m.problem, m.problem.jobs[j]) * (1.0 - ended[j])
         ),
     )
 
@@ -267,7 +285,9 @@ def paid(m: Any, j: int) -> Any:
                 terms.append(-saving(problem, i, key) * m.spot[j, i, key])
     for jj, key, n, k in m.ENDINGS:
         if jj == j:
-            terms.append(k * n * problem.markets[key].on_demand_usd * problem.slot_hours * m.ending[jj, key, n, k])
+            terms.append(
+                k * n * problem.markets[key].on_demand_usd * problem.slot_hours * m.ending[jj, key, n, k]
+            )
     return sum(terms)
 
 
@@ -286,13 +306,19 @@ def job_cap(m: Any, j: int) -> Any:
 def team_cap(m: Any, name: str) -> Any:
     """sum over the team's jobs of paid(j) <= what is left of the team's cap."""
     members = [m.paid[j] for j in m.JOBS if m.problem.jobs[j].team == name]
-    return sum(members) / m.unit_usd <= m.problem.teams[name].left_usd / m.unit_usd if members else pyo.Constraint.Skip
+    return (
+        sum(members) / m.unit_usd <= m.problem.teams[name].left_usd / m.unit_usd
+        if members
+        else pyo.Constraint.Skip
+    )
 
 
 def worth_of(m: Any, j: int) -> Any:
     """priority_j (v finish + V of the ending - paid), in units of money."""
     job = m.problem.jobs[j]
-    value = job.job.value * m.finish[j] + sum((m.value_of[at] * m.ending[at] for at in m.ENDINGS if at[0] == j), 0.0)
+    value = job.job.value * m.finish[j] + sum(
+        (m.value_of[at] * m.ending[at] for at in m.ENDINGS if at[0] == j), 0.0
+    )
     return job.priority / m.unit_usd * (value - m.paid[j])
 
 
@@ -305,8 +331,14 @@ def saving(problem: JointProblem, i: int, key: str) -> float:
 def possible_endings(problem: JointProblem, job: JointJob) -> dict[tuple[str, int, int], float]:
     """V(T + k) in USD by (market, n, k) for those k that can be the slots needed and are worth their own cost."""
     hours, end, run = problem.slot_hours, job.slot + problem.window(job), job.job
-    shares = {key: (own.mu_up, own.mu_down, 1.0, own.mu_up - job.move_hours / hours) for key, own in job.runs.items()}
-    rates = {key: [own.throughput.rate(n) * hours for n in range(own.n_min, own.n_max + 1)] for key, own in job.runs.items()}
+    shares = {
+        key: (own.mu_up, own.mu_down, 1.0, own.mu_up - job.move_hours / hours)
+        for key, own in job.runs.items()
+    }
+    rates = {
+        key: [own.throughput.rate(n) * hours for n in range(own.n_min, own.n_max + 1)]
+        for key, own in job.runs.items()
+    }
     best = max(max(gains) for gains in rates.values())
     most_left = run.workload * (1.0 + most_owed(problem, job)) - max(job.done, 0.0)
     least_left = run.workload * WHOLE - job.done - problem.window(job) * best
@@ -342,9 +374,15 @@ def route_of(m: Any, problem: JointProblem, j: int) -> Route:
     final = _chosen(m, j, m.last[j])
     if final is not None and not finished(done, job.job.workload):
         key, n = final
-        k = next(k for jj, kk, nn, k in m.ENDINGS if (jj, kk, nn) == (j, key, n) and pyo.value(m.ending[jj, kk, nn, k]) > 0.5)
+        k = next(
+            k
+            for jj, kk, nn, k in m.ENDINGS
+            if (jj, kk, nn) == (j, key, n) and pyo.value(m.ending[jj, kk, nn, k]) > 0.5
+        )
         ending = Ending(key, n, k)
-        cost = k * n * problem.markets[key].on_demand_usd * hours + (job.move_usd if job.moves(key, at) else 0.0)
+        cost = k * n * problem.markets[key].on_demand_usd * hours + (
+            job.move_usd if job.moves(key, at) else 0.0
+        )
         value = job.job.completion_value(job.slot + m.last[j] + k)
     return Route(
         job=job.name,
@@ -362,5 +400,6 @@ def _chosen(m: Any, j: int, i: int) -> tuple[str, int] | None:
     if pyo.value(m.none[j, i]) > 0.5:
         return None
     return max(
-        ((key, n) for key in m.keys[j] for n in m.sizes[j, key]), key=lambda state: pyo.value(m.run[j, i, state[0], state[1]])
+        ((key, n) for key in m.keys[j] for n in m.sizes[j, key]),
+        key=lambda state: pyo.value(m.run[j, i, state[0], state[1]]),
     )

@@ -152,7 +152,9 @@ def fill_step(out: np.ndarray, later: np.ndarray, gained: float, cell: float, lo
 
 
 @njit(cache=True)
-def fill_ending(out: np.ndarray, terms: RouteTerms, asked: Asked, at: tuple[int, float, float, float]) -> None:
+def fill_ending(
+    out: np.ndarray, terms: RouteTerms, asked: Asked, at: tuple[int, float, float, float]
+) -> None:
     """Raise ``out`` to the worth of going on after the window in a state, on demand, at the share of its first slot (M3.3b).
 
     ``at`` is the state, the share, the cell and what a move costs. Cells go from the top down, so that the slots needed only grow.
@@ -460,7 +462,10 @@ def search(
     for label in layer:
         ending = best_ending(terms, asked, z[label], stand(terms, state[label]), c[label])[0]
         if ending - c[label] > best[0]:
-            best[0], chosen = ending - c[label], traced(label, parent, state, terms.slots, terms.slots, states)
+            best[0], chosen = (
+                ending - c[label],
+                traced(label, parent, state, terms.slots, terms.slots, states),
+            )
     return chosen, best[0], proved
 
 

@@ -104,7 +104,9 @@ class Search:
         asked, room, cell, bound = self._compass(j, available, toll, usd, most)
         chosen, worth, sure = search(self.terms[j], asked, room, cell, self._width)
         return Found(
-            route=self.route(j, chosen, asked), worth=float(worth), bound=float(worth if sure else max(bound, worth))
+            route=self.route(j, chosen, asked),
+            worth=float(worth),
+            bound=float(worth if sure else max(bound, worth)),
         )
 
     def route(self, j: int, chosen: Sequence[int] | np.ndarray, asked: Asked) -> Route:
@@ -161,12 +163,16 @@ def terms_of(
 ) -> RouteTerms:
     """One job's arrays; ``on_demand`` is USD a slot by market."""
     keys, hours = sorted(job.runs), problem.slot_hours
-    rows = [(g, key, n) for g, key in enumerate(keys) for n in range(job.runs[key].n_min, job.runs[key].n_max + 1)]
+    rows = [
+        (g, key, n) for g, key in enumerate(keys) for n in range(job.runs[key].n_min, job.runs[key].n_max + 1)
+    ]
     run = job.job
     group = np.array([g for g, _, _ in rows], dtype=np.int64)
     market = np.array([markets.index(key) for _, key, _ in rows], dtype=np.int64)
     n = np.array([size for _, _, size in rows], dtype=np.int64)
-    gain = [float(rates(job.runs[key].throughput, job.runs[key].n_max)[size]) * hours for _, key, size in rows]
+    gain = [
+        float(rates(job.runs[key].throughput, job.runs[key].n_max)[size]) * hours for _, key, size in rows
+    ]
     where = job.market_previous
     slots = problem.window(job)
     return RouteTerms(
