@@ -15,9 +15,11 @@ from typer.exceptions import TyperException
 from flows.accuracy_cli import accuracy
 from flows.backfill_cli import backfill
 from flows.cli_options import DEFAULT_DB, At, Data, Db, Json, MarketOption, SettingsPath
+from flows.configurations_cli import fit_configurations
 from flows.experiment_cli import experiment_app
 from flows.feeds_cli import feeds_app
 from flows.fill_cli import fill
+from flows.fleet_cli import fleet_app
 from flows.job_report_cli import job_report
 from flows.rent_cli import rent
 from flows.serve_cli import serve
@@ -38,6 +40,7 @@ app.add_typer(job_app, name="job")
 job_app.command("report")(job_report)
 app.add_typer(feeds_app, name="feeds")
 app.add_typer(experiment_app, name="experiment")
+app.add_typer(fleet_app, name="fleet")
 
 
 @app.command()
@@ -231,6 +234,7 @@ def replay(
 app.command()(accuracy)
 app.command()(backfill)
 app.command()(fill)
+app.command("fit-configurations")(fit_configurations)
 app.command()(rent)
 app.command()(ui)
 app.command()(status)

@@ -70,6 +70,13 @@ class MemoryParts:
     limit_gb: np.ndarray
     full: np.ndarray
 
+    def take(self, rows: np.ndarray) -> MemoryParts:
+        """The rows alone."""
+        return MemoryParts(
+            states_gb=self.states_gb[rows], inputs_gb=self.inputs_gb[rows], words_gb=self.words_gb[rows],
+            layer_gb=self.layer_gb[rows], limit_gb=self.limit_gb[rows], full=self.full[rows],
+        )  # fmt: skip
+
 
 def memory_parts(configurations: Sequence[Configuration]) -> MemoryParts:
     """What the estimate is made of, for every configuration. Raises `InputError` for an unknown model or GPU."""
