@@ -1,15 +1,16 @@
 """Backfill: the turns of many past slots, made afterwards by the stages that live turns are made of, many slots at once.
 
 The tables end as if each slot's turn had been run in its own time, slot by slot: what is made sees only what was known then (M1.2),
-and is marked as made afterwards. A stretch is made in chunks; what a chunk has made is kept before the next begins, so a
-backfill that was killed goes on where it was. Between chunks the warehouse is free for live turns.
+and is marked as made afterwards. A stretch is made in chunks on one opening of the warehouse each, and a chunk in pieces; what a
+piece has made is kept at once, so a backfill that was killed goes on where it was. Between chunks the warehouse is free for live
+turns. The decisions of a piece, which nothing but later decisions reads, are made while the next piece is forecast.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from flows.backfill_plan import SlotPlan, Stretch, plan_backfill
 from flows.config import Settings
 from flows.deciding_turns import decide_turns
 from flows.failures import reason_of
-from flows.fans import process_fan
+from flows.fans import Later, process_fan, side_by_side
 from flows.fitting import timetable_of
 from flows.forecasting_turns import forecast_turns
 from flows.known_past import RECORD_SPAN
@@ -27,19 +28,23 @@ from flows.reads import Reads
 from flows.runs import BACKFILL, save_failure
 from flows.scoring_turns import score_turns
 from flows.stages import ingest_stage
-from flows.turn import Fan, Turn, in_turn, run_id_of
+from flows.turn import Staged, Turn, in_turn, run_id_of, staged
 from flows.work import Work, require_markets, work_stage
 from warehouse.errors import SlackwaterError
 from warehouse.moving import Span
 from warehouse.store import Store, open_store
 
-#: Slots of one chunk at most: what a kill can cost, and what is held in memory.
-CHUNK = 48
+#: Slots of one chunk at most: how long a live turn may have to wait.
+CHUNK = 96
+#: Slots of one piece of a chunk at most: what a kill can cost, and what is held in memory.
+PIECE = 24
 #: DuckDB's share of the memory that a backfill may take beside its worker processes.
 MEMORY_LIMIT = "256MB"
 #: What may go wrong in one slot without stopping the others: it is recorded with its reason. Not a time-out, which the engine
 #: raises wherever the run stands when its own time is up.
 FAILURES = (SlackwaterError, ValueError, ArithmeticError, LookupError, TypeError, OSError, RuntimeError)
+#: Makes a stage of ascending turns.
+Maker = Callable[[list[Turn], list[Work]], Staged[Any]]
 #: Stages that go on from the slot before: always made in ascending order.
 IN_ORDER = ("allocate", "score")
 
@@ -82,12 +87,12 @@ def backfill(asked: Backfill) -> list[Outcome]:
         log = _Log(plans, asked.stretch.stages)
         busy = [plan for plan in plans if plan.todo]
         # Processes are worth their start only where there is enough to do.
-        fan = opened.enter_context(process_fan(asked.workers if len(busy) > CHUNK // 2 else 1))
+        later = opened.enter_context(process_fan(asked.workers if len(busy) >= PIECE else 1))
         for number, (stages, chunk) in enumerate(_passes(busy, asked.stretch)):
             # The first chunk is made on the opening it was planned on: after a kill, closing between the two would show readers
             # the half of a chunk that was kept.
             with store if number == 0 else open_store(asked.db, memory_limit=MEMORY_LIMIT) as own:
-                _Chunk(asked, own, fan, log).make(chunk, stages)
+                _Chunk(asked, own, later, log).make(chunk, stages)
             asked.progress(sum(len([s for s in plan.todo if s in stages]) for plan in chunk))
             asked.pause()
     return log.outcomes()
@@ -145,14 +150,14 @@ NEEDS = {"forecast": "ingest", "allocate": "forecast", "score": "forecast"}
 class _Chunk:
     """The stages of some neighbouring slots, made on one opening of the warehouse."""
 
-    def __init__(self, asked: Backfill, store: Store, fan: Fan, log: _Log) -> None:
+    def __init__(self, asked: Backfill, store: Store, later: Later, log: _Log) -> None:
         self._asked = asked
         self._store = store
-        self._fan = fan
+        self._later = later
         self._log = log
 
     def make(self, plans: Sequence[SlotPlan], stages: Sequence[str]) -> None:
-        """Make the stages that the plans say, stage after stage; a slot in which one failed goes no further."""
+        """Make the stages that the plans say, piece after piece; a slot in which one failed goes no further."""
         if "ingest" in stages:
             for plan in plans:
                 if "ingest" in plan.todo:
@@ -163,25 +168,42 @@ class _Chunk:
         if not wanted:
             return
         reads = self._reads([plan.at for plan in wanted])
-        pairs = self._works(wanted, reads)
-        makers: dict[str, Callable[[list[Turn], list[Work]], Any]] = {
-            "forecast": forecast_turns, "score": score_turns, "allocate": decide_turns,
-        }  # fmt: skip
-        # Scores are learned from the market alone, so they may come before the decisions; those read only rounds before their slot.
-        for stage in ("forecast", "score", "allocate"):
-            if stage in rest:
-                todo = {plan.at for plan in wanted if stage in plan.todo}
-                own = [
-                    pair
-                    for pair in pairs
-                    if pair[0].at in todo and self._log.stands(pair[0].at, NEEDS[stage])
-                ]
-                self._together(stage, own, makers[stage])
+        decisions: list[Staged[None]] = []
+        for piece in (wanted[i : i + PIECE] for i in range(0, len(wanted), PIECE)):
+            pairs: list[tuple[Turn, Work]] = []
+            side_by_side([self._learned(piece, rest, reads, pairs), *decisions], self._later)
+            decisions = [self._stage("allocate", piece, pairs, decide_turns)] if "allocate" in rest else []
+        side_by_side(decisions, self._later)
+
+    def _learned(
+        self,
+        plans: Sequence[SlotPlan],
+        stages: Sequence[str],
+        reads: Reads,
+        pairs: list[tuple[Turn, Work]],
+    ) -> Staged[None]:
+        """What each slot's turn is about, into ``pairs``; its forecasts; and its scores.
+
+        Scores are learned from the market alone, so they may come before the decisions: those read only rounds before their slot.
+        """
+        pairs += self._works(plans, reads)
+        makers: tuple[tuple[str, Maker], ...] = (("forecast", forecast_turns), ("score", score_turns))
+        for stage, maker in makers:
+            if stage in stages:
+                yield from self._stage(stage, plans, pairs, maker)
+
+    def _stage(
+        self, stage: str, plans: Sequence[SlotPlan], pairs: Sequence[tuple[Turn, Work]], maker: Maker
+    ) -> Staged[None]:
+        """A stage of those slots that lack it and have what it needs."""
+        todo = {plan.at for plan in plans if stage in plan.todo}
+        own = [pair for pair in pairs if pair[0].at in todo and self._log.stands(pair[0].at, NEEDS[stage])]
+        yield from self._together(stage, own, maker)
 
     def _turn(self, at: pd.Timestamp, reads: Reads | None) -> Turn:
         return Turn(
-            store=self._store, at=at, settings=self._asked.settings, run_id=run_id_of(at), fan=self._fan,
-            made=BACKFILL, reads=reads,
+            store=self._store, at=at, settings=self._asked.settings, run_id=run_id_of(at), made=BACKFILL,
+            reads=reads,
         )  # fmt: skip
 
     def _ingest(self, turn: Turn) -> None:
@@ -219,14 +241,12 @@ class _Chunk:
             pairs.append((turn, work))
         return pairs
 
-    def _together(
-        self, stage: str, pairs: Sequence[tuple[Turn, Work]], maker: Callable[[list[Turn], list[Work]], Any]
-    ) -> None:
+    def _together(self, stage: str, pairs: Sequence[tuple[Turn, Work]], maker: Maker) -> Staged[None]:
         """Make a stage of many slots at once; if that fails, slot by slot, so that only the one that fails is lost."""
         if not pairs:
             return
         try:
-            maker([turn for turn, _ in pairs], [work for _, work in pairs])
+            yield from maker([turn for turn, _ in pairs], [work for _, work in pairs])
         except TimeoutError:
             raise
         except FAILURES as error:
@@ -234,8 +254,8 @@ class _Chunk:
                 self._failed(pairs[0][0], stage, error)
                 return
             self._asked.say(f"{stage} of {len(pairs)} slots together failed ({error!r}); slot by slot")
-            for turn, work in pairs:
-                self._together(stage, [(replace(turn, fan=in_turn), work)], maker)
+            for pair in pairs:
+                staged(self._together(stage, [pair], maker), in_turn)
         else:
             for turn, _ in pairs:
                 self._log.made(turn.at, stage)

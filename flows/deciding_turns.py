@@ -16,7 +16,7 @@ from flows.markets import Followed, turn_history
 from flows.planned import planned_forecasts
 from flows.records import Rounds, StoredJob, allocations_of, decisions_of, save_decisions, stored_rounds
 from flows.runs import RunRow, save_runs
-from flows.turn import Turn
+from flows.turn import Calls, Staged, Turn
 from flows.work import Work, pool_names
 from forecasting.forecast import Forecast
 from optimization.learners import learner_named
@@ -39,7 +39,7 @@ class _Opening:
     why: str
 
 
-def decide_turns(turns: Sequence[Turn], works: Sequence[Work]) -> list[list[Row]]:
+def decide_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Staged[list[list[Row]]]:
     """Decide the slot of every running job in each of ascending turns; a decision issued before is read back, not made again.
 
     The decisions of each turn, by job. The forecasts of the turns must be there, and the rounds learned before each.
@@ -68,9 +68,8 @@ def decide_turns(turns: Sequence[Turn], works: Sequence[Work]) -> list[list[Row]
         for own in openings.values()
     ]
     made: list[list[tuple[str, Row]]] = [[] for _ in turns]
-    for own, decided in zip(
-        openings.values(), turns[-1].fan(decide_in_order, calls, label="decide"), strict=True
-    ):
+    answers = yield Calls(function=decide_in_order, calls=calls, label="decide")
+    for own, decided in zip(openings.values(), answers(), strict=True):
         for opening, row in zip(own, decided, strict=True):
             if row is not None:
                 made[opening.place].append((opening.running.job.name, row | {"chosen_because": opening.why}))

@@ -1,16 +1,20 @@
-"""Work spread over processes of our own: for stretches of turns, where the engine's tasks would cost more than the work."""
+"""Work spread over processes of our own: for stretches of turns, where the engine's tasks would cost more than the work.
+
+Two stages may be run side by side: while one waits for its calls, the other goes on.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, Protocol
 
-from flows.turn import Fan, in_turn
+from flows.turn import Calls, Results, Staged
 
 #: Work whose calls have much in common, and parcels of it for each process: more even out, fewer cross more cheaply.
 TOGETHER, PARCELS = ("forecast",), 2
@@ -18,14 +22,27 @@ TOGETHER, PARCELS = ("forecast",), 2
 _LOOK_EVERY = 1.0
 
 
+class Later(Protocol):
+    """Takes calls and returns where to ask for their results, in the order of the calls."""
+
+    def __call__(self, asked: Calls) -> Results:
+        """What is returned waits for the results, and raises what a call has raised."""
+        ...
+
+
+def here_and_now(asked: Calls) -> Results:
+    """The plain `Later`: the calls are made when their results are asked for."""
+    return lambda: _called(asked.function, asked.calls)
+
+
 @contextmanager
-def process_fan(workers: int) -> Iterator[Fan]:
-    """A `Fan` over ``workers`` processes, started when first asked; values in, values out. One worker is this process itself.
+def process_fan(workers: int) -> Iterator[Later]:
+    """A `Later` over ``workers`` processes, started when first asked; values in, values out. One worker is this process itself.
 
     The processes end with this one, however it ends.
     """
     if workers <= 1:
-        yield in_turn
+        yield here_and_now
         return
     # Memory that threads gave back would otherwise stay in an arena for each of them.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
@@ -33,19 +50,37 @@ def process_fan(workers: int) -> Iterator[Fan]:
         max_workers=workers, mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)
     )
 
-    def fan(function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str) -> list[Any]:
-        if len(calls) < 2:
-            return [function(**call) for call in calls]
+    def later(asked: Calls) -> Results:
         # Calls that go over together share what they have in common: an estimation on many markets crosses once, not once a market.
-        many = PARCELS * workers if label in TOGETHER else len(calls)
-        parcels = [list(calls[i::many]) for i in range(min(many, len(calls)))]
-        done = list(pool.map(_called, [function] * len(parcels), parcels))
-        return [done[i % many][i // many] for i in range(len(calls))]
+        size = len(asked.calls)
+        many = PARCELS * workers if asked.label in TOGETHER else max(1, size)
+        parcels = [list(asked.calls[i::many]) for i in range(min(many, size))]
+        sent: list[Future[list[Any]]] = [pool.submit(_called, asked.function, parcel) for parcel in parcels]
+
+        def results() -> list[Any]:
+            done = [one.result() for one in sent]
+            return [done[i % many][i // many] for i in range(size)]
+
+        return results
 
     try:
-        yield fan
+        yield later
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def side_by_side(stages: Sequence[Staged[None]], later: Later) -> None:
+    """Run stages to their ends in one thread: each goes on when the calls it handed out are made, and by then the others have
+    handed out theirs. Who goes on when follows from the stages alone, not from how long anything takes.
+    """
+    waiting: deque[tuple[Staged[None], Results | None]] = deque((one, None) for one in stages)
+    while waiting:
+        stage, results = waiting.popleft()
+        try:
+            asked = next(stage) if results is None else stage.send(results)
+        except StopIteration:
+            continue
+        waiting.append((stage, later(asked)))
 
 
 def _called(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:

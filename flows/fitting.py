@@ -16,7 +16,7 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.markets import Followed, step_of
-from flows.turn import Turn
+from flows.turn import Calls, Staged, Turn
 from forecasting.fitted_state import restored, state_text
 from forecasting.forecast import Variable
 from forecasting.panel_predictor import Peers
@@ -78,7 +78,7 @@ def prepare(
     turn: Turn,
     histories: Mapping[Followed, History],
     missing: Mapping[Followed, Mapping[str, Sequence[pd.Timestamp]]],
-) -> Prepared:
+) -> Staged[Prepared]:
     """Everything that is needed to forecast the markets in ``missing``, by model at ascending origins.
 
     ``histories`` are those of all followed markets: markets of one source are a panel, whether they lack forecasts or not.
@@ -101,7 +101,7 @@ def prepare(
         dict.fromkeys(one for models in needed.values() for own in models.values() for one, _ in own)
     )
     states, unreadable = _stored(turn, wanted)
-    made = _estimated(turn, [one for one in wanted if one not in states])
+    made = yield from _estimated(turn, [one for one in wanted if one not in states])
     states |= {one: _restored(one, texts) for one, texts in made.items()}
     peers = {one: one.cohort.peers(one.at) for one in _one_each_time(wanted)}
     shown = {(one.panel, one.at): own for one, own in peers.items()}
@@ -201,7 +201,7 @@ def _states(turn: Turn, wanted: Wanted, texts: Sequence[str]) -> list[FittedStat
     ]  # fmt: skip
 
 
-def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> dict[Wanted, tuple[str, str]]:
+def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> Staged[dict[Wanted, tuple[str, str]]]:
     """The wanted estimations made now, as text: panels one a call, single markets in parcels."""
     panels = [one for one in wanted if is_pooled(make_predictor(one.model))]
     alone = sorted((one for one in wanted if one not in panels), key=lambda one: one.panel)
@@ -209,7 +209,10 @@ def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> dict[Wanted, tuple[str, 
     parcels += [alone[i : i + ALONE_A_CALL] for i in range(0, len(alone), ALONE_A_CALL)]
     if parcels:
         turn.say(f"estimate {len(panels)} panels and {len(alone)} single markets")
-    done = turn.fan(estimate, [{"parcel": parcel} for parcel in parcels], label="estimate")
+    results = yield Calls(
+        function=estimate, calls=[{"parcel": parcel} for parcel in parcels], label="estimate"
+    )
+    done = results()
     return {
         one: texts
         for parcel, made in zip(parcels, done, strict=True)

@@ -18,7 +18,7 @@ from flows.forecast import MarketForecasts, forecast_market
 from flows.markets import Followed, step_of, turn_histories
 from flows.records import StoredJob, save_accuracy
 from flows.runs import LIVE, RunRow, save_runs
-from flows.turn import Turn
+from flows.turn import Calls, Staged, Turn
 from flows.work import Work
 from forecasting.forecast import Forecast
 from warehouse.history import ROW_KNOWN_AT, History, Market
@@ -54,7 +54,7 @@ class _Asked:
         return {(one.market, one.source): one for one in self.work.markets}
 
 
-def forecast_turns(turns: Sequence[Turn], works: Sequence[Work]) -> list[Measured]:
+def forecast_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Staged[list[Measured]]:
     """Issue the forecasts of ascending turns of one warehouse, fill in those that past slots lack, and measure all of them.
 
     What had to be estimated for them is kept in the same transaction, so it is there next time whenever they are.
@@ -62,7 +62,7 @@ def forecast_turns(turns: Sequence[Turn], works: Sequence[Work]) -> list[Measure
     asked = list(_asked(turns, works))
     done: list[Measured] = []
     for group in _groups(asked):
-        done += _forecast_group(group)
+        done += yield from _forecast_group(group)
     return done
 
 
@@ -189,7 +189,7 @@ def _known(history: History) -> pd.DatetimeIndex:
     return pd.DatetimeIndex(history.frame[ROW_KNOWN_AT])
 
 
-def _forecast_group(group: Sequence[_Asked]) -> list[Measured]:
+def _forecast_group(group: Sequence[_Asked]) -> Staged[list[Measured]]:
     """The forecasts and errors of turns whose histories are beginnings of the last one's."""
     last = group[-1]
     turn, markets = last.turn, last.work.markets
@@ -199,7 +199,7 @@ def _forecast_group(group: Sequence[_Asked]) -> list[Measured]:
         one: _joined([asked.missing[own[place]] for asked, own in zip(group, at, strict=True)])
         for one, place in zip(markets, places, strict=True)
     }
-    prepared = prepare(turn, last.histories, missing)
+    prepared = yield from prepare(turn, last.histories, missing)
     stored = _stored(group)
     calls = [
         {
@@ -212,7 +212,8 @@ def _forecast_group(group: Sequence[_Asked]) -> list[Measured]:
         }
         for one, place in zip(markets, places, strict=True)
     ]
-    made: list[MarketForecasts] = turn.fan(forecast_market, calls, label="forecast")
+    results = yield Calls(function=forecast_market, calls=calls, label="forecast")
+    made: list[MarketForecasts] = results()
     done = dict(zip(places, made, strict=True))
     measured = [_measured(asked, done) for asked in group]
     with turn.store.transaction():

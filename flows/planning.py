@@ -21,7 +21,7 @@ from flows.markets import Followed, choose_markets, find_market, read_histories,
 from flows.printing import print_json, print_table, say_to_stderr
 from flows.records import allocations_of, decisions_of, find_job
 from flows.stages import deciding_policy
-from flows.turn import Turn
+from flows.turn import Turn, staged
 from flows.work import panel_mates
 from forecasting.forecast import Forecast
 from forecasting.predictors import make_predictor
@@ -107,7 +107,7 @@ def ready(
     starts |= {one: min(starts[one], record_start(own[0])) for one, own in origins.items()}
     histories = read_histories(turn.store, starts, settings=turn.settings)
     missing = {one: {model: list(own) for model in models} for one, own in origins.items()}
-    return histories, prepare(turn, histories, missing)
+    return histories, staged(prepare(turn, histories, missing), turn.fan)
 
 
 def forecast_row(followed: Followed, forecast: Forecast) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from flows.jobfile import JobRequest, first_slot, read_request
 from flows.markets import Followed, step_of
 from warehouse.errors import JobError
 
-
 #: The job files among the examples: other examples are TOML files too.
 EXAMPLES = ("bert-sweep", "llama-8b-lora", "qwen-14b-sft")
 

@@ -10,12 +10,12 @@ from flows.planned import planned_forecasts
 from flows.records import StoredJob, save_scored
 from flows.runs import RunRow, save_runs
 from flows.score import Scored, ended_job, score_job
-from flows.turn import Turn
+from flows.turn import Calls, Staged, Turn
 from flows.work import Work, pool_of
 from optimization.learners import learner_named
 
 
-def score_turns(turns: Sequence[Turn], works: Sequence[Work]) -> list[list[str]]:
+def score_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Staged[list[list[str]]]:
     """Replay the pool on every job that ended and add a round for each, turn by turn; the names of the jobs of each turn."""
     policies = pool_of(turns[-1])
     names = [policy.name for policy in policies]
@@ -26,7 +26,8 @@ def score_turns(turns: Sequence[Turn], works: Sequence[Work]) -> list[list[str]]
         seen.update(job.request.name for job, _ in jobs)
         calls += [{"ended": ended, "policies": policies} for ended in _ended(turn, work.ended, jobs)]
         sizes.append(len(jobs))
-    scored: list[Scored] = turns[-1].fan(score_job, calls, label="score")
+    results = yield Calls(function=score_job, calls=calls, label="score")
+    scored: list[Scored] = results()
     done: list[list[str]] = []
     store = turns[-1].store
     with store.transaction():

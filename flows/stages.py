@@ -12,7 +12,7 @@ from flows.ingest import Counts, ingest_paths, ingest_simulated, simulated_label
 from flows.records import outcome_frame, stored_rounds
 from flows.runs import LIVE, save_run
 from flows.scoring_turns import score_turns
-from flows.turn import Turn
+from flows.turn import Turn, staged
 from flows.work import Work, pool_names
 from optimization.learners import learner_named
 from optimization.ledger import leaderboard
@@ -56,17 +56,17 @@ def ingest_stage(turn: Turn, data: Path | None) -> Counts:
 
 def forecast_stage(turn: Turn, work: Work) -> Measured:
     """Issue the forecasts of this turn, fill in those that past slots lack, and measure all of them."""
-    return forecast_turns([turn], [work])[0]
+    return staged(forecast_turns([turn], [work]), turn.fan)[0]
 
 
 def allocate_stage(turn: Turn, work: Work) -> list[dict[str, Any]]:
     """Decide the next slot of every running job; a decision issued before is read back, not made again."""
-    return decide_turns([turn], [work])[0]
+    return staged(decide_turns([turn], [work]), turn.fan)[0]
 
 
 def score_stage(turn: Turn, work: Work) -> list[str]:
     """Replay the pool on every job that ended and add a round for each; the names of the jobs."""
-    return score_turns([turn], [work])[0]
+    return staged(score_turns([turn], [work]), turn.fan)[0]
 
 
 def deciding_policy(turn: Turn) -> tuple[Policy[Any], str]:

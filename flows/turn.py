@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import pandas as pd
 
@@ -12,6 +13,23 @@ from flows.config import Settings
 from flows.reads import Reads
 from flows.runs import LIVE
 from warehouse.store import Store, list_markets
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """Calls of one function that a stage wants made before it goes on, perhaps side by side; values in, values out."""
+
+    function: Callable[..., Any]
+    calls: Sequence[dict[str, Any]]
+    label: str
+
+
+#: Where to ask for the results of calls, in their order: it waits for them, and raises what a call has raised.
+Results = Callable[[], list[Any]]
+#: A stage that hands out its `Calls`, is sent where to ask for their results, and returns what it made.
+Staged = Generator[Calls, Results, T]
 
 
 class Fan(Protocol):
@@ -27,6 +45,18 @@ class Fan(Protocol):
 def in_turn(function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str) -> list[Any]:
     """The plain `Fan`: one call after the other."""
     return [function(**call) for call in calls]
+
+
+def staged(stage: Staged[T], fan: Fan) -> T:
+    """Run a stage to its end, each of its `Calls` through ``fan``."""
+    results: Results | None = None
+    while True:
+        try:
+            asked = next(stage) if results is None else stage.send(results)
+        except StopIteration as ended:
+            made: T = ended.value
+            return made
+        results = partial(fan, asked.function, asked.calls, label=asked.label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ def _sorted_jobs(
     ended: list[tuple[StoredJob, Followed]] = []
     known = turn.listing()
     for job in _visible(turn, jobs):
-        if job.request.name in scored:
+        if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands
         text = f"{job.request.market}@{job.request.source}" if job.request.source else str(job.request.market)
         try:

@@ -69,8 +69,9 @@ def live_turns(db: Path, settings: Settings, slots, data: Path | None = None) ->
 
 
 def made(db: Path, settings: Settings, slots, *, data: Path | None = None, **how):
+    workers = how.pop("workers", 1)
     stretch = stretch_of(slots[0], slots[-1], slot=STEP, step=how.pop("step", None), **how)
-    return backfill(Backfill(db=db, stretch=stretch, settings=settings, data=data, workers=1))
+    return backfill(Backfill(db=db, stretch=stretch, settings=settings, data=data, workers=workers))
 
 
 SLOTS = list(pd.date_range(AT, periods=9, freq=STEP))
@@ -108,10 +109,25 @@ def test_what_it_makes_is_marked(filled):
         assert read_rows(store, "vintages")["backfilled"].all()
 
 
-def test_one_chunk_or_many_are_the_same(tmp_path, settings, live, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 2)
-    made(tmp_path / "w.duckdb", settings, SLOTS)
+@pytest.mark.parametrize(
+    ("chunk", "piece", "workers"), [(2, 24, 1), (7, 2, 1), pytest.param(7, 2, 2, marks=pytest.mark.slow)]
+)
+def test_one_chunk_or_many_are_the_same(tmp_path, settings, live, monkeypatch, chunk, piece, workers):
+    """Decisions made while the next piece is forecast are those that a live turn makes; over processes too."""
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(module, "PIECE", piece)
+    made(tmp_path / "w.duckdb", settings, SLOTS, workers=workers)
     same(tables(tmp_path / "w.duckdb"), live)
+
+
+def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, settings, live):
+    """As after a kill between the two: everything but the decisions first, then those alone."""
+    db = tmp_path / "w.duckdb"
+    made(db, settings, SLOTS, stages=["ingest", "forecast", "score"])
+    with open_store(db) as store:
+        assert not len(read_rows(store, "decisions"))
+    made(db, settings, SLOTS)
+    same(tables(db), live)
 
 
 def test_it_goes_on_where_live_turns_left_off_and_they_where_it_did(tmp_path, settings, live):

@@ -14,7 +14,7 @@ from flows.config import Settings, read_settings
 from flows.fitting import panel_name, prepare, stored_name, timetable_of
 from flows.forecast import forecasts_of
 from flows.markets import Followed, read_histories
-from flows.turn import Turn, in_turn
+from flows.turn import Turn, in_turn, staged
 from flows.work import work_stage
 from forecasting.panel import NEVER_SEEN
 from forecasting.schedule import Cohort
@@ -76,7 +76,7 @@ def forecasts_at(db: Path, settings: Settings, origins, *, at=AT, save=True, say
         start = timetable_of(settings).start(origins[0])
         histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
         missing = {one: {model: list(origins) for model in settings.models} for one in markets}
-        prepared = prepare(turn, histories, missing)
+        prepared = staged(prepare(turn, histories, missing), turn.fan)
         made = {
             (one.key, forecast.predictor, forecast.issued_at): forecast
             for one in markets
@@ -212,7 +212,7 @@ def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings,
         markets = [Followed(market=Market.parse(key), source=source, at=AT) for key in keys]
         start = timetable_of(settings).start(AT)
         histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
-        prepared = prepare(turn, histories, {one: {"combined": [AT]} for one in markets})
+        prepared = staged(prepare(turn, histories, {one: {"combined": [AT]} for one in markets}), turn.fan)
     made = {one: forecasts_of(histories[one], prepared.batches[one], settings=settings)[0] for one in markets}
     young = {one for one in markets if one.market.zone == zone}
     assert young

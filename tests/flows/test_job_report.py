@@ -28,6 +28,7 @@ from flows.job_predicted import predicted_work
 from flows.job_report import Report, counting, differences, every_report, reports_of, save_report
 from flows.markets import find_market
 from flows.records import find_job
+from flows.turn import staged
 from flows.work import Work
 from optimization.pool import policy_named
 from warehouse.errors import JobError
@@ -274,7 +275,7 @@ def test_many_turns_at_once_start_from_reports_as_turns_one_by_one_do(tmp_path):
                 turns = [turn_at(store, slot) for slot in range(first, first + size)]
                 found = [find_market(store, text, at=turn.at, settings=SETTINGS) for turn in turns]
                 works = [Work(markets=(one,), running=((stored, one),), ended=()) for one in found]
-                rows += decide_turns(turns, works)
+                rows += staged(decide_turns(turns, works), turns[-1].fan)
             answers.append(rows)
     assert answers[0] == answers[1]
     told = [(row["progress_from"], row["progress_reported_at"] is not None) for (row,) in answers[0]]
