@@ -20,7 +20,7 @@ from forecasting.scoring import (
 #: Averaged over markets with their numbers of origins as weights, each over the markets where it is defined.
 WEIGHTED = (
     "mae", "rmse", "mase", "pinball", "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
-    "width_50", "width_80", "width_90", "absent", "unpredicted",
+    "width_50", "width_80", "width_90", "absent", "unpredicted", "cover",
     "coverage_50_closed", "coverage_80_closed", "coverage_90_closed",
 )  # fmt: skip
 _ROW = ["variable", "model", "step"]

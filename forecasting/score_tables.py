@@ -112,7 +112,7 @@ def measures_of(
             "skill_mae": skill(mean["abs"], base["abs"], stick.scale),
             "skill_brier": skill(mean["brier"], base["reference"]),
         }
-    undefined = [] if counts else ["absent", "unpredicted"]
+    undefined = [] if counts else ["absent", "unpredicted", "cover"]
     undefined += [] if stick.capacity else ["brier", "skill_brier"]
     for name in undefined:
         out[name] = np.full(n.shape, np.nan)

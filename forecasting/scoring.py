@@ -24,7 +24,7 @@ PERCENTS = (50, 80, 90)
 MEASURES = (
     "n", "mae", "rmse", "mase", "pinball", "skill_pinball", "skill_mae",
     "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
-    "width_50", "width_80", "width_90", "skill_brier", "absent", "unpredicted",
+    "width_50", "width_80", "width_90", "skill_brier", "absent", "unpredicted", "cover",
     "coverage_50_closed", "coverage_80_closed", "coverage_90_closed",
 )  # fmt: skip
 SCORE_COLUMNS = (
@@ -79,10 +79,11 @@ class Accuracy:
     ``coverage_P``: mean share of the randomised probability integral transform of the value within the central P % of
     levels (`forecasting.measures.covered`): P for a right law, with point masses or without; ``coverage_P_closed``: share of
     values in the closed interval of the quantiles, which point masses lift above P however right the law is.
-    ``absent`` and ``unpredicted``: mean instances forecast and not there, there and not forecast. ``scale`` is what
-    pooled losses are divided by: capacity for counts, mean price of the training part for prices. ``class``: one of
-    `CLASSES` (counts by their stated capacity, "offers" without one; a price is "moving" if it changed once a day or
-    more in the training part). A skill is NaN where last value never erred.
+    ``absent`` and ``unpredicted``: mean instances forecast and not there, there and not forecast; ``cover`` what this step
+    adds to the error of a forecast as a path, in which an instance at a slot nearby is less than two errors
+    (`forecasting.cover_error`). ``scale`` is what pooled losses are divided by: capacity for counts, mean price of the
+    training part for prices. ``class``: one of `CLASSES` (counts by their stated capacity, "offers" without one; a price is
+    "moving" if it changed once a day or more in the training part). A skill is NaN where last value never erred.
 
     ``periods`` (`PERIOD_COLUMNS`): the same by period of the test part, numbered from 0: calendar weeks (Monday,
     UTC), or four equal parts where the clock means nothing or the test part is shorter than two weeks; ``start`` and

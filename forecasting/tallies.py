@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from forecasting.cover_error import cover_errors
 from forecasting.forecast import LEVELS
 from forecasting.measures import (
     brier,
@@ -30,7 +31,7 @@ from forecasting.univariate import Outlook
 #: What is summed over origins, in this order.
 SUMMED = (
     "n", "abs", "sq", "pinball", *(f"coverage_{p}" for p in PERCENTS), *(f"width_{p}" for p in PERCENTS),
-    "brier", "reference", "absent", "unpredicted", "fallback_share", *(f"coverage_{p}_closed" for p in PERCENTS),
+    "brier", "reference", "absent", "unpredicted", "cover", "fallback_share", *(f"coverage_{p}_closed" for p in PERCENTS),
 )  # fmt: skip
 #: Bins of the chance of "at least n".
 BINS = 10
@@ -264,6 +265,7 @@ def _measured(
     if counts:
         error = np.floor(median + 1e-9) - actual
         out |= {"absent": np.maximum(error, 0.0), "unpredicted": np.maximum(-error, 0.0)}
+        out["cover"] = cover_errors(np.floor(median + 1e-9), actual)
     return out
 
 

@@ -120,6 +120,7 @@ def _row(model: str, pooled: pd.DataFrame, models: Models, steps: list[int]) -> 
         "skill_brier": percent_signed(mean("skill_brier")),
         "absent": significant(mean("absent")),
         "unpredicted": significant(mean("unpredicted")),
+        "cover": significant(mean("cover")),
         "fallback": percent(mean("fallback_share")),
     }
 

@@ -23,6 +23,8 @@ EQUAL_COLUMNS = {
 #: Rules that probe at one interval: chosen on the first half, the last value as guess at that interval, and at every slot.
 CHOSEN, HELD, ALWAYS = "fixed", "fixed, last value", "every slot"
 HINDSIGHT = "fixed, best in hindsight"
+#: Prices that are told in words; the tables have all.
+TOLD_PRICES = (0.01, 0.1, 1.0)
 
 
 def probing_answer(
@@ -142,7 +144,7 @@ def findings(answer: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, own in answer["classes"].items():
         what = "0/1 series" if name == "0/1" else "series of counts"
-        for price in answer["prices"]:
+        for price in (price for price in answer["prices"] if price in TOLD_PRICES):
             rows = {row["rule"]: row for row in own["rules"] if row["price"] == price}
             best, fixed = rows["best"], rows[CHOSEN]
             lines.append(
@@ -155,7 +157,8 @@ def findings(answer: Mapping[str, Any]) -> list[str]:
         wins, of = (sum(row[key] for row in own["equal_probes"]) for key in ("wins", "series"))
         lines.append(
             f"{what[0].upper()}{what[1:]}, at the same number of probes: the best rule's errors are {_saved(min(saved))} to "
-            f"{_saved(max(saved))} than a fixed interval's over the prices; it wins in {wins} of {of} pairs of series and price."
+            f"{_saved(max(saved))} than a fixed interval's over the prices; it wins in {wins} of {of} pairs of series and price "
+            "(a tie is no win)."
         )
         lines.append(_learning(own, what))
     return lines

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from flows.experiments.page import Page, Section, Table
-from flows.experiments.probing_answer import ALWAYS, CHOSEN, COLUMNS, EQUAL_COLUMNS, HINDSIGHT
+from flows.experiments.probing_answer import CHOSEN, COLUMNS, EQUAL_COLUMNS, HELD, HINDSIGHT
 from flows.inline_svg import PALETTE, house_style, inline_svg, new_figure
 from flows.plots import LINES
 
 #: The rules that are drawn.
-DRAWN = ("best", "greedy", CHOSEN, HINDSIGHT, ALWAYS)
+DRAWN = ("best", "best, not relearned", "greedy", HELD, HINDSIGHT)
 
 
 def probing_page(answer: Mapping[str, Any]) -> Page:
@@ -25,9 +25,9 @@ def probing_page(answer: Mapping[str, Any]) -> Page:
                 anchor=anchor,
                 heading=f"Cost against the price of a probe: {own['series']} series, {name}",
                 sentences=[
-                    "Errors and probes together, in what an instance missed or missing costs in an hour; both axes are logarithmic.",
+                    "Errors and probes together, beside those of the interval that was best on the first half (100 %).",
                     "The best rule waits after each count as long as its chain says, greedy until the expected loss of a slot "
-                    "exceeds the price; the fixed interval was chosen on the first half.",
+                    "exceeds the price of a probe.",
                 ],
                 drawing=draw_costs(own["rules"], name=f"{anchor}-drawing"),
                 table=Table(columns=COLUMNS, rows=own["rules"]),
@@ -49,20 +49,28 @@ def probing_page(answer: Mapping[str, Any]) -> Page:
 
 
 def draw_costs(rows: list[Mapping[str, Any]], *, name: str) -> str:
-    """Cost an hour of each drawn rule against the price of a probe."""
+    """Cost of each drawn rule in percent of the chosen interval's, against the price of a probe."""
+    base = {row["price"]: row["cost"] for row in rows if row["rule"] == CHOSEN}
+    prices = sorted(base)
     with house_style():
         figure = new_figure(640, 360)
-        axes = figure.add_axes((0.11, 0.3, 0.875, 0.62))
+        axes = figure.add_axes((0.08, 0.3, 0.905, 0.62))
+        axes.axhline(100.0, color=PALETTE["muted"], linewidth=0.9)
         for i, rule in enumerate(DRAWN):
             colour, dash, marker = LINES[i % len(LINES)]
-            own = [row for row in rows if row["rule"] == rule]
+            cost = {row["price"]: row["cost"] for row in rows if row["rule"] == rule}
             axes.plot(
-                [row["price"] for row in own], [row["cost"] for row in own], label=rule, color=PALETTE[colour], linestyle=dash,
+                prices, [100.0 * cost[p] / base[p] for p in prices], label=rule, color=PALETTE[colour], linestyle=dash,
                 marker=marker, markersize=4.5,
             )  # fmt: skip
         axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set_xticks(prices, [f"{p:g}" for p in prices])
+        axes.minorticks_off()
         axes.set_xlabel("price of a probe, instance-hours", color=PALETTE["muted"])
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize=9, frameon=False)
-        axes.text(0, 1.02, "cost an hour, instance-hours", transform=axes.transAxes, color=PALETTE["muted"])
-        return inline_svg(figure, name=name, label="Cost of probing against the price of a probe")
+        axes.text(
+            0, 1.02, "cost, % of the chosen interval's", transform=axes.transAxes, color=PALETTE["muted"]
+        )
+        return inline_svg(
+            figure, name=name, label="Cost of probing rules beside a fixed interval, by price of a probe"
+        )
