@@ -1,5 +1,6 @@
 """What tests of `slackwater fill` share: measurements that a real model is fitted on, and markets of known GPUs."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from flows.config import Settings
 from flows.ingest import ingest_paths
 from flows.requestfile import completed, parse_tuning_request
 from flows.turn import Turn
+from forecasting.configuration_labels import LABELS_FILE
 from warehouse.store import open_store
 
 STEP = pd.Timedelta("30min")
@@ -18,6 +20,8 @@ AT = START.ceil("30min") + pd.Timedelta(days=7)
 SETTINGS = Settings(history_days=3, risk_paths=20, seed=5, planner="last_value")
 GPUS = {"NVIDIA-A100-SXM4-80GB": 1.0, "NVIDIA-H100-PCIe": 1.4}
 MODELS = {"llama3.2-3b": 3.2, "llama3.1-8b": 8.0}
+SIZES = {**MODELS, "llama3.1-70b": 70.0}
+GRID = (SIZES, ("full", "lora"), GPUS, (1024, 2048, 8192), (8, 32, 128), (1, 2, 4, 8))
 THREE = {"model": "llama3.1-8b", "samples": 50_000, "deadline_in": "12h"}
 
 
@@ -36,7 +40,20 @@ def write_measurements(folder: Path, *, seed: int = 1) -> Path:
                         )
     folder.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows).to_csv(folder / "ft_throughput.csv", index=False)
+    labels = pd.DataFrame([_label(*terms) for terms in product(*GRID)])
+    labels[labels["batch_size"] % labels["number_gpus"] == 0].to_parquet(folder / LABELS_FILE)
     return folder
+
+
+def _label(model, method, name, length, batch, gpus):
+    """What a memory of 16 bytes a trained parameter, 2 a kept one and some for the tokens of a GPU would allow."""
+    size = SIZES[model]
+    needed = (16.0 if method == "full" else 2.0) * size / gpus + 2e-4 * length * batch / gpus * size**0.5
+    p_valid = 1.0 / (1.0 + np.exp((needed - 80.0) / 4.0))
+    return {
+        "model_name": model, "method": method, "gpu_model": name, "tokens_per_sample": length, "batch_size": batch,
+        "number_gpus": gpus, "p_valid": p_valid, "predicted_valid": int(p_valid >= 0.5),
+    }  # fmt: skip
 
 
 def _run(model, size, name, gpus, batch, length, rate):

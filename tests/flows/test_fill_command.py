@@ -130,6 +130,7 @@ def test_the_examples_are_requests(name):
     assert completed(read_tuning_request(ROOT / "examples" / "requests" / f"{name}.toml")).tokens > 0
 
 
+@pytest.mark.slow
 def test_the_simulated_market_can_be_filled_on(folder, call, tmp_path):
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
