@@ -115,13 +115,12 @@ def default_picks(family: Family, default: Default, *, seed: Sequence[int]) -> l
     widths = [g for g, _ in default.shares]
     shares = np.array([p for _, p in default.shares])
     batches = np.unique(family.batch)
-    place = {(int(g), int(b)): i for i, (g, b) in enumerate(zip(family.gpus, family.batch, strict=True))}
     picks: list[int] = []
     width = int(rng.choice(widths, p=shares / shares.sum()))
     a_gpu = 8 if default.habit is BatchHabit.EIGHT else 1
     for _ in range(PATIENCE):
         batch = int(rng.choice(batches)) if default.habit is BatchHabit.GRID else a_gpu * width
-        pick = place[width, batch]
+        pick = int(np.flatnonzero((family.gpus == width) & (family.batch == batch))[0])
         if pick not in picks:
             picks.append(pick)
             if family.true[pick] > 0:

@@ -48,11 +48,12 @@ class Scale:
     folds: int = 5
     shares: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
     machines: int = 100
+    expected_over: int = 1500
 
 
 FULL = Scale()
 FAST = Scale(
-    jobs=150, streams=3, loads=(0.5, 0.7, 0.9), side_streams=2, side_loads=(0.7,), folds=2, shares=(0.0, 0.5, 1.0), machines=20
+    jobs=150, streams=3, loads=(0.5, 0.7, 0.9), side_streams=3, side_loads=(0.7,), folds=2, shares=(0.0, 0.5, 1.0), machines=20
 )  # fmt: skip
 
 
@@ -74,6 +75,7 @@ def run_cluster(
         cluster=Cluster(),
         jobs=scale.jobs,
         seed=seed,
+        expected_over=scale.expected_over,
     )
     mixes = {default.name: default_mix(study, default) for default in study.defaults}
     wanted = [

@@ -31,15 +31,13 @@ from optimization.cluster_stream import (
 
 #: Prices of a GPU's time that the rule of M8.2 is tried with on streams of their own; the best on predictions is taken.
 ETAS: Final = (0.0, 2.0, 8.0, 32.0, float("inf"))
-#: Requests behind an expected GPU time.
-EXPECTED_OVER: Final = 3000
 #: First words of seeds: streams that are judged, streams that eta is chosen on, requests behind expectations.
 JUDGED, CHOSEN_ON, EXPECTED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What all streams share; a stream has ``jobs`` jobs."""
+    """What all streams share; a stream has ``jobs`` jobs, an expectation is taken over ``expected_over``."""
 
     families: tuple[Family, ...]
     defaults: tuple[Default, ...]
@@ -47,6 +45,7 @@ class Study:
     cluster: Cluster
     jobs: int
     seed: int
+    expected_over: int = 1500
 
     def oracle(self) -> tuple[Family, ...]:
         """Every family as one who knows all sees it."""
@@ -55,6 +54,12 @@ class Study:
     def imagined(self) -> tuple[Family, ...]:
         """Every family as if the predictions were true."""
         return tuple(family.as_believed() for family in self.families)
+
+    def expected_requests(self) -> list[Request]:
+        """Requests behind expectations."""
+        return draw_requests(
+            len(self.families), self.expected_over, self.workload, seed=(self.seed, EXPECTED)
+        )
 
     def requests(self, use: int, number: int) -> list[Request]:
         """The requests of one stream."""
@@ -81,26 +86,34 @@ class Setting:
 
 
 def default_mix(study: Study, default: Default) -> dict[str, float]:
-    """A default alone on the cluster: GPU time and failures a job, and its mean time over that of the fastest predicted pick."""
-    requests = draw_requests(len(study.families), EXPECTED_OVER, study.workload, seed=(study.seed, EXPECTED))
-    held, failed, own, best = 0.0, 0, 0.0, 0.0
+    """A default alone on the cluster, over many requests: GPU seconds and failures a job, and how much slower than knowing it is.
+
+    ``slowdown`` is the mean time of the user's picks over that of the fastest predicted one; ``slowdown_free`` the same of the
+    user's batch on the most GPUs that it runs on, where a scheduler ends up that sets the GPUs and believes in perfect scaling.
+    """
+    fastest = [known_attempts(family, 0.0) for family in study.families]
+    held, failed, own, free, best = 0.0, 0, 0.0, 0.0, 0.0
+    requests = study.expected_requests()
     for request in requests:
-        family = study.families[request.family]
+        family, tokens = study.families[request.family], request.tokens
         attempts = default_attempts(family, default, seed=request.seed)
-        held += gpu_seconds(request.tokens, attempts, study.cluster)
+        running = [a for a in default_options(family, default, seed=request.seed) if a.rate > 0]
+        held += gpu_seconds(tokens, attempts, study.cluster)
         failed += len(attempts) - 1
-        own += alone_s(request.tokens, attempts, study.cluster)
-        best += alone_s(request.tokens, known_attempts(family, 0.0), study.cluster)
+        own += alone_s(tokens, attempts, study.cluster)
+        free += alone_s(tokens, [max(running, key=lambda a: a.gpus)], study.cluster)
+        best += alone_s(tokens, fastest[request.family], study.cluster)
     return {
         "gpu_seconds": held / len(requests),
         "failures": failed / len(requests),
         "slowdown": own / best,
+        "slowdown_free": free / best,
     }
 
 
 def alone_s(tokens: float, attempts: Sequence[Attempt], cluster: Cluster) -> float:
     """Time of a job on an empty cluster: failures, start-up and work."""
-    return sum(cluster.failure_s for a in attempts[:-1]) + cluster.start_up_s + tokens / attempts[-1].rate
+    return cluster.failure_s * (len(attempts) - 1) + cluster.start_up_s + tokens / attempts[-1].rate
 
 
 def setting_of(item: tuple[int, float, float], study: Study) -> Setting:
@@ -117,8 +130,9 @@ def best_eta(study: Study, families: Sequence[Family], rate: float, streams: int
     """The eta of least mean completion time under FIFO if these families were true; the least of equals."""
     means = []
     for eta in ETAS:
+        picks = [known_attempts(family, eta) for family in families]
         found = [
-            _mean(requests, [known_attempts(families[r.family], eta) for r in requests], rate, study.cluster)
+            _mean(requests, [picks[r.family] for r in requests], rate, study.cluster)
             for requests in (study.requests(CHOSEN_ON, k) for k in range(streams))
         ]
         means.append(float(np.mean(found)))
@@ -168,18 +182,15 @@ def picker(
         if sets_gpus:
             return None
         return lambda r: users_widths(families[r.family], default, seed=r.seed)
-    if sets_gpus:
-        return lambda r: known_options(families[r.family])
     eta = setting.eta_oracle if kind == "oracle" else setting.eta
-    return lambda r: known_attempts(families[r.family], eta)
+    known = [known_options(f) if sets_gpus else known_attempts(f, eta) for f in families]
+    return lambda r: known[r.family]
 
 
 def full_rate(study: Study, load: float) -> float:
     """Arrivals a second at which jobs with predicted configurations, the fastest first, need ``load`` of the cluster."""
-    requests = draw_requests(len(study.families), EXPECTED_OVER, study.workload, seed=(study.seed, EXPECTED))
-    held = [
-        gpu_seconds(r.tokens, known_attempts(study.families[r.family], 0.0), study.cluster) for r in requests
-    ]
+    fastest = [known_attempts(family, 0.0) for family in study.families]
+    held = [gpu_seconds(r.tokens, fastest[r.family], study.cluster) for r in study.expected_requests()]
     return load * study.cluster.gpus / float(np.mean(held))
 
 

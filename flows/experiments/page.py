@@ -53,6 +53,7 @@ class Page:
     sections: Sequence[Section]
     notes: Sequence[str] = field(default=())
     synthetic: str = ""
+    synthetic_label: str = "Synthetic joins."
 
 
 def join_banner(answer: Mapping[str, Any]) -> str:

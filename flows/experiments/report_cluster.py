@@ -34,6 +34,7 @@ def write_cluster_report(answer: Mapping[str, Any], path: Path) -> Path:
                 "streams."
             ),
             synthetic=SYNTHETIC,
+            synthetic_label="Partly synthetic.",
             sections=[
                 _reductions(answer),
                 _badness(answer),
@@ -114,8 +115,8 @@ def _badness(answer: Mapping[str, Any]) -> Section:
                 _series(rows, f"load {load:g}", style, x="slowdown", y="predicted", of="predicted_interval")
             )
     habits = [
-        f"{d['default']}: {d['batch']}, {d['slowdown']:.1f} times the predicted pick's time, {d['failures']:.2f} failures a job, "
-        f"{d['gpu_seconds'] / 3600:.1f} GPU-hours a job"
+        f"{d['default']}: {d['batch']}, {d['slowdown']:.1f} times the predicted pick's time ({d['slowdown_free']:.1f} once Sia "
+        f"sets the GPUs), {d['failures']:.2f} failures a job, {d['gpu_seconds'] / 3600:.1f} GPU-hours a job"
         for d in answer["defaults"]
     ]
     columns = {
