@@ -17,6 +17,8 @@ from flows import backfill as module
 from flows.backfill import Backfill, backfill
 from flows.backfill_plan import plan_backfill, stretch_of
 from flows.config import Settings
+from flows.jobfile import read_request
+from flows.records import save_jobs, stored_jobs
 from flows.runs import STAGES, save_failure
 from flows.stages import allocate_stage, forecast_stage, ingest_stage, score_stage
 from flows.turn import Turn, run_id_of
@@ -25,6 +27,7 @@ from warehouse.errors import MarketError, SettingsError
 from warehouse.store import open_store, read_rows
 
 STEP = pd.Timedelta("30min")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TABLES = (
     "price", "availability", "vintages", "forecasts", "accuracy", "jobs", "decisions", "outcomes", "weights", "runs",
     "fitted", "imports", "rejected", "assumptions",
@@ -120,14 +123,25 @@ def test_one_chunk_or_many_are_the_same(tmp_path, settings, live, monkeypatch, c
     same(tables(tmp_path / "w.duckdb"), live)
 
 
-def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, settings, live):
+def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, settings):
     """As after a kill between the two: everything but the decisions first, then those alone."""
     db = tmp_path / "w.duckdb"
-    made(db, settings, SLOTS, stages=["ingest", "forecast", "score"])
+    made(db, settings, SLOTS[:1])
     with open_store(db) as store:
-        assert not len(read_rows(store, "decisions"))
-    made(db, settings, SLOTS)
-    same(tables(db), live)
+        known = stored_jobs(store)[0].request
+        short = read_request(EXAMPLES / "bert-sweep.toml").model_copy(
+            update={"name": "short", "deadline_in": "90min"}
+        )
+        placed = short.placed(at=SLOTS[1], market=known.market, source=known.source)
+        save_jobs(store, [placed], origin="user", at=SLOTS[1], step=STEP)
+    shutil.copy(db, tmp_path / "parts.duckdb")
+    made(db, settings, SLOTS[:6])
+    expected = tables(db)
+    assert sum("'short'" in repr(row) for row in expected["decisions"]) == 3
+    parts = tmp_path / "parts.duckdb"
+    made(parts, settings, SLOTS[:6], stages=["ingest", "forecast", "score"])
+    made(parts, settings, SLOTS[:6])
+    same(tables(parts), expected)
 
 
 def test_it_goes_on_where_live_turns_left_off_and_they_where_it_did(tmp_path, settings, live):
