@@ -25,7 +25,7 @@ from warehouse.errors import SettingsError
 FORECASTERS = ("last_value", "markov", "smoothing", "arima", "lightgbm", "combined")
 FAST_FORECASTERS = ("last_value", "markov", "smoothing")
 #: Jobs for each of the grid's cells.
-JOBS_A_CELL, FAST_JOBS_A_CELL = 10, 1
+JOBS_A_CELL, FAST_JOBS_A_CELL = 4, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
