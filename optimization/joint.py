@@ -28,8 +28,9 @@ class JointJob:
     ``runs`` gives for every market allowed the `Job` with its throughput and sizes there; all have one workload (in work units,
     whatever the market), deadline, value and decay. ``slot`` is the job's own slot in which the window begins (M2.1).
     ``market_previous`` is where the ``n_previous`` instances of the slot before were, None if there were none. ``priority``
-    weighs the job's utility. ``cap_usd`` bounds ``spent_usd`` plus all the plan pays, its ending (M3.3b) included: a plan that
-    counts on money it may not spend would be none. Moving takes ``move_hours`` beside the restart and costs ``move_usd``; a job
+    weighs the job's utility. ``cap_usd`` bounds ``spent_usd`` plus what the plan pays in the window, and where the window reaches the
+    deadline its ending on demand too (ours): before that the rest is planned again and may yet be had on spot, from then on it is
+    not. So no cap is broken by a job that is planned slot after slot, and none makes a job give up early. Moving takes ``move_hours`` beside the restart and costs ``move_usd``; a job
     that holds nothing for a slot has had the time to move (ours).
     """
 
@@ -108,6 +109,10 @@ class JointProblem:
         """Slots of the window that lie before the deadline of ``job``."""
         return min(self.slots, job.job.deadline_slots - job.slot)
 
+    def reaches_deadline(self, job: JointJob) -> bool:
+        """True if what follows the window is the termination of M2.6."""
+        return self.slots >= job.job.deadline_slots - job.slot
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -144,6 +149,7 @@ class Route:
     """One job's part of a plan: where it is in each slot of its window, how it ends, and what that comes to.
 
     ``paid_usd`` is for the window (moves included), ``ending_usd`` for what follows; ``utility_usd`` = ``value_usd`` minus both.
+    ``capped_usd`` is what caps count of them (`JointJob.cap_usd`).
     """
 
     job: str
@@ -151,12 +157,13 @@ class Route:
     ending: Ending
     paid_usd: float
     ending_usd: float
+    capped_usd: float
     value_usd: float
     end_progress: float
 
     @property
     def spent_usd(self) -> float:
-        """All it pays: what caps count."""
+        """All it pays."""
         return self.paid_usd + self.ending_usd
 
     @property

@@ -52,9 +52,13 @@ def check_route(problem: JointProblem, job: JointJob, route: Route) -> None:
     _agree(f"{name}: paid in the window", route.paid_usd, paid)
     _agree(f"{name}: progress", route.end_progress, min(done, job.job.workload))
     check_ending(problem, job, route, done, before)
-    if route.spent_usd > job.left_usd * (1.0 + AGREEMENT) + AGREEMENT:
+    counted = route.paid_usd + (
+        route.ending_usd if len(route.places) == job.job.deadline_slots - job.slot else 0.0
+    )
+    _agree(f"{name}: counted by caps", route.capped_usd, counted)
+    if route.capped_usd > job.left_usd * (1.0 + AGREEMENT) + AGREEMENT:
         raise AuditError(
-            f"{name}: pays {route.spent_usd} USD", expected=f"at most the {job.left_usd} USD of its cap"
+            f"{name}: pays {route.capped_usd} USD", expected=f"at most the {job.left_usd} USD of its cap"
         )
 
 
@@ -121,7 +125,7 @@ def check_team_caps(problem: JointProblem, routes: tuple[Route, ...]) -> None:
     """What a team's jobs pay is within what it has left."""
     for name, team in problem.teams.items():
         paid = sum(
-            route.spent_usd for job, route in zip(problem.jobs, routes, strict=True) if job.team == name
+            route.capped_usd for job, route in zip(problem.jobs, routes, strict=True) if job.team == name
         )
         if paid > team.left_usd * (1.0 + AGREEMENT) + AGREEMENT:
             raise AuditError(

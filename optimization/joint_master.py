@@ -78,9 +78,9 @@ class Master:
         c, job = len(self.routes), self.searching.problem.jobs[j]
         self._cells += [(int(self._count_row[i, m]), c, float(n)) for i, m, n in spots(route, self._place)]
         if job.team is not None:
-            self._cells.append((self._team_row[job.team], c, route.spent_usd))
+            self._cells.append((self._team_row[job.team], c, route.capped_usd))
         if j in self._own_row:
-            self._cells.append((self._own_row[j], c, route.spent_usd))
+            self._cells.append((self._own_row[j], c, route.capped_usd))
         self.routes.append(route)
         self.owner.append(j)
         return True

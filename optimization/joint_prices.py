@@ -157,7 +157,7 @@ def rounded(master: Master) -> list[Route]:
     left = []
     for j in sorted(range(len(mixed)), key=lambda j: (-round(mixed[j][0], 6), -problem.jobs[j].priority)):
         job, route = problem.jobs[j], mixed[j][1]
-        if route.spent_usd <= stock.most_usd(job) + 1e-9 and stock.holds(route):
+        if route.capped_usd <= stock.most_usd(job) + 1e-9 and stock.holds(route):
             found[j] = route
             stock.take(job, route)
         else:

@@ -265,30 +265,41 @@ def most_owed(problem: JointProblem, job: JointJob) -> float:
 
 
 def add_money(m: pyo.ConcreteModel) -> None:
-    """paid(j): on-demand for all instances, less the saving of those on spot, plus moves, plus the ending; in USD."""
+    """paid(j): on-demand for all instances, less the saving of those on spot, plus moves; later(j): the ending; counted(j) by caps."""
+    m.later = pyo.Expression(m.JOBS, rule=later)
     m.paid = pyo.Expression(m.JOBS, rule=paid)
+    m.counted = pyo.Expression(
+        m.JOBS,
+        rule=lambda m, j: m.paid[j] + (m.later[j] if m.problem.reaches_deadline(m.problem.jobs[j]) else 0.0),
+    )
 
 
 def paid(m: Any, j: int) -> Any:
-    """USD of one job, its ending included."""
+    """USD of one job in its window, moves included."""
     problem, job = m.problem, m.problem.jobs[j]
     terms = []
-    for i in range(m.last[j] + 1):
+    for i in range(m.last[j]):
         for key in m.keys[j]:
             slot_usd = problem.markets[key].on_demand_usd * problem.slot_hours
-            for n in m.sizes[j, key]:
-                if i < m.last[j]:
-                    terms.append(n * slot_usd * m.run[j, i, key, n])
-                if job.move_usd:
-                    terms.append(job.move_usd * m.moved[j, i, key, n])
+            terms += [n * slot_usd * m.run[j, i, key, n] for n in m.sizes[j, key]]
+            if job.move_usd:
+                terms += [job.move_usd * m.moved[j, i, key, n] for n in m.sizes[j, key]]
             if (j, i, key) in m.SPOTS:
                 terms.append(-saving(problem, i, key) * m.spot[j, i, key])
-    for jj, key, n, k in m.ENDINGS:
-        if jj == j:
-            terms.append(
-                k * n * problem.markets[key].on_demand_usd * problem.slot_hours * m.ending[jj, key, n, k]
-            )
     return sum(terms)
+
+
+def later(m: Any, j: int) -> Any:
+    """USD of one job after its window: k slots on demand, and a move if there is one."""
+    hours, job = m.problem.slot_hours, m.problem.jobs[j]
+    terms = [
+        k * n * m.problem.markets[key].on_demand_usd * hours * m.ending[jj, key, n, k]
+        for jj, key, n, k in m.ENDINGS
+        if jj == j
+    ]
+    if job.move_usd:
+        terms += [job.move_usd * m.moved[j, m.last[j], key, n] for key in m.keys[j] for n in m.sizes[j, key]]
+    return sum(terms, 0.0)
 
 
 def counts(m: Any, i: int, key: str) -> Any:
@@ -298,14 +309,14 @@ def counts(m: Any, i: int, key: str) -> Any:
 
 
 def job_cap(m: Any, j: int) -> Any:
-    """paid(j) <= what is left of the job's cap."""
+    """counted(j) <= what is left of the job's cap."""
     left = m.problem.jobs[j].left_usd
-    return m.paid[j] / m.unit_usd <= left / m.unit_usd if left < float("inf") else pyo.Constraint.Skip
+    return m.counted[j] / m.unit_usd <= left / m.unit_usd if left < float("inf") else pyo.Constraint.Skip
 
 
 def team_cap(m: Any, name: str) -> Any:
-    """sum over the team's jobs of paid(j) <= what is left of the team's cap."""
-    members = [m.paid[j] for j in m.JOBS if m.problem.jobs[j].team == name]
+    """sum over the team's jobs of counted(j) <= what is left of the team's cap."""
+    members = [m.counted[j] for j in m.JOBS if m.problem.jobs[j].team == name]
     return (
         sum(members) / m.unit_usd <= m.problem.teams[name].left_usd / m.unit_usd
         if members
@@ -314,12 +325,12 @@ def team_cap(m: Any, name: str) -> Any:
 
 
 def worth_of(m: Any, j: int) -> Any:
-    """priority_j (v finish + V of the ending - paid), in units of money."""
+    """priority_j (v finish + V of the ending - paid - later), in units of money."""
     job = m.problem.jobs[j]
     value = job.job.value * m.finish[j] + sum(
         (m.value_of[at] * m.ending[at] for at in m.ENDINGS if at[0] == j), 0.0
     )
-    return job.priority / m.unit_usd * (value - m.paid[j])
+    return job.priority / m.unit_usd * (value - m.paid[j] - m.later[j])
 
 
 def saving(problem: JointProblem, i: int, key: str) -> float:
@@ -390,6 +401,7 @@ def route_of(m: Any, problem: JointProblem, j: int) -> Route:
         ending=ending,
         paid_usd=spent,
         ending_usd=cost,
+        capped_usd=spent + (cost if problem.reaches_deadline(job) else 0.0),
         value_usd=value,
         end_progress=min(done, job.job.workload),
     )

@@ -58,12 +58,15 @@ class RouteTerms(NamedTuple):
 class Asked(NamedTuple):
     """What a search is asked under: the worth of the job's value, what a USD paid counts, and what the states of a slot cost.
 
-    ``weight`` is the priority, ``usd`` the priority plus the prices of the budgets it draws on; ``cost`` and ``spot`` (w, K) are
+    ``weight`` is the priority, ``usd`` the priority plus the prices of the budgets it draws on, ``later_usd`` what a USD paid after the
+    window counts (only the priority where caps do not count it, and then ``most`` does not either); ``cost`` and ``spot`` (w, K) are
     the priced cost of each state by slot and the spot instances in it; ``most`` bounds the priced cost of a whole route.
     """
 
     weight: float
     usd: float
+    later_usd: float
+    later_counts: bool
     cost: np.ndarray
     spot: np.ndarray
     most: float
@@ -160,7 +163,7 @@ def fill_ending(
     ``at`` is the state, the share, the cell and what a move costs. Cells go from the top down, so that the slots needed only grow.
     """
     k, mu, cell, lost = at
-    needed, price, start = 1, asked.usd * terms.on_demand[k], terms.done + cell * CELL_LEAD
+    needed, price, start = 1, asked.later_usd * terms.on_demand[k], terms.done + cell * CELL_LEAD
     worth = asked.weight * value_at(terms, terms.end + 1) - price - lost
     for z in range(out.size - 1, -1, -1):
         rest = terms.line - (start + z * cell)
@@ -180,7 +183,8 @@ def fill(
 ) -> None:
     """Raise ``out`` to the worth of coming into a state: ``at`` is the slot (w: the ending), the state, the way, the cell."""
     i, k, came, cell = at
-    lost = asked.usd * terms.move_usd if came == MOVE else 0.0
+    usd = asked.later_usd if i == terms.slots else asked.usd
+    lost = usd * terms.move_usd if came == MOVE else 0.0
     mu = share(terms, k, came)
     if i == terms.slots:
         fill_ending(out, terms, asked, (k, mu, cell, lost))
@@ -274,9 +278,9 @@ def best_ending(
     for k in range(terms.n.size):
         came = way(terms, k, before[0], before[1])
         needed = slots_for(terms.line - z, share(terms, k, came) * terms.gain[k], terms.gain[k])
-        cost = asked.usd * (needed * terms.on_demand[k] + (terms.move_usd if came == MOVE else 0.0))
+        cost = asked.later_usd * (needed * terms.on_demand[k] + (terms.move_usd if came == MOVE else 0.0))
         worth = asked.weight * value_at(terms, terms.end + needed) - cost
-        if worth > best and paid + cost <= asked.most:
+        if worth > best and (paid + cost <= asked.most or not asked.later_counts):
             best, state, slots = worth, k, needed
     return best, state, slots
 
@@ -432,6 +436,9 @@ def search(
     """
     states = terms.n.size
     chosen, told = follow(terms, asked, room, cell)
+    idle = best_ending(terms, asked, terms.done, (-1, 0), 0.0)[0]
+    if idle > told:
+        chosen[:], told = states, idle
     best = np.array([told, MONEY_SLACK * (asked.weight * terms.value + asked.usd * terms.on_demand.max())])
     z, c, parent = np.empty(4096), np.empty(4096), np.empty(4096, np.int64)
     state = np.empty(4096, np.int64)

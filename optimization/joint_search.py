@@ -36,6 +36,8 @@ from optimization.throughput import rates
 
 #: Cells of the progress grid that prices and guides a search, and labels a slot that a search keeps.
 CELLS, WIDTH = 256, 100
+#: Prices of money tried for a job at its cap.
+FRUGAL_STEPS = 6
 #: Labels a slot that amount to no limit: the search is exact.
 EXACT = 10_000_000
 
@@ -82,7 +84,31 @@ class Search:
     def within(self, j: int, available: np.ndarray, most_usd: float) -> Found:
         """The best route of job ``j`` on the counts ``available`` that are left, paying at most ``most_usd``."""
         weight = self.problem.jobs[j].priority
-        return self._found(j, available, self.no_toll, weight, weight * most_usd)
+        found = self._found(j, available, self.no_toll, weight, math.inf)
+        if found.route.capped_usd <= most_usd:
+            return found
+        capped = self._found(j, available, self.no_toll, weight, weight * most_usd)
+        if self._width >= EXACT:
+            return capped
+        routes = [capped.route, *self._frugal(j, available, most_usd)]
+        best = max(routes, key=lambda route: route.utility_usd)
+        return Found(route=best, worth=weight * best.utility_usd, bound=found.bound)
+
+    def _frugal(self, j: int, available: np.ndarray, most_usd: float) -> list[Route]:
+        """Routes within a cap: what a USD counts is raised until they are, then halved towards the least that does it.
+
+        A search of few labels does not look ahead to a cap; a price of money does (ours).
+        """
+        weight, low, high, kept = self.problem.jobs[j].priority, 1.0, 16.0, []
+        for _ in range(FRUGAL_STEPS):
+            middle = math.sqrt(low * high)
+            route = self._found(j, available, self.no_toll, weight * middle, math.inf).route
+            if route.capped_usd <= most_usd:
+                kept.append(route)
+                high = middle
+            else:
+                low = middle
+        return kept
 
     def bound(self, j: int, toll: np.ndarray, usd: float) -> float:
         """A worth that no route of job ``j`` passes at these prices, without looking for one."""
@@ -94,7 +120,10 @@ class Search:
         """What is asked, the optimistic worths, their cell and their bound."""
         terms, weight = self.terms[j], self.problem.jobs[j].priority
         cost, spot = priced_states(terms, self.price, available, toll, usd)
-        asked = Asked(float(weight), float(usd), cost, spot, float(most))
+        job = self.problem.jobs[j]
+        counts = self.problem.reaches_deadline(job)
+        later = float(usd) if counts else float(weight)
+        asked = Asked(float(weight), float(usd), later, counts, cost, spot, float(most))
         shape = (terms.slots + 1, terms.n.size + 1, self._cells + 1)
         room = self._room[: shape[0] * shape[1] * shape[2]].reshape(shape)
         cell, bound = optimistic(terms, asked, room)
@@ -140,6 +169,7 @@ class Search:
             ending=ending,
             paid_usd=float(paid),
             ending_usd=float(ending_usd),
+            capped_usd=float(paid + (ending_usd if asked.later_counts else 0.0)),
             value_usd=float(value),
             end_progress=float(min(z, job.job.workload)),
         )
@@ -153,6 +183,7 @@ def nothing(problem: JointProblem, job: JointJob) -> Route:
         ending=NO_ENDING,
         paid_usd=0.0,
         ending_usd=0.0,
+        capped_usd=0.0,
         value_usd=0.0,
         end_progress=job.done,
     )

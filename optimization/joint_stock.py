@@ -33,7 +33,7 @@ class Stock:
         for i, m, spot in spots(route, self._place):
             self.counts[i, m] -= sign * spot
         if job.team is not None:
-            self._money[job.team] -= sign * route.spent_usd
+            self._money[job.team] -= sign * route.capped_usd
 
     def holds(self, route: Route) -> bool:
         """True if the spot instances of a route are there."""

@@ -121,7 +121,8 @@ def endings(problem, job, done, before, paid, spots):
             cost = k * n * window.on_demand_usd * window.slot_hours
             cost += job.move_usd if before[1] and before[0] != key else 0.0
             value = run.completion_value(job.slot + w + k)
-            yield job.priority * (value - cost - paid), paid + cost, spots, Ending(key, n, k)
+            counted = cost if w == run.deadline_slots - job.slot else 0.0
+            yield job.priority * (value - cost - paid), paid + counted, spots, Ending(key, n, k)
 
 
 def best_by_enumeration(problem):
