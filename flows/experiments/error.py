@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flows.experiments.data import read_tapes
+from flows.experiments.ideas import ideas_and_rules, robustness_of_ideas, tradeoff_rows
 from flows.experiments.progress import job_progress
 from flows.experiments.runs import Progress, cores, run_pool
 from flows.experiments.scenarios import join_note, make_scenarios
@@ -21,6 +22,7 @@ from optimization.ledger import perfect_forecasts
 from optimization.market import PointForecast
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.reactive import Ahanp
+from optimization.policy import Policy
 from optimization.pool import load_pool
 from optimization.replay import PlanMemo, replay_pool
 from optimization.scenarios import Grid, Scenario
@@ -53,18 +55,20 @@ KINDS = tuple(Kind(growth=growth, law=law) for growth in Growth for law in Law)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPlan:
-    """What every job is asked: the policies, the kinds and sizes of error, the seed of the errors."""
+    """What every job is asked: AHAP's forms, the kinds and sizes of error, the seed of the errors, other policies ``beside``."""
 
     policies: tuple[Ahap, ...]
     kinds: tuple[Kind, ...]
     sizes: tuple[float, ...]
     seed: int
+    beside: tuple[Policy[Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRun:
     """Utilities in units of each job's OD-only cost: ``utility`` (jobs, kinds, sizes, policies), ``reactive`` (jobs,).
 
+    The columns of ``plan.beside`` follow those of ``plan.policies``.
     ``synthetic`` of the jobs join one market's counts with another's prices (M7).
     """
 
@@ -132,7 +136,7 @@ def _utilities(scenario: Scenario, asked: tuple[ErrorPlan, Ahanp]) -> tuple[np.n
     for kind in plan.kinds:
         made = [
             replay_pool(
-                plan.policies,
+                (*plan.policies, *plan.beside),
                 scenario.job,
                 scenario.window,
                 forecasts=forecasts,
@@ -168,7 +172,7 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
     from the prediction-free policy (``ahead_interval``), and ``overtaken_at``, the size from which the prediction-free policy
     is better (null: never within the sizes); ``worse_than_one_slot_at`` is the same against AHAP(1,1), which plans the present
     slot alone and so reads no forecast either. ``robustness``: for each (omega, v) its consistency (utility at size 0) and
-    robustness (its worst mean over kinds and sizes).
+    robustness (its worst mean over kinds and sizes); ``published_ideas`` the same for the policies of M10.
     """
     rng = np.random.default_rng([seed, 4])
     mean = run.utility.mean(axis=0)
@@ -217,6 +221,7 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
         },
         "curves": curves,
         "robustness": robustness,
+        "published_ideas": robustness_of_ideas(run.plan.beside, run.utility[..., len(run.plan.policies) :]),
     }
 
 
@@ -246,6 +251,7 @@ def error_command(
         kinds=KINDS,
         sizes=SIZES,
         seed=seed,
+        beside=ideas_and_rules(),
     )
     with job_progress("jobs under error") as told:
         run = run_error(test, plan, reactive=reactive, processes=workers, progress=told)
@@ -290,8 +296,8 @@ def print_error(answer: dict[str, Any]) -> None:
     print(f"without forecasts: {free['policy']} {free['mean_utility']:.4f}")
     print_table(
         "Consistency (perfect forecasts) and robustness (worst mean over all errors)",
-        answer["robustness"],
-        {"omega": "omega", "v": "v", "consistency": "consistency", "robustness": "robustness"},
+        tradeoff_rows(answer),
+        {"policy": "policy", "consistency": "consistency", "robustness": "robustness"},
     )
     for note in answer["notes"]:
         print(f"* {note}")

@@ -18,6 +18,7 @@ from flows.experiments.ahap import (
     variant_rows,
 )
 from flows.experiments.data import Tapes, read_tapes
+from flows.experiments.ideas import idea_columns, idea_rows, ideas_answer
 from flows.experiments.progress import job_progress
 from flows.experiments.runs import PoolRun, cores, run_pool
 from flows.experiments.scenarios import join_note, make_scenarios
@@ -140,6 +141,7 @@ def answer_of(done: PoolExperiment, *, data: str, seed: int) -> dict[str, Any]:
             "mean_utility_on_test": float(test.mean[place]),
             "headroom_captured_on_test": float(test.headroom[place]),
         },
+        "published_ideas": ideas_answer(done.test, done.train, rng=np.random.default_rng([seed, 5])),
         "ahap": {"jobs": len(done.table_test.utility), "rows": rules["test"], "train_rows": rules["train"]},
         "claims": [
             *claims(done.test, done.policies, done.table_test, rng=rng),
@@ -265,9 +267,16 @@ def _print_cells(answer: dict[str, Any]) -> None:
         answer["ahap"]["rows"],
         {"end_rule": "end rule", "commit": "commitment", "forecasts": "forecasts", "mean_utility": "utility"},
     )
+    _print_ideas(answer)
     for row in answer["largest_gain"]["found"]:
         where = ", ".join(f"{key} {value}" for key, value in row["cell"].items())
         print(f"largest gain over {row['baseline']}: {100 * row['gain']:.1f} % by {row['policy']} at {where}")
     print(
         f"(paper A's only published figure: up to {100 * answer['largest_gain']['paper_a']:.1f} % over its baselines)"
     )
+
+
+def _print_ideas(answer: dict[str, Any]) -> None:
+    found = answer["published_ideas"]
+    if found["rows"]:
+        print_table("Other published ideas (M10)", idea_rows(answer), idea_columns(found["references"]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flows.experiments.ideas import tradeoff_rows
 from flows.experiments.page import Page, Section, Table, join_banner, write_page
 from flows.experiments.plots import Curve, draw_error, draw_tradeoff
 from flows.inline_svg import house_style
@@ -103,23 +104,24 @@ def _sentences(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _tradeoff(answer: Mapping[str, Any]) -> Section:
-    rows = answer["robustness"]
+    rows = tradeoff_rows(answer)
     return Section(
         anchor="robustness",
         heading="Robustness against consistency",
         sentences=[
             "Consistency is the mean utility with perfect forecasts, robustness the worst mean utility over all kinds and sizes of "
-            "error. Above the dashed line a policy is better than the one without forecasts whatever the error here."
+            "error. Above the dashed line a policy is better than the one without forecasts whatever the error here.",
+            "(omega,v) is AHAP; MSU-trim, UP and ROSS read no forecast, so that the two are one for them.",
         ],
         drawing=draw_tradeoff(
-            [f"({row['omega']},{row['v']})" for row in rows],
+            [row["policy"].removeprefix("AHAP") for row in rows],
             np.array([row["consistency"] for row in rows]),
             np.array([row["robustness"] for row in rows]),
             answer["prediction_free"]["mean_utility"],
             name="tradeoff",
         ),
         table=Table(
-            columns={"omega": "omega", "v": "v", "consistency": "Consistency", "robustness": "Robustness"},
+            columns={"policy": "Policy", "consistency": "Consistency", "robustness": "Robustness"},
             rows=rows,
         ),
         unfold="Numbers",

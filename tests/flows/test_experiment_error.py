@@ -20,11 +20,14 @@ from flows.experiments.error import (
     shapes,
     wrong_forecasts,
 )
+from flows.experiments.ideas import ideas_and_rules, tradeoff_rows
 from flows.experiments.report_error import write_error_report
 from flows.experiments.scenarios import make_scenarios
 from optimization.ledger import perfect_forecasts
+from optimization.policies import PUBLISHED_IDEAS
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.reactive import Ahanp
+from optimization.pool import policy_named
 from optimization.replay import replay
 from optimization.scenarios import Grid
 
@@ -47,7 +50,8 @@ def scenarios(folder):
 @pytest.fixture(scope="module")
 def plan():
     policies = tuple(Ahap(omega=omega, commitment=v, sigma=0.9) for omega, v in ((1, 1), (4, 1), (4, 4)))
-    return ErrorPlan(policies=policies, kinds=KINDS, sizes=SIZES, seed=3)
+    beside = tuple(policy_named(name) for name in ("RHIG(3,0.9)", "MSU-trim", "Trust(1)"))
+    return ErrorPlan(policies=policies, kinds=KINDS, sizes=SIZES, seed=3, beside=beside)
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +143,22 @@ def test_the_answer(run):
         ahead = np.array(curve["mean_utility"]) - level
         assert (low <= ahead + 1e-12).all()
         assert (ahead <= high + 1e-12).all()
+
+
+def test_the_ideas_beside_stand_in_the_same_table(run):
+    """Consistency and robustness of the policies of M10 by an obvious twin; what hears no forecast has one figure for both."""
+    answer, first = error_answer(run, data="here", seed=1), len(run.plan.policies)
+    assert [row["policy"] for row in answer["published_ideas"]] == ["RHIG(3,0.9)", "MSU-trim", "Trust(1)"]
+    for i, row in enumerate(answer["published_ideas"]):
+        found = run.utility[..., first + i]
+        means = [found[:, k, e].mean() for k in range(len(KINDS)) for e in range(len(SIZES))]
+        assert row["consistency"] == pytest.approx(found[:, 0, 0].mean())
+        assert row["robustness"] == pytest.approx(min(means))
+        if row["policy"] != "RHIG(3,0.9)":
+            assert row["consistency"] == pytest.approx(row["robustness"])
+    assert {row["policy"] for row in tradeoff_rows(answer)} >= {"AHAP(4,1)", "MSU-trim"}
+    names = {policy.name.split("(")[0] for policy in ideas_and_rules()}
+    assert names == {*PUBLISHED_IDEAS, "UP", "MSU-trim"}
 
 
 def test_the_page(run, tmp_path):

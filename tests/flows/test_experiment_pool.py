@@ -38,7 +38,11 @@ NAMES = (
     "AHAP(1,1,0.9)",
     "AHAP(3,1,0.9)",
     "AHAP(3,3,0.5)",
+    "Trust(0.5)",
+    "ROSS(3)",
 )
+#: Those of them that a gain may be measured from.
+BASES = [name for name in NAMES if not name.startswith(("AHAP", "Trust", "ROSS"))]
 
 
 @pytest.fixture(scope="module")
@@ -224,8 +228,7 @@ def test_the_answer_adds_up(run):
     means = {name: row["mean_utility"] for name, row in answer["policies"].items()}
     assert set(means) == set(NAMES)
     assert list(means.values()) == sorted(means.values(), reverse=True)
-    baselines = [n for n in NAMES if not n.startswith("AHAP")]
-    assert answer["baseline"] == max(baselines, key=means.get)
+    assert answer["baseline"] == max(BASES, key=means.get)
     best, room = answer["policies"][answer["best"]], answer["hindsight"]["high"] - means[answer["baseline"]]
     assert best["headroom_captured"] == pytest.approx(
         (means[answer["best"]] - means[answer["baseline"]]) / room
@@ -286,11 +289,13 @@ def test_the_whole_experiment_and_its_page(tapes, policies, tmp_path):
     assert answer["train"]["mean_utility_on_test"] == answer["policies"][chosen]["mean_utility"]
     assert any("larger window" in claim for claim in answer["claims"])
     assert any("commitment" in claim for claim in answer["claims"])
+    ideas = answer["published_ideas"]["rows"]
+    assert [row["policy"] for row in ideas] == ["Trust(0.5)", "ROSS(3)"]
     text = write_pool_report(answer, tmp_path / "new" / "page.html").read_text()
     assert text.count("<svg") == 3
     assert "here &amp; there" in text
     assert "http" not in text.replace("http-equiv", "")
-    for sentence in answer["claims"]:
+    for sentence in [*answer["claims"], *(row["sentence"] for row in ideas)]:
         assert escape(sentence, quote=False).replace("'", "&#39;") in text
     assert write_pool_report(answer, tmp_path / "again.html").read_text() == text
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["page.html"]
