@@ -103,7 +103,7 @@ def run_cluster(
 
 def items_of(settings: Sequence[Setting], scale: Scale) -> list[Setting]:
     """One item a stream: everything for the first default, default against predicted for the others, and costly failures."""
-    items = []
+    items: list[Setting] = []
     for setting in settings:
         if setting.default == 0:
             all_kinds = ("default", "batch only", "predicted", "oracle")

@@ -56,7 +56,8 @@ def _series(rows: Sequence[Mapping[str, Any]], label: str, style: int, *, x: str
 
 
 def _reductions(answer: Mapping[str, Any]) -> Section:
-    panels, levels = {}, {}
+    panels: dict[str, list[Series]] = {}
+    levels: dict[str, float] = {}
     for scheduler, own in answer["headline"].items():
         title = f"{scheduler} (poster: {own['poster']:.0%}, dashed)"
         rows = [r for r in answer["reductions"] if r["scheduler"] == scheduler]
@@ -100,7 +101,8 @@ def _percent(interval: Sequence[float]) -> str:
 
 
 def _badness(answer: Mapping[str, Any]) -> Section:
-    panels, levels = {}, {}
+    panels: dict[str, list[Series]] = {}
+    levels: dict[str, float] = {}
     shown = sorted(
         {r["load"] for r in answer["sensitivity"] if r["default"] != answer["defaults"][0]["default"]}
     )
