@@ -20,7 +20,8 @@ def write_configurations_page(answer: Mapping[str, Any], path: Path) -> Path:
             title="Configuration knowledge",
             about=(
                 f"{answer['runs']} measured fine-tuning runs; every prediction shown is of a configuration that the model "
-                f"had not seen ({answer['repeats']} splits into fifths, seed {answer['seed']}). Intervals are meant to cover 90 %."
+                f"had not seen (fifths held out, repeated {answer['repeats']} times, seed {answer['seed']}). "
+                "Intervals are meant to cover 90 %."
             ),
             sections=[_predicted(answer), _groups(answer), _curve(answer), _left_out(answer), _validity(answer), _failures(answer)],
             notes=answer["notes"],
@@ -36,9 +37,9 @@ def _predicted(answer: Mapping[str, Any]) -> Section:
         heading="Predicted against measured",
         sentences=[
             f"The median error is {best['mdape']:.2f} % for configurations never seen, and {new['mdape']:.1f} % for "
-            f"language models never seen; {best['coverage']:.1f} % and {new['coverage']:.1f} % lie in the intervals. On such data XGBoost "
-            f"was published with {marks['xgboost_mdape']} %, CatBoost with {marks['catboost_mdape']} %, nearest neighbours with "
-            f"{marks['knn_mdape']} % (other splits of more rows).",
+            f"language models never seen; {best['coverage']:.1f} % and {new['coverage']:.1f} % lie in the "
+            f"intervals. On such data XGBoost was published with {marks['xgboost_mdape']} %, CatBoost with "
+            f"{marks['catboost_mdape']} %, nearest neighbours with {marks['knn_mdape']} % (other splits of more rows).",
         ],
         drawing=draw_predicted(answer["points"], name="predicted"),
         table=Table(
@@ -54,8 +55,8 @@ def _groups(answer: Mapping[str, Any]) -> Section:
         anchor="groups",
         heading="Where it errs",
         sentences=[
-            "Two GPUs of a PCIe machine run at two speeds, whether a bridge joins them or not: the data do not say which, and the "
-            "means there are spoiled by a few runs that are several times off.",
+            "Runs of two GPUs on A100-PCIe lie on two levels, up to five times apart, that nothing recorded tells apart (a bridge "
+            "between some pairs of GPUs would do it): the mean error there is that of a few runs on the other level.",
         ],
         drawing=draw_coverage(answer["by_group"], name="coverage"),
         table=Table(

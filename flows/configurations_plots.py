@@ -16,6 +16,8 @@ _RATES: Final = {"failure_rate": "fails", "valid_rate": "valid", "runtime_failur
 
 def draw_predicted(points: Mapping[str, Sequence[Any]], *, name: str) -> str:
     """Predicted against measured tokens per second, both logarithmic, one colour and mark a method."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
     measured, predicted = np.array(points["tokens_per_second"]), np.array(points["predicted"])
     methods = np.array(points["method"])
     with house_style():
@@ -36,8 +38,10 @@ def draw_predicted(points: Mapping[str, Sequence[Any]], *, name: str) -> str:
                 alpha=0.65,
                 label=method,
             )
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
+            scale("log")
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            axis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("measured tokens per second", color=PALETTE["muted"])
         axes.set_ylabel("predicted", color=PALETTE["muted"])
         axes.legend(frameon=False, loc="lower right")

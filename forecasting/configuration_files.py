@@ -15,7 +15,9 @@ import pandas as pd
 from forecasting.configuration_classifier import Classifier
 from forecasting.configuration_features import features
 from forecasting.configuration_intervals import Calibration
+from forecasting.configuration_law import CONSTANTS
 from forecasting.configuration_memory import MemoryModel
+from forecasting.configuration_process import start
 from forecasting.configuration_runs import COLUMNS, configurations_of
 from forecasting.configuration_throughput import points_of, restore
 from forecasting.configuration_validity import ValidityModel, identity
@@ -76,7 +78,10 @@ def read_model(path: Path) -> ConfigurationModel:
             named=_booster(trees[0], path), shapes=_booster(trees[1], path),
         )  # fmt: skip
         throughput = restore(
-            runs, law=np.array(head["law"]), theta=np.array(head["theta"]), calibration=calibration
+            runs,
+            law=_numbers(head["law"], CONSTANTS),
+            theta=_numbers(head["theta"], len(start())),
+            calibration=calibration,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _broken(path, f"its parts do not fit together ({error})") from error
@@ -114,6 +119,13 @@ def _check_head(head: Any, path: Path) -> None:
             path, 0, f"format {head['format']}", expected=f"format {FORMAT} or older",
             remedy="update the program, or fit again",
         )  # fmt: skip
+
+
+def _numbers(values: Any, size: int) -> np.ndarray:
+    array = np.array(values, dtype=float)
+    if array.shape != (size,) or not np.isfinite(array).all():
+        raise ValueError(f"{size} numbers were expected")
+    return array
 
 
 def _booster(text: str, path: Path) -> Booster:

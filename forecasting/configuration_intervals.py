@@ -47,12 +47,12 @@ class Calibration:
         return {"scores": self.scores.tolist(), "row": self.row, "model": self.model, "gpu": self.gpu}
 
 
-def calibrate(process: Process, residual: np.ndarray) -> Calibration:
+def calibrate(process: Process) -> Calibration:
     """Factors from the process's own left-out errors: split conformal on rows, on whole models, on whole GPUs (closed form).
 
     Every model and every GPU counts alike, however many rows it has. A row's own error is not part of its difficulty.
     """
-    error, sd = process.left_out(residual)
+    error, sd = process.left_out()
     scores = error / sd
     points = process.points
     hard = difficulty(points, points, scores, leave_out=True)

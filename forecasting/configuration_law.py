@@ -12,6 +12,8 @@ from forecasting.configuration_features import Features
 #: Logarithms to begin with: reached share of peak FLOP/s per method (3), weight traffic in units of `gather_s` and `read_s` (2),
 #: sharpness of the overlap less one, fixed milliseconds per layer on one GPU, and those added on several.
 _START: Final = (-0.8, -1.0, -0.85, 0.8, -1.0, -0.7, 2.0, 1.0)
+#: How many constants the law has.
+CONSTANTS: Final = len(_START)
 #: Weak prior around the start, in units of log constants: few rows leave some of them undetermined.
 _PRIOR_WIDTH: Final = 2.0
 #: Errors beyond this (log) count linearly: starved and bimodal runs must not bend the law.

@@ -66,7 +66,7 @@ class Process:
         variance = prior_variance(self.theta) - (half**2).sum(axis=0)
         return mean, np.sqrt(np.maximum(variance, 0.0) + _noise(self.theta))
 
-    def left_out(self, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Leave-one-out errors and standard deviations of the training rows (Rasmussen and Williams, equation 5.12)."""
         return self.weights / self.inverse_diagonal, 1 / np.sqrt(self.inverse_diagonal)
 

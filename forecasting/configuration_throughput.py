@@ -83,7 +83,7 @@ def fit_throughput(
         points, residual, theta=process.start() if theta is None else theta, iterations=iterations
     )
     return ThroughputModel(
-        runs=runs.reset_index(drop=True), law=law, process=fitted, calibration=calibrate(fitted, residual),
+        runs=runs.reset_index(drop=True), law=law, process=fitted, calibration=calibrate(fitted),
         ranges=ranges_of(configurations),
     )  # fmt: skip
 

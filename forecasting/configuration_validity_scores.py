@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,9 +22,13 @@ _PARTS: Final = 5
 
 
 def label_errors(
-    labels: pd.DataFrame, *, rng: np.random.Generator, tell: Callable[[], None] = lambda: None
+    labels: pd.DataFrame,
+    *,
+    rng: np.random.Generator,
+    splits: Sequence[tuple[str, str]] = SPLITS,
+    tell: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Share of held-out labels that are missed, by the trees and by the memory model alone, for each of `SPLITS`.
+    """Share of held-out labels that are missed, by the trees and by the memory model alone, for each of ``splits``.
 
     The memory model is calibrated, and the trees are trained, on the other part. Keys: ``held_out``, ``labels``, ``classifier``,
     ``memory``, ``invalid_said_valid``, ``valid_said_invalid`` (shares of all labels, of the trees).
@@ -35,7 +39,7 @@ def label_errors(
     models, gpus = sorted(set(labels["model_name"])), sorted(set(labels["gpu_model"]))
     names = name_columns(configurations, models, gpus)
     out = []
-    for split, kind in SPLITS:
+    for split, kind in splits:
         part = _part(labels, split, rng)
         by_trees, by_memory = np.empty(len(labels), dtype=bool), np.empty(len(labels), dtype=bool)
         for k in np.unique(part):
