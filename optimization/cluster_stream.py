@@ -76,11 +76,15 @@ class BatchHabit(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Default:
-    """What an unknowing user picks (ours; the poster does not say): GPUs by ``shares`` and a batch by ``habit``."""
+    """What an unknowing user picks (ours; the poster does not say): GPUs by ``shares`` and a batch by ``habit``.
+
+    ``failing``: each pick from the grid is one that fails with this probability, where the family has such; else as it falls.
+    """
 
     name: str
     shares: tuple[tuple[int, float], ...]
     habit: BatchHabit
+    failing: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +125,21 @@ def default_picks(family: Family, default: Default, *, seed: Sequence[int]) -> l
     for _ in range(PATIENCE):
         batch = int(rng.choice(batches)) if default.habit is BatchHabit.GRID else a_gpu * width
         pick = int(np.flatnonzero((family.gpus == width) & (family.batch == batch))[0])
+        if default.failing is not None:
+            pick = _pick_by_fate(family, width, default.failing, rng)
         if pick not in picks:
             picks.append(pick)
             if family.true[pick] > 0:
                 return picks
         width, a_gpu = _after_failure(default, width, a_gpu, widths, rng)
     return [*picks, int(np.argmax(family.true))]
+
+
+def _pick_by_fate(family: Family, width: int, failing: float, rng: np.random.Generator) -> int:
+    """A configuration of ``width`` GPUs that fails with this probability, or where all of them meet one fate, any of them."""
+    own = np.flatnonzero(family.gpus == width)
+    wanted = own[(family.true[own] <= 0) == bool(rng.random() < failing)]
+    return int(rng.choice(wanted if len(wanted) else own))
 
 
 def _after_failure(

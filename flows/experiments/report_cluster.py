@@ -129,7 +129,7 @@ def _badness(answer: Mapping[str, Any]) -> Section:
         anchor="defaults",
         heading="How bad the default has to be",
         sentences=[
-            "Nobody says what the poster's default is. Five kinds of users are tried, each at loads of their own: "
+            "Nobody says what the poster's default is. Six kinds of users are tried, each at loads of their own: "
             + "; ".join(habits)
             + ". A dot is one kind of user. GPUs are as often 1, 2, 4 and 8 as in the measured runs, but for the last two.",
             "Above the thin curve the rest is due to shorter queues; below it, Sia had set the GPUs right already.",

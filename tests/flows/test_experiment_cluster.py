@@ -90,6 +90,10 @@ def test_picks_of_users_and_models():
     exact, vague = family(1), family(1, error=0.3, wrong=0.2)
     grid = Default(name="grid", shares=SHARES, habit=BatchHabit.GRID)
     one = Default(name="one", shares=((8, 1.0),), habit=BatchHabit.ONE)
+    doomed = Default(name="doomed", shares=SHARES, habit=BatchHabit.GRID, failing=0.62)
+    picks = [default_attempts(exact, doomed, seed=(seed,)) for seed in range(600)]
+    # Repeated picks count once, so the share of first picks that fail is the one that is set.
+    assert abs(np.mean([p[0].rate == 0 for p in picks]) - 0.62) < 3 * np.sqrt(0.62 * 0.38 / 600)
     eight = Default(name="eight", shares=((1, 1.0),), habit=BatchHabit.EIGHT)
     for seed in range(40):
         attempts = default_attempts(exact, grid, seed=(seed,))
