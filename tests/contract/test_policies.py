@@ -23,9 +23,7 @@ from warehouse.errors import JobError
 #: Every family and both ends of each parameter; AHAP and the families of M10 are sampled.
 POLICIES_UNDER_TEST: list[Policy[Any]] = [
     *(policy for policy in load_pool() if policy.name.split("(")[0] not in ("AHAP", *PUBLISHED_IDEAS)),
-    *(policy_named(name) for name in
-      ["AdaSwitch(5,0.02)", "AdaSwitch(2,0,UP)", "RHIG(5,0.9)", "RHIG(2,0.4)", "Window(5,0.9)", "Window(3,0.5,bind)",
-       "Trust(0)", "Trust(0.75)", "ROSS(0)"]),
+    *map(policy_named, ["AdaSwitch(2,0)", "RHIG(3,0.9)", "Window(3,0.5,bind)", "Trust(0.75)", "ROSS(0)"]),
     policy_named("UP-single"),
     policy_named("UP-single(0.3)"),
     policy_named("Stochastic(3)"),

@@ -74,8 +74,8 @@ def test_the_first_rival_is_the_robust_policy_from_the_start():
 
 def test_the_lead_decides_and_both_ways():
     """The rule changes exactly where the lead passed the threshold in the slot before; wrong forecasts lead to both changes."""
-    policy, away, back = AdaSwitch(omega=5, theta=0.01), 0, 0
-    for seed in range(12):
+    policy, away, back = AdaSwitch(omega=3, theta=0.01), 0, 0
+    for seed in range(8):
         window, record = sticky(seed)
         lead, predicting = 0.0, True
         for _view, _, state in states(policy, window, opposite(window), record):
@@ -91,9 +91,9 @@ def test_the_lead_decides_and_both_ways():
 
 def test_it_is_hurt_less_by_hostile_forecasts_and_follows_good_ones():
     """Mean utilities on markets where forecasts say the opposite, and where they are right."""
-    rules = [AdaSwitch(omega=5, theta=0.02), policy_named("AHAP(5,1,0.9,expected)"), policy_named("MSU-trim")]
+    rules = [AdaSwitch(omega=3, theta=0.02), policy_named("AHAP(3,1,0.9,expected)"), policy_named("MSU-trim")]
     wrong, right = [], []
-    for seed in range(12):
+    for seed in range(8):
         window, record = sticky(100 + seed)
         for table, forecasts in ((wrong, opposite(window)), (right, perfect_forecasts(window, 5))):
             made = replay_pool(rules, JOB, window, forecasts=forecasts, record=record)
@@ -124,7 +124,7 @@ def test_plans_on_paper_do_not_reach_the_live_solver():
         asked.append(problem)
         return plain(problem)
 
-    policy, window, record = AdaSwitch(omega=5, theta=0.0).with_solver(solve), *sticky(3)
+    policy, window, record = AdaSwitch(omega=3, theta=0.0).with_solver(solve), *sticky(3)
     quiet = 0
     for view, _, state in states(policy, window, opposite(window), record):
         mine = [problem for problem in asked if problem.slot == view.slot]
