@@ -114,4 +114,20 @@ def probing(
     probing_command(data=data, seed=seed, fast=fast, as_json=json, html=html)
 
 
+@experiment_app.command("fleet")
+def fleet(data: Folder, fast: Fast = False, seed: Seed = 7, json: Json = False, html: Html = None) -> None:
+    """Jobs that compete for the same counts: planned together, one by one in three orders, and each alone."""
+    from flows.experiments.joint import fleet_command
+
+    fleet_command(data=data, seed=seed, fast=fast, as_json=json, html=html)
+
+
 experiment_app.command("cluster")(cluster)
+
+
+@experiment_app.command("renting")
+def renting(data: Folder, fast: Fast = False, seed: Seed = 7, json: Json = False, html: Html = None) -> None:
+    """A stream of jobs on a budget in USD: list price against effective price, dual price and spending plan on real markets."""
+    from flows.rent_experiment_command import rent_experiment_command
+
+    rent_experiment_command(data=data, seed=seed, fast=fast, as_json=json, html=html)
