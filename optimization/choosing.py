@@ -76,7 +76,9 @@ def play_delayed_bandit(
 ) -> Played:
     """The same for a bandit, which is told of each job what its own choice earned, at the chance it had when it was made."""
     values = _table(names, utilities, spans)
-    state, chances, drawn = learner.start(names), [], []
+    state = learner.start(names)
+    chances: list[np.ndarray] = []
+    drawn: list[int] = []
     for ready in spans.lessons():
         for j in ready:
             seen = Seen(

@@ -127,7 +127,7 @@ def track(counts: np.ndarray, transitions: np.ndarray, rule: Rule, watch: Watch)
     states = states_of(counts, watch.levels)
     memory = _Memory(transitions)
     chain = learned_chain(transitions, watch.levels)
-    ahead = look_ahead(chain, watch.stakes, longest=watch.longest)
+    ahead = look_ahead(chain, watch.stakes, longest=watch.longest, hold=watch.hold)
     waits = rule(ahead, watch.stakes).slots
     last, age, due = int(states[known[0]]), 0, int(waits[states[known[0]]])
     probes, errors = 0, []
@@ -141,12 +141,11 @@ def track(counts: np.ndarray, transitions: np.ndarray, rule: Rule, watch: Watch)
                 due = int(waits[last])
                 errors.append(0.0)
         elif states[t] >= 0:
-            guess = watch.levels[last] if watch.hold else ahead.guess[age - 1, last]
-            errors.append(float(guess) - float(counts[t]))
+            errors.append(float(ahead.guess[age - 1, last]) - float(counts[t]))
         if watch.relearn and (t - int(known[0])) % watch.relearn == 0:
             memory.digest(chain, ahead.law, 0.5 ** (watch.relearn / watch.half_life))
             chain = learned_chain(memory.transitions, watch.levels)
-            ahead = look_ahead(chain, watch.stakes, longest=watch.longest)
+            ahead = look_ahead(chain, watch.stakes, longest=watch.longest, hold=watch.hold)
             waits = rule(ahead, watch.stakes).slots
             due = int(waits[last])
     return _tracked(np.array(errors), probes, watch.stakes)

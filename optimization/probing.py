@@ -63,11 +63,11 @@ class Ahead:
     loss: np.ndarray
 
 
-def look_ahead(chain: CountChain, stakes: Stakes, *, longest: int) -> Ahead:
+def look_ahead(chain: CountChain, stakes: Stakes, *, longest: int, hold: bool = False) -> Ahead:
     """The laws P^k, their best guesses and losses for k = 1..``longest``.
 
     The loss of guessing g is absent E(g - n)+ + unpredicted E(n - g)+, least at the quantile unpredicted / (absent +
-    unpredicted) of the law. Raises `SettingsError` for less than one slot.
+    unpredicted) of the law. With ``hold`` the guess is the count seen last. Raises `SettingsError` for less than one slot.
     """
     if longest < 1:
         raise SettingsError(f"looking {longest} slots ahead", expected="at least one")
@@ -78,7 +78,7 @@ def look_ahead(chain: CountChain, stakes: Stakes, *, longest: int) -> Ahead:
     law, count = np.array(laws), chain.count.astype(float)
     level = stakes.unpredicted / (stakes.absent + stakes.unpredicted)
     place = (np.cumsum(law, axis=2) < level - 1e-12).sum(axis=2).clip(max=len(count) - 1)
-    guess = count[place]
+    guess = np.broadcast_to(count, place.shape) if hold else count[place]
     over = guess[..., None] - count
     cost = np.where(over > 0, stakes.absent * over, -stakes.unpredicted * over)
     return Ahead(law=law, guess=guess, loss=(law * cost).sum(axis=2))

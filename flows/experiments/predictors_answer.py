@@ -90,38 +90,41 @@ def policy_answer(rounds: PredictorRounds, place: int, *, default: str, seed: in
     }
 
 
+#: From the places of some jobs and their spans to the chances (jobs, arms) with which each arm is chosen.
+Choose = Callable[[np.ndarray, Spans], np.ndarray]
+
+
+def _by_learner(name: str, arms: tuple[str, ...], shares: np.ndarray) -> Choose:
+    return lambda at, spans: play_delayed(LEARNERS[name], arms, shares[at], spans).chances
+
+
+def _by_bandit(name: str, arms: tuple[str, ...], shares: np.ndarray, seed: int) -> Choose:
+    """The mean chances over several seeds of the draws."""
+
+    def choose(at: np.ndarray, spans: Spans) -> np.ndarray:
+        rngs = [np.random.default_rng([s, 43]) for s in range(seed, seed + SEEDS)]
+        runs = [play_delayed_bandit(BANDITS[name], arms, shares[at], spans, rng=rng) for rng in rngs]
+        return np.asarray(np.mean([run.chances for run in runs], axis=0))
+
+    return choose
+
+
 def _ways(
     rounds: PredictorRounds, raw: np.ndarray, shares: np.ndarray, seed: int
 ) -> list[tuple[str, str, np.ndarray]]:
     """(name, kind, what each job earned) of every way of choosing; what learners earn is the mean under their weights."""
     made: list[tuple[str, str, np.ndarray]] = []
 
-    def add(way: str, kind: str, choose: Callable[[np.ndarray, Spans], np.ndarray]) -> None:
+    def add(way: str, kind: str, choose: Choose) -> None:
         whole = choose(np.arange(len(raw)), rounds.spans)
         made.append((way, kind, (whole * raw).sum(axis=1)))
         apart = _each_market(rounds, choose)
         made.append((f"{way}, each market apart", kind, (apart * raw).sum(axis=1)))
 
     for name in CHOSEN_LEARNERS:
-        add(
-            name,
-            "utility, all arms seen",
-            lambda at, spans, name=name: play_delayed(LEARNERS[name], rounds.arms, shares[at], spans).chances,
-        )
+        add(name, "utility, all arms seen", _by_learner(name, rounds.arms, shares))
     for name in CHOSEN_BANDITS:
-        add(
-            name,
-            "utility, played arm seen",
-            lambda at, spans, name=name: np.mean(
-                [
-                    play_delayed_bandit(
-                        BANDITS[name], rounds.arms, shares[at], spans, rng=np.random.default_rng([s, 43])
-                    ).chances
-                    for s in range(seed, seed + SEEDS)
-                ],
-                axis=0,
-            ),
-        )
+        add(name, "utility, played arm seen", _by_bandit(name, rounds.arms, shares, seed))
     add(
         "least error so far",
         "accuracy",
@@ -136,7 +139,7 @@ def _ways(
     return made
 
 
-def _each_market(rounds: PredictorRounds, choose: Callable[[np.ndarray, Spans], np.ndarray]) -> np.ndarray:
+def _each_market(rounds: PredictorRounds, choose: Choose) -> np.ndarray:
     """Chances (jobs, arms) of a way that starts anew in each market."""
     chances = np.zeros((len(rounds.markets), len(rounds.arms)))
     markets = np.array(rounds.markets, dtype=object)

@@ -70,11 +70,12 @@ class SeriesResult:
     rules: dict[str, list[Tracked]]
 
 
-#: The rules that look at what was seen, and whether they go on learning.
-RULES: dict[str, tuple[Rule, bool]] = {
-    "best": (best_waits, True),
-    "best, not relearned": (best_waits, False),
-    "greedy": (greedy_waits, True),
+#: The rules that look at what was seen, whether they go on learning, and whether they guess the count seen last.
+RULES: dict[str, tuple[Rule, bool, bool]] = {
+    "best": (best_waits, True, False),
+    "best, last value": (best_waits, True, True),
+    "best, not relearned": (best_waits, False, False),
+    "greedy": (greedy_waits, True, False),
 }
 
 
@@ -180,17 +181,10 @@ def follow_series(series: ProbedSeries, prices: Sequence[float]) -> SeriesResult
         held=_at_intervals(series, after, seen, replace(watch, hold=True)),
         rules={
             name: [
-                track(
-                    after,
-                    seen,
-                    rule,
-                    replace(
-                        watch, stakes=stakes_of(series, price), relearn=watch.relearn if relearned else 0
-                    ),
-                )
-                for price in prices
+                track(after, seen, rule, replace(own, stakes=stakes_of(series, price))) for price in prices
             ]
-            for name, (rule, relearned) in RULES.items()
+            for name, (rule, relearned, hold) in RULES.items()
+            for own in (replace(watch, relearn=watch.relearn if relearned else 0, hold=hold),)
         },
     )
 

@@ -11,7 +11,7 @@ from flows.inline_svg import PALETTE, house_style, inline_svg, new_figure
 from flows.plots import LINES
 
 #: The rules that are drawn.
-DRAWN = ("best", "best, not relearned", "greedy", HELD, HINDSIGHT)
+DRAWN = ("best", "best, last value", "best, not relearned", "greedy", HELD, HINDSIGHT)
 
 
 def probing_page(answer: Mapping[str, Any]) -> Page:
