@@ -11,14 +11,17 @@ from flows.fill_plan import Planned, Screened
 from flows.requestfile import Completed
 from warehouse.errors import JobError
 
+#: Costs (or times) this much above the least count as equal to it: forecasts are not surer than that (ours).
+ALIKE = 0.01
+_AMONG = (
+    "on the current spot forecast among configurations whose on-demand form alone meets the "
+    "deadline at the low end of the predicted "
+    "throughput; within one per cent the surer throughput, then the "
+)
 #: The rule, as it is told.
 RULES = {
-    "cost": "the least expected cost on the current spot forecast among configurations whose "
-    "on-demand form alone meets the deadline "
-    "at the low end of the predicted throughput",
-    "time": "the earliest expected finish on the current spot forecast among configurations whose "
-    "on-demand form alone meets the deadline "
-    "at the low end of the predicted throughput",
+    "cost": f"the least expected cost {_AMONG}earlier finish",
+    "time": f"the earliest expected finish {_AMONG}lower cost",
 }
 #: Losers that are told.
 MOST_TOLD = 8
@@ -63,14 +66,26 @@ def chosen_of(asked: Completed, planned: Sequence[Planned]) -> Planned:
             expected="a cost within budget_usd at the low end of the predicted throughput",
             remedy="raise the budget, give more time or less work",
         )
-    return min(inside, key=lambda one: _order(asked, one))
+    least = min(_first(asked, one) for one in inside)
+    alike = [one for one in inside if _first(asked, one) <= (1.0 + ALIKE) * least]
+    return min(alike, key=lambda one: (spread(one), *_order(asked, one)[::-1]))
 
 
-def _order(asked: Completed, one: Planned) -> tuple[float, float, int, int]:
-    """Least cost (whole cents) or time first, then the other of the two, then fewer GPUs, then the smaller batch."""
-    cost, finish = round(one.expected.cost_usd, 2), round(one.expected.finish_slots, 3)
-    first, second = (finish, cost) if asked.request.objective == "time" else (cost, finish)
-    return first, second, one.candidate.gpus, one.candidate.terms.batch_size
+def spread(one: Planned) -> float:
+    """High over low end of the throughput predicted for the widest width, to a tenth: how unsure it is."""
+    widest = one.candidate.widths[-1]
+    return round(widest.high / widest.low, 1)
+
+
+def _first(asked: Completed, one: Planned) -> float:
+    """What the request's objective counts: USD or slots."""
+    return one.expected.finish_slots if asked.request.objective == "time" else one.expected.cost_usd
+
+
+def _order(asked: Completed, one: Planned) -> tuple[float, float]:
+    """Cost and finish, that of the objective first."""
+    cost, finish = one.expected.cost_usd, one.expected.finish_slots
+    return (finish, cost) if asked.request.objective == "time" else (cost, finish)
 
 
 def losers_of(
@@ -98,18 +113,17 @@ def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) 
         return f"would cost {other.low.cost_usd:.2f} USD at the low end of its throughput, the budget is {budget:g} USD"
     more = round(other.expected.cost_usd, 2) - round(winner.expected.cost_usd, 2)
     later = (other.expected.finish_slots - winner.expected.finish_slots) * step
+    cost = f"{abs(more):.2f} USD ({abs(more) / max(winner.expected.cost_usd, 0.01):.0%}) {'more' if more > 0 else 'less'}"
+    cost = "the same" if more == 0.0 else cost
     when = f"{hours(abs(later))} {'later' if later > pd.Timedelta(0) else 'earlier'}"
-    if abs(later) < pd.Timedelta("3min"):
-        when = "at the same time"
-        if more == 0.0:
-            terms = other.candidate.terms
-            what = f"{other.candidate.gpus} GPUs and a batch of {terms.batch_size}"
-            return f"is expected to cost the same and finish at the same time, with {what}: the smaller was preferred"
-    if asked.request.objective == "time":
-        return f"is expected to finish {when}, for {abs(more):.2f} USD {'more' if more >= 0 else 'less'}"
-    if more == 0.0:
-        return f"is expected to cost the same and finish {when}"
-    return f"is expected to cost {more:.2f} USD ({more / max(winner.expected.cost_usd, 0.01):.0%}) more and finish {when}"
+    when = "at the same time" if abs(later) < pd.Timedelta("3min") else when
+    told = f"is expected to cost {cost} and finish {when}"
+    if _first(asked, other) > (1.0 + ALIKE) * _first(asked, winner):
+        return told
+    if spread(other) > spread(winner):
+        mine, its = spread(winner), spread(other)
+        return f"{told}: no difference, but its throughput is less sure, high over low {its:.1f} against {mine:.1f}"
+    return f"{told}: no difference by which it would win"
 
 
 def _why_not_planned(winner: Planned, one: Screened, step: pd.Timedelta) -> str:

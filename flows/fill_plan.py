@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -86,29 +87,31 @@ def screened_of(candidates: Sequence[Candidate], step: pd.Timedelta) -> list[Scr
 
 
 def finalists_of(screened: Sequence[Screened], *, most: int, objective: str) -> list[Screened]:
-    """Of those in time the ``most`` that look best, at most `MOST_OF_A_KIND` of a kind; number formats that change nothing
-    come once.
+    """Of those in time the ``most`` that look best, at most `MOST_OF_A_KIND` of a kind.
+
+    Of one market and one number of GPUs only the best batch and number format comes.
     """
-    ranked = sorted(
-        (one for one in screened if one.in_time),
-        key=lambda one: (
-            (one.hours, one.cost_usd) if objective == "time" else (one.cost_usd, one.hours),
-            one.candidate.gpus,
-            one.candidate.terms.torch_dtype or "",
-        ),
-    )
+    ranked = sorted((one for one in screened if one.in_time), key=lambda one: _rank(one, objective))
     kinds: dict[tuple[str, int], int] = {}
-    seen: set[tuple[Followed, int, int, float]] = set()
-    chosen = []
+    seen: set[tuple[Followed, int]] = set()
+    chosen: list[Screened] = []
     for one in ranked:
         terms = one.candidate.terms
         kind = (terms.gpu_model, terms.gpus)
-        same = (one.candidate.offer.followed, one.candidate.gpus, terms.batch_size, round(one.hours, 6))
+        same = (one.candidate.offer.followed, one.candidate.gpus)
         if len(chosen) < most and kinds.get(kind, 0) < MOST_OF_A_KIND and same not in seen:
             kinds[kind] = kinds.get(kind, 0) + 1
             seen.add(same)
             chosen.append(one)
     return chosen
+
+
+def _rank(one: Screened, objective: str) -> tuple[float, ...]:
+    """Best first, what differs by less than about one per cent by the smaller batch; bfloat16 before float16."""
+    cost, hours = (round(math.log(max(value, 1e-9)), 2) for value in (one.cost_usd, one.hours))
+    first, second = (hours, cost) if objective == "time" else (cost, hours)
+    terms = one.candidate.terms
+    return first, second, one.candidate.gpus, terms.batch_size, terms.torch_dtype != "bfloat16"
 
 
 def planned_of(turn: Turn, finalists: Sequence[Screened], policy: Policy[Any]) -> list[Planned]:
