@@ -42,6 +42,7 @@ def replayed(tmp_path_factory):
     return replay_forecasters(folder, ("last_value", "markov"), seed=1, per_cell=4, grid=grid)
 
 
+@pytest.mark.slow
 def test_from_a_folder_to_an_answer(replayed, capsys):
     assert replayed.arms == ("last_value", "markov", NONE)
     assert replayed.raw.shape == replayed.shares.shape == (8, 3, 2)
@@ -56,6 +57,7 @@ def test_from_a_folder_to_an_answer(replayed, capsys):
     assert "ways of choosing" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_rounds(replayed):
     answer = predictors_answer(replayed, data="d", seed=1, fast=True)
     for place, policy in enumerate(replayed.policies):
