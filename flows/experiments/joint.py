@@ -31,10 +31,10 @@ from optimization.joint_stream import (
 
 #: Work asked for in units of what the mean counts could do, from plenty to more than there is.
 SCARCITIES, FAST_SCARCITIES = (0.3, 1.0, 2.0), (0.3, 2.0)
-STREAMS, FAST_STREAMS = 8, 2
-ARRIVAL_SLOTS, FAST_ARRIVAL_SLOTS, WINDOW, MARKETS_EACH = 16, 6, 6, 4
-PLANNERS = ("LastValue", "combined")
-EFFORT = Effort(rounds=6, steps=4, cells=128, width=12, final_cells=512, sweeps=1, starts=2, whole_jobs=0)
+STREAMS, FAST_STREAMS = 6, 2
+ARRIVAL_SLOTS, FAST_ARRIVAL_SLOTS, WINDOW, MARKETS_EACH = 12, 6, 6, 4
+PLANNERS = ("last_value", "combined")
+EFFORT = Effort(rounds=5, steps=4, cells=128, width=10, final_cells=512, sweeps=1, starts=2, whole_jobs=0)
 TOGETHER, ALONE = "together", "alone"
 METHODS = (TOGETHER, *(f"one by one, {order}" for order in Order), ALONE)
 
@@ -100,7 +100,7 @@ def fleet_answer(data: Path, *, seed: int, fast: bool, tell: Any) -> dict[str, A
         starts = np.sort(rng.integers(half, last, streams)).tolist()
         known = {t for first in starts for t in range(first, first + slots + max(DEADLINES))}
         for planner in planners:
-            seen = world if planner == "LastValue" else forecast_world(world, zones, known, planner=planner)
+            seen = world if planner == "last_value" else forecast_world(world, zones, known, planner=planner)
             for scarcity in scarcities:
                 case = Case(world=seen, forecaster=planner, scarcity=scarcity, runs=[])
                 for k, first in enumerate(starts):

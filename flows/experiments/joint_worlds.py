@@ -18,13 +18,16 @@ from warehouse.errors import MarketError
 
 #: Least zones that make a market to share.
 LEAST_ZONES = 2
+#: Shorter records hold no stream in their later half.
+LEAST_SLOTS = 200
 
 
 def read_worlds(folder: Path) -> list[tuple[World, list[Tape]]]:
     """Every kind of instance that at least two zones of one source probed at the same time, with the count series behind it.
 
-    Prices are the zones' own where the source has them; else, a synthetic join, those of the instance type's longest price series in
-    the folder, begun at its first slot. Raises `MarketError` if no kind has two zones.
+    Prices are the zones' own where the source has them (one that was stored once is a catalogue's, and held); else, a synthetic join,
+    those of the instance type's longest price series in the folder, begun at its first slot. The kinds with most zones come first.
+    Raises `MarketError` if no kind has two zones.
     """
     prices = read_table(folder, "prices", PRICE_COLUMNS)
     counts = read_table(folder, "availability", COUNT_COLUMNS)
@@ -34,8 +37,8 @@ def read_worlds(folder: Path) -> list[tuple[World, list[Tape]]]:
         kinds.setdefault((*tape.kind, tape.first, len(tape)), []).append(tape)
     worlds = []
     for zones in kinds.values():
-        if len(zones) >= LEAST_ZONES:
-            world = _world(zones, paths)
+        if len(zones) >= LEAST_ZONES and len(zones[0]) >= LEAST_SLOTS:
+            world = _world(zones, paths, prices)
             if world is not None:
                 worlds.append((world, zones))
     if not worlds:
@@ -44,10 +47,10 @@ def read_worlds(folder: Path) -> list[tuple[World, list[Tape]]]:
             expected="counts of at least two zones of one source",
             remedy="give a folder with more zones",
         )
-    return worlds
+    return sorted(worlds, key=lambda one: (-len(one[1]), one[0].name))
 
 
-def _world(zones: Sequence[Tape], paths: Sequence[Tape]) -> World | None:
+def _world(zones: Sequence[Tape], paths: Sequence[Tape], prices: pd.DataFrame) -> World | None:
     own = {(path.market, path.source): path for path in paths}
     hours = STEP / pd.Timedelta(hours=1)
     joined = [path for path in paths if path.market.instance_type == zones[0].market.instance_type]
@@ -55,7 +58,9 @@ def _world(zones: Sequence[Tape], paths: Sequence[Tape]) -> World | None:
     price, dear, synthetic = {}, {}, False
     for z, zone in enumerate(zones):
         path = own.get((zone.market, zone.source))
-        values = aligned(zone, path) if path is not None else np.full(len(zone), np.nan)
+        values = np.full(len(zone), np.nan)
+        if path is not None:
+            values = aligned(zone, path) if len(path) else np.full(len(zone), _stated_once(prices, path))
         if path is None or not np.isfinite(values).any():
             long_enough = [one for one in joined if len(one) >= len(zone)]
             if not long_enough:
@@ -73,6 +78,13 @@ def _world(zones: Sequence[Tape], paths: Sequence[Tape]) -> World | None:
         slot_hours=hours,
         synthetic=synthetic,
     )
+
+
+def _stated_once(prices: pd.DataFrame, path: Tape) -> float:
+    """The one price of a series that begins and ends with it: a catalogue's."""
+    own = prices["source"].eq(path.source) & prices["zone"].eq(path.market.zone)
+    own &= prices["instance_type"].eq(path.market.instance_type) & prices["region"].eq(path.market.region)
+    return float(prices.loc[own, "spot_price_usd_per_hour"].iloc[-1])
 
 
 def _held(values: np.ndarray) -> np.ndarray:
