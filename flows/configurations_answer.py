@@ -87,7 +87,7 @@ def _summary(scored: pd.DataFrame, left: pd.DataFrame) -> list[dict[str, Any]]:
     repeats = pd.DataFrame([errors(part) for _, part in scored.groupby("repeat")])
     mean = repeats.mean().to_dict()
     sizes = left["model_name"].map(left["model_name"].value_counts())
-    rows = [
+    rows: list[dict[Any, Any]] = [
         {"what": "configurations never seen", **mean, "spread": _spread(repeats["mdape"]),
          "coverage_spread": 100 * _spread(repeats["coverage"])},
         {"what": "models never seen", **errors(left)},

@@ -20,7 +20,7 @@ def write_configurations_page(answer: Mapping[str, Any], path: Path) -> Path:
             title="Configuration knowledge",
             about=(
                 f"{answer['runs']} measured fine-tuning runs; every prediction shown is of a configuration that the model "
-                f"had not seen (fifths held out, repeated {answer['repeats']} times, seed {answer['seed']}). "
+                f"had not seen (a fifth held out at a time; rounds: {answer['repeats']}; seed {answer['seed']}). "
                 "Intervals are meant to cover 90 %."
             ),
             sections=[_predicted(answer), _groups(answer), _curve(answer), _left_out(answer), _validity(answer), _failures(answer)],
@@ -58,7 +58,7 @@ def _groups(answer: Mapping[str, Any]) -> Section:
             "Runs of two GPUs on A100-PCIe lie on two levels, up to five times apart, that nothing recorded tells apart (a bridge "
             "between some pairs of GPUs would do it): the mean error there is that of a few runs on the other level.",
         ],
-        drawing=draw_coverage(answer["by_group"], name="coverage"),
+        drawing=draw_coverage([row for row in answer["by_group"] if row["rows"] > 1], name="coverage"),
         table=Table(
             columns={"method": "Method", "gpu_model": "GPU", "rows": "Rows", **_ERRORS},
             rows=answer["by_group"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 import numpy as np
@@ -96,9 +97,10 @@ def _block_factor(process: Process, labels: np.ndarray, scores: np.ndarray) -> f
         return 0.0
     order = np.argsort(np.concatenate(values))
     share = np.cumsum(np.concatenate(weights)[order]) / len(values)
-    return float(np.concatenate(values)[order][min(np.searchsorted(share, LEVEL), len(order) - 1)])
+    at = min(int(np.searchsorted(share, LEVEL)), len(order) - 1)
+    return float(np.concatenate(values)[order[at]])
 
 
 def _corrected(size: int) -> float:
     """The level whose empirical quantile covers a new row with probability `LEVEL` (split conformal)."""
-    return min(1.0, np.ceil((size + 1) * LEVEL) / size)
+    return min(1.0, ceil((size + 1) * LEVEL) / size)

@@ -31,10 +31,8 @@ def log_rate(constants: np.ndarray, f: Features) -> np.ndarray:
     traffic = np.exp(constants[3]) * f.gather_s + np.exp(constants[4]) * f.read_s
     fixed = 1e-3 * f.layers * (np.exp(constants[6]) + np.exp(constants[7]) * (f.number_gpus > 1))
     sharpness = 1 + np.exp(constants[5])
-    return (
-        np.log(f.tokens)
-        - np.logaddexp(sharpness * np.log(compute), sharpness * np.log(traffic + fixed)) / sharpness
-    )
+    step = np.logaddexp(sharpness * np.log(compute), sharpness * np.log(traffic + fixed)) / sharpness
+    return np.asarray(np.log(f.tokens) - step)
 
 
 def fit_law(f: Features, log_tokens_per_second: np.ndarray) -> np.ndarray:

@@ -54,16 +54,19 @@ def unphysical(frame: pd.DataFrame) -> pd.Series:
     ]
     peak = np.array([gpu(g).tflops for g in frame["gpu_model"]]) * 1e3
     needed = flop * frame["tokens_per_second"] / frame["number_gpus"]
-    return (needed > peak) & frame["passes"].between(*_COUNTED_TIMES)
+    beyond: pd.Series = (needed > peak) & frame["passes"].between(*_COUNTED_TIMES)
+    return beyond
 
 
 def configurations_of(runs: pd.DataFrame) -> list[Configuration]:
     """The configuration of every row."""
-    whole = ("number_gpus", "number_nodes", "tokens_per_sample", "batch_size")
     return [
-        Configuration(**{k: int(v) if k in whole else v for k, v in zip(IDENTITY, row, strict=True)})
-        for row in runs[list(IDENTITY)].itertuples(index=False, name=None)
-    ]
+        Configuration(
+            model_name=model, method=method, gpu_model=device, number_nodes=int(nodes), number_gpus=int(count),
+            tokens_per_sample=int(length), batch_size=int(batch), torch_dtype=dtype if isinstance(dtype, str) else None,
+        )
+        for model, method, device, nodes, count, length, batch, dtype in runs[list(IDENTITY)].itertuples(index=False, name=None)
+    ]  # fmt: skip
 
 
 def runs_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -90,9 +93,7 @@ def checked_runs(frame: pd.DataFrame) -> pd.DataFrame:
             remedy="leave the run out",
         )  # fmt: skip
     runs = frame[list(COLUMNS)].reset_index(drop=True)
-    configurations = configurations_of(
-        runs.assign(torch_dtype=[v if isinstance(v, str) else None for v in runs["torch_dtype"]])
-    )
+    configurations = configurations_of(runs)
     for configuration in configurations:
         architecture(configuration.model_name)
         gpu(configuration.gpu_model)
