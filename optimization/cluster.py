@@ -152,14 +152,14 @@ def metrics_of(run: ClusterRun) -> Metrics:
         p99_s=float(np.quantile(jct, 0.99)),
         waiting_s=float((first - arrivals).mean()),
         makespan_s=makespan,
-        utilisation=_utilisation(run, float(arrivals.min()), float(arrivals.max())),
+        utilisation=held_share(run, float(arrivals.min()), float(arrivals.max())),
         restarts=(len(run.segments) - failed - len(jct)) / len(jct),
         failed_starts=failed / len(jct),
         gpu_hours=held / 3600.0,
     )
 
 
-def _utilisation(run: ClusterRun, start_s: float, end_s: float) -> float:
+def held_share(run: ClusterRun, start_s: float, end_s: float) -> float:
     """Share of the GPU time of a stretch that was held; NaN for one of no length."""
     held = sum(s.gpus * max(0.0, min(s.end_s, end_s) - max(s.start_s, start_s)) for s in run.segments)
     return held / (run.cluster.gpus * (end_s - start_s)) if end_s > start_s else float("nan")

@@ -65,6 +65,11 @@ class Workload:
     median_tokens: float = 20e6
     sigma: float = 1.2
 
+    @property
+    def mean_tokens(self) -> float:
+        """Mean of the lognormal: median exp(sigma^2 / 2)."""
+        return self.median_tokens * float(np.exp(self.sigma**2 / 2))
+
 
 class BatchHabit(Enum):
     """How an unknowing user sets the number of samples a step."""

@@ -17,9 +17,6 @@ from optimization.cluster import Metrics, mean_interval, reduction_interval
 POSTER: Final = {"FIFO": 0.78, "Sia-like": 0.70}
 #: Which slowdown of a default counts under which scheduler.
 SLOWDOWN: Final = {"FIFO": "slowdown", "Sia-like": "slowdown_free"}
-#: A default whose jobs hold this much less of the cluster than they offer is behind for good: its queue grows with the stream.
-BEHIND: Final = 0.05
-HOURS: Final = 3600.0
 MEASURES: Final = tuple(name for name in Metrics.__dataclass_fields__ if name != "jobs")
 
 
@@ -41,7 +38,7 @@ def cluster_answer(ran: Ran, *, data: str, fast: bool) -> dict[str, Any]:
     """The answer of ``slackwater experiment cluster --json``; ``docs/experiments.md`` lists its keys."""
     main = ran.study.defaults[0].name
     usual = ran.rows[(ran.rows["variant"] == "") & (ran.rows["default"] == main)]
-    found = reduction_rows(usual)
+    found = reduction_rows(usual, ran.mixes[main])
     answer = {
         "data": data,
         "seed": ran.study.seed,
@@ -88,8 +85,11 @@ def _by_stream(rows: pd.DataFrame, scheduler: str, load: float, knowledge: str) 
     return rows[at].sort_values("stream")["mean_s"].to_numpy()
 
 
-def reduction_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """For each scheduler and load of ``rows`` (one default): reductions by kind of knowledge, paired by stream, with intervals."""
+def reduction_rows(rows: pd.DataFrame, mix: Mapping[str, float]) -> list[dict[str, Any]]:
+    """For each scheduler and load of ``rows`` (one default, ``mix``): reductions by kind of knowledge, paired by stream.
+
+    ``default_keeps_up``: the load is below what FIFO keeps busy with this default (`cluster_study.saturation`).
+    """
     made = []
     for scheduler in dict.fromkeys(rows["scheduler"]):
         for load in sorted(set(rows["load"])):
@@ -103,7 +103,7 @@ def reduction_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
                     row[key], row[f"{key}_interval"] = mean, [low, high]
             at = (rows["scheduler"] == scheduler) & (rows["load"] == load) & (rows["knowledge"] == "default")
             row["default_utilisation"] = float(rows[at]["utilisation"].mean())
-            row["default_keeps_up"] = bool(scheduler != "FIFO" or row["default_utilisation"] > load - BEHIND)
+            row["default_keeps_up"] = bool(scheduler != "FIFO" or load < mix["saturation"])
             row["poster"] = POSTER[scheduler]
             made.append(row)
     return made
@@ -141,7 +141,7 @@ def sensitivity_rows(ran: Ran) -> list[dict[str, Any]]:
     made = []
     for default in ran.study.defaults:
         rows = ran.rows[(ran.rows["variant"] == "") & (ran.rows["default"] == default.name)]
-        for row in reduction_rows(rows):
+        for row in reduction_rows(rows, ran.mixes[default.name]):
             keys = ("scheduler", "load", "predicted", "predicted_interval", "default_keeps_up", "poster")
             slowdown = ran.mixes[default.name][SLOWDOWN[row["scheduler"]]]
             made.append({"default": default.name, "slowdown": slowdown, **{key: row[key] for key in keys}})
@@ -151,9 +151,10 @@ def sensitivity_rows(ran: Ran) -> list[dict[str, Any]]:
 def variant_rows(ran: Ran) -> list[dict[str, Any]]:
     """The reduction under other assumptions than the stated ones, the default of the headline."""
     made = []
+    mix = ran.mixes[ran.study.defaults[0].name]
     for variant in dict.fromkeys(ran.rows["variant"]):
         if variant:
-            for row in reduction_rows(ran.rows[ran.rows["variant"] == variant]):
+            for row in reduction_rows(ran.rows[ran.rows["variant"] == variant], mix):
                 keys = ("scheduler", "load", "predicted", "predicted_interval", "poster")
                 made.append({"variant": variant, **{key: row[key] for key in keys}})
     return made
@@ -203,9 +204,9 @@ def claims(answer: Mapping[str, Any]) -> list[str]:
     behind = [r["load"] for r in answer["reductions"] if not r["default_keeps_up"]]
     if behind:
         made.append(
-            f"At loads of {_listed(behind)} FIFO with default configurations does not keep up: wide jobs at the head leave GPUs "
-            "idle, the queue grows with the length of the stream, and so does the reduction. There the figure says above all how "
-            "long the stream is."
+            f"FIFO keeps no more than {answer['defaults'][0]['saturation']:.0%} of the GPUs busy with default configurations: wide "
+            f"jobs at the head wait while GPUs idle. At loads of {_listed(behind)} its queue grows with the length of the stream, "
+            "and so does the reduction: there the figure says above all how long the stream is."
         )
     split = [r for r in answer["reductions"] if "batch_only" in r]
     if split:

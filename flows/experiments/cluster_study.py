@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from optimization.cluster import Attempt, Cluster, metrics_of
+from optimization.cluster import Attempt, Cluster, held_share, metrics_of
 from optimization.cluster_engine import Scheduler, simulate
 from optimization.cluster_policies.fifo import Fifo
 from optimization.cluster_policies.partial import PartialOrder
@@ -58,10 +58,12 @@ class Study:
         return tuple(family.as_believed() for family in self.families)
 
     def expected_requests(self) -> list[Request]:
-        """Requests behind expectations."""
-        return draw_requests(
-            len(self.families), self.expected_over, self.workload, seed=(self.seed, EXPECTED)
-        )
+        """Requests behind expectations: every family equally often, each of the mean size, since time is linear in size."""
+        families, tokens = len(self.families), self.workload.mean_tokens
+        return [
+            Request(family=k % families, tokens=tokens, arrival=0.0, seed=(self.seed, EXPECTED, k))
+            for k in range(self.expected_over)
+        ]
 
     def requests(self, use: int, number: int) -> list[Request]:
         """The requests of one stream."""
@@ -110,7 +112,19 @@ def default_mix(study: Study, default: Default) -> dict[str, float]:
         "failures": failed / len(requests),
         "slowdown": own / best,
         "slowdown_free": free / best,
+        "saturation": saturation(study, default),
     }
+
+
+def saturation(study: Study, default: Default) -> float:
+    """The share of GPU time that FIFO keeps busy with default configurations while jobs always wait; loads beyond it pile up.
+
+    Measured on a stream whose jobs all come at once, up to the last start.
+    """
+    requests = [replace(r, arrival=0.0) for r in study.requests(CHOSEN_ON, 0)]
+    attempts = [default_attempts(study.families[r.family], default, seed=r.seed) for r in requests]
+    run = simulate(stream(requests, attempts, rate=1.0), Fifo(), study.cluster)
+    return held_share(run, 0.0, max(s.start_s for s in run.segments))
 
 
 def alone_s(tokens: float, attempts: Sequence[Attempt], cluster: Cluster) -> float:
