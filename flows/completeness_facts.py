@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -156,19 +157,21 @@ def _jobs(store: Store, settings: Settings, window: Window, bounds: dict[str, An
     names = ("created", "start", "deadline", "finished", "scored")
     frame = _times(frame, {f"{name}_us": name for name in names})
     if (frame["source"] == "").any():
-        known = list_markets(store, known_at=window.at)
+        listed = rows_of(list_markets(store, known_at=window.at))
         frame["source"] = [
-            row["source"] or _source_of(store, settings, row["market"], window, known)
+            row["source"] or _source_of(store, settings, row["market"], window, listed)
             for row in rows_of(frame)
         ]
     frame["deadline"] = frame["deadline"].dt.floor(step_of(settings))
     return frame[frame["source"] != ""].reset_index(drop=True)
 
 
-def _source_of(store: Store, settings: Settings, market: str, window: Window, known: pd.DataFrame) -> str:
+def _source_of(
+    store: Store, settings: Settings, market: str, window: Window, listed: Sequence[Mapping[str, Any]]
+) -> str:
     """The source that answers for a market whose job names none, "" if there is none."""
     try:
-        return find_market(store, market, at=window.at, settings=settings, known=known).source
+        return find_market(store, market, at=window.at, settings=settings, listed=listed).source
     except MarketError:
         return ""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from flows.frames import rows_of
 from flows.markets import Followed, step_of, turn_history
 from flows.turn import Turn
 from optimization.market import Record, record_of
@@ -57,9 +57,22 @@ def market_record(
 
 def _known(history: History, column: str, grid: pd.DatetimeIndex, known_by: pd.Timestamp) -> np.ndarray:
     """A column on ``grid``, NaN in gaps and where the row was learned later than its slot and ``known_by``."""
-    rows = history.frame.reindex(grid)
-    late = rows[ROW_KNOWN_AT] > grid.where(grid > known_by, known_by)
-    return np.where(late, np.nan, rows[column].to_numpy(dtype=float))
+    slots, frame = history.slots, history.frame
+    found = np.full(len(grid), np.nan)
+    if not len(slots) or not len(grid):
+        return found
+    if (grid[0] - slots[0]) % history.step:  # no slot of the one is one of the other
+        return found
+    # Both grids are regular: what they have in common is a slice of each.
+    offset = (grid[0] - slots[0]) // history.step
+    first, end = max(0, -offset), min(len(grid), len(slots) - offset)
+    if end <= first:
+        return found
+    own = slice(first + offset, end + offset)
+    at = grid[first:end]
+    late = frame[ROW_KNOWN_AT].array[own] > at.where(at > known_by, known_by)
+    found[first:end] = np.where(late, np.nan, frame[column].to_numpy(dtype=float)[own])
+    return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +81,7 @@ class PeerReader:
 
     turn: Turn
     start: pd.Timestamp
-    _listing: pd.DataFrame | None = None
+    _listed: Sequence[Mapping[str, Any]] | None = None
     _read: dict[Followed, History | None] = field(default_factory=dict)
 
     def peers_of(self, followed: Followed) -> list[History]:
@@ -77,18 +90,22 @@ class PeerReader:
         Those of the same region come first, then by name. They hold what was known at the turn's time, whatever the time
         of ``followed``: `market_record` leaves out what was not known by its.
         """
-        if self._listing is None:
-            self._listing = self.turn.listing()
-        rows = self._listing
-        kind = (rows["source"] == followed.source) & (rows["instance_type"] == followed.market.instance_type)
-        others = rows[kind & rows["has_counts"] & (rows["market"] != followed.market.key)]
-        ranked = sorted(
-            rows_of(others), key=lambda row: (row["region"] != followed.market.region, row["market"])
-        )
+        if self._listed is None:
+            self._listed = self.turn.listed()
+        market = followed.market
+        kind = (followed.source, market.instance_type)
+        others = [
+            row
+            for row in self._listed
+            if (row["source"], row["instance_type"]) == kind
+            and row["has_counts"]
+            and row["market"] != market.key
+        ]
+        ranked = sorted(others, key=lambda row: (row["region"] != market.region, row["market"]))
         found = [self._history(row) for row in ranked[:MOST_PEERS]]
         return [history for history in found if history is not None]
 
-    def _history(self, row: dict[str, object]) -> History | None:
+    def _history(self, row: Mapping[str, Any]) -> History | None:
         step = step_of(self.turn.settings)
         last = pd.Timestamp(str(row["last_observed"])).ceil(step)
         peer = Followed(

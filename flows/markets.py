@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,28 +120,27 @@ def find_market(
     at: pd.Timestamp,
     settings: Settings,
     own_end: bool = False,
-    known: pd.DataFrame | None = None,
+    listed: Sequence[Mapping[str, Any]] | None = None,
 ) -> Followed:
     """The followed market that a user's text means; raises `MarketError` with the nearest known ones.
 
-    Without ``@source`` the most trusted source of the market that was known at ``at`` is taken. ``known`` is the listing
-    at ``at``, for callers that ask for many.
+    Without ``@source`` the most trusted source of the market that was known at ``at`` is taken. ``listed`` are the rows of the
+    listing at ``at``, for callers that ask for many.
     """
     market, source = parse_market(text)
-    if known is None:
-        known = list_markets(store, known_at=at)
-    rows = known[known["market"] == market.key]
-    if source is not None:
-        rows = rows[rows["source"] == source]
-    if rows.empty:
-        near = [key for key in known["market"].unique() if key.split("/")[-1] == market.instance_type][:3]
+    if listed is None:
+        listed = rows_of(list_markets(store, known_at=at))
+    rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
+    if not rows:
+        known = dict.fromkeys(str(one["market"]) for one in listed)
+        near = [key for key in known if key.split("/")[-1] == market.instance_type][:3]
         raise MarketError(
             f"market {text!r} has no observations known at {at}",
             expected=f"for example {', '.join(near)}" if near else "a market that was ingested",
             remedy="`slackwater markets` lists them",
         )
     row = min(
-        rows_of(rows),
+        rows,
         key=lambda one: (_trust_rank(one["source"], settings), not one["has_counts"], one["source"]),
     )
     when = own_time(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
@@ -161,7 +160,7 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     the name decide. `KINDS` caps each kind.
     """
     step = step_of(turn.settings)
-    rows = [row for row in rows_of(turn.listing()) if _qualifies(row, turn, step)]
+    rows = [row for row in turn.listed() if _qualifies(row, turn, step)]
     rows.sort(key=_informative)
     left = dict(KINDS)
     chosen: list[tuple[Followed, int, pd.Timestamp]] = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
+from flows.frames import rows_of
 from warehouse.history import History
 from warehouse.moving import MovingReader, Span
 from warehouse.store import HistoryRequest, Store, list_markets, load_histories
@@ -21,6 +23,7 @@ class Reads:
         self._store = store
         self._reader = MovingReader(store, span)
         self._listings: dict[pd.Timestamp, pd.DataFrame] = {}
+        self._listed: dict[pd.Timestamp, list[dict[str, Any]]] = {}
         self._histories: dict[HistoryRequest, History] = {}
 
     def listing(self, at: pd.Timestamp) -> pd.DataFrame:
@@ -28,6 +31,12 @@ class Reads:
         if at not in self._listings:
             self._listings[at] = list_markets(self._store, known_at=at)
         return self._listings[at]
+
+    def listed(self, at: pd.Timestamp) -> list[dict[str, Any]]:
+        """The rows of `listing`."""
+        if at not in self._listed:
+            self._listed[at] = rows_of(self.listing(at))
+        return self._listed[at]
 
     def histories(self, requests: Sequence[HistoryRequest]) -> list[History]:
         """`load_histories`, each kept."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import pandas as pd
 
 from flows.config import Settings
+from flows.frames import rows_of
 from flows.reads import Reads
 from flows.runs import LIVE
 from warehouse.store import Store, list_markets
@@ -84,6 +85,10 @@ class Turn:
         if self.reads is not None:
             return self.reads.listing(self.at)
         return list_markets(self.store, known_at=self.at)
+
+    def listed(self) -> list[dict[str, Any]]:
+        """The rows of `listing`."""
+        return self.reads.listed(self.at) if self.reads is not None else rows_of(self.listing())
 
 
 def run_id_of(at: pd.Timestamp, what: str = "run") -> str:

@@ -104,14 +104,14 @@ def _sorted_jobs(
     scored = set(stored_rounds(turn.store, pool_names(turn)).jobs).union(counted)
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
-    known = turn.listing()
+    listed = turn.listed()
     for job in _visible(turn, jobs):
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands
         text = f"{job.request.market}@{job.request.source}" if job.request.source else str(job.request.market)
         try:
             followed = find_market(
-                turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, known=known
+                turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=listed
             )
         except MarketError as error:
             left_out.append(f"job {job.request.name} is left out: {error}")

@@ -141,7 +141,7 @@ def validate_history(history: History) -> None:
         raise HistoryError(f"{name}: no column {missing}", expected=f"{PRICE}, {AVAILABLE}, {ROW_KNOWN_AT}")
     if history.step <= pd.Timedelta(0):
         raise HistoryError(f"{name}: step {history.step}", expected="a positive step")
-    if len(index) > 1 and not (index[1:] - index[:-1] == history.step).all():
+    if len(index) > 1 and not (np.diff(index.asi8) == history.step / pd.Timedelta(1, unit=index.unit)).all():
         raise HistoryError(f"{name}: slots are not {history.step} apart", expected="a regular ascending grid")
     if len(index) and index[-1] > history.known_at:
         raise HistoryError(
