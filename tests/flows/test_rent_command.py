@@ -96,6 +96,7 @@ def test_list_price_is_gpus_in_money(vectors):
     assert money["hours_saved_by_one_more_gpu"] == pytest.approx(gpus["hours_saved_by_one_more_gpu"])
 
 
+@pytest.mark.slow
 def test_the_example_is_priced_in_a_market(tmp_path):
     """Spot makes GPUs cheaper than list price by what the forecast says, and restarts make jobs longer (M8.6)."""
     write_tidy(tmp_path / "tidy")

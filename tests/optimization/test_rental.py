@@ -105,11 +105,12 @@ def by_linear_program(types, budget, prices):
     return found
 
 
-def test_equal_to_a_linear_program_on_random_tables():
+@pytest.mark.parametrize("instances", [100, pytest.param(600, marks=pytest.mark.slow)])
+def test_equal_to_a_linear_program_on_random_tables(instances):
     """Also where a speedup is beyond linear, prices differ and delay is priced; at most one type mixes (M8.3)."""
     rng = np.random.default_rng(20261121)
     mixed = 0
-    for _ in range(300):
+    for _ in range(instances):
         types = random_types(rng, int(rng.integers(1, 6)))
         prices = rng.uniform(0.3, 3.0, len(types)).tolist()
         least = sum(
@@ -124,13 +125,13 @@ def test_equal_to_a_linear_program_on_random_tables():
         several = [one for one in found.types if len(one.shares) > 1]
         assert len(several) <= 1
         mixed += len(several)
-    assert mixed > 150
+    assert mixed > instances / 2
 
 
 def test_whole_widths_are_the_best_whole_widths():
     """Against the same program with all widths up to 60 as a table."""
     rng = np.random.default_rng(4)
-    for _ in range(30):
+    for _ in range(10):
         smooth = [
             kind("a", AmdahlSpeedup(parallel=float(rng.uniform(0.3, 0.97))), mean=float(rng.uniform(0.5, 3))),
             kind("p", PowerSpeedup(exponent=float(rng.uniform(0.2, 0.8)), most=60.0)),

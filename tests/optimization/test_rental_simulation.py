@@ -110,7 +110,7 @@ def test_equal_sharing_of_one_gpu_is_processor_sharing():
     for law in (Exponential(), Deterministic()):
 
         def play(rng, law=law):
-            stream = job_stream(one, hours=6000.0, arrivals="poisson", sizes=law, rng=rng)
+            stream = job_stream(one, hours=3000.0, arrivals="poisson", sizes=law, rng=rng)
             return play_sharing(one, 1, stream)
 
         found = estimate(play, streams=16, seed=2)

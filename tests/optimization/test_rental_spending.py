@@ -110,18 +110,25 @@ def test_regret_against_the_best_fixed_multiplier_vanishes_where_prices_repeat()
 
 
 def test_a_plan_is_kept_in_each_part_and_an_average_is_not():
-    """By day half as much again as at night: along the plan each part keeps its own, an average budget spends the same in both."""
+    """Half as much again in every second stretch: along the plan each keeps its own, an average budget spends the same in both.
+
+    Stretches of 500 rounds: a gradient step cannot follow a plan that turns faster than about 1 / step (`docs/renting.md`).
+    """
     rng = np.random.default_rng(3)
-    rounds = 48 * 60
-    loss, cost = offers(np.full(rounds, 0.5), rng)
-    plan = daily_plan(rounds, average=float(cost[:, 0].mean()) * 1.3, busy=1.2, slot_hours=0.5)
-    assert plan.budget.mean() == pytest.approx(plan.average.budget[0])
+    loss, cost = offers(np.full(4000, 0.5), rng)
+    rich = np.arange(4000) % 1000 < 500
+    plan = SpendingPlan(budget=float(cost[:, 0].mean()) * np.where(rich, 1.5, 1.1))
     dual = DualPrice(price=0.5, step=0.2)
-    day = plan.budget > plan.budget.mean()
     planned, average = (follow(loss, cost, one, dual).cost for one in (plan, plan.average))
-    for part in (day, ~day):
+    for part in (rich, ~rich):
         share = plan.budget[part].sum()
         assert abs(planned[part].sum() - share) < 0.5 * abs(average[part].sum() - share)
+
+
+def test_a_daily_plan_spends_what_it_says():
+    plan = daily_plan(96, average=2.0, busy=1.5, slot_hours=0.5)
+    assert plan.budget.sum() == pytest.approx(96 * 2.0)
+    assert plan.budget[[0, 15, 16, 39, 40]] == pytest.approx([1.0, 1.0, 3.0, 3.0, 1.0])
 
 
 def test_best_fixed_is_the_best_of_all_multipliers():
