@@ -246,6 +246,7 @@ def whole(tmp_path_factory, settings_file):
     return dump(db)
 
 
+@pytest.mark.slow
 def test_a_turn_killed_while_it_estimates_ends_with_the_same_tables(tmp_path, settings_file, whole):
     db = tmp_path / "w.duckdb"
     process = start(db, settings_file)
