@@ -70,7 +70,7 @@ def drawn_widths(rental: Rental, stream: Stream, rng: np.random.Generator) -> np
     first = np.array([one.shares[0].width for one in rental.types])
     last = np.array([one.shares[-1].width for one in rental.types])
     chance = np.array([one.shares[0].probability for one in rental.types])
-    return np.where(ticket < chance[stream.kind], first[stream.kind], last[stream.kind])
+    return np.asarray(np.where(ticket < chance[stream.kind], first[stream.kind], last[stream.kind]))
 
 
 def play_widths(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> Played:
