@@ -6,6 +6,7 @@ The instances are random (seeded): they measure speed and gaps of the method, no
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def _measured(problem: JointProblem) -> dict[str, object]:
     tell("end")
     audit_joint(problem, plan)
     parts: dict[str, float] = {}
-    for (part, begin, _), (_, end, _) in zip(marks[:-1], marks[1:], strict=True):
+    for (part, begin, _), (_, end, _) in pairwise(marks):
         parts[part] = round(parts.get(part, 0.0) + end - begin, 2)
     searching = Search(problem, cells=QUICK.cells, width=QUICK.width)
     gains = {

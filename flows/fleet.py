@@ -12,6 +12,7 @@ import pandas as pd
 from flows.allocate import OpenJob, open_job
 from flows.fleet_file import FleetTerms, cap_of
 from flows.forecast import forecasts_of
+from flows.frames import rows_of
 from flows.job_report import every_report
 from flows.jobfile import JobRequest, slot_job
 from flows.markets import Followed, choose_markets, find_market, own_time, step_of
@@ -31,8 +32,8 @@ from warehouse.store import Store, list_markets
 class Fleet:
     """Open jobs and the markets they may use at one time.
 
-    ``window`` slots from ``at`` on; ``fallbacks`` names forecasts that another model had to answer, ``assumed`` what of a market was not
-    measured, ``left_out`` which jobs and markets are not in the program, and why.
+    ``window`` slots from ``at`` on; ``fallbacks`` names forecasts that another model had to answer, ``assumed`` what of a
+    market was not measured, ``left_out`` which jobs and markets are not in the program, and why.
     """
 
     at: pd.Timestamp
@@ -51,7 +52,7 @@ def common_time(store: Store, when: pd.Timestamp, *, own_end: bool, step: pd.Tim
     """
     if not own_end:
         return when.floor(step)
-    ends = {str(row.market): pd.Timestamp(row.last_observed) for row in list_markets(store).itertuples()}
+    ends = {str(row["market"]): pd.Timestamp(row["last_observed"]) for row in rows_of(list_markets(store))}
     votes: Counter[pd.Timestamp] = Counter()
     for job in stored_jobs(store):
         market = str(job.request.market)

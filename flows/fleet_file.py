@@ -32,8 +32,8 @@ ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Fiel
 class JobTerms(_Part):
     """What a job may do among others.
 
-    ``markets`` are allowed beside its own (None: all followed ones of its source and instance type); ``throughput`` says how fast it is
-    on other instance types, in the unit of its own throughput.
+    ``markets`` are allowed beside its own (None: all followed ones of its source and instance type); ``throughput`` says how
+    fast it is on other instance types, in the unit of its own throughput.
     """
 
     priority: float = Field(1.0, gt=0)
@@ -51,15 +51,15 @@ class Moving(_Part):
 
 
 class FleetTerms(_Part):
-    """The whole file; a job that is not named has `JobTerms()`."""
+    """The whole file; a job that is not named has the defaults of `JobTerms`."""
 
     teams: Mapping[str, TeamTerms] = Field(default_factory=dict)
     jobs: Mapping[str, JobTerms] = Field(default_factory=dict)
-    moving: Moving = Moving()
+    moving: Moving = Field(default_factory=lambda: Moving(minutes=0.0, usd=0.0))
 
     def of(self, job: str) -> JobTerms:
         """The terms of a job."""
-        return self.jobs.get(job, JobTerms())
+        return self.jobs.get(job) or JobTerms(priority=1.0, cap_usd=None)
 
     def budgets(self) -> dict[str, Team]:
         """The teams as the optimizer reads them."""

@@ -28,10 +28,11 @@ class JointJob:
     ``runs`` gives for every market allowed the `Job` with its throughput and sizes there; all have one workload (in work units,
     whatever the market), deadline, value and decay. ``slot`` is the job's own slot in which the window begins (M2.1).
     ``market_previous`` is where the ``n_previous`` instances of the slot before were, None if there were none. ``priority``
-    weighs the job's utility. ``cap_usd`` bounds ``spent_usd`` plus what the plan pays in the window, and where the window reaches the
-    deadline its ending on demand too (ours): before that the rest is planned again and may yet be had on spot, from then on it is
-    not. So no cap is broken by a job that is planned slot after slot, and none makes a job give up early. Moving takes ``move_hours`` beside the restart and costs ``move_usd``; a job
-    that holds nothing for a slot has had the time to move (ours).
+    weighs the job's utility. ``cap_usd`` bounds ``spent_usd`` plus what the plan pays in the window, and where the window
+    reaches the deadline its ending on demand too (ours): before that the rest is planned again and may yet be had on spot, from
+    then on it is not. So no cap is broken by a job that is planned slot after slot, and none makes a job give up early. Moving
+    takes ``move_hours`` beside the restart and costs ``move_usd``; a job that holds nothing for a slot has had the time to move
+    (ours).
     """
 
     name: str

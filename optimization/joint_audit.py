@@ -84,7 +84,7 @@ def check_place(name: str, job: JointJob, place: Place, is_finished: bool) -> No
 def check_ending(
     problem: JointProblem, job: JointJob, route: Route, done: float, before: tuple[str | None, int]
 ) -> None:
-    """The ending finishes the work in its slots, costs what it says and is worth V of its finish slot; or it is given up (M3.3b)."""
+    """The ending finishes the work in its slots, costs what it says and is worth V of its finish; or it is given up (M3.3b)."""
     name, ending, run = f"joint plan, job {job.name!r}", route.ending, job.job
     cost = value = 0.0
     if finished(done, run.workload):

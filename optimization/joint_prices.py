@@ -24,18 +24,18 @@ from optimization.joint_orders import Order, improved, joint_plan, plan_one_by_o
 from optimization.joint_search import CELLS, EXACT, WIDTH, Search, nothing
 from optimization.joint_stock import Stock, spots
 
-
 #: Each step against what is short is this share of Polyak's length shorter than the one before.
 STEP = 0.85
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How hard to look: price rounds, how many of them are steps against what is short, the gap at which to stop, cells and labels of the searches, cells of the last bound.
+    """How hard to look: price rounds, how many of them are steps against what is short, the gap at which to stop, cells and
+    labels of the searches, cells of the last bound.
 
-    ``smoothing`` is the share of the best prices so far in the next ones; ``sweeps`` bounds how often all jobs plan again at the end,
-    from each of the last ``starts`` of: the best plan one by one, the rounded mix of routes, and with at most ``whole_jobs`` jobs
-    the integer master's.
+    ``smoothing`` is the share of the best prices so far in the next ones; ``sweeps`` bounds how often all jobs plan again at
+    the end, from each of the last ``starts`` of: the best plan one by one, the rounded mix of routes, and with at most
+    ``whole_jobs`` jobs the integer master's.
     """
 
     rounds: int = 14
@@ -191,8 +191,10 @@ def bound_at(searching: Search, prices: Prices) -> float:
 def worth_of_limits(searching: Search, prices: Prices) -> float:
     """lam available + beta money left of the teams."""
     teams = searching.problem.teams
-    money = sum(price * teams[name].left_usd for name, price in zip(sorted(teams), prices.team, strict=True))
-    return float((prices.toll * searching.available).sum()) + money
+    money = sum(
+        float(price) * teams[name].left_usd for name, price in zip(sorted(teams), prices.team, strict=True)
+    )
+    return float((prices.toll * searching.available).sum() + money)
 
 
 def usd_of(searching: Search, prices: Prices, j: int) -> tuple[float, float]:

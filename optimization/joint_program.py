@@ -1,8 +1,8 @@
 """The joint horizon program in Pyomo: exact, for a few jobs (M3.1 for many jobs and markets; ours).
 
-As in `optimization.program`, a binary says for what reason job j runs on size s of market m in slot i: begun from nothing, scaled up,
-kept, scaled down, or moved from another market. Their sum is the choice "n = s in m", so any throughput and any efficiency is a
-coefficient. The stage after a job's window is its ending on on-demand (M3.3b), which pays for k more slots.
+As in `optimization.program`, a binary says for what reason job j runs on size s of market m in slot i: begun from nothing,
+scaled up, kept, scaled down, or moved from another market. Their sum is the choice "n = s in m", so any throughput and any
+efficiency is a coefficient. The stage after a job's window is its ending on on-demand (M3.3b), which pays for k more slots.
 
 A reason is open only to who comes from there. For sizes of one market, with run(i-1, .) the slot before:
 
@@ -265,7 +265,7 @@ def most_owed(problem: JointProblem, job: JointJob) -> float:
 
 
 def add_money(m: pyo.ConcreteModel) -> None:
-    """paid(j): on-demand for all instances, less the saving of those on spot, plus moves; later(j): the ending; counted(j) by caps."""
+    """paid(j): on-demand for all, less the saving of those on spot, plus moves; later(j): the ending; counted(j): by caps."""
     m.later = pyo.Expression(m.JOBS, rule=later)
     m.paid = pyo.Expression(m.JOBS, rule=paid)
     m.counted = pyo.Expression(

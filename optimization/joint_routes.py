@@ -58,9 +58,10 @@ class RouteTerms(NamedTuple):
 class Asked(NamedTuple):
     """What a search is asked under: the worth of the job's value, what a USD paid counts, and what the states of a slot cost.
 
-    ``weight`` is the priority, ``usd`` the priority plus the prices of the budgets it draws on, ``later_usd`` what a USD paid after the
-    window counts (only the priority where caps do not count it, and then ``most`` does not either); ``cost`` and ``spot`` (w, K) are
-    the priced cost of each state by slot and the spot instances in it; ``most`` bounds the priced cost of a whole route.
+    ``weight`` is the priority, ``usd`` the priority plus the prices of the budgets it draws on, ``later_usd`` what a USD paid
+    after the window counts (only the priority where caps do not count it, and then ``most`` does not either); ``cost`` and
+    ``spot`` (w, K) are the priced cost of each state by slot and the spot instances in it; ``most`` bounds the priced cost of a
+    whole route.
     """
 
     weight: float
@@ -110,8 +111,8 @@ def share(terms: RouteTerms, k: int, came: int) -> float:
     if came == KEPT:
         return 1.0
     if came == DOWN:
-        return terms.down[k]
-    return terms.move[k] if came == MOVE else terms.up[k]
+        return float(terms.down[k])
+    return float(terms.move[k]) if came == MOVE else float(terms.up[k])
 
 
 @njit(cache=True)
@@ -423,7 +424,8 @@ def promising(
     for place in range(layer.size):
         label = layer[place]
         told[place] = looked_up(room, at[0] + 1, state[label], (z[label] - terms.done) / at[1]) - c[label]
-    return layer[told >= np.partition(told, layer.size - width)[layer.size - width]][:width]
+    best: np.ndarray = layer[told >= np.partition(told, layer.size - width)[layer.size - width]][:width]
+    return best
 
 
 @njit(cache=True)
@@ -450,11 +452,11 @@ def search(
             z, c = grown(z, end + states + 1), grown(c, end + states + 1)
             parent, state = grown(parent, end + states + 1), grown(state, end + states + 1)
             end, finisher = extended(
-                terms, asked, room, (i, cell, z[label], c[label], state[label], label),
+                terms, asked, room, (i, cell, z[label], c[label], int(state[label]), int(label)),
                 (z, c, parent, state), end, best,
             )  # fmt: skip
             if finisher >= 0:
-                chosen = traced(label, parent, state, terms.slots, i, states)
+                chosen = traced(int(label), parent, state, terms.slots, i, states)
                 chosen[i] = finisher
         order, kept, least, held = in_order(z, c, state, low, end), 0, np.inf, -1
         for label in order:
@@ -469,10 +471,8 @@ def search(
     for label in layer:
         ending = best_ending(terms, asked, z[label], stand(terms, state[label]), c[label])[0]
         if ending - c[label] > best[0]:
-            best[0], chosen = (
-                ending - c[label],
-                traced(label, parent, state, terms.slots, terms.slots, states),
-            )
+            best[0] = ending - c[label]
+            chosen = traced(int(label), parent, state, terms.slots, terms.slots, states)
     return chosen, best[0], proved
 
 

@@ -216,7 +216,7 @@ def terms_of(
         on_demand=n * on_demand[market],
         first=np.searchsorted(group, np.arange(len(keys) + 1)),
         group=group,
-        group_before=keys.index(where) if where in job.runs else -1,
+        group_before=keys.index(where) if where is not None and where in job.runs else -1,
         n_before=int(job.n_previous),
         slots=slots,
         done=float(job.done),

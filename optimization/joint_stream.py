@@ -46,7 +46,7 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A job of a stream: it begins in slot ``at`` of the world and may use the markets of ``runs``; ``unit`` is its OD-only cost."""
+    """A job of a stream: it begins in slot ``at`` and may use the markets of ``runs``; ``unit`` is its OD-only cost, USD."""
 
     at: int
     name: str
@@ -99,7 +99,8 @@ def draw_stream(
 ) -> list[Arrival]:
     """Poisson arrivals in slots first..first+slots-1 whose work is ``scarcity`` times what the mean counts of the world could do.
 
-    H(n) = n; every job may use ``markets_each`` markets drawn at random. Raises `MarketError` if the world ends before its jobs can.
+    H(n) = n; every job may use ``markets_each`` markets drawn at random. Raises `MarketError` if the world ends before its jobs
+    can.
     """
     if first + slots + max(DEADLINES) > world.slots or first < 0:
         raise MarketError(
@@ -109,7 +110,7 @@ def draw_stream(
     keys = sorted(world.counts)
     supply = sum(float(np.nanmean(world.counts[key])) for key in keys)
     each = float(np.mean(DEADLINES) * np.mean(SIZES) * np.mean(LOADS))
-    arrivals = []
+    arrivals: list[Arrival] = []
     for t in range(first, first + slots):
         for _ in range(int(rng.poisson(scarcity * supply / each))):
             allowed = [keys[i] for i in sorted(rng.permutation(len(keys))[:markets_each])]

@@ -22,6 +22,7 @@ from optimization.joint_stream import (
     DEADLINES,
     PRIORITIES,
     Arrival,
+    Planner,
     Run,
     World,
     draw_stream,
@@ -123,7 +124,7 @@ def fleet_answer(data: Path, *, seed: int, fast: bool, tell: Any) -> dict[str, A
 
 def run_methods(world: World, arrivals: Sequence[Arrival]) -> dict[str, Run]:
     """One stream under every method."""
-    planners = {TOGETHER: partial(plan_jointly, effort=EFFORT), ALONE: _apart}
+    planners: dict[str, Planner] = {TOGETHER: partial(plan_jointly, effort=EFFORT), ALONE: _apart}
     planners |= {f"one by one, {order}": partial(_one_by_one, order) for order in Order}
     return {name: run_stream(world, arrivals, planners[name], window=WINDOW) for name in METHODS}
 

@@ -25,9 +25,9 @@ LEAST_SLOTS = 200
 def read_worlds(folder: Path) -> list[tuple[World, list[Tape]]]:
     """Every kind of instance that at least two zones of one source probed at the same time, with the count series behind it.
 
-    Prices are the zones' own where the source has them (one that was stored once is a catalogue's, and held); else, a synthetic join,
-    those of the instance type's longest price series in the folder, begun at its first slot. The kinds with most zones come first.
-    Raises `MarketError` if no kind has two zones.
+    Prices are the zones' own where the source has them (one that was stored once is a catalogue's, and held); else, a synthetic
+    join, those of the instance type's longest price series in the folder, begun at its first slot. The kinds with most zones
+    come first. Raises `MarketError` if no kind has two zones.
     """
     prices = read_table(folder, "prices", PRICE_COLUMNS)
     counts = read_table(folder, "availability", COUNT_COLUMNS)
