@@ -29,12 +29,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What the two axes of a panel say; ``ticks`` on x where given, ``log`` for a logarithmic y."""
+    """What the two axes of a panel say; ``ticks`` on x and ``ends`` of y where given."""
 
     x: str
     y: str
     ticks: Sequence[float] = ()
-    log: bool = False
+    ends: tuple[float, float] | None = None
 
 
 def draw_panels(
@@ -52,10 +52,10 @@ def draw_panels(
                 _draw_series(axes, line)
             if title in levels:
                 axes.axhline(levels[title], color=PALETTE["ink"], linewidth=1.4, linestyle=(0, (4, 2)))
+            if axis.ends is not None:
+                axes.set_ylim(*axis.ends)
             if axis.ticks:
                 axes.set_xticks(list(axis.ticks), [f"{tick:g}" for tick in axis.ticks])
-            if axis.log:
-                axes.set_yscale("log")
             axes.set_xlabel(axis.x, color=PALETTE["muted"])
             axes.tick_params(labelleft=k == 0)
             axes.set_title(title, loc="left", fontsize=11.5, color=PALETTE["ink"])
@@ -91,7 +91,7 @@ def draw_badness(panels: Mapping[str, Sequence[Series]], *, levels: Mapping[str,
                 100 * (1 - 1 / grid),
                 color=PALETTE["muted"],
                 linewidth=1.1,
-                label="empty cluster, GPUs as asked",
+                label="empty cluster",
             )
             for line in series:
                 _draw_series(axes, line)

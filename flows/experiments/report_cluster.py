@@ -27,7 +27,8 @@ def write_cluster_report(answer: Mapping[str, Any], path: Path) -> Path:
         page = Page(
             title="Configuration knowledge on a shared cluster (M9.5)",
             about=(
-                f"{answer['streams']} Poisson streams of {answer['jobs']} fine-tuning jobs, seed {answer['seed']}, on "
+                ("A quick look, not a result. " if answer["fast"] else "")
+                + f"{answer['streams']} Poisson streams of {answer['jobs']} fine-tuning jobs, seed {answer['seed']}, on "
                 f"{c['nodes']} nodes of {c['gpus_per_node']} A100-80GB, rates measured ({answer['data']}). The tokens of a job "
                 f"are lognormal (median {w['median_tokens'] / 1e6:g} million, sigma {w['sigma']:g}). Load is the GPU time that "
                 "the jobs need with default configurations over what there is. Intervals are 95 %, by Student's t over paired "
@@ -38,6 +39,7 @@ def write_cluster_report(answer: Mapping[str, Any], path: Path) -> Path:
             sections=[
                 _reductions(answer),
                 _badness(answer),
+                _users(answer),
                 _times(answer),
                 _variants(answer),
                 _order(answer),
@@ -85,7 +87,7 @@ def _reductions(answer: Mapping[str, Any]) -> Section:
         heading="Reduction of mean completion time",
         sentences=answer["claims"],
         drawing=draw_panels(
-            panels, Axis(x="load", y="reduction against default configurations, %", ticks=loads), levels=levels,
+            panels, Axis(x="load", y="reduction against default configurations, %", ticks=loads, ends=(0, 100)), levels=levels,
             name="reductions", label="Reduction of mean completion time by load",
         ),
         table=Table(
@@ -116,11 +118,6 @@ def _badness(answer: Mapping[str, Any]) -> Section:
             panels[title].append(
                 _series(rows, f"load {load:g}", style, x="slowdown", y="predicted", of="predicted_interval")
             )
-    habits = [
-        f"{d['default']}: {d['batch']}, {d['slowdown']:.1f} times the predicted pick's time ({d['slowdown_free']:.1f} once Sia "
-        f"sets the GPUs), {d['failures']:.2f} failures a job, {d['gpu_seconds'] / 3600:.1f} GPU-hours a job"
-        for d in answer["defaults"]
-    ]
     columns = {
         "default": "Default", "slowdown": "Times the predicted pick's time", "scheduler": "Scheduler", "load": "Load",
         "predicted": "Reduction", "interval": "95 %", "poster": "Poster", "default_keeps_up": "Default keeps up",
@@ -129,10 +126,9 @@ def _badness(answer: Mapping[str, Any]) -> Section:
         anchor="defaults",
         heading="How bad the default has to be",
         sentences=[
-            "Nobody says what the poster's default is. Six kinds of users are tried, each at loads of their own: "
-            + "; ".join(habits)
-            + ". A dot is one kind of user. GPUs are as often 1, 2, 4 and 8 as in the measured runs, but for the last two.",
-            "Above the thin curve the rest is due to shorter queues; below it, Sia had set the GPUs right already.",
+            "Nobody says what the poster's default is. Six kinds of users are tried (the next table), each at loads of their "
+            "own; a dot is one kind of user. The thin curve is what an empty cluster would give, 1 - 1/x; above it the rest is due "
+            "to shorter queues.",
         ],
         drawing=draw_badness(panels, levels=levels, name="badness"),
         table=Table(
@@ -141,6 +137,24 @@ def _badness(answer: Mapping[str, Any]) -> Section:
         ),
         unfold="Numbers",
     )  # fmt: skip
+
+
+def _users(answer: Mapping[str, Any]) -> Section:
+    columns = {
+        "default": "Users", "batch": "Samples a step", "slowdown": "Times the predicted pick's time",
+        "free": "Once Sia sets the GPUs",
+        "failures": "Failures a job", "hours": "GPU-hours a job", "saturation": "GPUs that FIFO keeps busy",
+    }  # fmt: skip
+    rows = [{**d, "free": d["slowdown_free"], "hours": d["gpu_seconds"] / 3600} for d in answer["defaults"]]
+    return Section(
+        anchor="users",
+        heading="What unknowing users do",
+        sentences=[
+            "Those of the first row are the headline's. GPUs are asked for as often as they were measured (1, 2, 4, 8), but for "
+            "the last two rows. What FIFO keeps busy is the share of GPU time held while jobs always wait: more load piles up."
+        ],
+        table=Table(columns=columns, rows=rows, digits=2),
+    )
 
 
 def _times(answer: Mapping[str, Any]) -> Section:
