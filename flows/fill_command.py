@@ -107,6 +107,12 @@ SCORE_COLUMNS = {
 }  # fmt: skip
 
 
+def widths_told(chosen: Mapping[str, Any]) -> str:
+    """How many instances may be held, in words."""
+    low, high = chosen["n_min"], chosen["n_max"]
+    return f"{low} to {high} instances" if low < high else f"{high} instance{'s' if high > 1 else ''}"
+
+
 def form_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """On-demand alone and the current spot forecast, each end of the interval a row."""
     rows = []
@@ -131,7 +137,7 @@ def print_filled(answer: Mapping[str, Any]) -> None:
     """The answer for people."""
     chosen, speed = answer["configuration"], answer["tokens_per_second"]
     print(
-        f"{chosen['number_gpus']} x {chosen['gpu_model']} ({chosen['n_min']} to {chosen['n_max']} instances of "
+        f"{chosen['number_gpus']} x {chosen['gpu_model']} ({widths_told(chosen)} of "
         f"{chosen['gpus_per_instance']}), batch {chosen['batch_size']}, {chosen['torch_dtype']} on "
         f"{chosen['market']}@{chosen['source']}"
     )

@@ -16,6 +16,7 @@ from flows.fill_command import (
     WIDTH_COLUMNS,
     form_rows,
     score_rows,
+    widths_told,
 )
 from flows.fill_plots import draw_costs, draw_held, draw_widths
 
@@ -62,7 +63,7 @@ def _chosen(answer: Mapping[str, Any]) -> Section:
         anchor="chosen",
         heading="What was chosen",
         sentences=[
-            f"{chosen['number_gpus']} x {chosen['gpu_model']}: {chosen['n_min']} to {chosen['n_max']} instances of "
+            f"{chosen['number_gpus']} x {chosen['gpu_model']}: {widths_told(chosen)} of "
             f"{chosen['gpus_per_instance']} on {chosen['market']}, batch {chosen['batch_size']}, {chosen['torch_dtype']}.",
             f"{speed['median']:.0f} tokens/s on all of them, 90 % interval {speed['low']:.0f} to {speed['high']:.0f}.",
             *(f"Assumed: {text}." for text in answer["assumed"]),
