@@ -46,9 +46,13 @@ class Active:
 
     def attempt(self) -> Attempt:
         """The attempt it runs with."""
+        return self.job.attempts[self.held()]
+
+    def held(self) -> int:
+        """The number of the attempt it runs with. Raises `AuditError` if it does not run."""
         if self.running is None:
             raise AuditError(f"cluster job {self.job.name!r} runs with no attempt", expected="a running job")
-        return self.job.attempts[self.running]
+        return self.running
 
 
 class Scheduler(Protocol):
@@ -148,7 +152,7 @@ class _Simulation:
             active, end = self.active[number], self.ends[number]
             failed = active.attempt().rate <= 0
             if failed:
-                active.failed.add(active.running if active.running is not None else -1)
+                active.failed.add(active.held())
             self._stop(active, end, failed=failed)
             if not failed:
                 active.remaining = 0.0
@@ -161,7 +165,7 @@ class _Simulation:
         done = min(active.remaining, worked * attempt.rate)
         self.segments.append(
             Segment(
-                job=active.number, attempt=active.running if active.running is not None else -1, node=active.node,
+                job=active.number, attempt=active.held(), node=active.node,
                 gpus=attempt.gpus, start_s=active.since_s, end_s=now, work=done, failed=failed,
             )
         )  # fmt: skip
