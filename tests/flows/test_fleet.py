@@ -149,7 +149,7 @@ def world(counts, slots=60):
 
 def test_a_stream_gives_out_what_is_there_first_come_first_served():
     short = world((6, 4))
-    drawn = draw_stream(short, first=0, slots=6, scarcity=3.0, markets_each=2, rng=np.random.default_rng(1))
+    drawn = draw_stream(short, first=0, slots=10, scarcity=5.0, markets_each=2, rng=np.random.default_rng(1))
     apart = run_stream(short, drawn, plan_apart, window=4)
     turned = run_stream(short, drawn, lambda p: plan_one_by_one(p, Order.SLACK), window=4)
     assert apart.refused > 0
@@ -164,7 +164,7 @@ def test_a_plan_reads_nothing_of_the_record_after_its_slot():
 
     rng = np.random.default_rng(2)
     known = world((6, 4))
-    drawn = draw_stream(known, first=0, slots=6, scarcity=3.0, markets_each=2, rng=rng)
+    drawn = draw_stream(known, first=0, slots=10, scarcity=9.0, markets_each=2, rng=rng)
     running = [Running(one, Progress(), None) for one in drawn if one.at == 3]
     before = problem_at(known, running, 3, window=5, move_hours=0.0)
     for key in known.counts:
