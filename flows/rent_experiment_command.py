@@ -92,10 +92,11 @@ def write_renting_report(answer: Mapping[str, Any], path: Path) -> Path:
             sections.append(
                 Section(
                     anchor=arm.replace(" ", "-"),
-                    heading=f"With {words}",
+                    heading={"even": "An even budget", "by day": "More by day"}[arm],
                     sentences=[
+                        f"With {words}.",
                         "Money is in on-demand instance-hours. Each dot is a mean over markets; bars are 95 % intervals of the "
-                        "mean difference from list price, by a bootstrap over markets on which all renters had the same jobs."
+                        "mean difference from list price, by a bootstrap over markets on which all renters had the same jobs.",
                     ],
                     drawing=draw_renters(rows, budget=answer["budget"], name=arm.replace(" ", "-")),
                     table=Table(columns=COLUMNS, rows=rows, digits=3),

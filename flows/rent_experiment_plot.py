@@ -16,10 +16,10 @@ def draw_renters(rows: Sequence[Mapping[str, Any]], *, budget: float, name: str)
     level = next(row["loss"] for row in rows if row["renter"] == "list price")
     with house_style():
         height = 26 * len(rows) + 70
-        figure = new_figure(720, height)
+        figure = new_figure(640, height)
         bottom, tall = 42 / height, 1 - 74 / height
-        left = figure.add_axes((0.24, bottom, 0.4, tall))
-        right = figure.add_axes((0.68, bottom, 0.3, tall))
+        left = figure.add_axes((0.25, bottom, 0.4, tall))
+        right = figure.add_axes((0.69, bottom, 0.29, tall))
         for axes in (left, right):
             axes.grid(axis="both")
             axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -36,7 +36,5 @@ def draw_renters(rows: Sequence[Mapping[str, Any]], *, budget: float, name: str)
         right.set_xlim(left=0)
         right.axvline(budget, color=PALETTE["capacity"], linewidth=1.6, linestyle=(0, (4, 2)))
         left.text(0, 1.04, "cost of delay an hour", transform=left.transAxes, color=PALETTE["muted"])
-        right.text(
-            0, 1.04, "spend an hour (dashed: budget)", transform=right.transAxes, color=PALETTE["muted"]
-        )
+        right.text(0, 1.04, "spend (dashed: budget)", transform=right.transAxes, color=PALETTE["muted"])
         return inline_svg(figure, name=name, label="Cost of delay and spend by renter")
