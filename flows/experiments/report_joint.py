@@ -38,7 +38,7 @@ def _utility(answer: Mapping[str, Any]) -> Section:
         sentences=(
             "Mean over jobs of priority x utility. Alone means that every job plans as if no other were there and takes "
             "what is left "
-            "when its turn comes. Where there is plenty all lines meet: nothing is gained by planning together.",
+            "when its turn comes. Where there is plenty the lines lie close: there is little to gain by planning together.",
         ),
         drawing=draw_scarcity(answer["methods"]),
         table=Table(
