@@ -100,7 +100,8 @@ def _against(run: PoolRun, name: str, other: str, *, rng: np.random.Generator) -
         found = paired(ahead[group.index.to_numpy()], rng=rng)
         values = key if isinstance(key, tuple) else (key,)
         cells.append({**dict(zip(COARSE, values, strict=True)), **found.row(), "verdict": found.verdict})
-    by_gain = sorted(cells, key=lambda cell: float(cell["difference"]))
+    # An extreme among the cells that are decided, where there are any: noise is largest in the others.
+    gain = {key: [c for c in cells if c["verdict"] == key] or cells for key in ("wins", "loses")}
     whole = paired(ahead, rng=rng)
     return {
         **whole.row(),
@@ -108,29 +109,30 @@ def _against(run: PoolRun, name: str, other: str, *, rng: np.random.Generator) -
         "cells": len(cells),
         "won": sum(cell["verdict"] == "wins" for cell in cells),
         "lost": sum(cell["verdict"] == "loses" for cell in cells),
-        "best_cell": by_gain[-1],
-        "worst_cell": by_gain[0],
+        "best_cell": max(gain["wins"], key=lambda cell: float(cell["difference"])),
+        "worst_cell": min(gain["loses"], key=lambda cell: float(cell["difference"])),
     }
 
 
 def _sentence(name: str, against: Mapping[str, Mapping[str, Any]]) -> str:
-    """Where a policy wins and loses, from the numbers alone."""
+    """Where a policy wins and loses, from the numbers alone; where most, by the reference that plans with the same forecasts."""
+    if not against:
+        return f"{name}: nothing in this pool to hold it against."
     parts = [_beside(other, found) for other, found in against.items()]
-    return f"{name}: {'; '.join(parts)}." if parts else f"{name}: nothing in this pool to hold it against."
+    where = [_extremes(other, found) for other, found in against.items() if family_of(other) == "AHAP"]
+    return f"{name}: {'; '.join(parts)}." + "".join(where)
 
 
 def _beside(other: str, found: Mapping[str, Any]) -> str:
-    low, high = found["interval"]
     verb = {"wins": "ahead of", "loses": "behind", "even": "no different from"}[found["verdict"]]
-    text = (
-        f"{verb} {other} ({found['difference']:+.4f} [{low:+.4f}, {high:+.4f}]), "
-        f"{found['won']} cells won and {found['lost']} lost of {found['cells']}"
-    )
-    if found["won"]:
-        text += f", most at {_cell(found['best_cell'])}"
-    if found["lost"]:
-        text += f", least at {_cell(found['worst_cell'])}"
-    return text
+    cells = f"{found['won']} of {found['cells']} cells won, {found['lost']} lost"
+    return f"{verb} {other} ({found['difference']:+.4f}; {cells})"
+
+
+def _extremes(other: str, found: Mapping[str, Any]) -> str:
+    told = [f"gains most at {_cell(found['best_cell'])}"] if found["won"] else []
+    told += [f"loses most at {_cell(found['worst_cell'])}"] if found["lost"] else []
+    return f" Beside {other} it {' and '.join(told)}." if told else ""
 
 
 def _cell(cell: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -172,9 +172,18 @@ def _draw_curves(axes: Axes, sizes: np.ndarray, curves: Sequence[Curve], level: 
 
 
 def draw_tradeoff(
-    labels: Sequence[str], consistency: np.ndarray, robustness: np.ndarray, level: float, *, name: str
+    labels: Sequence[str],
+    consistency: np.ndarray,
+    robustness: np.ndarray,
+    level: float,
+    *,
+    name: str,
+    others: Mapping[str, np.ndarray] | None = None,
 ) -> str:
-    """Robustness (worst utility under errors) against consistency (under perfect forecasts), one dot a policy."""
+    """Robustness (worst utility under errors) against consistency (under perfect forecasts), one dot a policy.
+
+    ``others`` are further policies by family, (members, 2) each: a mark of its own for each family, told in the legend.
+    """
     with house_style():
         figure = new_figure(620, 420)
         axes = figure.add_axes((0.12, 0.13, 0.85, 0.83))
@@ -185,6 +194,11 @@ def draw_tradeoff(
             axes.annotate(
                 label, (x, y), (6, 3), textcoords="offset points", fontsize=9, color=PALETTE["muted"]
             )
+        for i, (family, points) in enumerate((others or {}).items()):
+            colour = PALETTE[f"series{2 + i % 7}"]
+            axes.plot(*points.T, "sD^vP*X"[i % 7], color=colour, markersize=6, linestyle="none", label=family)
+        if others:
+            axes.legend(loc="upper left", fontsize=9, frameon=False)
         axes.margins(0.12)
         axes.set_xlabel("consistency: utility with perfect forecasts", color=PALETTE["muted"])
         axes.set_ylabel("robustness: worst mean utility under errors", color=PALETTE["muted"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.experiments.ideas import tradeoff_rows
+from flows.experiments.ideas import family_of, tradeoff_rows
 from flows.experiments.page import Page, Section, Table, join_banner, write_page
 from flows.experiments.plots import Curve, draw_error, draw_tradeoff
 from flows.inline_svg import house_style
@@ -104,20 +104,27 @@ def _sentences(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _tradeoff(answer: Mapping[str, Any]) -> Section:
-    rows = tradeoff_rows(answer)
+    rows, ahap = tradeoff_rows(answer), answer["robustness"]
+    families: dict[str, list[Mapping[str, Any]]] = {}
+    for row in answer["published_ideas"]:
+        families.setdefault(family_of(row["policy"]), []).append(row)
     return Section(
         anchor="robustness",
         heading="Robustness against consistency",
         sentences=[
             "Consistency is the mean utility with perfect forecasts, robustness the worst mean utility over all kinds and sizes of "
             "error. Above the dashed line a policy is better than the one without forecasts whatever the error here.",
-            "(omega,v) is AHAP; MSU-trim, UP and ROSS read no forecast, so that the two are one for them.",
+            "Dots labelled (omega,v) are AHAP; MSU-trim, UP and ROSS read no forecast, so that the two are one for them.",
         ],
         drawing=draw_tradeoff(
-            [row["policy"].removeprefix("AHAP") for row in rows],
-            np.array([row["consistency"] for row in rows]),
-            np.array([row["robustness"] for row in rows]),
+            [f"({row['omega']},{row['v']})" for row in ahap],
+            np.array([row["consistency"] for row in ahap]),
+            np.array([row["robustness"] for row in ahap]),
             answer["prediction_free"]["mean_utility"],
+            others={
+                family: np.array([[row["consistency"], row["robustness"]] for row in members])
+                for family, members in families.items()
+            },
             name="tradeoff",
         ),
         table=Table(

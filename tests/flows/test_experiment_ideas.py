@@ -89,10 +89,12 @@ def test_the_interval_is_that_of_the_paired_mean():
 def test_sentences_and_rows_say_what_the_numbers_say(answer):
     trust, ross = (row["sentence"] for row in answer["rows"])
     assert trust.startswith("Trust(1): ahead of UP (+0.0")
-    assert "1 cells won and 1 lost of 2, most at d 10, load 0.5, mu 0.9" in trust
-    assert "least at d 20" in trust
+    assert "; 1 of 2 cells won, 1 lost)" in trust
+    beside = trust.split("Beside AHAP(1,1,0.9) it ")[1]
+    assert beside.startswith("gains most at d 10, load 0.5, mu 0.9 (+0.0")
+    assert "and loses most at d 20, load 0.5, mu 0.9 (-0.0" in beside
     assert ross.count("behind") == 4
-    assert "most at" not in ross
+    assert "gains" not in ross
     rows = idea_rows({"published_ideas": answer})
     columns = idea_columns(answer["references"])
     assert set(columns) == set(rows[0])
