@@ -1,6 +1,7 @@
 """Random joint programs, and their optimum by plain enumeration of every job's routes."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 from window_cases import OWING, SHARES, random_throughput
@@ -29,6 +30,24 @@ def random_joint(rng, *, jobs, markets, w, n_max=3, caps=False, same_throughput=
     teams = {"red": Team(cap_usd=float(rng.uniform(0.5, 8.0)), spent_usd=0.5)} if caps else {}
     made = [random_joint_job(rng, f"job-{j}", windows, w, n_max, bool(teams)) for j in range(jobs)]
     return JointProblem(markets=windows, jobs=tuple(made), teams=teams)
+
+
+def contended(rng, problem):
+    """The same jobs on cheap spot of which there is little, each worth finishing: who gets what matters."""
+    markets = {
+        key: market_window(
+            np.round(rng.uniform(0.1, 0.4, problem.slots), 3) * window.on_demand_usd,
+            rng.integers(1, 4, problem.slots).astype(float),
+            on_demand_usd=window.on_demand_usd,
+            slot_hours=1.0,
+        )
+        for key, window in problem.markets.items()
+    }
+    jobs = []
+    for job in problem.jobs:
+        value = float(rng.uniform(1.0, 2.0)) * job.job.workload
+        jobs.append(replace(job, runs={key: replace(run, value=value) for key, run in job.runs.items()}))
+    return replace(problem, markets=markets, jobs=tuple(jobs))
 
 
 def random_joint_job(rng, name, windows, w, n_max, with_team):
