@@ -29,7 +29,7 @@ from flows.runs import BACKFILL, save_failure
 from flows.scoring_turns import score_turns
 from flows.stages import ingest_stage
 from flows.turn import Staged, Turn, in_turn, run_id_of, staged
-from flows.work import Work, require_markets, work_stage
+from flows.work import Work, require_markets, scored_jobs, work_stage
 from warehouse.errors import SlackwaterError
 from warehouse.moving import Span
 from warehouse.store import Store, open_store
@@ -224,7 +224,7 @@ class _Chunk:
     def _works(self, plans: Sequence[SlotPlan], reads: Reads) -> list[tuple[Turn, Work]]:
         """What each slot's turn is about, knowing what those before it will have scored."""
         pairs: list[tuple[Turn, Work]] = []
-        scored: set[str] = set()
+        scored = scored_jobs(self._turn(plans[0].at, reads))
         for plan in plans:
             turn = self._turn(plan.at, reads)
             try:

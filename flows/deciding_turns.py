@@ -48,7 +48,7 @@ def decide_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Staged[list[li
     openings: dict[str, list[_Opening]] = {}
     rows: list[list[Row]] = [[] for _ in turns]
     for place, (turn, work) in enumerate(zip(turns, works, strict=True)):
-        policy, why = policy_at(turn, reader.rounds)
+        policy, why = reader.policy(turn)
         peers = _peers(turn, work)
         for job, followed in work.running:
             name = job.request.name
@@ -132,11 +132,19 @@ class _Reader:
         self._allocations: dict[str, Mapping[pd.Timestamp, Allocation]] = {}
         self._forecasts: dict[str, list[Forecast]] = {}
         self._reports: dict[str, list[Report]] = {}
+        self._policies: dict[tuple[str, ...], tuple[Policy[Any], str]] = {}
         self._last = {
             job.request.name: (turn, followed)
             for turn, work in zip(turns, works, strict=True)
             for job, followed in work.running
         }
+
+    def policy(self, turn: Turn) -> tuple[Policy[Any], str]:
+        """`policy_at`; turns that have learned from the same jobs share the answer."""
+        known = self.rounds.before(turn.at).jobs
+        if known not in self._policies:
+            self._policies[known] = policy_at(turn, self.rounds)
+        return self._policies[known]
 
     def decisions(self, job: StoredJob) -> list[Row]:
         """What was decided for a job before this call."""
@@ -172,7 +180,7 @@ def policy_at(turn: Turn, rounds: Rounds) -> tuple[Policy[Any], str]:
     known = rounds.before(turn.at)
     if not known.jobs:
         return policy_named(turn.settings.practice_policy), "no job has ended yet"
-    weights = known.weights(learner_named(turn.settings.learner))[-1]
+    weights = known.newest(learner_named(turn.settings.learner))
     name = leader(weights)
     weight = float(weights.probability[list(weights.names).index(name)])
     return policy_named(name), f"leads after {len(known.jobs)} jobs, weight {weight:.3f}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -215,7 +216,8 @@ def _forecast_group(group: Sequence[_Asked]) -> Staged[list[Measured]]:
     results = yield Calls(function=forecast_market, calls=calls, label="forecast")
     made: list[MarketForecasts] = results()
     done = dict(zip(places, made, strict=True))
-    measured = [_measured(asked, done) for asked in group]
+    parts = {place: _by_time(one.accuracy) for place, one in done.items()}
+    measured = [_measured(asked, done, parts) for asked in group]
     with turn.store.transaction():
         prepared.save(turn.store)
         for source, own in groupby(_in_order(group, done), key=lambda pair: pair[0]):
@@ -275,16 +277,22 @@ def _stored(group: Sequence[_Asked]) -> dict[tuple[str, str], list[Forecast]]:
     return found
 
 
-def _measured(asked: _Asked, done: Mapping[Place, MarketForecasts]) -> Measured:
-    """What one of the turns found."""
+def _measured(
+    asked: _Asked, done: Mapping[Place, MarketForecasts], parts: Mapping[Place, Mapping[Any, pd.DataFrame]]
+) -> Measured:
+    """What one of the turns found; ``parts`` are the errors by when they were measured."""
     tables, newest = [], {}
     for place, followed in asked.by_place().items():
         result = done[place]
-        own = result.accuracy
-        tables.append(own[own["measured_at"] == followed.at].drop(columns="measured_at"))
+        tables.append(parts[place][followed.at])
         newest[followed] = result.planned[followed.at]
     accuracy = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
     return Measured(accuracy=accuracy, histories=asked.histories, forecasts=newest)
+
+
+def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+    """A table of errors by when they were measured."""
+    return {at: own.drop(columns="measured_at") for at, own in accuracy.groupby("measured_at", sort=False)}
 
 
 def _run_row(asked: _Asked) -> RunRow:

@@ -69,9 +69,12 @@ def _known(history: History, column: str, grid: pd.DatetimeIndex, known_by: pd.T
     if end <= first:
         return found
     own = slice(first + offset, end + offset)
-    at = grid[first:end]
-    late = frame[ROW_KNOWN_AT].array[own] > at.where(at > known_by, known_by)
-    found[first:end] = np.where(late, np.nan, frame[column].to_numpy(dtype=float)[own])
+    values = frame[column].to_numpy(dtype=float)[own]
+    if history.known_at > known_by:  # else nothing in it was learned later
+        at = grid[first:end]
+        late = frame[ROW_KNOWN_AT].array[own] > at.where(at > known_by, known_by)
+        values = np.where(late, np.nan, values)
+    found[first:end] = values
     return found
 
 

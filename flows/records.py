@@ -158,6 +158,10 @@ class Rounds:
         """The weights before each round and after the last, rebuilt from the utilities (M5.3)."""
         return weigh(learner, self.names, self.utilities)
 
+    def newest(self, learner: Learner[Any]) -> Weights:
+        """The last of `weights`."""
+        return weigh(learner, self.names, self.utilities, after=len(self.jobs))[-1]
+
     def before(self, at: pd.Timestamp) -> Rounds:
         """The rounds learned before ``at``; the first turn's own rounds if there are none before it (decision 3)."""
         cut = [i for i, when in enumerate(self.at) if when < at] or [
@@ -192,37 +196,40 @@ def stored_rounds(store: Store, names: Sequence[str]) -> Rounds:
 
 def save_scored(
     store: Store,
-    scored: Sequence[Scored],
+    turns: Sequence[tuple[pd.Timestamp, Sequence[Scored]]],
     *,
     names: Sequence[str],
     learner: Learner[Any],
-    at: pd.Timestamp,
 ) -> None:
-    """Keep the outcomes of jobs and add a round for each, in the order given; all of it or nothing.
+    """Keep the outcomes of jobs by the turn that scores them and add a round for each job, in the order given; all or nothing.
 
     The weights kept are those that ``learner`` makes of every round so far, whoever made those kept before.
     """
+    scored = [(at, one) for at, own in turns for one in own]
+    if not scored:
+        return
     rounds = stored_rounds(store, names)
     first = _next_round(store)
-    utilities = np.vstack([rounds.utilities, *[[[row.normalised for row in one.ledger]] for one in scored]])
-    history = weigh(learner, names, utilities)[len(rounds.jobs) + 1 :]
+    utilities = np.vstack([rounds.utilities, [[row.normalised for row in one.ledger] for _, one in scored]])
+    history = weigh(learner, names, utilities, after=len(rounds.jobs) + 1)
+    weights = [
+        pd.DataFrame(
+            {
+                "round": first + k,
+                "job": one.ended.job.name,
+                "policy": list(names),
+                "scored_at": at,
+                "utility": [row.normalised for row in one.ledger],
+                "log_weight": after.log_weight,
+            }
+        )
+        for k, ((at, one), after) in enumerate(zip(scored, history, strict=True))
+    ]
     with store.transaction():
-        for k, (one, after) in enumerate(zip(scored, history, strict=True)):
-            write_rows(store, "outcomes", pd.DataFrame(outcome_rows(one, at=at)))
-            write_rows(
-                store,
-                "weights",
-                pd.DataFrame(
-                    {
-                        "round": first + k,
-                        "job": one.ended.job.name,
-                        "policy": list(names),
-                        "scored_at": at,
-                        "utility": [row.normalised for row in one.ledger],
-                        "log_weight": after.log_weight,
-                    }
-                ),
-            )
+        write_rows(
+            store, "outcomes", pd.DataFrame([row for at, one in scored for row in outcome_rows(one, at=at)])
+        )
+        write_rows(store, "weights", pd.concat(weights, ignore_index=True))
 
 
 def _next_round(store: Store) -> int:

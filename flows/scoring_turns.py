@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pandas as pd
+
 from flows.known_past import PeerReader, record_start
 from flows.markets import Followed, turn_history
 from flows.planned import planned_forecasts
@@ -30,13 +32,13 @@ def score_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Staged[list[lis
     scored: list[Scored] = results()
     done: list[list[str]] = []
     store = turns[-1].store
+    kept: list[tuple[pd.Timestamp, list[Scored]]] = []
+    for turn, size in zip(turns, sizes, strict=True):
+        own, scored = scored[:size], scored[size:]
+        kept.append((turn.at, own))
+        done.append([one.ended.job.name for one in own])
     with store.transaction():
-        for turn, size in zip(turns, sizes, strict=True):
-            own, scored = scored[:size], scored[size:]
-            learner = learner_named(turn.settings.learner)
-            if own:
-                save_scored(store, own, names=names, learner=learner, at=turn.at)
-            done.append([one.ended.job.name for one in own])
+        save_scored(store, kept, names=names, learner=learner_named(turns[-1].settings.learner))
         save_runs(
             store,
             [

@@ -38,11 +38,11 @@ class Work:
         return [job for job, market in (*self.running, *self.ended) if market == followed]
 
 
-def work_stage(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str] = ()) -> Work:
+def work_stage(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str] | None = None) -> Work:
     """Add the requests of this turn, give a warehouse without jobs examples and practice jobs, and sort the jobs.
 
-    The jobs' markets come first, then the most informative others, `max_markets` in all. ``scored`` names jobs that will have been
-    scored by then, besides those that are.
+    The jobs' markets come first, then the most informative others, `max_markets` in all. ``scored`` names the jobs that are scored
+    or will have been by then (None: those that are).
     """
     step, settings = step_of(turn.settings), turn.settings
     save_jobs(turn.store, requests, origin="user", at=turn.at, step=step)
@@ -60,7 +60,13 @@ def work_stage(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
         known = stored_jobs(turn.store)
+    scored = scored_jobs(turn) if scored is None else scored
     return _sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
+
+
+def scored_jobs(turn: Turn) -> set[str]:
+    """The jobs that have a round of the turn's pool."""
+    return set(stored_rounds(turn.store, pool_names(turn)).jobs)
 
 
 def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
@@ -98,10 +104,9 @@ def _sorted_jobs(
     jobs: Sequence[StoredJob],
     chosen: Sequence[Followed],
     left_out: list[str],
-    counted: Collection[str],
+    scored: Collection[str],
 ) -> Work:
     """Which stored jobs run at their market's time and which ended by it without having been scored."""
-    scored = set(stored_rounds(turn.store, pool_names(turn)).jobs).union(counted)
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
     listed = turn.listed()

@@ -126,16 +126,20 @@ class BanditLearner(Protocol[S]):
         ...
 
 
-def weigh(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray) -> list[Weights]:
+def weigh(
+    learner: Learner[Any], names: Sequence[str], utilities: np.ndarray, *, after: int = 0
+) -> list[Weights]:
     """The weights before round 1, 2, ..., K and after K, from stored utilities of shape (K, M) (M5.3).
 
-    The same utilities in the same order give the same weights to the last bit.
+    ``after`` leaves out those before so many rounds were seen. The same utilities in the same order give the same weights to the
+    last bit.
     """
     state = learner.start(names)
-    history = [learner.weights(state)]
-    for row in np.asarray(utilities, dtype=float):
+    history = [] if after else [learner.weights(state)]
+    for k, row in enumerate(np.asarray(utilities, dtype=float), start=1):
         state = learner.learn(state, row)
-        history.append(learner.weights(state))
+        if k >= after:
+            history.append(learner.weights(state))
     return history
 
 

@@ -87,10 +87,12 @@ def _as_arrow(rows: pd.DataFrame | pa.Table | Sequence[Mapping[str, Any]]) -> pa
 
 
 def _columns(store: Store, table: str) -> list[str]:
-    rows = store.execute(
-        "SELECT column_name FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index", [table]
-    )
-    return [str(row[0]) for row in rows]
+    if table not in store.columns:
+        rows = store.execute(
+            "SELECT column_name FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index", [table]
+        )
+        store.columns[table] = [str(row[0]) for row in rows]
+    return store.columns[table]
 
 
 def _check_columns(store: Store, table: str, names: Sequence[str], key: Sequence[str]) -> None:

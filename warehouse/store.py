@@ -90,6 +90,8 @@ class Store:
         self.name = name
         self.read_only = read_only
         self.conventions = conventions
+        #: Columns of tables, as far as they were asked for: they stay as they are while the file is open.
+        self.columns: dict[str, list[str]] = {}
 
     def __enter__(self) -> Store:
         return self

@@ -65,7 +65,7 @@ def test_stored_weights_are_rebuilt_to_the_last_bit(name, scored, tmp_path):
     learner, db = learner_named(name), tmp_path / "w.duckdb"
     for k, part in enumerate((scored[:2], scored[2:5], scored[5:])):
         with open_store(db) as store:  # closed and opened again between the turns
-            save_scored(store, part, names=NAMES, learner=learner, at=AT + k * pd.Timedelta("1h"))
+            save_scored(store, [(AT + k * pd.Timedelta("1h"), part)], names=NAMES, learner=learner)
     with open_store(db) as store:
         rounds = stored_rounds(store, NAMES)
         rows = read_rows(store, "weights", order_by=["round"])
@@ -84,8 +84,8 @@ def test_stored_weights_are_rebuilt_to_the_last_bit(name, scored, tmp_path):
 def test_another_learner_goes_on_from_the_same_utilities(scored, tmp_path):
     """What is kept are the rounds; a learner that takes over later weighs as if it had been there from the start."""
     with open_store(tmp_path / "w.duckdb") as store:
-        save_scored(store, scored[:4], names=NAMES, learner=learner_named("anytime"), at=AT)
-        save_scored(store, scored[4:], names=NAMES, learner=learner_named("squint"), at=AT)
+        save_scored(store, [(AT, scored[:4])], names=NAMES, learner=learner_named("anytime"))
+        save_scored(store, [(AT, scored[4:])], names=NAMES, learner=learner_named("squint"))
         rounds = stored_rounds(store, NAMES)
         rows = read_rows(store, "weights", order_by=["round"])
     last = rows[rows["round"] == 6].set_index("policy")["log_weight"][NAMES].to_numpy()
