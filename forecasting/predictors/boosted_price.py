@@ -80,14 +80,13 @@ def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm
     rows = np.hstack([moves.told.rows[moved], way[moved, None]])
     size = np.clip(np.log(np.abs(moves.change[moved]) / moves.unit[moved]), *SIZE_RANGE)
     starts = moves.told.sizes[moved, (way[moved] == ONWARDS).astype(int)]
-    return tuple(
-        lightgbm.train(
-            {**SETTINGS, "objective": "quantile", "alpha": level},
-            lightgbm.Dataset(rows, size, weight=moves.weight[moved], init_score=starts[:, i].copy()),
-            rounds,
-        )
-        for i, level in enumerate(SIZE_LEVELS)
-    )
+    # The levels differ in where they start: the rows are sorted into bins once for all of them.
+    data = lightgbm.Dataset(rows, size, weight=moves.weight[moved], init_score=starts[:, 0].copy())
+    boosters = []
+    for i, level in enumerate(SIZE_LEVELS):
+        data.set_init_score(starts[:, i].copy())
+        boosters.append(lightgbm.train({**SETTINGS, "objective": "quantile", "alpha": level}, data, rounds))
+    return tuple(boosters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
