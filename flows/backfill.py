@@ -37,7 +37,7 @@ from warehouse.store import Store, open_store
 #: Slots of one chunk at most: how long a live turn may have to wait.
 CHUNK = 96
 #: Slots of one piece of a chunk at most: what a kill can cost, and what is held in memory.
-PIECE = 24
+PIECE = 48
 #: DuckDB's share of the memory that a backfill may take beside its worker processes.
 MEMORY_LIMIT = "256MB"
 #: What may go wrong in one slot without stopping the others: it is recorded with its reason. Not a time-out, which the engine

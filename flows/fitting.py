@@ -202,10 +202,16 @@ def _states(turn: Turn, wanted: Wanted, texts: Sequence[str]) -> list[FittedStat
 
 
 def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> Staged[dict[Wanted, tuple[str, str]]]:
-    """The wanted estimations made now, as text: panels one a call, single markets in parcels."""
+    """The wanted estimations made now, as text: those on one panel in one call, single markets in parcels.
+
+    What is estimated on one panel has parts in common, which are made once (`forecasting.remembered`).
+    """
     panels = [one for one in wanted if is_pooled(make_predictor(one.model))]
     alone = sorted((one for one in wanted if one not in panels), key=lambda one: one.panel)
-    parcels = [[one] for one in panels]
+    shared: dict[tuple[str, pd.Timestamp], list[Wanted]] = {}
+    for one in panels:
+        shared.setdefault((one.panel, one.at), []).append(one)
+    parcels = list(shared.values())
     parcels += [alone[i : i + ALONE_A_CALL] for i in range(0, len(alone), ALONE_A_CALL)]
     if parcels:
         turn.say(f"estimate {len(panels)} panels and {len(alone)} single markets")

@@ -10,7 +10,7 @@ import pandas as pd
 from flows.frames import rows_of
 from warehouse.history import History
 from warehouse.moving import MovingReader, Span
-from warehouse.store import HistoryRequest, Store, list_markets, load_histories
+from warehouse.store import HistoryRequest, Store, list_markets, list_markets_at, load_histories
 
 
 class Reads:
@@ -21,6 +21,7 @@ class Reads:
 
     def __init__(self, store: Store, span: Span) -> None:
         self._store = store
+        self._times = span.times()
         self._reader = MovingReader(store, span)
         self._listings: dict[pd.Timestamp, pd.DataFrame] = {}
         self._listed: dict[pd.Timestamp, list[dict[str, Any]]] = {}
@@ -28,7 +29,9 @@ class Reads:
 
     def listing(self, at: pd.Timestamp) -> pd.DataFrame:
         """`list_markets` as known at a time."""
-        if at not in self._listings:
+        if at not in self._listings and at in self._times:
+            self._listings = list_markets_at(self._store, self._times)
+        elif at not in self._listings:
             self._listings[at] = list_markets(self._store, known_at=at)
         return self._listings[at]
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from warehouse.queries import read_sql
-from warehouse.times import moment
+from warehouse.times import microseconds
 
 if TYPE_CHECKING:
     from warehouse.store import Store
+
+#: Later than anything that can be known, in microseconds since the epoch.
+ANY_TIME_US = 2**62
 
 
 def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.DataFrame:
@@ -22,8 +26,24 @@ def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.Da
     ("; "-separated), on_demand_usd (latest of this source, USD per hour, NaN if none), real_clock, missing (what
     `load_history` would have to assume or look up).
     """
-    when = None if known_at is None else moment(known_at, "known_at")
-    frame: pd.DataFrame = store.arrow(read_sql("listing"), {"known_at": when}).to_pandas()
+    when_us = ANY_TIME_US if known_at is None else microseconds(known_at, "known_at")
+    return _listed(store, when_us, when_us, 1).drop(columns="place")
+
+
+def list_markets_at(store: Store, times: pd.DatetimeIndex) -> dict[pd.Timestamp, pd.DataFrame]:
+    """`list_markets` as known at each of ascending ``times``, evenly apart, by one statement."""
+    first_us, last_us = (microseconds(at, "time") for at in (times[0], times[-1]))
+    step_us = (last_us - first_us) // max(1, len(times) - 1) or 1
+    frame = _listed(store, first_us, last_us, step_us)
+    ends = np.searchsorted(frame["place"], np.arange(len(times) + 1))
+    plain = frame.drop(columns="place")
+    return {at: plain.iloc[ends[i] : ends[i + 1]].reset_index(drop=True) for i, at in enumerate(times)}
+
+
+def _listed(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataFrame:
+    """The listings of all times, one after the other; ``place`` numbers them."""
+    bounds = {"first_us": first_us, "last_us": last_us, "step_us": step_us}
+    frame: pd.DataFrame = store.arrow(read_sql("listing"), bounds).to_pandas()
     frame["real_clock"] = [store.conventions.real_clock(source) for source in frame["source"]]
     lacks = {
         "price": ~frame["has_price"],

@@ -24,7 +24,7 @@ from warehouse.damage import check_place
 from warehouse.errors import StoreError
 from warehouse.fitted import FittedState, forget_fitted, load_fitted, save_fitted
 from warehouse.ingest import Appended, append, ingest_file
-from warehouse.listing import list_markets, observed_sources, observed_span
+from warehouse.listing import list_markets, list_markets_at, observed_sources, observed_span
 from warehouse.lock import Patience, Say, WriterLock, default_wait, locked, say_on_stderr, take_lock
 from warehouse.publishing import publish_at_close, publish_now, readable_snapshot
 from warehouse.reads import load_histories, load_history
@@ -46,6 +46,7 @@ __all__ = [
     "forget_fitted",
     "ingest_file",
     "list_markets",
+    "list_markets_at",
     "load_fitted",
     "load_histories",
     "load_history",

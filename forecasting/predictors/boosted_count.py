@@ -21,6 +21,7 @@ from forecasting.panel import Panel
 from forecasting.predictors.count_members import Situation, member_laws, situation_of
 from forecasting.predictors.count_rows import count_rows, peers_of, thresholds_of
 from forecasting.predictors.expected import Expectations
+from forecasting.remembered import Remembered
 
 #: Steps ahead that are modelled; corrections between them are interpolated, beyond them held.
 STEPS = np.array([1, 2, 4, 8, 12])
@@ -86,8 +87,18 @@ class _Lessons:
     hit: np.ndarray
 
 
+#: The mixture is made of the same trees as the predictor `lightgbm`.
+_TREES: Remembered[CountTrees] = Remembered()
+
+
 def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series; deterministic."""
+    told = expected.at(STEPS)
+    beside = [told.nodes, *(beta for _, beta in sorted(told.coefficients.items()))]
+    return _TREES.of(panel, lambda: _fit_trees(panel, told), beside=beside)
+
+
+def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
     rng = np.random.default_rng(SETTINGS["seed"])
     known_slots = sum(min(series.observed.size, LONGEST_TRAINING) for series in panel.series)
     every = max(1, -(-known_slots * _DRAWN // MOST_ROWS))

@@ -30,6 +30,7 @@ from forecasting.predictors.boosted_price_rows import (
 from forecasting.predictors.last_value import is_stale
 from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.price_features import PriceState, price_state
+from forecasting.remembered import Remembered
 from forecasting.series import Series
 from forecasting.univariate import Outlook
 
@@ -59,6 +60,9 @@ class BoostedPrice:
 
     def fit(self, panel: Panel) -> FittedBoostedPrice:
         """Fit the trees on the slots of all markets at which the price moves."""
+        return _FITTED.of(panel, lambda: self._fit(panel))
+
+    def _fit(self, panel: Panel) -> FittedBoostedPrice:
         process = ChangeProcess().fit(panel)
         moves = training_moves(panel, process)
         if moves is None:
@@ -187,3 +191,7 @@ def _size_at(share: np.ndarray, logs: np.ndarray) -> np.ndarray:
     low, high = logs[rows, left], logs[rows, left + 1]
     part = (score - _SCORES[left]) / (_SCORES[left + 1] - _SCORES[left])
     return np.asarray(np.exp(np.clip(low + part * (high - low), *SIZE_RANGE)))
+
+
+#: The mixture is made of the same trees as the predictor `lightgbm`.
+_FITTED: Remembered[FittedBoostedPrice] = Remembered()

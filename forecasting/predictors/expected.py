@@ -49,6 +49,16 @@ class Expectations:
     nodes: np.ndarray
     coefficients: dict[str, np.ndarray]
 
+    def at(self, steps: np.ndarray) -> Expectations:
+        """The same at ``steps`` alone; as it is where one of them lies between the nodes."""
+        places = np.searchsorted(self.nodes, steps)
+        if places.max() >= self.nodes.size or (self.nodes[places] != steps).any():
+            return self
+        return Expectations(
+            nodes=self.nodes[places],
+            coefficients={key: beta[places] for key, beta in self.coefficients.items()},
+        )
+
     def of(self, series: Series, steps: np.ndarray) -> np.ndarray | None:
         """Expected counts 1-based ``steps`` after every slot, shape (slots, steps), between nodes linear; None if not estimated."""
         beta = self.coefficients.get(series.key)

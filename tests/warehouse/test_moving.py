@@ -8,7 +8,15 @@ from storekit import HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
 from warehouse.moving import MovingReader, Span
-from warehouse.store import HistoryAssumptions, HistoryRequest, append, load_histories, open_store
+from warehouse.store import (
+    HistoryAssumptions,
+    HistoryRequest,
+    append,
+    list_markets,
+    list_markets_at,
+    load_histories,
+    open_store,
+)
 
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d", "us-west-2e")
 SPAN = Span(first=T0 + 20 * HOUR, last=T0 + 26 * HOUR, step=30 * MINUTE, since=T0 + 10 * HOUR)
@@ -120,3 +128,15 @@ def test_a_time_before_anything_was_seen_is_refused_as_ever():
 def test_a_span_that_does_not_come_out_even_is_refused():
     with pytest.raises(SettingsError, match="whole positive steps"):
         Span(first=T0, last=T0 + 100 * MINUTE, step=HOUR, since=T0)
+
+
+def test_listings_at_many_times_are_those_of_each(store):
+    times = SPAN.times()
+    found = list_markets_at(store, times)
+    assert list(found) == list(times)
+    for at in times:
+        pd.testing.assert_frame_equal(found[at], list_markets(store, known_at=at))
+    before = list_markets_at(store, pd.DatetimeIndex([T0 - HOUR]))
+    assert before[T0 - HOUR].empty
+    assert len(found[times[-1]]) == len(ZONES)
+    assert not found[times[0]].equals(found[times[-1]])

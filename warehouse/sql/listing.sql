@@ -1,17 +1,37 @@
--- One row per market and source with what was observed of it, as far as known at $known_at (null: everything).
-WITH prices AS (
-    SELECT sid, count(*) AS n, min(observed_at) AS first_at, max(observed_at) AS last_at,
-        arg_max(on_demand_usd, row(observed_at, known_at)) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd
-    FROM price WHERE $known_at IS NULL OR known_at <= $known_at GROUP BY sid
+-- One row per time, market and source with what was observed of it, as far as known at the time. The times begin at $first_us, one
+-- every $step_us, the last at $last_us (microseconds since the epoch). Rows are summed up by the first time they were known at, so
+-- that many times cost hardly more than one.
+WITH times AS (SELECT unnest(range(0, ($last_us - $first_us) // $step_us + 1)) AS place),
+price_parts AS (
+    SELECT sid, greatest(0, (epoch_us(known_at) - $first_us + $step_us - 1) // $step_us) AS since, count(*) AS n,
+        min(observed_at) AS first_at, max(observed_at) AS last_at,
+        arg_max(on_demand_usd, row(observed_at, known_at)) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd,
+        max(row(observed_at, known_at)) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_at
+    FROM price WHERE epoch_us(known_at) <= $last_us GROUP BY ALL
+),
+prices AS (
+    SELECT place, sid, sum(n) AS n, min(first_at) AS first_at, max(last_at) AS last_at,
+        arg_max(on_demand_usd, on_demand_at) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd
+    FROM price_parts JOIN times ON since <= place GROUP BY ALL
+),
+count_parts AS (
+    SELECT sid, greatest(0, (epoch_us(known_at) - $first_us + $step_us - 1) // $step_us) AS since, count(*) AS n,
+        min(observed_at) AS first_at, max(observed_at) AS last_at, max(capacity) AS capacity, count(capacity) AS stated,
+        max(available) AS largest,
+        arg_max(gap_seconds, row(observed_at, known_at)) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds,
+        max(row(observed_at, known_at)) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_at,
+        arg_max(kind, row(observed_at, known_at)) FILTER (WHERE kind IS NOT NULL) AS kind,
+        max(row(observed_at, known_at)) FILTER (WHERE kind IS NOT NULL) AS kind_at
+    FROM availability WHERE epoch_us(known_at) <= $last_us GROUP BY ALL
 ),
 counts AS (
-    SELECT sid, count(*) AS n, min(observed_at) AS first_at, max(observed_at) AS last_at,
-        max(capacity) AS capacity, count(capacity) = count(*) AS capacity_stated, max(available) AS largest,
-        arg_max(gap_seconds, observed_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds,
-        arg_max(kind, observed_at) FILTER (WHERE kind IS NOT NULL) AS kind
-    FROM availability WHERE $known_at IS NULL OR known_at <= $known_at GROUP BY sid
+    SELECT place, sid, sum(n) AS n, min(first_at) AS first_at, max(last_at) AS last_at, max(capacity) AS capacity,
+        sum(stated) = sum(n) AS capacity_stated, max(largest) AS largest,
+        arg_max(gap_seconds, gap_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds,
+        arg_max(kind, kind_at) FILTER (WHERE kind IS NOT NULL) AS kind
+    FROM count_parts JOIN times ON since <= place GROUP BY ALL
 )
-SELECT concat_ws('/', provider, region, zone, instance_type) AS market, source,
+SELECT place, concat_ws('/', provider, region, zone, instance_type) AS market, source,
     provider, region, zone, instance_type,
     coalesce(sum(prices.n), 0) > 0 AS has_price,
     -- A placement score (kind 'score') is no count of instances.
@@ -26,7 +46,8 @@ SELECT concat_ws('/', provider, region, zone, instance_type) AS market, source,
     max(counts.kind) AS kind,
     coalesce(string_agg(series.product, '; ' ORDER BY series.product) FILTER (WHERE prices.n > 0), '') AS products,
     max(prices.on_demand_usd) AS on_demand_usd
-FROM series JOIN markets USING (mid) LEFT JOIN prices USING (sid) LEFT JOIN counts USING (sid)
+FROM times CROSS JOIN series JOIN markets USING (mid)
+    LEFT JOIN prices USING (place, sid) LEFT JOIN counts USING (place, sid)
 WHERE prices.n > 0 OR counts.n > 0
-GROUP BY provider, region, zone, instance_type, source
-ORDER BY market, source
+GROUP BY place, provider, region, zone, instance_type, source
+ORDER BY place, market, source
