@@ -112,7 +112,7 @@ class ClusterRun:
     @property
     def completion_s(self) -> np.ndarray:
         """Job completion times (JCT): from arrival to the end, seconds, shape (jobs,)."""
-        return np.array(self.finished_s) - np.array([job.arrival_s for job in self.jobs])
+        return np.asarray(np.array(self.finished_s) - np.array([job.arrival_s for job in self.jobs]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,7 +140,7 @@ def frontier_of(kind: JobType, *, whole: bool, widest: int) -> Frontier:
     """The frontier of a type; ``widest`` bounds the widths of a hull. Raises `SettingsError` for a speedup of no known kind."""
     price = kind.delay.linear_price
     if price is not None and not whole and not isinstance(kind.speedup, TableSpeedup):
-        if not hasattr(kind.speedup, "best_width"):
+        if not isinstance(kind.speedup, ConcaveSpeedup):
             raise SettingsError(
                 f"type {kind.name!r}: a speedup of type {type(kind.speedup).__name__} without best_width",
                 expected="a concave speedup or a table",

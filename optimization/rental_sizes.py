@@ -117,4 +117,4 @@ def _modulated(rate_per_hour: float, hours: float, rng: np.random.Generator) -> 
     first = int(rng.integers(2))
     fastest = np.sort(rng.uniform(0.0, hours, rng.poisson(BUSY * rate_per_hour * hours)))
     busy = (np.searchsorted(ends, fastest, side="right") + first) % 2 == 1
-    return fastest[busy | (rng.random(len(fastest)) < CALM / BUSY)]
+    return np.asarray(fastest[busy | (rng.random(len(fastest)) < CALM / BUSY)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -31,6 +31,7 @@ class Speedup(Protocol):
         ...
 
 
+@runtime_checkable
 class ConcaveSpeedup(Speedup, Protocol):
     """A concave speedup: one width is best at any price of a GPU (M8.2)."""
 

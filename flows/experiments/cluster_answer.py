@@ -165,7 +165,9 @@ def machine_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
     made = []
     for (error, share), own in rows.groupby(["error", "share"], sort=True):
         mean, low, high = mean_interval(own["ratio"].tolist())
-        made.append({"error": float(error), "share": float(share), "ratio": mean, "interval": [low, high]})
+        made.append(
+            {"error": float(str(error)), "share": float(str(share)), "ratio": mean, "interval": [low, high]}
+        )
     return made
 
 
@@ -178,7 +180,7 @@ def order_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
         mean, low, high = mean_interval(ratio.tolist())
         made.append(
             {
-                "share": float(share), "mean_s": float(own["mean_s"].mean()), "ratio_to_fifo": mean, "interval": [low, high],
+                "share": float(str(share)), "mean_s": float(own["mean_s"].mean()), "ratio_to_fifo": mean, "interval": [low, high],
                 "p99_s": float(own["p99_s"].mean()), "restarts": float(own["restarts"].mean()),
             }
         )  # fmt: skip

@@ -146,13 +146,9 @@ def _folder_without(folder: Path, held_out: Sequence[tuple[Any, ...]], spare: Pa
     for path in sorted(folder.iterdir()):
         if path.is_file() and path.name not in (RUNS_FILE, LABELS_FILE):
             shutil.copyfile(path, spare / path.name)
-    for name, read, write in (
-        (RUNS_FILE, pd.read_csv, lambda frame, path: frame.to_csv(path, index=False)),
-        (LABELS_FILE, pd.read_parquet, lambda frame, path: frame.to_parquet(path, index=False)),
-    ):
-        frame = read(folder / name)
-        keys = zip(frame["model_name"], frame["method"], frame["tokens_per_sample"], strict=True)
-        write(frame[[key not in gone for key in keys]], spare / name)
+    runs, labels = pd.read_csv(folder / RUNS_FILE), pd.read_parquet(folder / LABELS_FILE)
+    _without(runs, gone).to_csv(spare / RUNS_FILE, index=False)
+    _without(labels, gone).to_parquet(spare / LABELS_FILE, index=False)
     return spare
 
 
@@ -263,3 +259,9 @@ def _truth_error(runs: pd.DataFrame) -> float:
                 found = _surface(own[turn != part]).smooth_rates(_surface(test).grid)
                 errors.extend(np.abs(found / test["tokens_per_second"].to_numpy() - 1.0).tolist())
     return float(np.median(errors))
+
+
+def _without(frame: pd.DataFrame, gone: set[tuple[Any, ...]]) -> pd.DataFrame:
+    """The rows of other families."""
+    keys = zip(frame["model_name"], frame["method"], frame["tokens_per_sample"], strict=True)
+    return frame[[key not in gone for key in keys]]

@@ -214,9 +214,7 @@ def stochastic_view(rng: np.random.Generator, job: Job, at: int, progress: Progr
     price = np.clip(0.4 + 0.05 * rng.normal(size=slots).cumsum(), 0.2, 1.3)
     count = np.clip(4 + rng.integers(-1, 2, slots).cumsum(), 0, 9).astype(float)
     record = record_of(price, count, first=60, slot_hours=0.5, peers=count[None, ::-1].copy())
-    window = market_window(
-        price[60 : 60 + job.deadline_slots], count[60:], on_demand_usd=1.0, slot_hours=0.5
-    )
+    window = market_window(price[60 : 60 + job.deadline_slots], count[60:], on_demand_usd=1.0, slot_hours=0.5)
     return see(job, window, None, record).view(job, progress, at)
 
 
