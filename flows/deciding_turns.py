@@ -19,11 +19,12 @@ from flows.runs import RunRow, save_runs
 from flows.turn import Calls, Staged, Turn
 from flows.work import Work, pool_names
 from forecasting.forecast import Forecast
+from optimization.learner import weigh
 from optimization.learners import learner_named
 from optimization.plan import Allocation
 from optimization.policy import Policy
 from optimization.pool import policy_named
-from optimization.selection import leader
+from optimization.selection import Weights, leader
 
 #: A decision as plain values.
 Row = dict[str, Any]
@@ -132,7 +133,8 @@ class _Reader:
         self._allocations: dict[str, Mapping[pd.Timestamp, Allocation]] = {}
         self._forecasts: dict[str, list[Forecast]] = {}
         self._reports: dict[str, list[Report]] = {}
-        self._policies: dict[tuple[str, ...], tuple[Policy[Any], str]] = {}
+        self._weights: list[Weights] = []
+        self._first = 0
         self._last = {
             job.request.name: (turn, followed)
             for turn, work in zip(turns, works, strict=True)
@@ -140,11 +142,18 @@ class _Reader:
         }
 
     def policy(self, turn: Turn) -> tuple[Policy[Any], str]:
-        """`policy_at`; turns that have learned from the same jobs share the answer."""
-        known = self.rounds.before(turn.at).jobs
-        if known not in self._policies:
-            self._policies[known] = policy_at(turn, self.rounds)
-        return self._policies[known]
+        """`policy_at`; the weights of turns that have learned from the first rounds are made in one pass over them."""
+        known = self.rounds.before(turn.at)
+        seen = len(known.jobs)
+        if not seen or known.jobs != self.rounds.jobs[:seen]:
+            return policy_at(turn, self.rounds)
+        if not self._weights:
+            learner = learner_named(turn.settings.learner)
+            rounds, self._first = self.rounds, seen
+            self._weights = weigh(learner, rounds.names, rounds.utilities, after=seen)
+        if seen < self._first:
+            return policy_at(turn, self.rounds)
+        return _leading(self._weights[seen - self._first], seen)
 
     def decisions(self, job: StoredJob) -> list[Row]:
         """What was decided for a job before this call."""
@@ -180,7 +189,11 @@ def policy_at(turn: Turn, rounds: Rounds) -> tuple[Policy[Any], str]:
     known = rounds.before(turn.at)
     if not known.jobs:
         return policy_named(turn.settings.practice_policy), "no job has ended yet"
-    weights = known.newest(learner_named(turn.settings.learner))
+    return _leading(known.newest(learner_named(turn.settings.learner)), len(known.jobs))
+
+
+def _leading(weights: Weights, jobs: int) -> tuple[Policy[Any], str]:
+    """The policy that leads by weights learned from so many jobs, and why."""
     name = leader(weights)
     weight = float(weights.probability[list(weights.names).index(name)])
-    return policy_named(name), f"leads after {len(known.jobs)} jobs, weight {weight:.3f}"
+    return policy_named(name), f"leads after {jobs} jobs, weight {weight:.3f}"

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.frames import rows_of
 from flows.jobfile import JobRequest, first_slot
 from flows.markets import Followed
 from flows.score import Scored, outcome_rows
@@ -80,22 +79,20 @@ def save_jobs(
 def stored_jobs(store: Store) -> list[StoredJob]:
     """Every job, by start and name."""
     rows = read_rows(store, "jobs")
-    jobs = [
-        StoredJob(
-            request=_request(row["spec"]),
-            origin=row["origin"],
-            step=pd.Timedelta(seconds=int(row["step_seconds"])),
-            created_at=pd.Timestamp(row["created_at"]),
-        )
-        for row in rows_of(rows)
-    ]
+    columns = (rows[name].tolist() for name in ("spec", "origin", "step_seconds", "created_at"))
+    jobs = [_stored_job(*row) for row in zip(*columns, strict=True)]
     return sorted(jobs, key=lambda job: (job.start, job.request.name))
 
 
-@lru_cache(maxsize=4096)
-def _request(spec: str) -> JobRequest:
-    """The request of a stored specification; they are frozen, and every turn reads all of them."""
-    return JobRequest.model_validate_json(spec)
+@lru_cache(maxsize=16_384)
+def _stored_job(spec: str, origin: str, step_seconds: int, created_at: pd.Timestamp) -> StoredJob:
+    """A job as it is stored; it never changes, and every turn reads all of them."""
+    return StoredJob(
+        request=JobRequest.model_validate_json(spec),
+        origin=origin,
+        step=pd.Timedelta(seconds=int(step_seconds)),
+        created_at=pd.Timestamp(created_at),
+    )
 
 
 def find_job(store: Store, name: str) -> StoredJob:
@@ -233,8 +230,8 @@ def save_scored(
 
 
 def _next_round(store: Store) -> int:
-    rounds = read_rows(store, "weights")["round"]
-    return int(rounds.max()) + 1 if len(rounds) else 1
+    ((newest,),) = store.execute("SELECT max(round) FROM weights")
+    return 1 if newest is None else int(newest) + 1
 
 
 def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
