@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -74,34 +75,32 @@ class Wanted:
     cohort: Cohort = field(compare=False)
 
 
+#: Origins by market and model.
+Missing = Mapping[Followed, Mapping[str, Sequence[pd.Timestamp]]]
+#: The texts of price and count models that were estimated before they are asked for.
+Estimates = Mapping[Wanted, tuple[str, str]]
+NO_ESTIMATES: Estimates = MappingProxyType({})
+_Needed = dict[Followed, dict[str, list[tuple[Wanted, tuple[pd.Timestamp, ...]]]]]
+
+
 def prepare(
     turn: Turn,
     histories: Mapping[Followed, History],
-    missing: Mapping[Followed, Mapping[str, Sequence[pd.Timestamp]]],
+    missing: Missing,
+    ahead: Estimates = NO_ESTIMATES,
 ) -> Staged[Prepared]:
     """Everything that is needed to forecast the markets in ``missing``, by model at ascending origins.
 
     ``histories`` are those of all followed markets: markets of one source are a panel, whether they lack forecasts or not.
     Each must reach back to `Timetable.start` of every origin of its source. The estimation and the forecasts read, for an
-    origin, only what was known at it. Where a stored estimation is there, it is used as it was made.
+    origin, only what was known at it. Where a stored estimation is there, it is used as it was made; else one made ``ahead``.
     """
-    pools = {source: _cohort(own, turn.settings) for source, own in _by_source(histories).items()}
-    needed: dict[Followed, dict[str, list[tuple[Wanted, tuple[pd.Timestamp, ...]]]]] = {}
-    for followed, models in missing.items():
-        alone = _cohort([histories[followed]], turn.settings)
-        for model, origins in models.items():
-            together = is_pooled(make_predictor(model))
-            cohort = pools[followed.source] if together else alone
-            name = panel_name(cohort) if together else followed.key
-            needed.setdefault(followed, {})[model] = [
-                (Wanted(model=model, panel=name, at=one.at, cohort=cohort), one.origins)
-                for one in cohort.estimations(origins)
-            ]
-    wanted = list(
-        dict.fromkeys(one for models in needed.values() for own in models.values() for one, _ in own)
-    )
+    needed = _needed(turn, histories, missing)
+    wanted = _wanted(needed)
     states, unreadable = _stored(turn, wanted)
-    made = yield from _estimated(turn, [one for one in wanted if one not in states])
+    lacking = [one for one in wanted if one not in states]
+    fresh = yield from _estimated(turn, [one for one in lacking if one not in ahead])
+    made = {one: ahead[one] if one in ahead else fresh[one] for one in lacking}
     states |= {one: _restored(one, texts) for one, texts in made.items()}
     peers = {one: one.cohort.peers(one.at) for one in _one_each_time(wanted)}
     shown = {(one.panel, one.at): own for one, own in peers.items()}
@@ -121,6 +120,41 @@ def prepare(
         made=[state for one, texts in made.items() for state in _states(turn, one, texts)],
         unreadable=unreadable,
     )
+
+
+def estimate_ahead(
+    turn: Turn, histories: Mapping[Followed, History], missing: Missing, before: Estimates
+) -> Staged[dict[Wanted, tuple[str, str]]]:
+    """What `prepare` will have to estimate for ``missing``, as far as it is not stored: from ``before`` or made now.
+
+    Nothing is kept in the warehouse until forecasts are made of it.
+    """
+    wanted = _wanted(_needed(turn, histories, missing))
+    states, _ = _stored(turn, wanted)
+    lacking = [one for one in wanted if one not in states]
+    fresh = yield from _estimated(turn, [one for one in lacking if one not in before])
+    return {one: before[one] if one in before else fresh[one] for one in lacking}
+
+
+def _needed(turn: Turn, histories: Mapping[Followed, History], missing: Missing) -> _Needed:
+    """By market and model the estimations that ``missing`` is forecast from, each with its origins."""
+    pools = {source: _cohort(own, turn.settings) for source, own in _by_source(histories).items()}
+    needed: _Needed = {}
+    for followed, models in missing.items():
+        alone = _cohort([histories[followed]], turn.settings)
+        for model, origins in models.items():
+            together = is_pooled(make_predictor(model))
+            cohort = pools[followed.source] if together else alone
+            name = panel_name(cohort) if together else followed.key
+            needed.setdefault(followed, {})[model] = [
+                (Wanted(model=model, panel=name, at=one.at, cohort=cohort), one.origins)
+                for one in cohort.estimations(origins)
+            ]
+    return needed
+
+
+def _wanted(needed: _Needed) -> list[Wanted]:
+    return list(dict.fromkeys(one for models in needed.values() for own in models.values() for one, _ in own))
 
 
 def _by_source(histories: Mapping[Followed, History]) -> dict[str, list[History]]:
@@ -213,8 +247,9 @@ def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> Staged[dict[Wanted, tupl
         shared.setdefault((one.panel, one.at), []).append(one)
     parcels = list(shared.values())
     parcels += [alone[i : i + ALONE_A_CALL] for i in range(0, len(alone), ALONE_A_CALL)]
-    if parcels:
-        turn.say(f"estimate {len(panels)} panels and {len(alone)} single markets")
+    if not parcels:
+        return {}
+    turn.say(f"estimate {len(panels)} panels and {len(alone)} single markets")
     results = yield Calls(
         function=estimate, calls=[{"parcel": parcel} for parcel in parcels], label="estimate"
     )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.fitting import prepare, timetable_of
+from flows.fitting import NO_ESTIMATES, Estimates, Wanted, estimate_ahead, prepare, timetable_of
 from flows.forecast import MarketForecasts, forecast_market
 from flows.markets import Followed, step_of, turn_histories
 from flows.records import StoredJob, save_accuracy
@@ -55,16 +55,46 @@ class _Asked:
         return {(one.market, one.source): one for one in self.work.markets}
 
 
-def forecast_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Staged[list[Measured]]:
+def forecast_turns(
+    turns: Sequence[Turn], works: Sequence[Work], *, ahead: Estimates = NO_ESTIMATES
+) -> Staged[list[Measured]]:
     """Issue the forecasts of ascending turns of one warehouse, fill in those that past slots lack, and measure all of them.
 
-    What had to be estimated for them is kept in the same transaction, so it is there next time whenever they are.
+    What had to be estimated for them is kept in the same transaction, so it is there next time whenever they are; what was
+    estimated ``ahead`` is not estimated again.
     """
     asked = list(_asked(turns, works))
     done: list[Measured] = []
     for group in _groups(asked):
-        done += yield from _forecast_group(group)
+        done += yield from _forecast_group(group, ahead)
     return done
+
+
+def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Estimates) -> Staged[Estimates]:
+    """What `forecast_turns` will have to estimate for slots from the first of ascending turns on, taken from ``before`` or made.
+
+    Forecasts of earlier slots may be in the making, from estimations that are: where they are not, `forecast_turns` sees to it.
+    """
+    found: dict[Wanted, tuple[str, str]] = {}
+    for group in _groups(list(_asked(turns, works))):
+        missing = {
+            one: {model: [slot for slot in slots if slot >= turns[0].at] for model, slots in models.items()}
+            for one, models in _missing(group).items()
+        }
+        last = group[-1]
+        found |= yield from estimate_ahead(last.turn, last.histories, missing, {**before, **found})
+    return found
+
+
+def _missing(group: Sequence[_Asked]) -> dict[Followed, Origins]:
+    """What any turn of a group lacks, by the last one's markets."""
+    at = [asked.by_place() for asked in group]
+    return {
+        one: _joined(
+            [asked.missing[own[one.market, one.source]] for asked, own in zip(group, at, strict=True)]
+        )
+        for one in group[-1].work.markets
+    }
 
 
 def _asked(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_Asked]:
@@ -79,11 +109,12 @@ def _asked(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_Asked]:
         histories = turn_histories(turn, {followed: starts[followed.source] for followed in own})
         missing: dict[Followed, Origins] = {}
         for followed, models in own.items():
-            known = set(histories[followed].slots)
+            known = histories[followed].slots
+            first, last = known[0], known[-1]
             missing[followed] = {}
             for model, slots in models.items():
                 there = have.setdefault((followed.market.key, followed.source, model), set())
-                lacking = [slot for slot in slots if slot not in there and slot in known]
+                lacking = [slot for slot in slots if slot not in there and first <= slot <= last]
                 missing[followed][model] = lacking
                 there.update(lacking)
         yield _Asked(turn=turn, work=work, histories=histories, missing=missing)
@@ -115,8 +146,8 @@ def _places(followed: Iterator[Followed]) -> dict[Place, None]:
 def origins_of(turn: Turn, followed: Followed, jobs: Sequence[StoredJob]) -> Origins:
     """Slots that each model must have a forecast for: those it is measured at; the planner's also in every job's slots."""
     step, settings = step_of(turn.settings), turn.settings
-    measured = pd.date_range(end=followed.at, periods=settings.measured_origins + 1, freq=step)
-    origins = {model: list(measured) for model in dict.fromkeys([*settings.models, settings.planner])}
+    measured = list(pd.date_range(end=followed.at, periods=settings.measured_origins + 1, freq=step))
+    origins = dict.fromkeys(dict.fromkeys([*settings.models, settings.planner]), measured)
     slots = set(measured)
     for job in jobs:
         last = min(job.deadline - job.step, followed.at)
@@ -183,24 +214,18 @@ def is_beginning(short: History, long: History) -> bool:
     if short.within is not None and long.within is not None:
         columns.append((short.within, long.within))
     same = all(np.array_equal(one[a:], other[b : b + size], equal_nan=True) for one, other in columns)
-    return same and _known(short)[a:].equals(_known(long)[b : b + size])
+    return same and bool(
+        short.frame[ROW_KNOWN_AT].array[a:].equals(long.frame[ROW_KNOWN_AT].array[b : b + size])
+    )
 
 
-def _known(history: History) -> pd.DatetimeIndex:
-    return pd.DatetimeIndex(history.frame[ROW_KNOWN_AT])
-
-
-def _forecast_group(group: Sequence[_Asked]) -> Staged[list[Measured]]:
+def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> Staged[list[Measured]]:
     """The forecasts and errors of turns whose histories are beginnings of the last one's."""
     last = group[-1]
     turn, markets = last.turn, last.work.markets
     places = [(one.market, one.source) for one in markets]
     at = [asked.by_place() for asked in group]
-    missing = {
-        one: _joined([asked.missing[own[place]] for asked, own in zip(group, at, strict=True)])
-        for one, place in zip(markets, places, strict=True)
-    }
-    prepared = yield from prepare(turn, last.histories, missing)
+    prepared = yield from prepare(turn, last.histories, _missing(group), ahead)
     stored = _stored(group)
     calls = [
         {
@@ -215,6 +240,7 @@ def _forecast_group(group: Sequence[_Asked]) -> Staged[list[Measured]]:
     ]
     results = yield Calls(function=forecast_market, calls=calls, label="forecast")
     made: list[MarketForecasts] = results()
+    del calls, results  # what was read for them is not held while all of it is written
     done = dict(zip(places, made, strict=True))
     parts = {place: _by_time(one.accuracy) for place, one in done.items()}
     measured = [_measured(asked, done, parts) for asked in group]
@@ -292,7 +318,9 @@ def _measured(
 
 def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
     """A table of errors by when they were measured."""
-    return {at: own.drop(columns="measured_at") for at, own in accuracy.groupby("measured_at", sort=False)}
+    rows = accuracy.groupby("measured_at", sort=False).indices
+    errors = accuracy.drop(columns="measured_at")
+    return {at: errors.iloc[places] for at, places in rows.items()}
 
 
 def _run_row(asked: _Asked) -> RunRow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isnan
 from typing import Any
@@ -26,22 +26,23 @@ from warehouse.times import utc_index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredJob:
-    """A placed request as kept: ``origin`` is "user", "example" or "practice"; it was added at ``created_at``."""
+    """A placed request as kept: ``origin`` is "user", "example" or "practice"; it was added at ``created_at``.
+
+    ``start`` is the start of the job's first slot, ``deadline`` the end of the last whole slot before its deadline.
+    """
 
     request: JobRequest
     origin: str
     step: pd.Timedelta
     created_at: pd.Timestamp
+    # Kept, not asked for each time: every turn sorts all jobs there ever were.
+    start: pd.Timestamp = field(init=False)
+    deadline: pd.Timestamp = field(init=False)
 
-    @property
-    def start(self) -> pd.Timestamp:
-        """Start of the job's first slot."""
-        return first_slot(self.request, self.step)
-
-    @property
-    def deadline(self) -> pd.Timestamp:
-        """End of the last whole slot before its deadline."""
-        return self.request.ends.floor(self.step)
+    def __post_init__(self) -> None:
+        """Raise `JobError` if the request is not placed."""
+        object.__setattr__(self, "start", first_slot(self.request, self.step))
+        object.__setattr__(self, "deadline", self.request.ends.floor(self.step))
 
 
 def save_jobs(
@@ -78,20 +79,25 @@ def save_jobs(
 
 def stored_jobs(store: Store) -> list[StoredJob]:
     """Every job, by start and name."""
-    rows = read_rows(store, "jobs")
-    columns = (rows[name].tolist() for name in ("spec", "origin", "step_seconds", "created_at"))
-    jobs = [_stored_job(*row) for row in zip(*columns, strict=True)]
-    return sorted(jobs, key=lambda job: (job.start, job.request.name))
+    rows = store.execute("SELECT spec, origin, step_seconds, epoch_us(created_at) FROM jobs")
+    return list(_in_order(tuple(rows)))
+
+
+@lru_cache(maxsize=2)
+def _in_order(rows: tuple[tuple[str, str, int, int], ...]) -> tuple[StoredJob, ...]:
+    """Jobs by start and name: every turn asks, and seldom is there a new one."""
+    jobs = [_stored_job(*row) for row in rows]
+    return tuple(sorted(jobs, key=lambda job: (job.start, job.request.name)))
 
 
 @lru_cache(maxsize=16_384)
-def _stored_job(spec: str, origin: str, step_seconds: int, created_at: pd.Timestamp) -> StoredJob:
+def _stored_job(spec: str, origin: str, step_seconds: int, created_us: int) -> StoredJob:
     """A job as it is stored; it never changes, and every turn reads all of them."""
     return StoredJob(
         request=JobRequest.model_validate_json(spec),
         origin=origin,
         step=pd.Timedelta(seconds=int(step_seconds)),
-        created_at=pd.Timestamp(created_at),
+        created_at=utc_index(np.array([created_us], dtype=np.int64))[0],
     )
 
 
@@ -290,18 +296,26 @@ ACCURACY_COLUMNS = (
 )  # fmt: skip
 
 
+#: Times whose errors are written together: of a long stretch all at once would be held several times over.
+_TIMES_A_WRITE = 12
+
+
 def save_accuracy(store: Store, measured: Sequence[tuple[pd.Timestamp, pd.DataFrame]]) -> None:
-    """Keep the errors measured at each of some times."""
-    tables = [accuracy.assign(measured_at=at) for at, accuracy in measured if len(accuracy)]
-    if not tables:
-        return
-    table = pd.concat(tables, ignore_index=True)
-    others = table[[name for name in table.columns if name not in (*ACCURACY_COLUMNS, "measured_at")]]
-    columns = [(name, others[name].to_numpy(dtype=float).tolist()) for name in others.columns]
-    more = [
-        json.dumps(
-            {name: None if isnan(value) else value for (name, _), value in zip(columns, row, strict=True)}
-        )
-        for row in zip(*(values for _, values in columns), strict=True)
+    """Keep the errors measured at each of some times; all or nothing."""
+    tables = [(at, accuracy) for at, accuracy in measured if len(accuracy)]
+    with store.transaction():
+        for i in range(0, len(tables), _TIMES_A_WRITE):
+            own = tables[i : i + _TIMES_A_WRITE]
+            table = pd.concat([accuracy.assign(measured_at=at) for at, accuracy in own], ignore_index=True)
+            kept = table[[*ACCURACY_COLUMNS, "measured_at"]]
+            write_rows(store, "accuracy", kept.assign(more=_as_json(table.drop(columns=list(kept.columns)))))
+
+
+def _as_json(table: pd.DataFrame) -> list[str]:
+    """Each row of a table of numbers as `json.dumps` writes it, with null for NaN."""
+    form = "{" + ", ".join(f"{json.dumps(str(name))}: %s" for name in table.columns) + "}"
+    written = [
+        ["null" if isnan(value) else repr(value) for value in table[name].to_numpy(dtype=float).tolist()]
+        for name in table.columns
     ]
-    write_rows(store, "accuracy", table[[*ACCURACY_COLUMNS, "measured_at"]].assign(more=more))
+    return [form % row for row in zip(*written, strict=True)]

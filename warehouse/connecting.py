@@ -22,11 +22,19 @@ from warehouse.tables import quoted
 
 @contextmanager
 def translated(name: str) -> Iterator[None]:
-    """Turn DuckDB's errors into `StoreError` and its children, with DuckDB's own words in them."""
+    """Turn DuckDB's errors into `StoreError` and its children, with DuckDB's own words in them.
+
+    What a signal's handler raises during a statement (an interrupt from the keyboard, the engine's time-out) goes on as it is.
+    """
     try:
         yield
     except duckdb.Error as error:
         raise store_error(name, str(error), kind=type(error).__name__) from error
+    except RuntimeError as error:
+        # DuckDB hides it in an error that stages would take for their own.
+        if "interrupted" in str(error).lower() and error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -94,7 +95,7 @@ class History:
     @property
     def slots(self) -> pd.DatetimeIndex:
         """Start of every slot, UTC."""
-        return pd.DatetimeIndex(self.frame.index)
+        return cast(pd.DatetimeIndex, self.frame.index)  # what it is has been checked
 
     @property
     def synthetic(self) -> bool:
@@ -133,36 +134,35 @@ class History:
 def validate_history(history: History) -> None:
     """The one validator of histories; raises `HistoryError` with the first row that breaks the contract."""
     frame, index = history.frame, history.frame.index
-    name = history.market.key
+    key = history.market.key
     if not isinstance(index, pd.DatetimeIndex) or index.tz is None or str(index.tz) != "UTC":
-        raise HistoryError(f"{name}: index of type {type(index).__name__}", expected="a UTC DatetimeIndex")
-    missing = [c for c in (PRICE, AVAILABLE, ROW_KNOWN_AT) if c not in frame.columns]
+        raise HistoryError(f"{key}: index of type {type(index).__name__}", expected="a UTC DatetimeIndex")
+    columns = list(frame.columns)
+    missing = [name for name in (PRICE, AVAILABLE, ROW_KNOWN_AT) if name not in columns]
     if missing:
-        raise HistoryError(f"{name}: no column {missing}", expected=f"{PRICE}, {AVAILABLE}, {ROW_KNOWN_AT}")
+        raise HistoryError(f"{key}: no column {missing}", expected=f"{PRICE}, {AVAILABLE}, {ROW_KNOWN_AT}")
     if history.step <= pd.Timedelta(0):
-        raise HistoryError(f"{name}: step {history.step}", expected="a positive step")
+        raise HistoryError(f"{key}: step {history.step}", expected="a positive step")
     if len(index) > 1 and not (np.diff(index.asi8) == history.step / pd.Timedelta(1, unit=index.unit)).all():
-        raise HistoryError(f"{name}: slots are not {history.step} apart", expected="a regular ascending grid")
+        raise HistoryError(f"{key}: slots are not {history.step} apart", expected="a regular ascending grid")
     if len(index) and index[-1] > history.known_at:
         raise HistoryError(
-            f"{name}: slot {index[-1]} after known_at {history.known_at}", expected="none later"
+            f"{key}: slot {index[-1]} after known_at {history.known_at}", expected="none later"
         )
-    known = frame[ROW_KNOWN_AT]
-    if (known > history.known_at).any():
-        raise HistoryError(
-            f"{name}: a row learned at {known.max()}", expected=f"known_at <= {history.known_at}"
-        )
+    latest = frame[ROW_KNOWN_AT].max()
+    if latest > history.known_at:
+        raise HistoryError(f"{key}: a row learned at {latest}", expected=f"known_at <= {history.known_at}")
     price, count = history.price, history.available
     if (price < 0).any() or np.isinf(price).any():
-        raise HistoryError(f"{name}: price {np.nanmin(price)}", expected="finite prices >= 0")
+        raise HistoryError(f"{key}: price {np.nanmin(price)}", expected="finite prices >= 0")
     counts = count[~np.isnan(count)]
     if (counts < 0).any() or (counts != np.floor(counts)).any() or (counts > history.capacity).any():
         raise HistoryError(
-            f"{name}: counts outside 0..{history.capacity} or not whole", expected="bounded integers"
+            f"{key}: counts outside 0..{history.capacity} or not whole", expected="bounded integers"
         )
     if history.within is not None and (history.within.ndim != 2 or len(history.within) != len(frame)):
         raise HistoryError(
-            f"{name}: readings within slots of shape {history.within.shape}", expected="one row per slot"
+            f"{key}: readings within slots of shape {history.within.shape}", expected="one row per slot"
         )
     if not history.on_demand_usd > 0:
-        raise HistoryError(f"{name}: on-demand price {history.on_demand_usd}", expected="a positive price")
+        raise HistoryError(f"{key}: on-demand price {history.on_demand_usd}", expected="a positive price")

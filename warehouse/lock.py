@@ -254,11 +254,50 @@ def _open(path: Path) -> int:
 
 def take_lock(database: Path, patience: Patience) -> WriterLock:
     """The lock, waiting for another process as long as ``patience`` lasts; raises `StoreLockedError` naming the holder."""
-    while (lock := try_lock(database)) is None:
-        holder = present_holder(database)
-        if not patience.wait(f"waiting for {holder} to finish with {database}"):
-            raise locked(database, f"held by {holder}")
+    lock = try_lock(database)
+    if lock is not None:
+        return lock
+    with _announced(database):
+        while (lock := try_lock(database)) is None:
+            holder = present_holder(database)
+            if not patience.wait(f"waiting for {holder} to finish with {database}"):
+                raise locked(database, f"held by {holder}")
     return lock
+
+
+@contextmanager
+def _announced(database: Path) -> Iterator[None]:
+    """Let the holder see that somebody waits: by a shared lock on a file of its own, which goes with its process."""
+    descriptor = _open(_queue_path(database))
+    try:
+        with suppress(OSError):  # a file system that cannot: then the holder goes on to its end
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_waited_for(database: Path) -> bool:
+    """Whether a process waits to write: for a holder that can stop between two of many turns."""
+    try:
+        descriptor = os.open(_queue_path(database), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _queue_path(database: Path) -> Path:
+    """It stays where it is: without it those who wait on it would no more be seen."""
+    path = lock_path(database)
+    return path.with_name(f"{path.name}.queue")
 
 
 def locked(database: Path, how: str) -> StoreLockedError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -198,5 +199,11 @@ def _frame(grid: Grid, price: GridPath, counts: GridPath) -> pd.DataFrame:
     known = utc_index(np.maximum(price.known_us, counts.known_us))
     return pd.DataFrame(
         {PRICE: price.values.astype(float), AVAILABLE: counts.values.astype(float), ROW_KNOWN_AT: known},
-        index=utc_index(grid_slots(grid)),
+        index=_slots(grid),
     )
+
+
+@lru_cache(maxsize=64)
+def _slots(grid: Grid) -> pd.DatetimeIndex:
+    """The slots of a grid as an index: one for all markets that are read on it."""
+    return utc_index(grid_slots(grid))

@@ -66,16 +66,30 @@ def write_rows(
     if not incoming.num_rows:
         return Written(added=0, repeated=0)
     _check_columns(store, table, incoming.column_names, key)
-    names = ", ".join(incoming.column_names)
+    fresh = _fresh(store, table, incoming, key)
+    if fresh.num_rows:
+        names = ", ".join(fresh.column_names)
+        with store.transaction(), store.registered("incoming", fresh):
+            store.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM incoming")
+    return Written(added=fresh.num_rows, repeated=incoming.num_rows - fresh.num_rows)
+
+
+def _fresh(store: Store, table: str, incoming: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows whose key is neither stored nor that of an earlier row, in their order."""
+    # Found by their keys alone: sorted and joined whole, wide rows would be held several times over. What is stored is narrowed
+    # first, so that a table of millions is not taken into memory for a few rows.
     keys = ", ".join(key)
-    with store.transaction(), store.registered("incoming", incoming):
-        result = store.execute(
-            f"INSERT INTO {table} ({names}) SELECT {names} FROM "
-            f"(SELECT *, row_number() OVER () AS place FROM incoming) AS new ANTI JOIN {table} USING ({keys}) "
+    there = (
+        f"SELECT {keys} FROM {table} WHERE {key[0]} BETWEEN (SELECT min({key[0]}) FROM incoming) "
+        f"AND (SELECT max({key[0]}) FROM incoming)"
+    )
+    with store.registered("incoming", incoming.select(list(key))):
+        places = store.arrays(
+            "SELECT place FROM (SELECT *, row_number() OVER () - 1 AS place FROM incoming) AS new "
+            f"ANTI JOIN (SELECT * FROM ({there}) SEMI JOIN incoming USING ({keys})) AS old USING ({keys}) "
             f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY place) = 1 ORDER BY place"
-        )
-    added = int(result[0][0])
-    return Written(added=added, repeated=incoming.num_rows - added)
+        )["place"]
+    return incoming if len(places) == incoming.num_rows else incoming.take(places)
 
 
 def _as_arrow(rows: pd.DataFrame | pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:

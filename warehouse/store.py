@@ -25,7 +25,16 @@ from warehouse.errors import StoreError
 from warehouse.fitted import FittedState, forget_fitted, load_fitted, save_fitted
 from warehouse.ingest import Appended, append, ingest_file
 from warehouse.listing import list_markets, list_markets_at, observed_sources, observed_span
-from warehouse.lock import Patience, Say, WriterLock, default_wait, locked, say_on_stderr, take_lock
+from warehouse.lock import (
+    Patience,
+    Say,
+    WriterLock,
+    default_wait,
+    is_waited_for,
+    locked,
+    say_on_stderr,
+    take_lock,
+)
 from warehouse.publishing import publish_at_close, publish_now, readable_snapshot
 from warehouse.reads import load_histories, load_history
 from warehouse.records import Written, read_rows, record_assumptions, write_rows
@@ -149,6 +158,10 @@ class Store:
                 raise StoreError(f"publish of warehouse {self.name} {where}", expected="between two turns")
             with translated(self.name):
                 return publish_now(self._lock, checkpoint_of(self._connection))
+
+    def is_waited_for(self) -> bool:
+        """Whether another process waits to write here: a writer of many turns then closes the store as soon as it can."""
+        return self._lock is not None and is_waited_for(self._lock.database)
 
     def execute(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return all its rows; raises `StoreError` or one of its children."""

@@ -24,6 +24,7 @@ from flows.stages import allocate_stage, forecast_stage, ingest_stage, score_sta
 from flows.turn import Turn, run_id_of
 from flows.work import work_stage
 from warehouse.errors import MarketError, SettingsError
+from warehouse.lock import is_waited_for
 from warehouse.store import open_store, read_rows
 
 STEP = pd.Timedelta("30min")
@@ -113,12 +114,16 @@ def test_what_it_makes_is_marked(filled):
 
 
 @pytest.mark.parametrize(
-    ("chunk", "piece", "workers"), [(2, 24, 1), (7, 2, 1), pytest.param(7, 2, 2, marks=pytest.mark.slow)]
+    ("chunk", "piece", "opening", "workers"),
+    [(2, 24, 8, 1), (4, 3, 3, 1), (7, 2, 8, 1), pytest.param(7, 2, 8, 2, marks=pytest.mark.slow)],
 )
-def test_one_chunk_or_many_are_the_same(tmp_path, settings, live, monkeypatch, chunk, piece, workers):
+def test_one_chunk_or_many_are_the_same(
+    tmp_path, settings, live, monkeypatch, chunk, piece, opening, workers
+):
     """Decisions made while the next piece is forecast are those that a live turn makes; over processes too."""
     monkeypatch.setattr(module, "CHUNK", chunk)
     monkeypatch.setattr(module, "PIECE", piece)
+    monkeypatch.setattr(module, "OPENING", opening)
     made(tmp_path / "w.duckdb", settings, SLOTS, workers=workers)
     same(tables(tmp_path / "w.duckdb"), live)
 
@@ -184,10 +189,10 @@ def test_a_slot_that_fails_loses_only_itself(tmp_path, settings, live, monkeypat
     db = tmp_path / "w.duckdb"
     true, bad = module.forecast_turns, SLOTS[2]
 
-    def failing(turns, works):
+    def failing(turns, works, **rest):
         if any(turn.at == bad for turn in turns):
             raise MarketError("the feed was down")
-        return true(turns, works)
+        return true(turns, works, **rest)
 
     monkeypatch.setattr(module, "forecast_turns", failing)
     outcomes = made(db, settings, SLOTS)
@@ -211,7 +216,82 @@ def test_a_slot_that_fails_loses_only_itself(tmp_path, settings, live, monkeypat
         assert repr(found[name]) == repr(live[name]), name
 
 
-@pytest.mark.parametrize("stage", ["ingest_stage", "work_stage", "forecast_turns"])
+def test_an_ingest_that_fails_loses_only_its_slot(tmp_path, settings, live, monkeypatch):
+    db = tmp_path / "w.duckdb"
+    true, bad = module.ingest_stage, SLOTS[2]
+
+    def failing(turn, data):
+        if turn.at == bad:
+            raise MarketError("the feed was down")
+        return true(turn, data)
+
+    monkeypatch.setattr(module, "ingest_stage", failing)
+    outcomes = made(db, settings, SLOTS)
+    assert [one.became["ingest"] for one in outcomes] == ["made", "made", "failed", *["made"] * 6]
+    assert outcomes[2].became["forecast"] == "waiting"
+    assert all(one.became["allocate"] == "made" for i, one in enumerate(outcomes) if i != 2)
+    monkeypatch.setattr(module, "ingest_stage", true)
+    made(db, settings, SLOTS, reprocess="failed")
+    assert tables(db)["decisions"] != []
+    assert {len(tables(db)[name]) - len(live[name]) for name in ("price", "runs", "vintages")} == {0}
+
+
+def test_a_job_whose_score_fails_is_scored_by_the_next_slot(tmp_path, settings, monkeypatch):
+    """The slots after it were sorted in the belief that it would be."""
+    monkeypatch.setattr(module, "PIECE", 1)
+    db = tmp_path / "w.duckdb"
+    true, failed = module.score_turns, []
+
+    def failing(turns, works):
+        ended = [job.request.name for work in works for job, _ in work.ended]
+        if ended and not failed:
+            failed.extend(ended)
+            raise MarketError("no score today")
+        return true(turns, works)
+
+    monkeypatch.setattr(module, "score_turns", failing)
+    outcomes = made(db, settings, SLOTS[:4])
+    assert [one.became["score"] for one in outcomes] == ["failed", "made", "made", "made"]
+    with open_store(db) as store:
+        assert set(read_rows(store, "weights")["job"]) >= set(failed)
+
+
+WAITING = """
+import sys
+from pathlib import Path
+from warehouse.store import open_store, read_rows
+with open_store(Path(sys.argv[1]), wait=120, say=lambda _: None) as store:
+    print(len(set(read_rows(store, "runs").query("stage == 'allocate'")["run"])))
+"""
+
+
+def test_a_process_that_waits_gets_in_after_the_piece_at_hand(tmp_path, settings, monkeypatch):
+    monkeypatch.setattr(module, "PIECE", 1)
+    monkeypatch.setattr(module, "OPENING", 100)
+    db, waiting, seen = tmp_path / "w.duckdb", [], []
+
+    def start(_: int) -> None:
+        if waiting:
+            return
+        words = [sys.executable, "-c", WAITING, str(db)]
+        waiting.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+        while not is_waited_for(db):
+            assert waiting[0].poll() is None
+            time.sleep(0.02)
+
+    def pause() -> None:
+        if not seen:
+            seen.append(int(waiting[0].communicate()[0]))
+
+    stretch = stretch_of(SLOTS[0], SLOTS[-1], slot=STEP)
+    outcomes = backfill(
+        Backfill(db=db, stretch=stretch, settings=settings, workers=1, progress=start, pause=pause)
+    )
+    assert seen[0] < len(SLOTS), "whole slots, and not all of them"
+    assert all(one.became["allocate"] == "made" for one in outcomes)
+
+
+@pytest.mark.parametrize("stage", ["ingest_stage", "work_stage", "forecast_turns", "estimate_turns"])
 def test_a_run_whose_time_is_up_stops_and_blames_no_slot(tmp_path, settings, monkeypatch, stage):
     def late(*_, **__):
         raise TimeoutError("the flow's time is up")
@@ -222,6 +302,15 @@ def test_a_run_whose_time_is_up_stops_and_blames_no_slot(tmp_path, settings, mon
         made(db, settings, SLOTS[:2])
     with open_store(db) as store:
         assert "failed" not in set(read_rows(store, "runs")["status"])
+
+
+def test_an_estimation_that_fails_ahead_is_made_with_its_forecasts(tmp_path, settings, live, monkeypatch):
+    def failing(turns, works, *, before):
+        raise MarketError("not today")
+
+    monkeypatch.setattr(module, "estimate_turns", failing)
+    made(tmp_path / "w.duckdb", settings, SLOTS)
+    same(tables(tmp_path / "w.duckdb"), live)
 
 
 def test_backwards_makes_the_same_forecasts(tmp_path, settings, filled, monkeypatch):
@@ -327,7 +416,7 @@ import pandas as pd
 from flows import backfill as module
 from flows.config import read_settings
 from test_backfill import SLOTS, made
-module.CHUNK = 2
+module.CHUNK, module.PIECE, module.OPENING = 4, 2, 2
 print("begin", flush=True)
 made(Path(sys.argv[1]), read_settings(Path(sys.argv[2])), SLOTS)
 print("end", flush=True)

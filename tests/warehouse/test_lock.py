@@ -24,6 +24,11 @@ def market_rows(store):
     return store.execute("SELECT mid FROM markets ORDER BY mid")
 
 
+WAIT = """
+    import sys
+    from warehouse.store import open_store
+    open_store(sys.argv[1], wait=60, say=lambda _: print("waits", flush=True))
+"""
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 
 
@@ -48,6 +53,19 @@ def test_a_second_writer_waits_says_so_once_and_goes_on(path):
     (line,) = said
     assert line.startswith(f"waiting for PID {other.pid} (python -c) since ")
     assert line.endswith(f" to finish with {path}")
+
+
+def test_the_holder_can_see_that_somebody_waits(path):
+    with open_store(path) as store:
+        assert not store.is_waited_for()
+        other = run_python(WAIT, path)
+        assert other.stdout.readline() == "waits\n"
+        assert store.is_waited_for()
+        other.kill()
+        other.wait()
+        assert not store.is_waited_for(), "who waits goes with his process"
+    with open_store(":memory:") as store:
+        assert not store.is_waited_for()
 
 
 def test_a_wait_has_a_bound(path):
