@@ -35,8 +35,12 @@ def test_a_time_out_during_a_statement_goes_on_as_it_is(tmp_path, soon, how):
 
 
 def test_a_transaction_that_is_interrupted_keeps_nothing(tmp_path, soon):
-    with open_store(tmp_path / "w.duckdb") as store:
-        with pytest.raises(TimeIsUp), store.transaction():
+    def half(store):
+        with store.transaction():
             store.execute("INSERT INTO markets VALUES (1, 'aws', 'r', 'z', 'x')")
             store.execute(LONG)
+
+    with open_store(tmp_path / "w.duckdb") as store:
+        with pytest.raises(TimeIsUp):
+            half(store)
         assert store.execute("SELECT count(*) FROM markets") == [(0,)]
