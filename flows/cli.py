@@ -279,7 +279,8 @@ def main() -> None:
         sys.exit(130)
     except TyperException as error:
         if str(error):  # empty: no command was given, and the help is already printed
-            print(f"slackwater: {error}", file=sys.stderr)
+            # With the option that is meant, which the words of the error itself leave out.
+            print(f"slackwater: {error.format_message()}", file=sys.stderr)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -231,3 +231,9 @@ def test_nothing_below_the_command_line_reads_the_clock():
         if wanted.search(path.read_text()) and path.relative_to(ROOT) not in allowed
     ]
     assert found == []
+
+
+def test_a_value_that_cannot_be_read_is_named_with_its_option(call):
+    code, _, err = call("job", "report", "sweep", "--progress", "20%")
+    assert code == 2
+    assert "'--progress'" in err
