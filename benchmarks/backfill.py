@@ -17,12 +17,13 @@ import pandas as pd
 import psutil
 
 from benchmarks.turn import AT, tidy_markets
-from flows.backfill import Backfill, backfill
-from flows.backfill_plan import stretch_of
+from flows.backfill.plan import stretch_of
+from flows.backfill.run import Backfill, backfill
 from flows.config import Settings
-from flows.turn import Turn, run_id_of
-from flows.whole_turn import whole_turn
-from warehouse.store import open_store, read_rows
+from flows.turn.context import Turn, run_id_of
+from flows.turn.whole import whole_turn
+from warehouse.issued.records import read_rows
+from warehouse.store.connection import open_store
 
 MARKETS = 10
 STEP = pd.Timedelta(hours=1)

@@ -28,11 +28,10 @@ import pandas as pd
 
 from benchmarks.forecasting import histories
 from forecasting.forecast import LEVELS, Variable
-from forecasting.panel import Panel
-from forecasting.residuals import ahead
-from forecasting.rolling import panel_models
+from forecasting.origins.rolling import panel_models
+from forecasting.predictor import Panel, bounded
+from forecasting.predictors.laws import ahead
 from forecasting.series import series_of
-from forecasting.univariate import bounded
 from warehouse.errors import SettingsError
 
 HORIZON = 12

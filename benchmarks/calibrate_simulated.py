@@ -1,7 +1,7 @@
 """Derive the parameters of the simulated market from the open histories and write ``warehouse/data/simulated.toml``.
 
 Run as ``SLACKWATER_DATA=... python -m benchmarks.calibrate_simulated``; the same data give the same file, byte by byte. What is
-estimated, and how the generator uses it, is told in `warehouse.sources.simulation`.
+estimated, and how the generator uses it, is told in `warehouse.sources.simulated.market`.
 """
 
 from __future__ import annotations

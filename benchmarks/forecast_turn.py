@@ -20,13 +20,15 @@ import pandas as pd
 
 from benchmarks import turn as simulated
 from flows.config import Settings
-from flows.ingest import ingest_paths
-from flows.markets import Followed
-from flows.stages import forecast_stage
-from flows.turn import Turn
-from flows.work import Work
+from flows.turn.context import Turn
+from flows.turn.ingest import ingest_paths
+from flows.turn.markets import Followed
+from flows.turn.whole import forecast_stage
+from flows.turn.work import Work
 from warehouse.history import Market
-from warehouse.store import Store, list_markets, open_store, read_rows
+from warehouse.issued.records import read_rows
+from warehouse.observations.listing import list_markets
+from warehouse.store.connection import Store, open_store
 
 MARKETS = 50
 HORIZON = 12

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from forecasting.backtest import backtest, second_half
+from forecasting.origins.backtest import backtest, second_half
 from forecasting.predictors import PREDICTORS
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 

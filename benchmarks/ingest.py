@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from warehouse.source import Batch, SourceOptions
-from warehouse.store import ingest_file, open_store
+from warehouse.observations.ingest import ingest_file
+from warehouse.sources.contract import Batch, SourceOptions
+from warehouse.store.connection import open_store
 
 SERIES = 2000
 CHUNK = 1 << 17

@@ -10,14 +10,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from optimization.job import Job
-from optimization.joint import JointJob, JointProblem
-from optimization.joint_audit import audit_joint
-from optimization.joint_orders import Order, plan_one_by_one
-from optimization.joint_prices import QUICK, plan_jointly
-from optimization.joint_search import Search
-from optimization.market import market_window
-from optimization.throughput import Linear
+from optimization.fleet.audit import audit_joint
+from optimization.fleet.orders import Order, plan_one_by_one
+from optimization.fleet.prices import QUICK, plan_jointly
+from optimization.fleet.problem import JointJob, JointProblem
+from optimization.fleet.search import Search
+from optimization.job.definition import Job
+from optimization.job.throughput import Linear
+from optimization.market.window import market_window
 
 JOBS, MARKETS, WINDOWS, SEED = 200, 10, (5, 8, 12), 0
 

@@ -15,14 +15,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from optimization.batch import Case, replay_batch
-from optimization.job import Job, Progress
-from optimization.ledger import perfect_forecasts
-from optimization.market import MarketWindow, market_window, record_of
-from optimization.pool import load_pool, policy_named
-from optimization.replay import PlanMemo, replay_pool, see
-from optimization.risk import simulate_ahead
-from optimization.throughput import Linear
+from optimization.job.definition import Job, Progress
+from optimization.job.throughput import Linear
+from optimization.market.window import MarketWindow, market_window, record_of
+from optimization.policies.pool import load_pool, policy_named
+from optimization.replay.ledger import perfect_forecasts
+from optimization.replay.risk import simulate_ahead
+from optimization.replay.run import Case, PlanMemo, replay_batch, replay_pool, see
 
 SLOTS, N_MAX, ROUNDS, PATHS, JOBS = 48, 16, 5, 100, 50
 #: Slots of history before the job, for policies that learn from it.
@@ -119,8 +118,8 @@ def look_ahead() -> float:
 
 def cold(*, empty: bool) -> float:
     """Wall seconds of a new process that replays the pool once, imports included."""
-    code = "from benchmarks.replay import case; from optimization.batch import replay_batch; "
-    code += "from optimization.pool import load_pool; replay_batch([case(0)], load_pool())"
+    code = "from benchmarks.replay import case; from optimization.replay.run import replay_batch; "
+    code += "from optimization.policies.pool import load_pool; replay_batch([case(0)], load_pool())"
     with tempfile.TemporaryDirectory() as folder:
         environment = dict(os.environ) | ({"NUMBA_CACHE_DIR": folder} if empty else {})
         begun = time.perf_counter()

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flows.engine import prepare_engine
-from warehouse.sources.simulated import generate
+from flows.engine.prepare import prepare_engine
+from warehouse.sources.simulated.source import generate
 
 MARKETS = 20
 DAYS = 15
@@ -52,7 +52,7 @@ def run() -> dict[str, Any]:
         settings.write_text(f"max_markets = {MARKETS}\n")
         from prefect import flow
 
-        from flows.pipeline import pipeline
+        from flows.engine.flows import pipeline
 
         @flow
         def empty() -> int:

@@ -16,9 +16,10 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.turn import AT, tidy_markets, timed
-from flows.engine import prepare_engine
-from flows.server import running_server
-from warehouse.store import open_reader, read_rows
+from flows.engine.prepare import prepare_engine
+from flows.engine.server import running_server
+from warehouse.issued.records import read_rows
+from warehouse.reader import open_reader
 
 WORKERS = (1, 2, 4)
 MARKETS = 8
@@ -46,7 +47,7 @@ def measured(folder: Path) -> dict[str, Any]:
     """Seconds by runner."""
     from distributed import LocalCluster
 
-    from flows.runners import chosen_runner  # after the engine's settings: it imports Prefect
+    from flows.engine.runners import chosen_runner
 
     runners: dict[str, Any] = {"threads": turns_on(folder, "threads", chosen_runner({}))}
     for workers in WORKERS:
@@ -72,7 +73,7 @@ def timed_start(kind: Any, workers: int) -> tuple[Any, float]:
 
 def turns_on(folder: Path, label: str, runner: Any) -> dict[str, Any]:
     """Seconds of the first turn on a new warehouse and of the best of the following ones."""
-    from flows.pipeline import pipeline
+    from flows.engine.flows import pipeline
 
     flow = pipeline.with_options(task_runner=runner)
 

@@ -25,10 +25,11 @@ from typing import Any
 
 import pandas as pd
 
-from flows.runners import ADDRESS, KIND
-from flows.runs import STAGES
+from flows.engine.runners import ADDRESS, KIND
+from flows.ledger.runs import STAGES
 from warehouse.errors import StoreError
-from warehouse.store import open_reader, read_rows
+from warehouse.issued.records import read_rows
+from warehouse.reader import open_reader
 
 STEP = pd.Timedelta(minutes=3)
 #: The smallest turn that still does everything; slots as short as they may be, so that three turns take minutes.

@@ -12,20 +12,20 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from flows.accuracy_cli import accuracy
-from flows.backfill_cli import backfill
-from flows.cli_options import DEFAULT_DB, At, Data, Db, Json, MarketOption, SettingsPath
-from flows.configurations_cli import fit_configurations
-from flows.experiment_cli import experiment_app
-from flows.feeds_cli import feeds_app
-from flows.fill_cli import fill
-from flows.fleet_cli import fleet_app
-from flows.job_report_cli import job_report
-from flows.rent_cli import rent
-from flows.serve_cli import serve
-from flows.status_cli import status
-from flows.ui_cli import ui
-from flows.warehouse_cli import compact, export, import_, publish
+from flows.accuracy.command import accuracy
+from flows.backfill.cli import backfill
+from flows.command.options import DEFAULT_DB, At, Data, Db, Json, MarketOption, SettingsPath
+from flows.configurations.cli import fit_configurations
+from flows.engine.command import serve
+from flows.exchange.cli import compact, export, import_, publish
+from flows.experiments.command import experiment_app
+from flows.feeds.cli import feeds_app
+from flows.fleet.cli import fleet_app
+from flows.jobs.cli import job_report
+from flows.monitoring.cli import status
+from flows.renting.cli import rent
+from flows.requests.cli import fill
+from flows.ui.command import ui
 from warehouse.errors import SlackwaterError
 
 app = typer.Typer(
@@ -63,7 +63,7 @@ def run(
     Without --data the market is SIMULATED (calibrated to measured series). With --data and without --at, every market is
     taken at the end of its own record; with --at, all are taken at that time.
     """
-    from flows.commands import run_command
+    from flows.command.context import run_command
 
     run_command(data=data, db=db, at=at, job_files=job or [], report=report, settings=settings, as_json=json)
 
@@ -96,7 +96,7 @@ def ingest(
     json: Json = False,
 ) -> None:
     """Read histories into the warehouse; the same file twice adds nothing."""
-    from flows.commands import ingest_command, sources_command
+    from flows.command.context import ingest_command, sources_command
 
     if list_sources:
         sources_command(as_json=json)
@@ -109,7 +109,7 @@ def ingest(
 @app.command()
 def markets(db: Db = DEFAULT_DB, data: Data = None, at: At = None, json: Json = False) -> None:
     """List the markets the warehouse knows: what was measured, how often, and what is missing."""
-    from flows.commands import markets_command
+    from flows.command.context import markets_command
 
     markets_command(db=db, data=data, at=at, as_json=json)
 
@@ -126,7 +126,7 @@ def job_add(
     json: Json = False,
 ) -> None:
     """Add a job to the warehouse; it is planned in every later run until it ends."""
-    from flows.job_commands import job_add_command
+    from flows.jobs.command import job_add_command
 
     job_add_command(file, market=market, name=name, db=db, at=at, as_json=json)
 
@@ -134,7 +134,7 @@ def job_add(
 @job_app.command("list")
 def job_list(db: Db = DEFAULT_DB, at: At = None, json: Json = False) -> None:
     """List the jobs."""
-    from flows.job_commands import job_list_command
+    from flows.jobs.command import job_list_command
 
     job_list_command(db=db, at=at, as_json=json)
 
@@ -142,7 +142,7 @@ def job_list(db: Db = DEFAULT_DB, at: At = None, json: Json = False) -> None:
 @job_app.command("show")
 def job_show(name: str, db: Db = DEFAULT_DB, settings: SettingsPath = None, json: Json = False) -> None:
     """Show one job, the decisions made for it, what was reported of it beside what was predicted, and how it came out."""
-    from flows.job_commands import job_show_command
+    from flows.jobs.command import job_show_command
 
     job_show_command(name, db=db, settings=settings, as_json=json)
 
@@ -161,7 +161,7 @@ def forecast(
     json: Json = False,
 ) -> None:
     """Issue forecasts of price and count for one market, or for all followed ones, and keep them."""
-    from flows.planning import forecast_command
+    from flows.turn.command import forecast_command
 
     forecast_command(
         market=market, model=model, horizon=horizon, data=data, db=db, at=at, settings=settings, as_json=json
@@ -184,7 +184,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Decide the next slot of one job: instances to hold, expected cost and finish, and why. Nothing is stored."""
-    from flows.planning import plan_command
+    from flows.turn.command import plan_command
 
     plan_command(job, market=market, policy=policy, data=data, db=db, at=at, settings=settings, as_json=json)
 
@@ -216,7 +216,7 @@ def replay(
     json: Json = False,
 ) -> None:
     """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
-    from flows.replaying import replay_command
+    from flows.turn.command import replay_command
 
     replay_command(
         job,
@@ -248,7 +248,7 @@ app.command()(publish)
 @app.command()
 def leaderboard(db: Db = DEFAULT_DB, settings: SettingsPath = None, json: Json = False) -> None:
     """Every policy's record over the jobs that ended, and how far it is trusted."""
-    from flows.commands import leaderboard_command
+    from flows.command.context import leaderboard_command
 
     leaderboard_command(db=db, settings=settings, as_json=json)
 
@@ -262,7 +262,7 @@ def report(
     json: Json = False,
 ) -> None:
     """Write the HTML report of the newest run (or of the one at --at) again from the warehouse."""
-    from flows.commands import report_command
+    from flows.command.context import report_command
 
     report_command(db=db, at=at, out=out, settings=settings, as_json=json)
 

@@ -1,16 +1,210 @@
-"""Settings of a run: what may be configured, its defaults, and where they are read from."""
+"""Where decisions are handed to: file drops and webhooks, under ``[[sinks]]`` in ``slackwater.toml``."""
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import tomllib
+from datetime import timedelta
 from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from flows.alarm_settings import AlarmSettings
-from flows.feed_settings import Feed, distinct
-from flows.sink_settings import Sink
 from warehouse.errors import SettingsError
+
+#: Names of HTTP headers.
+_HEADER = re.compile(r"[A-Za-z0-9-]+")
+
+
+class Sink(BaseModel):
+    """One place that decisions go to: a folder, or a web address that takes a POST.
+
+    Secrets stand in environment variables; here are only their names.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name, by which deliveries are remembered"
+    )
+    kind: Literal["file", "webhook"]
+    folder: Path | None = Field(None, description="file: where <job>/<slot>.json and <job>/latest.json go")
+    url: str | None = Field(None, repr=False, description="webhook: where the document is posted to")
+    timeout_seconds: float = Field(10.0, gt=0, le=300, description="webhook: most time of one attempt")
+    token_env: str | None = Field(None, description="webhook: environment variable that holds the token")
+    token_header: str = Field("Authorization", description="webhook: header the token goes into")
+    token_prefix: str = Field("Bearer ", description="webhook: what stands before the token")
+    secret_env: str | None = Field(
+        None, description="webhook: environment variable that holds the secret of the signature"
+    )
+    attempts: int = Field(3, ge=1, le=10, description="attempts in one turn")
+    backoff_seconds: float = Field(
+        1.0, ge=0, le=60, description="wait before the second attempt; each next waits twice as long"
+    )
+    budget_seconds: float = Field(
+        60.0,
+        gt=0,
+        description="most time that one turn spends on this sink; the rest waits for the next turn",
+    )
+    give_up_after: int = Field(
+        12, ge=1, description="turns in which a decision is tried before it is given up"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _plain_url(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        try:
+            parts = urlsplit(url)
+            named = parts.hostname
+            _ = parts.port
+        except ValueError:
+            raise ValueError("not a web address") from None
+        if parts.scheme not in ("http", "https") or not named or re.search(r"[\s\x00-\x1f]", url):
+            raise ValueError("not a web address, expected https://HOST/PATH")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("a web address with a user or password in it, expected token_env instead")
+        return url
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Sink:
+        wanted = "folder" if self.kind == "file" else "url"
+        if getattr(self, wanted) is None:
+            raise ValueError(f"a sink of kind {self.kind} needs {wanted}")
+        if self.kind == "file" and (self.url or self.token_env or self.secret_env):
+            raise ValueError("a sink of kind file takes no url, token_env or secret_env")
+        if self.kind == "webhook" and self.folder is not None:
+            raise ValueError("a sink of kind webhook takes no folder")
+        if not _HEADER.fullmatch(self.token_header):
+            raise ValueError("token_header is no name of an HTTP header")
+        if self.token_env and urlsplit(self.url or "").scheme == "http" and not self._on_this_machine():
+            raise ValueError("a token over http to another machine can be read on the way, expected https")
+        return self
+
+    def _on_this_machine(self) -> bool:
+        host = urlsplit(self.url or "").hostname or ""
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+    @property
+    def place(self) -> str:
+        """Where it goes, as may be shown to anybody: a folder, or scheme, host and port of an address without its path."""
+        if self.kind == "file":
+            return str(self.folder)
+        parts = urlsplit(self.url or "")
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
+
+
+# ---
+# Live feeds as the settings name them.
+
+
+class Feed(BaseModel):
+    """One live feed, ``[[feeds]]`` in ``slackwater.toml``: a source, how often it is fetched, and the source's options."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,59}$", description="name of the feed, unique")
+    source: str = Field(description="a live source: see `slackwater ingest --list`")
+    every_minutes: int = Field(60, ge=1, le=10_080, description="how often it is fetched")
+    timeout_seconds: float = Field(60.0, gt=0, le=3600, description="bound of one request")
+    tries: int = Field(5, ge=1, le=20, description="tries of one request, with growing waits")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the source")
+
+    @property
+    def every(self) -> timedelta:
+        """The interval between two fetches."""
+        return timedelta(minutes=self.every_minutes)
+
+    @model_validator(mode="after")
+    def _usable(self) -> Feed:
+        from warehouse.sources.live import LIVE_SOURCES
+
+        if self.source not in LIVE_SOURCES:
+            raise ValueError(f"no live source {self.source!r}, expected one of {', '.join(LIVE_SOURCES)}")
+        try:
+            LIVE_SOURCES[self.source].check(self.options)
+        except SettingsError as error:
+            raise ValueError(f"feed {self.name!r}: {error}") from error
+        return self
+
+
+def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
+    """The feeds, if no two have the same name; raises `ValueError`."""
+    names = [feed.name for feed in feeds]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two feeds named {name!r}, expected names that differ")
+    return feeds
+
+
+# ---
+# Thresholds of the alarms; their defaults are justified in ``docs/monitoring.md``.
+
+#: Every kind of alarm, and what it means.
+ALARM_KINDS: dict[str, str] = {
+    "empty ingest": "an ingest added nothing although every market followed was due to be read again",
+    "stale source": "a market's newest count or price is older than its maximal age (M1.3)",
+    "failing feed": "the last fetch of a live feed failed, brought only a part twice, or is overdue",
+    "flat line": "a count or price has kept its value far longer than it ever did",
+    "impossible price": "a price that is not positive, or above a multiple of on-demand",
+    "price jump": "a price moved by far more than it ever did",
+    "rejected rows": "more rows than usual could not be used",
+    "drift": "a series is no longer distributed as it was",
+    "coverage": "80 % intervals held far more or far less than 80 % of what came",
+}
+
+
+class AlarmSettings(BaseModel):
+    """When something is wrong enough to be told; stands under ``[alarms]`` in ``slackwater.toml``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    off: tuple[str, ...] = Field((), description="kinds of alarms that are not wanted")
+    grace_minutes: float = Field(
+        15.0, ge=0, description="how long after a slot's start its work may take before it is missing"
+    )
+    recent_hours: float = Field(
+        24.0, gt=0, description="how long a jump, an impossible price, a drift or rejected rows stay an alarm"
+    )
+    empty_gaps: float = Field(
+        2.0,
+        ge=1,
+        description="nominal gaps without a new observation after which an ingest that adds nothing is empty",
+    )
+    flat_factor: float = Field(4.0, gt=1, description="times the longest past stretch that is a flat line")
+    flat_least: int = Field(10, ge=2, description="past stretches needed to judge a flat line")
+    price_times_on_demand: float = Field(
+        3.0, gt=0, description="a price above this many times on-demand is impossible"
+    )
+    jump_factor: float = Field(3.0, gt=1, description="times the largest past change that is a price jump")
+    jump_least: int = Field(20, ge=2, description="past changes needed to judge a jump")
+    rejected_share: float = Field(
+        0.01, ge=0, lt=1, description="share of the recent rows that may be rejected"
+    )
+    coverage_days: float = Field(7.0, gt=0, description="forecasts of so many days are judged by coverage")
+    coverage_least: int = Field(24, ge=5, description="independent values needed to judge coverage")
+    coverage_chance: float = Field(
+        0.001, gt=0, lt=0.5, description="probability that coverage leaves its band by chance, each side"
+    )
+
+    @field_validator("off")
+    @classmethod
+    def _known_kinds(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in ALARM_KINDS:
+                raise ValueError(f"no alarm {name!r}, expected some of {', '.join(ALARM_KINDS)}")
+        return names
+
+
+# ---
+# Settings of a run: what may be configured, its defaults, and where they are read from.
 
 #: Read from the working folder when it is there.
 SETTINGS_FILE = "slackwater.toml"
@@ -79,7 +273,7 @@ class Settings(BaseModel):
     @field_validator("learner")
     @classmethod
     def _known_learner(cls, name: str) -> str:
-        from optimization.learners import LEARNERS  # here, so that settings alone load no numerics
+        from optimization.selection.learners import LEARNERS
 
         if name not in LEARNERS:
             raise ValueError(f"no learner {name!r}, expected one of {', '.join(LEARNERS)}")

@@ -1,9 +1,17 @@
 """Forecast and job in; plan, outcome and weights out."""
 
-from optimization.job import Job, Progress
-from optimization.market import MarketWindow, PointForecast
-from optimization.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, Outcome, Plan, PlanStatus
-from optimization.policy import Policy, View
+from optimization.job.definition import Job, Progress
+from optimization.market.window import MarketWindow, PointForecast
+from optimization.policies.contract import Policy, View
+from optimization.window.plan import (
+    Allocation,
+    EndRule,
+    ExpectedToGo,
+    HorizonProblem,
+    Outcome,
+    Plan,
+    PlanStatus,
+)
 
 __all__ = [
     "Allocation",

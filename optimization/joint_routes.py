@@ -127,7 +127,7 @@ def value_at(terms: RouteTerms, slots: float) -> float:
 
 @njit(cache=True)
 def slots_for(rest: float, first: float, gain: float) -> int:
-    """`optimization.termination.slots_needed`."""
+    """`optimization.job.termination.slots_needed`."""
     if rest <= first:
         return 1
     k = 1 + max(0, int(np.ceil((rest - first) / gain - 1e-6)))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-#: What the end of the window is worth, as a number the kernels read: `optimization.plan.EndRule` (M3.3 a, b, c).
+#: What the end of the window is worth, as a number the kernels read: `optimization.window.plan.EndRule` (M3.3 a, b, c).
 TARGET, TO_GO, EXPECTED = 0, 1, 2
 
 
@@ -71,7 +71,7 @@ class Prepared(NamedTuple):
 
 @njit(cache=True)
 def slot_money(terms: Terms, price: np.ndarray, available: np.ndarray) -> np.ndarray:
-    """USD of one slot on each size, cheapest split, shape (w, sizes): `optimization.horizon.slot_costs` (M3.2)."""
+    """USD of one slot on each size, cheapest split, shape (w, sizes): `optimization.window.statement.slot_costs` (M3.2)."""
     cost = np.empty((price.size, terms.sizes.size))
     for i in range(price.size):
         spot = available[i] if price[i] < terms.on_demand_usd else 0

@@ -41,7 +41,7 @@ def value_at(terms: Terms, slots: float) -> float:
 
 @njit(cache=True)
 def on_demand_value(terms: Terms, rest: float, before: int) -> float:
-    """`optimization.termination.on_demand_to_go` for ``rest`` work units left, in USD (M3.3b)."""
+    """`optimization.job.termination.on_demand_to_go` for ``rest`` work units left, in USD (M3.3b)."""
     best = 0.0
     for j in range(1, terms.sizes.size):
         n, gain = terms.sizes[j], terms.gain[j]

@@ -1,72 +1,50 @@
-"""What the reads of several histories ask the store, asked once for all of them: the same statements, longer lists."""
+"""Open a warehouse for reading: a snapshot of the file, or what was published for many readers (decision 16)."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
 
-from warehouse.choosing import Grid, KnownSeries, known_series
-from warehouse.grid_paths import GridPath, PathAsked, grid_paths
-from warehouse.history import Market
-from warehouse.queries import read_sql
+from warehouse.conventions import Conventions, read_conventions
+from warehouse.errors import StoreError
+from warehouse.exchange.export import read_manifest, table_file
+from warehouse.exchange.share import current_generation, is_shared
+from warehouse.store.connection import MEMORY_LIMIT, Opening, Store, open_store
+from warehouse.store.files import check_place, snapshots_wanted
+from warehouse.store.lock import Patience, default_wait, say_on_stderr
+from warehouse.store.snapshots import readable_snapshot
 
-if TYPE_CHECKING:
-    from warehouse.store import Store
-
-_Asked = TypeVar("_Asked", bound=Hashable)
+#: A snapshot may be replaced between the listing and the opening; twenty times in a row it is not.
+_READER_TRIES = 20
 
 
-class Reader:
-    """Answers from the store, each kept for as long as the reader lives: make one per call, within one state of the file.
+def open_reader(path: Path | str, *, conventions: Conventions | None = None) -> Store:
+    """Open the warehouse at ``path`` for reading only: the newest snapshot of it, so that no writer waits or is waited for.
 
-    `fetch_known` and `fetch_paths` ask for many at once; what was not fetched before is asked for when it is needed.
+    What a store opened here shows does not change; opened again it shows what was published since. A snapshot is made where
+    none is of the present file and nobody writes. ``path`` may also be a folder that `slackwater publish` wrote. Raises what
+    `open_store` raises.
     """
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._known: dict[tuple[Market, Grid], list[KnownSeries]] = {}
-        self._paths: dict[PathAsked, GridPath] = {}
-        self._on_demand: dict[
-            tuple[str, str, dt.datetime], list[tuple[int, str, str, str, str, float, int]]
-        ] = {}
-
-    def fetch_known(self, asked: Iterable[tuple[Market, Grid]]) -> None:
-        """Ask which series several markets have."""
-        new = [one for one in dict.fromkeys(asked) if one not in self._known]
-        for group in _alike(new, lambda one: (one[1].known_at, one[1].price_age())):
-            self._known |= zip(group, known_series(self.store, group), strict=True)
-
-    def known(self, market: Market, grid: Grid) -> list[KnownSeries]:
-        """All series of a market that are known at the grid's time."""
-        self.fetch_known([(market, grid)])
-        return self._known[market, grid]
-
-    def fetch_paths(self, asked: Iterable[PathAsked]) -> None:
-        """Ask for several series on their grids."""
-        new = [one for one in dict.fromkeys(asked) if one not in self._paths]
-        for group in _alike(new, lambda one: (one.series.kind, one.grid.step_us, one.grid.known_at)):
-            self._paths |= zip(group, grid_paths(self.store, group), strict=True)
-
-    def path(self, asked: PathAsked) -> GridPath:
-        """One series on its grid."""
-        self.fetch_paths([asked])
-        return self._paths[asked]
-
-    def on_demand(
-        self, market: Market, known_at: dt.datetime
-    ) -> list[tuple[int, str, str, str, str, float, int]]:
-        """Latest on-demand prices stated for the instance type of a market (``on_demand.sql``)."""
-        key = market.provider, market.instance_type, known_at
-        if key not in self._on_demand:
-            values = dict(zip(("provider", "instance_type", "known_at"), key, strict=True))
-            self._on_demand[key] = self.store.execute(read_sql("on_demand"), values)
-        return self._on_demand[key]
-
-
-def _alike(asked: Iterable[_Asked], key: Callable[[_Asked], Hashable]) -> list[list[_Asked]]:
-    """What can be asked for by one statement, together."""
-    groups: dict[Hashable, list[_Asked]] = {}
-    for one in asked:
-        groups.setdefault(key(one), []).append(one)
-    return list(groups.values())
+    if is_shared(Path(path)):
+        facts = conventions if conventions is not None else read_conventions()
+        folder = current_generation(Path(path)).folder
+        manifest = read_manifest(folder)
+        tables = {name: table_file(folder, name) for name in manifest.tables}
+        connection = Opening(name=str(path), memory_limit=MEMORY_LIMIT).shared(manifest.steps, tables)
+        return Store(connection, name=str(path), read_only=True, conventions=facts)
+    if str(path) == ":memory:" or not snapshots_wanted():
+        return open_store(path, read_only=True, conventions=conventions)
+    database = Path(path)
+    check_place(database, read_only=True)
+    opening = Opening(name=str(path), memory_limit=MEMORY_LIMIT)
+    patience = Patience(default_wait(), say_on_stderr)
+    for _ in range(_READER_TRIES):
+        snapshot = readable_snapshot(database, opening.settle, patience)
+        try:
+            connection = opening.unlocked(str(snapshot or database), read_only=True)
+        except StoreError:
+            if snapshot is None or snapshot.exists():
+                raise
+            continue  # a newer one has taken its place between the listing and the opening
+        facts = conventions if conventions is not None else read_conventions()
+        return Store(connection, name=str(path), read_only=True, conventions=facts)
+    raise StoreError(f"warehouse {database}: snapshots come and go too fast", remedy="try again")

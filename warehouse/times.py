@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import numpy as np
 import pandas as pd
@@ -30,3 +31,12 @@ def microseconds(at: pd.Timestamp | pd.Timedelta, name: str) -> int:
 def utc_index(at_us: np.ndarray) -> pd.DatetimeIndex:
     """Microseconds since the epoch as a UTC index; negative ones before 1970 are times too."""
     return pd.DatetimeIndex(at_us.astype("datetime64[us]")).tz_localize("UTC")
+
+
+# ---
+# How long something has been waited for: a counter that only goes forward and knows no date (M1.4).
+
+
+def steady_seconds() -> float:
+    """Seconds since some moment, for bounds on waiting; no result may depend on it."""
+    return time.monotonic()

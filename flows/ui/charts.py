@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from flows.plots import hour_ticks
+from flows.show.drawings import hour_ticks
 
 #: Drawings are made twice, for a wide window and for a phone, so that their letters are never scaled; in CSS pixels.
 WIDE, NARROW = 920, 380
@@ -139,7 +139,7 @@ def label(x: float, y: float, text: str, *, anchor: str = "start", kind: str = "
 
 def gaps(edges: Sequence[float], missing: np.ndarray, *, top: float, bottom: float) -> str:
     """Boxes over slots that were not observed."""
-    from flows.plots import gap_runs
+    from flows.show.drawings import gap_runs
 
     return "".join(
         f'<rect class="gap-box" x="{px(edges[a])}" width="{px(edges[b] - edges[a])}" y="{px(top)}" height="{px(bottom - top)}"/>'

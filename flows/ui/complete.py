@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pandas as pd
 
-from flows.alarms import standing_alarms
-from flows.completeness import DEFAULT_SPAN, STATES, completeness_of
-from flows.frames import rows_of
-from flows.runs import STAGES
+from flows.ledger.runs import STAGES
+from flows.monitoring.alarms import standing_alarms
+from flows.monitoring.completeness import DEFAULT_SPAN, STATES, completeness_of
+from flows.show.table import rows_of
 from flows.ui.reading import Reading
 
 #: States that are listed slot by slot: something that was due is not as it should be.

@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.frames import rows_of
-from flows.job_predicted import reports_shown
-from flows.records import StoredJob, find_job, stored_jobs
-from flows.report_sections import LIKELY, WORRYING
+from flows.jobs.predicted import reports_shown
+from flows.ledger.records import StoredJob, find_job, stored_jobs
+from flows.show.table import rows_of
+from flows.turn.page_sections import LIKELY, WORRYING
 from flows.ui.reading import Reading
 from flows.ui.standing import Standing, read_decisions, standings
-from warehouse.store import read_rows
+from warehouse.issued.records import read_rows
 
 #: States a job can be in, and the sentence each is explained by.
 STATES: Final = {

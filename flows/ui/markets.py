@@ -9,14 +9,15 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.frames import rows_of
-from flows.markets import Followed, find_market, read_history
-from flows.records import stored_forecasts
+from flows.ledger.records import stored_forecasts
+from flows.show.table import rows_of
+from flows.turn.markets import Followed, find_market, read_history
 from flows.ui.reading import Reading
 from forecasting.forecast import LEVELS, Forecast
 from warehouse.errors import InputError, SlackwaterError
 from warehouse.history import History, Market
-from warehouse.store import list_markets, read_rows
+from warehouse.issued.records import read_rows
+from warehouse.observations.listing import list_markets
 
 #: Slots of the past that are drawn before a vintage; vintages that the slider reaches back over.
 PAST_SLOTS: Final = 72

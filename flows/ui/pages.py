@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 import numpy as np
 import pandas as pd
 
-from flows.inline_svg import house_style
-from flows.plots import Line, draw_steps, draw_utilities
-from flows.report_accuracy import accuracy_view, model_styles
-from flows.report_format import duration, number, percent, plural, price, significant, text, utc
-from flows.report_policies import BASELINES, leaderboard_view, weights_view
-from flows.report_sections import line_swatch
+from flows.show.drawing import house_style
+from flows.show.drawings import Line, draw_steps, draw_utilities
+from flows.show.format import duration, number, percent, plural, price, significant, text, utc
+from flows.turn.page_accuracy import accuracy_view, model_styles
+from flows.turn.page_policies import BASELINES, leaderboard_view, weights_view
+from flows.turn.page_sections import line_swatch
 from flows.ui.complete import LETTERS
 from flows.ui.job_chart import draw_job
 from flows.ui.map_chart import draw_map

@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from flows.commands import EPOCH
+from flows.command.context import EPOCH
 from flows.config import Settings
-from flows.turn import Turn
-from warehouse.store import Store, open_reader, read_rows
+from flows.turn.context import Turn
+from warehouse.issued.records import read_rows
+from warehouse.reader import open_reader
+from warehouse.store.connection import Store
 
 #: Pages that are kept until the warehouse changes.
 KEPT_PAGES = 128

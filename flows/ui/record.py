@@ -7,14 +7,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.records import stored_rounds
-from flows.report_accuracy import pooled
-from flows.stages import leaderboard_rows
+from flows.ledger.records import stored_rounds
+from flows.turn.page_accuracy import pooled
+from flows.turn.whole import accuracy_rows, findings, leaderboard_rows
+from flows.turn.work import pool_names
 from flows.ui.reading import Reading
-from flows.whole_turn import accuracy_rows, findings
-from flows.work import pool_names
-from optimization.learners import learner_named
-from warehouse.store import read_rows
+from optimization.selection.learners import learner_named
+from warehouse.issued.records import read_rows
 
 #: Turns whose measured errors can be chosen.
 MOST_MEASURED: Final = 96

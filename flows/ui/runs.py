@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import pandas as pd
 
-from flows.frames import rows_of
-from flows.runs import STAGES
+from flows.ledger.runs import STAGES
+from flows.show.table import rows_of
 from flows.ui.reading import Reading
-from warehouse.store import read_rows
+from warehouse.issued.records import read_rows
 
 #: Runs of one page of the list.
 PAGE_RUNS: Final = 50

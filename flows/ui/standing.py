@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.allocate import open_job
-from flows.frames import rows_of
-from flows.job_report import Report, counting, reports_by_job
-from flows.markets import Followed, read_histories
-from flows.records import StoredJob, allocations_of
+from flows.jobs.reports import Report, counting, reports_by_job
+from flows.ledger.records import StoredJob, allocations_of
+from flows.show.table import rows_of
+from flows.turn.decide import open_job
+from flows.turn.markets import Followed, read_histories
 from flows.ui.reading import Reading
-from optimization.held import NOTHING, held
-from optimization.job import Job, Progress
-from optimization.plan import Allocation
-from optimization.progress import finished
+from optimization.job.definition import Job, Progress
+from optimization.job.progress import finished
+from optimization.replay.standing import NOTHING, held
+from optimization.window.plan import Allocation
 from warehouse.errors import SlackwaterError
 from warehouse.history import History, Market
-from warehouse.store import read_rows
+from warehouse.issued.records import read_rows
 
 Decisions = Mapping[str, Sequence[Mapping[str, Any]]]
 

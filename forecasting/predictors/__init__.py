@@ -22,7 +22,7 @@ PREDICTORS: dict[str, Callable[[], Predictor]] = {
     "last_value": _lazily("last_value", "last_value"),
     "seasonal_naive": _lazily("seasonal_naive", "seasonal_naive"),
     "arima": _lazily("arima", "arima"),
-    "lightgbm": _lazily("boosted", "lightgbm_predictor"),
+    "lightgbm": _lazily("lightgbm", "lightgbm_predictor"),
     "markov": _lazily("markov", "markov"),
     "smoothing": _lazily("combined", "smoothing"),
     "combined": _lazily("combined", "combined"),

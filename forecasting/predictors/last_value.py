@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forecasting.residuals import MAX_STEP, ErrorQuantiles, ahead, error_quantiles
+from forecasting.predictor import Outlook, UnivariatePredictor
+from forecasting.predictors.laws import MAX_STEP, ErrorQuantiles, ahead, error_quantiles
 from forecasting.series import Series
-from forecasting.univariate import Outlook, UnivariatePredictor
 
 #: A newest value older than this is no longer "the present" (ours); at least one slot.
 STALE = pd.Timedelta(hours=6)

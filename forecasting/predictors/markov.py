@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from forecasting.laws import MOST_STATES, outlook_of
+from forecasting.predictor import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
 from forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
+from forecasting.predictors.laws import MOST_STATES, outlook_of
 from forecasting.series import Series
-from forecasting.univariate import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
 
 #: Half-lives of transition counts that are tried.
 HALF_LIVES = (pd.Timedelta(hours=12), pd.Timedelta(days=1), pd.Timedelta(days=3), pd.Timedelta(days=10))

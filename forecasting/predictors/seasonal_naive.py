@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forecasting.predictor import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
 from forecasting.predictors.last_value import FittedLastValue, LastValue
-from forecasting.residuals import MAX_STEP, MIN_ERRORS, ErrorQuantiles, error_quantiles
+from forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ErrorQuantiles, error_quantiles
 from forecasting.series import Series
-from forecasting.univariate import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 from optimization.policies.ada_switch import AdaSwitch
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from optimization.policies.committed_horizon import Ahap
+from optimization.policies.contract import Policy
 from optimization.policies.reactive import Ahanp
 from optimization.policies.receding_gradient import RecedingGradient
 from optimization.policies.ross import Ross
@@ -16,7 +17,6 @@ from optimization.policies.single_cluster import SingleCluster
 from optimization.policies.stochastic import Stochastic
 from optimization.policies.trust import Trust
 from optimization.policies.uncertain_window import UncertainWindow
-from optimization.policy import Policy
 
 #: Family name -> how one of its policies is made from its parameters.
 POLICIES: dict[str, Callable[..., Policy[Any]]] = {

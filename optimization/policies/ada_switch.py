@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from optimization.job import Job, Progress
-from optimization.plan import Allocation, EndRule
+from optimization.job.definition import Job, Progress
+from optimization.job.progress import finished
+from optimization.job.termination import check_job, on_demand_to_go
 from optimization.policies.baselines import MaximalSpot, UniformProgress
 from optimization.policies.committed_horizon import Ahap, Solve, expected_by_chains, solve_by_labels
+from optimization.policies.contract import Policy, View
 from optimization.policies.narration import narrate
 from optimization.policies.pace import HOLD_NOTHING, is_done, work_price
-from optimization.policy import Policy, View
-from optimization.progress import finished
-from optimization.termination import check_job, on_demand_to_go
+from optimization.window.plan import Allocation, EndRule
 from warehouse.errors import SettingsError
 
 #: The policies that may stand in for the predictions, by name: neither reads a forecast.
@@ -131,7 +131,7 @@ class AdaSwitch:
 
     def _run_on(self, state: Switching, view: View, held: Allocation) -> Rival | None:
         """The rival after this slot, beside the job after ``held``."""
-        from optimization.replay import step  # replay imports the policies
+        from optimization.replay.run import step
 
         rival = state.rival
         if rival is None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from optimization.job import Job
-from optimization.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, Plan
+from optimization.job.definition import Job
+from optimization.job.termination import check_job
+from optimization.policies.contract import View
 from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
@@ -21,8 +22,7 @@ from optimization.policies.pace import (
     split,
     spot_is_cheaper,
 )
-from optimization.policy import View
-from optimization.termination import check_job
+from optimization.window.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, Plan
 from warehouse.errors import SettingsError
 
 Solve = Callable[[HorizonProblem], Plan]
@@ -47,7 +47,7 @@ END_RULE_NAMES = {
 
 def solve_by_labels(problem: HorizonProblem) -> Plan:
     """The exact twin of M3.2, imported when first used: its compiled code is slow to load."""
-    from optimization.labels import solve_window
+    from optimization.window.twin import solve_window
 
     return solve_window(problem)
 

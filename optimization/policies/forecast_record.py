@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from optimization.market import Past
-from optimization.policy import View
+from optimization.market.window import Past
+from optimization.policies.contract import View
 
 #: Share of what was learned that a slot later still counts: half of it is gone after about eleven slots.
 MEMORY = 0.94

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from optimization.plan import Allocation
+from optimization.policies.contract import View
 from optimization.policies.pace import (
     deadline_in_reach,
     expected_progress,
@@ -13,7 +13,7 @@ from optimization.policies.pace import (
     slots_left,
     work_left,
 )
-from optimization.policy import View
+from optimization.window.plan import Allocation
 
 
 def slack_slots(view: View) -> int:

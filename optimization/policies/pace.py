@@ -7,11 +7,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from optimization.job import Job
-from optimization.plan import Allocation
-from optimization.policy import View
-from optimization.termination import slots_needed
-from optimization.throughput import Throughput, rates
+from optimization.job.definition import Job
+from optimization.job.termination import slots_needed
+from optimization.job.throughput import Throughput, rates
+from optimization.policies.contract import View
+from optimization.window.plan import Allocation
 
 #: Relative slack of a comparison of work, below the one that declares a job finished, so that the net errs to the safe side.
 WORK_TOLERANCE = 1e-10

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from optimization.job import Job
-from optimization.plan import Allocation
+from optimization.job.definition import Job
+from optimization.job.termination import check_job
+from optimization.policies.contract import View
 from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
@@ -18,8 +19,7 @@ from optimization.policies.pace import (
     slot_gain,
     split,
 )
-from optimization.policy import View
-from optimization.termination import check_job
+from optimization.window.plan import Allocation
 from warehouse.errors import SettingsError
 
 

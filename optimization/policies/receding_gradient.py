@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from optimization.job import Job
-from optimization.plan import Allocation
+from optimization.job.definition import Job
+from optimization.job.termination import check_job
+from optimization.policies.contract import View
 from optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
 from optimization.policies.narration import narrate
 from optimization.policies.pace import (
@@ -21,8 +22,7 @@ from optimization.policies.pace import (
     safety_net,
     split,
 )
-from optimization.policy import View
-from optimization.termination import check_job
+from optimization.window.plan import Allocation
 from warehouse.errors import SettingsError
 
 #: Least weight of the switching cost, so that the problem stays strongly convex where a change costs nothing.

@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from optimization.bootstrap import interval, resampled_means
 from optimization.single_instance.policies import (
     Greedy,
     OnDemandOnly,
@@ -25,6 +24,7 @@ from optimization.single_instance.policies import (
 from optimization.single_instance.setting import Setting
 from optimization.single_instance.states import MarketStates, estimate
 from optimization.single_instance.traces import Split, Trace
+from optimization.trials.comparison import interval, resampled_means
 
 #: The public benchmark's settings.
 DEADLINE_HOURS: Final = (52, 70)

@@ -21,9 +21,9 @@ from loopback import (
 )
 
 from warehouse.errors import FetchError, SettingsError
-from warehouse.live import Asked, Mark, Page, PartFailed
-from warehouse.source import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS
+from warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS
 from warehouse.sources.live import LIVE_SOURCES
+from warehouse.sources.live.contract import Asked, Mark, Page, PartFailed
 from warehouse.sources.live.transport import Retry, Transport
 
 COLUMNS = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS, "rejected": REJECTED_COLUMNS}

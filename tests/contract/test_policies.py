@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, EndRule, Job, PointForecast, Progress, View
-from optimization.market import MarketWindow, Record, market_window, record_of
+from optimization.job.throughput import Amdahl, Linear, Power, Table, Throughput
+from optimization.market.window import MarketWindow, Record, market_window, record_of
 from optimization.policies import POLICIES, PUBLISHED_IDEAS, AdaSwitch, UncertainWindow
 from optimization.policies.committed_horizon import Ahap
+from optimization.policies.contract import Policy
 from optimization.policies.pace import pace
+from optimization.policies.pool import load_pool, policy_named
 from optimization.policies.stochastic import Stochastic
-from optimization.policy import Policy
-from optimization.pool import load_pool, policy_named
-from optimization.replay import replay, see, step
-from optimization.throughput import Amdahl, Linear, Power, Table, Throughput
+from optimization.replay.run import replay, see, step
 from warehouse.errors import JobError
 
 #: Every family and both ends of each parameter; AHAP and the families of M10 are sampled.

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from warehouse.errors import InputError, SettingsError, SourceFileError
-from warehouse.source import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS, SourceOptions
 from warehouse.sources import SOURCES
-from warehouse.sources.vastai import COLUMNS as VAST_COLUMNS
+from warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS, SourceOptions
+from warehouse.sources.files.vastai import COLUMNS as VAST_COLUMNS
 
 COLUMNS = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS, "rejected": REJECTED_COLUMNS}
 NONE = SourceOptions(values={})

@@ -24,10 +24,11 @@ from fault_tables import (
     imported,
 )
 
-from flows.runs import STAGES as STAGE_NAMES
-from warehouse.source import SourceOptions
+from flows.ledger.runs import STAGES as STAGE_NAMES
+from warehouse.reader import open_reader
 from warehouse.sources import SOURCES
-from warehouse.store import open_reader, open_store
+from warehouse.sources.contract import SourceOptions
+from warehouse.store.connection import open_store
 
 #: Kills between two runs to the end, at most.
 IN_A_ROW = 3

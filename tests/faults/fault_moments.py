@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from warehouse.store import Store
+from warehouse.store.connection import Store
 
 Work = Callable[[], object]
 #: Operations on files by which a snapshot, a lock, a backup or a report comes about.

@@ -11,7 +11,7 @@ from fault_moments import Child, done
 from fault_stages import AT, DB, HOUR, credentials, ec2, fetch
 from loopback import Loopback, Reply, ec2_error, price_history, serve
 
-from warehouse.store import open_store
+from warehouse.store.connection import open_store
 
 REGION = "us-east-1"
 #: Of this many requests one meets a fault, about.

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from warehouse.sources.vastai import COLUMNS as VAST_COLUMNS
+from warehouse.sources.files.vastai import COLUMNS as VAST_COLUMNS
 
 #: Options that each source needs beside its files.
 OPTIONS: dict[str, dict[str, str]] = {

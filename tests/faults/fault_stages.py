@@ -10,20 +10,18 @@ import pandas as pd
 from fault_samples import OPTIONS, write_samples
 from loopback import Ec2, price_history
 
-import flows.backfill
-from flows.backfill import Backfill, backfill
-from flows.backfill_plan import plan_backfill, stretch_of
-from flows.config import Settings
-from flows.feed_settings import Feed
-from flows.feeds import fetch_feed
-from flows.ingest import ingest_paths
-from flows.markets import step_of
-from flows.stages import allocate_stage, forecast_stage, ingest_stage, score_stage
-from flows.turn import Turn, run_id_of
-from flows.whole_turn import whole_turn
-from flows.work import Work, require_markets, work_stage
+import flows.backfill.run
+from flows.backfill.plan import plan_backfill, stretch_of
+from flows.backfill.run import Backfill, backfill
+from flows.config import Feed, Settings
+from flows.feeds.fetch import fetch_feed
+from flows.turn.context import Turn, run_id_of
+from flows.turn.ingest import ingest_paths
+from flows.turn.markets import step_of
+from flows.turn.whole import allocate_stage, forecast_stage, ingest_stage, score_stage, whole_turn
+from flows.turn.work import Work, require_markets, work_stage
 from warehouse.sources.live.transport import Retry, Transport
-from warehouse.store import open_store
+from warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2026-03-10T06:00Z")
 SLOT = pd.Timedelta("30min")
@@ -116,7 +114,7 @@ def stretch():
 
 def filled() -> list[dict[str, object]]:
     """Make the slots; what became of each, with what the plan said of it."""
-    flows.backfill.CHUNK = CHUNK
+    flows.backfill.run.CHUNK = CHUNK
     outcomes = backfill(Backfill(db=DB, stretch=stretch(), settings=SETTINGS, workers=1))
     return [
         {"slot": str(one.plan.at), "planned": list(one.plan.todo), "became": dict(one.became)}

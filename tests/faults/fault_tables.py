@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
-from warehouse.records import NATURAL_KEYS
-from warehouse.store import Store, open_reader, open_store
+from warehouse.issued.records import NATURAL_KEYS
+from warehouse.reader import open_reader
+from warehouse.store.connection import Store, open_store
 
 #: Every table, and the columns of which no two rows may be alike.
 UNIQUE = {

@@ -12,11 +12,11 @@ from fault_samples import tidy_prices
 from fault_stages import AT, DB, SLOT, copied, next_turn
 from fault_tables import checked, contents, differences
 
-from flows.ingest import ingest_paths
-from flows.jobfile import parse_request
-from flows.records import save_jobs
-from warehouse.lock import WAIT_VARIABLE
-from warehouse.store import open_store
+from flows.jobs.file import parse_request
+from flows.ledger.records import save_jobs
+from flows.turn.ingest import ingest_paths
+from warehouse.store.connection import open_store
+from warehouse.store.lock import WAIT_VARIABLE
 
 #: Which of two writers is first decides the ids, never the rows.
 WITHOUT_IDS = ("sid", "mid", "vid", "batch")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
+sys.path[:0] = [str(HERE), str(HERE.parent / "kits"), str(HERE.parents[1])]
 
 from fault_kills import kill_stage, preview_is_what_is_done, warm  # noqa: E402
 from fault_network import FeedServer, soak  # noqa: E402

@@ -12,11 +12,14 @@ import pytest
 from fault_hostile import CHANGES, fuzz
 from fault_samples import OPTIONS, sample_files, tidy_prices
 
-from flows.ingest import ingest_paths
+from flows.turn.ingest import ingest_paths
 from warehouse.errors import InputError, SlackwaterError, SourceFileError
-from warehouse.source import SourceOptions
+from warehouse.issued.records import read_rows
+from warehouse.observations.ingest import ingest_file
+from warehouse.observations.listing import list_markets
 from warehouse.sources import SOURCES
-from warehouse.store import ingest_file, list_markets, open_store, read_rows
+from warehouse.sources.contract import SourceOptions
+from warehouse.store.connection import open_store
 
 NONE = SourceOptions(values={})
 ROOT = Path(__file__).resolve().parents[2]

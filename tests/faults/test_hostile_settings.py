@@ -11,13 +11,13 @@ from fault_hostile import CHANGES
 from fault_samples import tidy_prices
 
 from flows.config import Settings, read_settings
-from flows.ingest import ingest_paths
-from flows.jobfile import read_request, slot_job
+from flows.jobs.file import read_request, slot_job
+from flows.turn.ingest import ingest_paths
 from flows.ui.app import make_app
 from flows.ui.reading import Snapshots
 from flows.ui.views import VIEWS
 from warehouse.errors import SlackwaterError
-from warehouse.store import open_store
+from warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2021-03-02T00:00Z")
 JOB = (Path(__file__).resolve().parents[2] / "examples" / "llama-8b-lora.toml").read_bytes()

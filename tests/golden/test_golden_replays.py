@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from optimization import Allocation, Job, View
-from optimization.market import market_window
-from optimization.replay import replay
-from optimization.throughput import Linear
+from optimization.job.throughput import Linear
+from optimization.market.window import market_window
+from optimization.replay.run import replay
 
 CASES = json.loads((Path(__file__).parent / "replays.json").read_text(encoding="utf-8"))
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from optimization.audit import audit_plan
-from optimization.hindsight import hindsight
-from optimization.job import Job
-from optimization.labels import solve_window
-from optimization.market import market_window
-from optimization.plan import EndRule, HorizonProblem, PlanStatus
-from optimization.solver import plan_problem
-from optimization.throughput import Linear
+from optimization.job.definition import Job
+from optimization.job.throughput import Linear
+from optimization.market.window import market_window
+from optimization.replay.hindsight import hindsight
+from optimization.window.audit import audit_plan
+from optimization.window.plan import EndRule, HorizonProblem, PlanStatus
+from optimization.window.solver import plan_problem
+from optimization.window.twin import solve_window
 
 HERE = Path(__file__).parent
 WINDOWS = json.loads((HERE / "windows.json").read_text())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from warehouse.source import Source
-from warehouse.sources.aws import Aws
-from warehouse.sources.bamboo import Bamboo
-from warehouse.sources.primeintellect import PrimeIntellect
-from warehouse.sources.simulated import Simulated
-from warehouse.sources.skynomad import SkyNomad
-from warehouse.sources.skypilot import SkyPilot
-from warehouse.sources.tabular import Tabular
-from warehouse.sources.vastai import VastAi
+from warehouse.sources.contract import Source
+from warehouse.sources.files.aws import Aws
+from warehouse.sources.files.bamboo import Bamboo
+from warehouse.sources.files.primeintellect import PrimeIntellect
+from warehouse.sources.files.skynomad import SkyNomad
+from warehouse.sources.files.skypilot import SkyPilot
+from warehouse.sources.files.tabular import Tabular
+from warehouse.sources.files.vastai import VastAi
+from warehouse.sources.simulated.source import Simulated
 
 #: The word used on the command line -> its reader.
 SOURCES: dict[str, Source] = {

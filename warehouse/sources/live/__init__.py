@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from warehouse.live import LiveSource
-from warehouse.sources.live.aws_placement import AwsPlacement
-from warehouse.sources.live.aws_spot import AwsSpot
+from warehouse.sources.live.aws import AwsPlacement, AwsSpot
 from warehouse.sources.live.azure_retail import AzureRetail
+from warehouse.sources.live.contract import LiveSource
 from warehouse.sources.live.gcp_catalogue import GcpCatalogue
 from warehouse.sources.live.http_rows import HttpRows
 from warehouse.sources.live.probe import Probe

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from warehouse.errors import FetchError
-from warehouse.live import Asked, Page, PartFailed
-from warehouse.source import Batch, Kind
-from warehouse.sources.batches import Row, pack, rejection
-from warehouse.sources.live.given import Given
+from warehouse.sources.contract import Batch, Kind
+from warehouse.sources.files.reading import Row, pack, rejection
+from warehouse.sources.live.contract import Asked, Page, PartFailed
+from warehouse.sources.live.options import Given
 from warehouse.sources.live.transport import Transport
 
 BASE = "https://prices.azure.com/api/retail/prices"

@@ -10,12 +10,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from warehouse.errors import FetchError
-from warehouse.live import WHOLE, Asked, Page, PartFailed
-from warehouse.source import Kind
-from warehouse.sources.batches import Row, pack, rejection
-from warehouse.sources.live.given import Given
+from warehouse.sources.contract import Kind
+from warehouse.sources.files.places import data_file
+from warehouse.sources.files.reading import Row, pack, rejection
+from warehouse.sources.live.contract import WHOLE, Asked, Page, PartFailed
+from warehouse.sources.live.options import Given
 from warehouse.sources.live.transport import Transport
-from warehouse.sources.places import data_file
 
 BASE = "https://cloudbilling.googleapis.com"
 #: Compute Engine in the catalogue.

@@ -1,4 +1,4 @@
-"""Any JSON or CSV over HTTP: where the rows are, which field is which column, and how pages follow each other."""
+"""Paths into JSON: names and list positions joined by dots, ``data.items.0.price``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,31 @@ from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from warehouse.errors import FetchError
-from warehouse.live import WHOLE, Asked, Page, PartFailed
-from warehouse.source import AVAILABILITY_COLUMNS, PRICE_COLUMNS, Kind
-from warehouse.sources.batches import Row, pack, rejection
-from warehouse.sources.live.given import Given, from_environment
-from warehouse.sources.live.json_path import at_path
+from warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, Kind
+from warehouse.sources.files.reading import Row, pack, rejection
+from warehouse.sources.live.contract import WHOLE, Asked, Page, PartFailed
+from warehouse.sources.live.options import Given, from_environment
 from warehouse.sources.live.transport import Answer, Transport
+
+
+def at_path(value: Any, path: str) -> Any:
+    """What stands at a dotted path, None if there is nothing.
+
+    >>> at_path({"a": [{"b": 5}]}, "a.0.b"), at_path({"a": 1}, "a.b"), at_path([1], "")
+    (5, None, [1])
+    """
+    for name in path.split(".") if path else ():
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return None
+    return value
+
+
+# ---
+# Any JSON or CSV over HTTP: where the rows are, which field is which column, and how pages follow each other.
 
 #: Columns that are ours to fill.
 _OWN = ("source", "file", "line", "known_at")

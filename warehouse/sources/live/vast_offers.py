@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from warehouse.errors import FetchError
-from warehouse.live import WHOLE, Asked, Page, PartFailed
-from warehouse.source import Kind
-from warehouse.sources.batches import Row, pack, rejection
-from warehouse.sources.live.given import Given
+from warehouse.sources.contract import Kind
+from warehouse.sources.files.reading import Row, pack, rejection
+from warehouse.sources.files.vastai import MEDIAN, MINIMUM
+from warehouse.sources.live.contract import WHOLE, Asked, Page, PartFailed
+from warehouse.sources.live.options import Given
 from warehouse.sources.live.transport import Transport
-from warehouse.sources.vastai import MEDIAN, MINIMUM
 
 BASE = "https://console.vast.ai"
 #: Quartiles beside minimum and median; named so that the median stays the first product by name.

@@ -1,0 +1,1 @@
+"""The accuracy report: every forecaster measured on what turns issue, beside last value."""

@@ -1,0 +1,541 @@
+"""The tables of what forecast errors cost, and whether accuracy predicts money (M5.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from flows.accuracy.issued import Medians, add_missing, panels_of
+from flows.experiments.material_scenarios import join_note
+from forecasting.accuracy.columns import FLOOR
+from forecasting.forecast import Variable
+from forecasting.predictor import PanelModel
+from forecasting.series import Series
+from optimization.market.window import PointForecast
+from optimization.policies.committed_horizon import Ahap
+from optimization.policies.contract import Policy
+from optimization.policies.pool import policy_named
+from optimization.replay.ledger import perfect_forecasts
+from optimization.replay.run import PlanMemo, replay_pool, spread
+from optimization.trials.comparison import interval, resampled_means
+from optimization.trials.scenarios import Draw, Grid, Scenario, draw_scenarios, scenario_of
+from optimization.trials.tapes import Tape, moving_paths
+from optimization.window.plan import Outcome
+from warehouse.errors import MarketError, SettingsError
+
+#: The rows that are no model: forecasts that were never wrong, and a plan of the present slot alone, which reads none.
+PERFECT, NONE = "perfect", "none"
+#: In ``policy``: the mean over the policies.
+ALL_POLICIES = "all"
+COST_COLUMNS = (
+    "policy", "model", "jobs", "mean_utility", "lost", "lost_low", "lost_high", "gained", "gained_low", "gained_high",
+    "captured", "lost_to_counts", "on_time_share", "count_mae", "price_mae", "money_rank", "count_rank",
+)  # fmt: skip
+MARKET_COLUMNS = ("model", "market", "jobs", "lost", "gained", "count_mae")
+RANK_COLUMNS = (
+    "model", "mean_utility", "lost", "gained", "money_rank", "count_skill", "count_skill_rank", "price_skill", "price_skill_rank",
+)  # fmt: skip
+#: Perfect forecasts that gain less than this (in on-demand-only costs) over last value leave nothing to capture.
+_NOTHING = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """Spearman's rank correlation of accuracy and money: 1 = the more accurate, the more money.
+
+    ``models`` over the models' means (mean error of the medians read against mean utility), with a 95 % interval by resampling
+    jobs; ``within`` over models in each market, both less the market's mean, from ``pairs`` of model and market. NaN where there
+    is nothing to rank.
+    """
+
+    models: float
+    low: float
+    high: float
+    within: float
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorCost:
+    """What the errors cost, utilities in units of each job's on-demand-only cost.
+
+    ``table`` (`COST_COLUMNS`): a row per policy (and `ALL_POLICIES`, their mean) and model, with `PERFECT` and `NONE` beside them.
+    ``lost`` is the utility with perfect forecasts minus the model's, ``gained`` the model's minus last value's, both means over
+    jobs with a 95 % interval (bootstrap over jobs, paired); ``captured`` is gained / (perfect - last value), NaN where perfect
+    forecasts gain nothing. ``lost_to_counts`` is what is lost with the model's counts beside the true prices: the rest of ``lost``
+    is due to prices. ``on_time_share`` counts jobs finished by d. ``count_mae`` (instances) and ``price_mae`` (share of on-demand's
+    price, dearer ones counting as on-demand) are mean errors of the very medians these plans read. ``money_rank`` ranks the
+    models by utility, ``count_rank`` by ``count_mae``, 1 is best (NaN for `PERFECT` and `NONE`).
+
+    ``by_market`` (`MARKET_COLUMNS`): means over all policies by model and count series. ``utility`` has shape (jobs, models,
+    policies) in the order of ``models`` (with `PERFECT` and `NONE` last) and ``policies``. ``notes`` says what the jobs are.
+    """
+
+    table: pd.DataFrame
+    by_market: pd.DataFrame
+    agreement: Agreement
+    utility: np.ndarray
+    models: tuple[str, ...]
+    policies: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def summarise(
+    results: np.ndarray,
+    *,
+    models: tuple[str, ...],
+    policies: tuple[str, ...],
+    markets: Sequence[str],
+    notes: tuple[str, ...],
+    seed: int,
+) -> ErrorCost:
+    """The tables from ``results`` (jobs, models + perfect + none, policies, 5): utility, on time, count error, price error, utility
+    with the true prices."""
+    named = (*models, PERFECT, NONE)
+    utility = results[..., 0]
+    rng = np.random.default_rng([seed, 9])
+    rows: list[dict[str, Any]] = []
+    for p, policy in enumerate((*policies, ALL_POLICIES)):
+        own = results.mean(axis=2) if policy == ALL_POLICIES else results[:, :, p]
+        rows += [{"policy": policy, **row} for row in _rows(own, named, rng)]
+    table = pd.DataFrame(rows, columns=list(COST_COLUMNS))
+    return ErrorCost(
+        table=table,
+        by_market=_by_market(results.mean(axis=2), named, markets),
+        agreement=_agreement(results.mean(axis=2)[:, : len(models)], markets, rng),
+        utility=utility,
+        models=named,
+        policies=policies,
+        notes=notes,
+    )
+
+
+def _rows(results: np.ndarray, named: tuple[str, ...], rng: np.random.Generator) -> list[dict[str, Any]]:
+    """One row a model of ``results`` (jobs, models, 5)."""
+    utility = results[..., 0]
+    perfect, floor = utility[:, [named.index(PERFECT)]], utility[:, [named.index(FLOOR)]]
+    differences = np.hstack([perfect - utility, utility - floor])
+    low, high = interval(resampled_means(differences, rng=rng))
+    mean, k = results.mean(axis=0), len(named)
+    span = float((perfect - floor).mean())
+    table = pd.DataFrame(
+        {
+            "model": named,
+            "jobs": len(utility),
+            "mean_utility": mean[:, 0],
+            "lost": differences[:, :k].mean(axis=0),
+            "lost_low": low[:k],
+            "lost_high": high[:k],
+            "gained": differences[:, k:].mean(axis=0),
+            "gained_low": low[k:],
+            "gained_high": high[k:],
+            "on_time_share": mean[:, 1],
+            "lost_to_counts": (perfect - results[..., 4]).mean(axis=0),
+            "count_mae": _mean_known(results[..., 2]),
+            "price_mae": _mean_known(results[..., 3]),
+        }
+    )
+    table["captured"] = table["gained"] / span if span > _NOTHING else np.nan
+    real = ~table["model"].isin([PERFECT, NONE])
+    table["money_rank"] = (-table["mean_utility"]).where(real).rank()
+    table["count_rank"] = table["count_mae"].where(real).rank()
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def _mean_known(values: np.ndarray) -> np.ndarray:
+    """Mean over jobs of what is a number, shape (models,); NaN for a model without any."""
+    seen = ~np.isnan(values)
+    jobs = seen.sum(axis=0)
+    return np.where(jobs > 0, np.where(seen, values, 0.0).sum(axis=0) / np.maximum(jobs, 1), np.nan)
+
+
+def _by_market(results: np.ndarray, named: tuple[str, ...], markets: Sequence[str]) -> pd.DataFrame:
+    utility = results[..., 0]
+    perfect, floor = utility[:, [named.index(PERFECT)]], utility[:, [named.index(FLOOR)]]
+    jobs, width = utility.shape
+    long = pd.DataFrame(
+        {
+            "model": np.tile(np.array(named, dtype=object), jobs),
+            "market": np.repeat(np.array(markets, dtype=object), width),
+            "lost": (perfect - utility).ravel(),
+            "gained": (utility - floor).ravel(),
+            "count_mae": results[..., 2].ravel(),
+        }
+    )
+    grouped = long.groupby(["model", "market"], sort=True)
+    table = grouped.mean().assign(jobs=grouped.size()).reset_index()
+    order = {name: i for i, name in enumerate(named)}
+    table = table.sort_values(["market", "model"], key=lambda c: c.map(order) if c.name == "model" else c)
+    return table[list(MARKET_COLUMNS)].reset_index(drop=True)
+
+
+def _agreement(results: np.ndarray, markets: Sequence[str], rng: np.random.Generator) -> Agreement:
+    """Accuracy against money over ``results`` (jobs, models, 5) of the models alone."""
+    utility, error = results[..., 0], results[..., 2]
+    whole = np.isfinite(error).all(axis=1)
+    utility, error = utility[whole], error[whole]
+    names = np.array(markets, dtype=object)[whole]
+    if not len(utility):
+        return Agreement(models=np.nan, low=np.nan, high=np.nan, within=np.nan, pairs=0)
+    k = utility.shape[1]
+    drawn = resampled_means(np.hstack([utility, -error]), rng=rng, repeats=500)
+    low, high = interval(np.array([[spearman(row[:k], row[k:])] for row in drawn]))
+    each = [
+        (utility[names == name].mean(axis=0), -error[names == name].mean(axis=0)) for name in np.unique(names)
+    ]
+    money, accuracy = (np.concatenate([pair[i] - pair[i].mean() for pair in each]) for i in (0, 1))
+    return Agreement(
+        models=spearman(utility.mean(axis=0), -error.mean(axis=0)),
+        low=float(low[0]),
+        high=float(high[0]),
+        within=spearman(money, accuracy),
+        pairs=money.size,
+    )
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's rank correlation, ties sharing their mean rank; NaN for fewer than three pairs or without any difference.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0]))
+    0.5
+    """
+    first, second = (pd.Series(np.round(x, 12)).rank().to_numpy() for x in (a, b))
+    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    first, second = first - first.mean(), second - second.mean()
+    return float(first @ second / np.sqrt((first @ first) * (second @ second)))
+
+
+def money_beside_accuracy(cost: ErrorCost, pooled: pd.DataFrame, *, steps: int = 4) -> pd.DataFrame:
+    """`RANK_COLUMNS`: the models by money (`ALL_POLICIES`) beside their pooled pinball skill of counts and prices.
+
+    ``pooled`` is the table of `forecasting.accuracy.columns.Accuracy`; skills are means over the first ``steps``, which is
+    as far as the plans look. A model without scores has NaN there.
+    """
+    money = cost.table[(cost.table["policy"] == ALL_POLICIES) & cost.table["money_rank"].notna()]
+    table = money[["model", "mean_utility", "lost", "gained", "money_rank"]].copy()
+    for variable in ("count", "price"):
+        near = pooled[(pooled["variable"] == variable) & (pooled["step"] <= steps)]
+        skill = table["model"].map(near.groupby("model")["skill_pinball"].mean())
+        table[f"{variable}_skill"] = skill
+        table[f"{variable}_skill_rank"] = (-skill).rank()
+    return table.sort_values("money_rank", kind="stable")[list(RANK_COLUMNS)].reset_index(drop=True)
+
+
+def skill_within_markets(cost: ErrorCost, scores: pd.DataFrame, *, steps: int = 4) -> tuple[float, int]:
+    """Rank correlation of pinball skill and money over models in each market, both less the market's mean, and the number of pairs.
+
+    ``scores`` is the table of `forecasting.accuracy.columns.Accuracy`; a market's skill of counts is the mean over the first
+    ``steps``. The correlation is NaN where nothing can be ranked.
+    """
+    near = scores[(scores["variable"] == "count") & (scores["step"] <= steps)]
+    skill = near.groupby(["model", "market"])["skill_pinball"].mean().rename("skill").reset_index()
+    both = cost.by_market.merge(skill, on=["model", "market"]).dropna(subset=["skill", "gained"])
+    apart = both[["skill", "gained"]] - both.groupby("market")[["skill", "gained"]].transform("mean")
+    return spearman(apart["skill"].to_numpy(), apart["gained"].to_numpy()), len(both)
+
+
+def cost_sentences(cost: ErrorCost) -> list[str]:
+    """The answer in words: what being wrong costs, which model makes most of it, whether reading forecasts pays, and agreement."""
+    table = cost.table[cost.table["policy"] == ALL_POLICIES]
+    rows = {str(row["model"]): row for row in table.to_dict("records")}
+    floor = rows[FLOOR]
+    best = min(
+        (row for row in rows.values() if row["money_rank"] > 0), key=lambda row: float(row["money_rank"])
+    )
+    lines = [
+        f"Perfect forecasts would be worth {100 * floor['lost']:.2f} % of a job's on-demand-only cost over last value's "
+        f"(95 % interval {_percent(floor['lost_low'])} to {_percent(floor['lost_high'])}), on {floor['jobs']} jobs.",
+        _best_sentence(best),
+    ]
+    lines += [_blind_sentence(cost.table, policy) for policy in cost.policies]
+    rho = cost.agreement
+    if not np.isnan(rho.models):
+        lines.append(
+            f"Does accuracy predict money? Rank correlation over models {rho.models:.2f} ({rho.low:.2f} to {rho.high:.2f}), "
+            f"over models within markets {rho.within:.2f} ({rho.pairs} pairs)."
+        )
+    return lines
+
+
+def _best_sentence(best: dict[Any, Any]) -> str:
+    if best["model"] == FLOOR:
+        return "No model makes more of it than last value."
+    text = (
+        f"{best['model']} makes most of it: {_percent(best['gained'])} over last value "
+        f"({_percent(best['gained_low'])} to {_percent(best['gained_high'])})"
+    )
+    if best["gained_low"] <= 0:
+        text += ", which may be chance"
+    return text + (
+        "." if np.isnan(best["captured"]) else f"; {100 * best['captured']:.0f} % of what could be gained."
+    )
+
+
+def _blind_sentence(table: pd.DataFrame, policy: str) -> str:
+    """Whether reading forecasts pays at all under one policy: bad ones can cost more than none."""
+    own = table[table["policy"] == policy]
+    utility = dict(zip(own["model"], own["mean_utility"], strict=True))
+    none = float(utility[NONE])
+    worse = [str(name) for name in own.loc[own["money_rank"].notna(), "model"] if utility[name] < none]
+    verdict = f"worse than that: {', '.join(worse)}" if worse else "every model is worth more than that"
+    return f"{policy}: planning the present slot alone, which reads no forecast, gives {none:.4f}; {verdict}."
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:+.2f} %"
+
+
+# ---
+# What forecast errors cost: the same jobs and policies under every model's forecasts, perfect ones, and none (M5.5).
+#
+# Jobs are those of E1's grid on the test parts of the series given (M7). A policy that plans ahead is replayed on each with the
+# forecasts a model issued, with perfect forecasts and with last value's; the differences in utility are what being wrong costs, and
+# what being better is worth. All utilities are in units of each job's on-demand-only cost.
+
+#: The policies that read the forecasts: the pool's five-slot plan under its default end rule, and under the target (M3.3).
+POLICIES = ("AHAP(5,1,0.9)", "AHAP(5,1,0.9,target)")
+#: Slots ahead that forecasts are made for (the plans of `POLICIES` read four of them).
+HORIZON = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostPlan:
+    """What is replayed: ``per_cell`` jobs for each cell of the grid, on at most ``paths_per_source`` price paths of a source."""
+
+    policies: tuple[str, ...] = POLICIES
+    grid: Grid = field(default_factory=Grid)
+    per_cell: int = 4
+    paths_per_source: int = 3
+    seed: int = 7
+    processes: int = 1
+
+
+def error_cost(
+    series: Sequence[Series],
+    models: Mapping[str, Mapping[Variable, PanelModel]],
+    *,
+    plan: CostPlan | None = None,
+    issued: Medians | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ErrorCost:
+    """Replay the plan's policies on jobs of the test parts under each model's forecasts.
+
+    Of ``series`` the counts with a stated capacity (a bound that never moves) and the prices whose on-demand price is known are
+    joined, every join about equally often; a join is synthetic unless both are one market's in one source (M7). ``models`` are as
+    `forecasting.origins.rolling.models_of` gives them, `FLOOR` among them. ``issued`` holds forecasts already made (it is
+    not changed); the
+    rest is made now, each model being estimated on all series of a source. ``progress(done, total)`` counts jobs. Raises
+    `SettingsError` without `FLOOR` and `MarketError` if no job can be drawn.
+    """
+    plan = plan or CostPlan()
+    if FLOOR not in models or {PERFECT, NONE} & set(models):
+        raise SettingsError(
+            f"models {', '.join(models)}", expected=f"{FLOOR} among them, and none called {PERFECT} or {NONE}"
+        )
+    jobs = _draw(series, plan)
+    medians = issued.copy() if issued is not None else Medians()
+    add_missing(
+        medians,
+        panels_of(series),
+        jobs.wanted(),
+        models,
+        horizon=HORIZON,
+        processes=plan.processes,
+    )
+    cases = [
+        CostCase(
+            scenario=scenario,
+            forecasts=tuple(jobs.forecasts(scenario.draw, model, medians) for model in models),
+        )
+        for scenario in jobs.scenarios
+    ]
+    rows = list(spread(replay_models, cases, plan.policies, processes=plan.processes, progress=progress))
+    return summarise(
+        np.array(rows),
+        models=tuple(models),
+        policies=plan.policies,
+        markets=[scenario.draw.counts.label for scenario in jobs.scenarios],
+        notes=_notes(jobs, plan),
+        seed=plan.seed,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostCase:
+    """A job and what each model forecast in each of its slots."""
+
+    scenario: Scenario
+    forecasts: tuple[tuple[PointForecast | None, ...], ...]
+
+
+def replay_models(case: CostCase, names: tuple[str, ...]) -> np.ndarray:
+    """One job under every model, perfect forecasts and none, shape (models + 2, policies, 5).
+
+    The five: utility, on time, mean errors of the medians read (counts in instances, prices in shares of on-demand), and the
+    utility with the same counts beside the true prices.
+    """
+    scenario, window = case.scenario, case.scenario.window
+    policies = [policy_named(name) for name in names]
+    blind = [replace(one, omega=1, commitment=1) if isinstance(one, Ahap) else one for one in policies]
+    truth = tuple(perfect_forecasts(window, HORIZON))
+    ahead = max((one.omega - 1 for one in policies if isinstance(one, Ahap)), default=HORIZON)
+    memo = PlanMemo()
+
+    def outcomes(pool: list[Policy[Any]], forecasts: Sequence[PointForecast | None]) -> list[Outcome]:
+        return replay_pool(pool, scenario.job, window, forecasts=forecasts, record=scenario.record, memo=memo)
+
+    out = []
+    for forecasts in (*case.forecasts, truth):
+        errors = median_errors(forecasts, truth, ahead, window.on_demand_usd)
+        pairs = zip(
+            outcomes(policies, forecasts), outcomes(policies, with_prices(forecasts, truth)), strict=True
+        )
+        out.append(
+            [[_utility(a, scenario), float(a.on_time), *errors, _utility(b, scenario)] for a, b in pairs]
+        )
+    alone = [(_utility(o, scenario), float(o.on_time)) for o in outcomes(blind, truth)]
+    out.append([[utility, on_time, np.nan, np.nan, utility] for utility, on_time in alone])
+    return np.array(out)
+
+
+def _utility(outcome: Outcome, scenario: Scenario) -> float:
+    return outcome.utility_usd / scenario.unit
+
+
+def with_prices(
+    forecasts: Sequence[PointForecast | None], truth: Sequence[PointForecast]
+) -> list[PointForecast | None]:
+    """The same forecasts of counts beside the true prices, as far as those are known."""
+    return [
+        None
+        if made is None
+        else PointForecast(
+            price=right.price[: len(made.available)], available=made.available[: len(right.price)]
+        )
+        for made, right in zip(forecasts, truth, strict=True)
+    ]
+
+
+def median_errors(
+    forecasts: Sequence[PointForecast | None],
+    truth: Sequence[PointForecast],
+    ahead: int,
+    on_demand_usd: float,
+) -> tuple[float, float]:
+    """Mean |forecast - truth| of counts (instances) and prices (shares of on-demand) over slots and the first ``ahead`` steps.
+
+    A price above on-demand counts as on-demand: no plan would pay more.
+    """
+    count, price = [], []
+    for made, right in zip(forecasts, truth, strict=True):
+        if made is not None:
+            k = min(len(made.price), len(right.price), ahead)
+            count.append(np.abs(made.available[:k] - right.available[:k]))
+            dear = [np.minimum(prices[:k], on_demand_usd) for prices in (made.price, right.price)]
+            price.append(np.abs(dear[0] - dear[1]) / on_demand_usd)
+    if not count or not sum(map(len, count)):
+        return float("nan"), float("nan")
+    return float(np.concatenate(count).mean()), float(np.concatenate(price).mean())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Jobs:
+    """The jobs drawn, and the series behind the tapes they were drawn on, by label."""
+
+    scenarios: tuple[Scenario, ...]
+    series: Mapping[tuple[Variable, str], Series]
+
+    @property
+    def paths(self) -> list[Series]:
+        return [one for (variable, _), one in self.series.items() if variable == "price"]
+
+    def wanted(self) -> dict[tuple[Variable, str], set[int]]:
+        """The slots in which forecasts are read, by variable and key: those of each job but its last, after which none counts."""
+        slots: dict[tuple[Variable, str], set[int]] = {}
+        for scenario in self.scenarios:
+            draw, ahead = scenario.draw, range(scenario.draw.cell.deadline_slots - 1)
+            slots.setdefault(("count", draw.counts.label), set()).update(draw.count_start + t for t in ahead)
+            slots.setdefault(("price", draw.path.label), set()).update(draw.path_start + t for t in ahead)
+        return slots
+
+    def forecasts(self, draw: Draw, model: str, medians: Medians) -> tuple[PointForecast | None, ...]:
+        """What a plan reads in each slot of a job; None (the present is held) where one of the two has no forecast."""
+        counts, path = self.series["count", draw.counts.label], self.series["price", draw.path.label]
+        made: list[PointForecast | None] = []
+        for t in range(draw.cell.deadline_slots):
+            price = medians.at(model, path, draw.path_start + t)
+            count = medians.at(model, counts, draw.count_start + t)
+            whole = None if price is None or count is None else np.floor(count + 1e-9).astype(np.int64)
+            made.append(
+                None if price is None or whole is None else PointForecast(price=price, available=whole)
+            )
+        return tuple(made)
+
+
+def _draw(series: Sequence[Series], plan: CostPlan) -> _Jobs:
+    """Draw the jobs on the liveliest price paths of each source; a grid too wide for every count series shrinks to the widest."""
+    counts = [one for one in series if one.variable == "count" and one.market is not None and _stated(one)]
+    prices = [one for one in series if one.variable == "price" and one.market is not None]
+    tapes = [tape_of(one) for one in counts]
+    longest = max(plan.grid.deadlines)
+    tapes = [tape for tape in tapes if tape.bound >= 1 and len(tape) - tape.half > longest]
+    known = [one for one in prices if one.on_demand_usd > 0]
+    paths = [tape for tape in map(tape_of, known) if len(tape) - tape.half > longest]
+    if not tapes or not paths:
+        raise MarketError(
+            f"{len(tapes)} count series and {len(paths)} price series with an on-demand price have more than {longest} test slots",
+            expected="at least one of each",
+            remedy="give longer series",
+        )
+    widest = int(max(tape.bound for tape in tapes))
+    served = tuple(n for n in plan.grid.n_maxes if n <= widest) or (widest,)
+    paths = moving_paths(paths, most=plan.paths_per_source)
+    draws = draw_scenarios(
+        tapes, paths, grid=replace(plan.grid, n_maxes=served), part="test", per_cell=plan.per_cell,
+        rng=np.random.default_rng([plan.seed, 8]),
+    )  # fmt: skip
+    used = {("count", draw.counts.label) for draw in draws} | {("price", draw.path.label) for draw in draws}
+    return _Jobs(
+        scenarios=tuple(scenario_of(draw, peers=np.empty((0, len(draw.counts)))) for draw in draws),
+        series={(s.variable, s.key): s for s in [*counts, *known] if (s.variable, s.key) in used},
+    )
+
+
+def _stated(series: Series) -> bool:
+    """Whether a count's capacity is stated: one that is only the most seen so far moves, unless it is never surpassed."""
+    return bool(len(series)) and float(np.ptp(series.upper)) == 0.0
+
+
+def _notes(jobs: _Jobs, plan: CostPlan) -> tuple[str, ...]:
+    drawn = [scenario.draw for scenario in jobs.scenarios]
+    return (
+        join_note(sum(draw.synthetic for draw in drawn), len(drawn)),
+        f"{len({draw.counts.label for draw in drawn})} count series, {len(jobs.paths)} price paths (at most "
+        f"{plan.paths_per_source} of a source, the liveliest); jobs overlap in time, so intervals are rather too narrow",
+    )
+
+
+def tape_of(series: Series) -> Tape:
+    """A series as a tape that jobs can be drawn on; a count is bounded by its capacity, a price by on-demand's.
+
+    Raises `MarketError` for a series of no market.
+    """
+    if series.market is None:
+        raise MarketError("a series of no market", expected="one that belongs to a market")
+    return Tape(
+        variable=series.variable,
+        market=series.market,
+        source=series.source,
+        values=series.values,
+        bound=series.on_demand_usd
+        if series.variable == "price"
+        else float(series.upper[-1] if len(series) else 0),
+        first=pd.Timestamp(0, tz="UTC") + series.first_slot * series.step,
+        step=series.step,
+        real_clock=series.slots_per_day > 0,
+    )

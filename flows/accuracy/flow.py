@@ -1,0 +1,109 @@
+"""The accuracy report as a Prefect flow: the same units, in a few coarse tasks on any of the engine's task runners (M6.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture
+from prefect.task_runners import TaskRunner
+
+from flows.accuracy.report import (
+    AccuracyOptions,
+    answer_of,
+    course_of,
+    read_measured,
+    with_uncalibrated,
+    write_page,
+)
+from flows.accuracy.units import Course, Scored, accuracy_from, score_unit
+from flows.command.options import DEFAULT_DB
+from flows.config import read_settings
+from flows.engine.flows import RUNNER, TASKS_A_STAGE
+from forecasting.accuracy.columns import Accuracy
+from forecasting.origins.rolling import Unit, units_of
+
+#: The report is not urgent: it waits long before each further try, and is stopped (seconds) well before the next day's.
+TRIES, RETRY_SECONDS, TIMEOUT = 2, 300, 6 * 3600
+
+
+class Part:
+    """Some units of a backtest, opaque to the engine: it would walk through every array looking for futures."""
+
+    __slots__ = ("course", "units")
+
+    def __init__(self, course: Course, units: Sequence[Unit]) -> None:
+        self.course = course
+        self.units = tuple(units)
+
+
+class ScoredPart:
+    """What became of a part, opaque to the engine for the same reason."""
+
+    __slots__ = ("scored",)
+
+    def __init__(self, scored: list[Scored]) -> None:
+        self.scored = scored
+
+
+def accuracy_on_engine(
+    course: Course, *, runner: TaskRunner[PrefectFuture[Any]] = RUNNER, notes: tuple[str, ...] = ()
+) -> Accuracy:
+    """`flows.accuracy.units.run_course` as a flow on ``runner``: the same tables; `flows.engine.prepare.prepare_engine`
+    comes first.
+    """
+    made: list[ScoredPart] = score_course.with_options(task_runner=runner)(
+        Part(course, units_of(course.rolling))
+    )
+    return accuracy_from(course, _in_order(made), notes=notes)
+
+
+def _in_order(parts: Sequence[ScoredPart]) -> Iterator[Scored]:
+    for part in parts:
+        yield from part.scored
+
+
+@task(name="score-units", cache_policy=NO_CACHE, persist_result=False, retries=1)
+def score_units(part: Part) -> ScoredPart:
+    """Forecast and score the units of one part, one after the other; what is kept already is read."""
+    return ScoredPart([score_unit(unit, part.course) for unit in part.units])
+
+
+@flow(name="score-course", task_runner=RUNNER, validate_parameters=False, persist_result=False)
+def score_course(whole: Part) -> list[ScoredPart]:
+    """All units in at most `flows.engine.flows.TASKS_A_STAGE` tasks of neighbours, in their order."""
+    size = -(-len(whole.units) // TASKS_A_STAGE)
+    parts = [Part(whole.course, whole.units[i : i + size]) for i in range(0, len(whole.units), size)]
+    return [future.result() for future in [score_units.submit(part) for part in parts]]
+
+
+@flow(
+    name="accuracy-report",
+    persist_result=False,
+    retries=TRIES,
+    retry_delay_seconds=RETRY_SECONDS,
+    timeout_seconds=TIMEOUT,
+)
+def accuracy_report(
+    db: Path = DEFAULT_DB,
+    *,
+    html: Path | None = None,
+    keep: Path | None = None,
+    settings: Path | None = None,
+) -> dict[str, Any]:
+    """Measure every series of a warehouse again, write the page, and return the answer of ``slackwater accuracy --json``.
+
+    Forecasts are kept in ``keep`` (default: beside the warehouse), so a daily run makes the new ones only.
+    """
+    options, chosen = AccuracyOptions(), read_settings(settings)
+    measured = read_measured(options, chosen, data=None, db=db)
+    folder = keep or db.with_name(f"{db.stem}.forecasts")
+    course = course_of(measured, options, chosen, keep=folder)
+    course = course if html is None else with_uncalibrated(course)
+    accuracy = accuracy_on_engine(course, notes=measured.notes)
+    if html is not None:
+        write_page(html, accuracy, course, str(db), processes=1)
+    return answer_of(accuracy, str(db))

@@ -1,0 +1,210 @@
+"""Forecasts of a backtest's units kept as files, so that a run that was stopped goes on where it was (M6.1, M6.5).
+
+One Parquet file a unit, named by the fingerprint of everything its forecasts depend on: the model and its settings,
+the program's forecasting code, the data up to the last origin, the fit slot, the origins and the horizon. A file is
+written under another name and renamed, so it is there whole or not at all. Rows are vintages: market, issued_at,
+step, mean, q05..q95, reason and the whole distribution of a count where the model has one. A damaged file is made
+again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import forecasting
+from forecasting.accuracy.losses import QUANTILES
+from forecasting.forecast import LEVELS
+from forecasting.origins.rolling import Block, Rolling, Unit, last_slot, seen_by
+from forecasting.predictor import Outlook
+from forecasting.series import Series
+from warehouse.errors import DamagedStoreError, InputError
+from warehouse.times import microseconds
+
+#: Folders of the forecasting layer that no forecast depends on.
+AFTERWARDS = frozenset({"accuracy", "configurations", "diagnosis"})
+#: So many rows are written and read at once, or the next block's if they are more.
+GROUP_ROWS = 50_000
+#: Libraries whose version may change a number.
+LIBRARIES = ("numpy", "scipy", "statsmodels", "lightgbm")
+
+
+def fingerprint(unit: Unit, rolling: Rolling) -> str:
+    """A name for the forecasts of a unit: equal if and only if everything they depend on is equal."""
+    panel, places = seen_by(unit, rolling)
+    hashed = hashlib.blake2b(digest_size=20)
+    hashed.update(code_fingerprint().encode())
+    model = rolling.models[unit.model][rolling.variable(unit.panel)]
+    step = microseconds(panel.series[0].step, "step")
+    hashed.update(repr((unit.model, model, unit.fit_slot, rolling.horizon, places, step)).encode())
+    for _, origins in unit.origins:
+        hashed.update(repr(origins.size).encode())
+        hashed.update(origins.astype(np.int64).tobytes())
+    last = last_slot(unit, rolling)
+    for series in panel.series:
+        _hash_series(hashed, series.until(last))
+    return hashed.hexdigest()
+
+
+def _hash_series(hashed: hashlib.blake2b, series: Series) -> None:
+    about = (series.key, series.variable, series.slots_per_day, series.first_slot, series.on_demand_usd)
+    hashed.update(repr((about, len(series), series.within.shape)).encode())
+    for values in (series.values, series.companion, series.upper, series.within):
+        hashed.update(values.astype(float).tobytes())
+
+
+@cache
+def code_fingerprint() -> str:
+    """A name for the code that makes forecasts: the forecasting layer's files and the versions of its libraries."""
+    hashed = hashlib.blake2b(digest_size=20)
+    for library in LIBRARIES:
+        hashed.update(f"{library} {version(library)}\n".encode())
+    root = Path(str(forecasting.__file__)).parent
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] not in AFTERWARDS:
+            hashed.update(str(path.relative_to(root)).encode())
+            hashed.update(path.read_bytes())
+    return hashed.hexdigest()
+
+
+def kept_path(folder: Path, unit: Unit, rolling: Rolling) -> Path:
+    """Where the forecasts of a unit are kept."""
+    return folder / unit.model / f"{fingerprint(unit, rolling)}.parquet"
+
+
+@contextmanager
+def writer(path: Path, rolling: Rolling) -> Iterator[Callable[[Block], None]]:
+    """A function that keeps one block after the other; the file is there when the context ends without an error.
+
+    Raises `InputError` if the folder cannot be written.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _RowGroups(part) as groups:
+            yield lambda block: groups.add(_table(block, rolling))
+        os.replace(part, path)
+    except OSError as error:
+        raise InputError(
+            f"cannot keep forecasts in {path.parent}: {error.strerror or error}",
+            expected="a folder that can be written",
+            remedy="choose another --keep",
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+class _RowGroups:
+    """Tables written to one file, small ones together."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.waiting: list[pa.Table] = []
+        self.writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush()
+        if self.writer is not None:
+            self.writer.close()
+
+    def add(self, table: pa.Table) -> None:
+        """Write the table, now or with those that follow."""
+        self.waiting.append(table)
+        if sum(one.num_rows for one in self.waiting) >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self.waiting:
+            return
+        table, self.waiting = pa.concat_tables(self.waiting), []
+        if self.writer is None:
+            self.writer = pq.ParquetWriter(
+                self.path, table.schema, compression="zstd", write_page_checksum=True
+            )
+        self.writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _table(block: Block, rolling: Rolling) -> pa.Table:
+    series, given = rolling.panels[block.panel].series[block.which], block.outlook
+    m, h = given.mean.shape
+    issued = (series.first_slot + block.origins) * microseconds(series.step, "step")
+    columns: dict[str, pa.Array] = {
+        "market": _repeated([series.key], np.zeros(m * h, dtype=np.int32)),
+        "issued_at": pa.array(np.repeat(issued, h)).cast(pa.timestamp("us", tz="UTC")),
+        "step": pa.array(np.tile(np.arange(1, h + 1, dtype=np.int32), m)),
+        "mean": pa.array(given.mean.ravel()),
+    }
+    flat = given.quantiles.reshape(m * h, LEVELS.size)
+    columns |= {name: pa.array(np.ascontiguousarray(flat[:, i])) for i, name in enumerate(QUANTILES)}
+    words = sorted(set(given.reasons))
+    places = {word: i for i, word in enumerate(words)}
+    codes = np.repeat(np.array([places[word] for word in given.reasons], dtype=np.int32), h)
+    columns["reason"] = _repeated(words, codes)
+    states = 0 if given.law is None else given.law.shape[-1]
+    chances = np.zeros(0) if given.law is None else given.law.ravel()
+    offsets = pa.array(np.arange(m * h + 1, dtype=np.int32) * states)
+    columns["law"] = pa.ListArray.from_arrays(offsets, pa.array(chances, pa.float64()))
+    return pa.table(columns)
+
+
+def _repeated(words: Sequence[str], codes: np.ndarray) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(words), pa.string())).cast(
+        pa.string()
+    )
+
+
+def read_blocks(path: Path, unit: Unit, rolling: Rolling) -> Iterator[Block]:
+    """The blocks of a unit as they were kept, read a few at a time.
+
+    Raises `DamagedStoreError`, before the first block or at any later one, if the file is damaged or does not hold them.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            wanted = sum(origins.size for _, origins in unit.origins) * rolling.horizon
+            columns = {"market", "issued_at", "mean", *QUANTILES, "reason", "law"}
+            if file.metadata.num_rows != wanted or not columns <= set(file.schema_arrow.names):
+                raise DamagedStoreError(f"{path} does not hold the forecasts of its name")
+            yield from _blocks(file, unit, rolling)
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedStoreError(f"{path} cannot be read: {error}") from error
+
+
+def _blocks(file: pq.ParquetFile, unit: Unit, rolling: Rolling) -> Iterator[Block]:
+    groups = iter(range(file.num_row_groups))
+    held = file.read_row_group(next(groups)) if file.num_row_groups else None
+    for which, origins in unit.origins:
+        size = origins.size * rolling.horizon
+        while held is None or held.num_rows < size:
+            more = file.read_row_group(next(groups))
+            held = more if held is None or not held.num_rows else pa.concat_tables([held, more])
+        outlook = _outlook(held.slice(0, size), (origins.size, rolling.horizon))
+        held = held.slice(size)
+        yield Block(
+            model=unit.model, panel=unit.panel, which=which, fit_slot=unit.fit_slot, origins=origins, outlook=outlook
+        )  # fmt: skip
+
+
+def _outlook(rows: pa.Table, shape: tuple[int, int]) -> Outlook:
+    quantiles = np.column_stack([rows[name].to_numpy() for name in QUANTILES])
+    law = rows["law"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return Outlook(
+        quantiles=quantiles.reshape(*shape, LEVELS.size),
+        mean=rows["mean"].to_numpy().reshape(shape),
+        reasons=tuple(rows["reason"].to_pylist()[:: shape[1]]),
+        law=law.reshape(*shape, -1) if law.size else None,
+    )

@@ -1,0 +1,219 @@
+"""The series that accuracy is measured on: every measured variable of every market and source, as panels (M1.2, M6.5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from flows.config import Settings
+from flows.show.table import rows_of
+from flows.turn.markets import Followed, own_time, read_history, step_of
+from forecasting.forecast import Variable
+from forecasting.origins.rolling import TestPart, second_half
+from forecasting.predictor import Panel
+from forecasting.series import Series, series_of
+from warehouse.asof.on_demand import HELD_CONSTANT
+from warehouse.errors import MarketError
+from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from warehouse.observations.listing import list_markets
+from warehouse.store.connection import Store
+
+VARIABLES: tuple[Variable, ...] = ("count", "price")
+#: Either half of a series must have so many observed slots, and so large a share of its slots.
+LEAST_SLOTS = 48
+LEAST_SHARE = 0.5
+#: Fewer records of a price than this say nothing of how it moves.
+LEAST_PRICES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be measured: markets by a glob on ``provider/region/zone/type`` (with ``@``: on ``...@source``), the
+    variables, and from when on origins count."""
+
+    market: str | None = None
+    variables: Sequence[Variable] = VARIABLES
+    since: pd.Timestamp | None = None
+
+    def matches(self, row: dict[str, Any]) -> bool:
+        """Whether a row of the listing is asked for."""
+        if self.market is None:
+            return True
+        key = f"{row['market']}@{row['source']}" if "@" in self.market else str(row["market"])
+        return fnmatchcase(key, self.market)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Panels by source and variable, the test part of every series, and in words what was left out and why."""
+
+    panels: tuple[Panel, ...]
+    parts: tuple[tuple[TestPart, ...], ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _LeftOut:
+    """Why series were left out, counted by source, variable and reason."""
+
+    reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    examples: dict[tuple[str, str, str], str] = field(default_factory=dict)
+
+    def add(self, row: dict[str, Any], variable: str, reason: str) -> None:
+        """Note one series."""
+        key = (str(row["source"]), variable, reason)
+        self.reasons[key] += 1
+        self.examples.setdefault(key, str(row["market"]))
+
+    def notes(self) -> tuple[str, ...]:
+        """One sentence a source, variable and reason."""
+        return tuple(
+            f"{source}: {n} {variable} series left out: {reason} (for example {self.examples[source, variable, reason]})"
+            if n > 1
+            else f"{source}: {variable} of {self.examples[source, variable, reason]} left out: {reason}"
+            for (source, variable, reason), n in sorted(self.reasons.items())
+        )
+
+
+def measured_panels(
+    store: Store, settings: Settings, asked: Asked, *, progress: Callable[[int, int], None] | None = None
+) -> Measured:
+    """Every series of the warehouse that can be tested, each read as known at the end of its own record.
+
+    A value that became known after its slot had begun is a gap: no forecast at that slot could have used it. A price and a
+    count of one market are separate series; what was assumed instead of measured is none. Raises `MarketError` if no market
+    matches, or none can be tested (it says why).
+    """
+    rows = [row for row in rows_of(list_markets(store)) if asked.matches(row)]
+    if not rows:
+        raise MarketError(
+            f"no market matches {asked.market!r}" if asked.market else "the warehouse has no observations",
+            expected="a glob on provider/region/zone/instance_type",
+            remedy="`slackwater markets` lists the known ones",
+        )
+    left_out = _LeftOut()
+    found: dict[tuple[str, Variable], list[tuple[Series, TestPart]]] = {}
+    for done, row in enumerate(rows, start=1):
+        for series in _series_of_row(store, settings, row, asked, left_out):
+            part = second_half(series, asked.since)
+            if part.origins.size == 0:
+                left_out.add(row, series.variable, "no origin at or after --since")
+                continue
+            found.setdefault((str(row["source"]), series.variable), []).append((series, part))
+        if progress is not None:
+            progress(done, len(rows))
+    if not found:
+        raise MarketError(
+            "no series is long enough to be tested",
+            expected=f"at least {LEAST_SLOTS} observed slots in either half; "
+            + "; ".join(left_out.notes()[:3]),
+            remedy="choose another --step or other markets",
+        )
+    order = sorted(found, key=lambda key: (-sum(part.origins.size for _, part in found[key]), key))
+    return Measured(
+        panels=tuple(Panel(series=tuple(series for series, _ in found[key])) for key in order),
+        parts=tuple(tuple(part for _, part in found[key]) for key in order),
+        notes=left_out.notes(),
+    )
+
+
+def _series_of_row(
+    store: Store, settings: Settings, row: dict[str, Any], asked: Asked, left_out: _LeftOut
+) -> list[Series]:
+    """The testable series of one market and source."""
+    step = step_of(settings)
+    wanted = [variable for variable in asked.variables if row[_HAS[variable]]]
+    for variable in list(wanted):
+        reason = _too_thin(row, variable, step)
+        if reason:
+            left_out.add(row, variable, reason)
+            wanted.remove(variable)
+    if not wanted:
+        return []
+    last = pd.Timestamp(row["last_observed"])
+    followed = Followed(
+        market=Market.parse(row["market"]),
+        source=str(row["source"]),
+        at=own_time(last, last, step, own_end=True),
+    )
+    start = pd.Timestamp(row["first_observed"])
+    try:
+        history, priced = _history(store, settings, followed, start)
+    except MarketError as error:
+        for variable in wanted:
+            left_out.add(row, variable, error.found)
+        return []
+    history, late = _on_time(history)
+    out = []
+    for variable in wanted:
+        series = _observed_part(series_of(history, variable))
+        series = series if priced else replace(series, on_demand_usd=float("nan"))
+        reason = _untestable(series, history, late)
+        if reason:
+            left_out.add(row, variable, reason)
+        else:
+            out.append(series)
+    return out
+
+
+def _history(
+    store: Store, settings: Settings, followed: Followed, start: pd.Timestamp
+) -> tuple[History, bool]:
+    """The history, and whether its on-demand price is known: counts can be forecast without it."""
+    try:
+        return read_history(store, followed, settings=settings, start=start), True
+    except MarketError:  # if that was not the reason, the same error comes again
+        return read_history(store, followed, settings=settings, start=start, on_demand_usd=1.0), False
+
+
+_HAS: dict[Variable, str] = {"count": "has_counts", "price": "has_price"}
+
+
+def _too_thin(row: dict[str, Any], variable: Variable, step: pd.Timedelta) -> str:
+    """Why a row of the listing needs not even be read, "" if it does."""
+    gap = row["gap_seconds"]
+    if gap > step.total_seconds():
+        return f"read every {pd.Timedelta(seconds=gap)}, less often than once a slot"
+    span = pd.Timestamp(row["last_observed"]) - pd.Timestamp(row["first_observed"])
+    if span < 2 * LEAST_SLOTS * step:
+        return f"shorter than {2 * LEAST_SLOTS} slots"
+    if variable == "price" and not row["has_counts"] and row["price_rows"] < LEAST_PRICES:
+        return f"fewer than {LEAST_PRICES} records of the price"
+    return ""
+
+
+def _on_time(history: History) -> tuple[History, int]:
+    """The history with gaps where a row became known after its slot had begun, and how many there were."""
+    late = history.frame[ROW_KNOWN_AT] > history.frame.index
+    if not late.any():
+        return history, 0
+    frame = history.frame.copy()
+    frame.loc[late, [PRICE, AVAILABLE]] = np.nan
+    return replace(history, frame=frame), int(late.sum())
+
+
+def _observed_part(series: Series) -> Series:
+    """From the first observed slot to the last."""
+    seen = np.flatnonzero(~np.isnan(series.values))
+    return series.part(int(seen[0]), int(seen[-1]) + 1) if seen.size else series.part(0, 0)
+
+
+def _untestable(series: Series, history: History, late: int) -> str:
+    """Why a series cannot be tested, "" if it can."""
+    if series.variable == "price" and any(words.startswith(HELD_CONSTANT) for words in history.assumptions):
+        return "the price was read once and is held constant by assumption"
+    half = len(series) // 2
+    seen = ~np.isnan(series.values)
+    slots = min(int(seen[:half].sum()), int(seen[half:].sum()))
+    learned = f" ({late} became known only after their slot)" if late else ""
+    if slots < LEAST_SLOTS:
+        return f"fewer than {LEAST_SLOTS} observed slots in a half{learned}"
+    if min(seen[:half].mean(), seen[half:].mean()) < LEAST_SHARE:
+        return f"fewer than {LEAST_SHARE:.0%} of the slots observed in a half{learned}"
+    return ""

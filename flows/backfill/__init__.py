@@ -1,0 +1,1 @@
+"""Past slots made afterwards by the stages of a live turn."""

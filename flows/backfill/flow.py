@@ -1,0 +1,114 @@
+"""The flow ``backfill``: one run makes many slots, so that the engine keeps one run and not thousands."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from prefect import flow
+
+from flows.backfill.plan import Stretch, stretch_of
+from flows.backfill.run import Backfill, Outcome
+from flows.backfill.run import backfill as make
+from flows.command.answer import say_to_stderr, slot_progress
+from flows.command.options import DEFAULT_DB
+from flows.config import Settings, read_settings
+from flows.turn.markets import step_of
+from warehouse.errors import StoreError
+
+#: Seconds that the warehouse is left alone between two chunks: longer than a waiting writer sleeps between two attempts.
+BREATH = 0.6
+#: A backfill that takes longer is stopped (seconds); what it has made is kept.
+TIMEOUT = 24 * 3600
+
+
+@flow(name="backfill", timeout_seconds=TIMEOUT)
+def backfill(
+    start: datetime,
+    end: datetime,
+    db: Path = DEFAULT_DB,
+    step_minutes: int | None = None,
+    reprocess: Literal["missing", "failed", "all"] = "missing",
+    backwards: bool = False,
+    stages: list[str] | None = None,
+    data: Path | None = None,
+    settings: Path | None = None,
+    strict: bool = True,
+) -> dict[str, Any]:
+    """Make the slots from ``start`` to ``end`` afterwards.
+
+    ``answer`` counts the stages made, kept, failed and waiting; ``slots`` are those in which something was to be done.
+
+    Every finished slot is kept when one fails; then a ``strict`` flow ends as failed, with the first reason.
+    """
+    chosen = read_settings(settings)
+    stretch = stretch_between(
+        _utc(start), _utc(end), chosen, step_minutes=step_minutes, reprocess=reprocess,
+        backwards=backwards, stages=tuple(stages or ()),
+    )  # fmt: skip
+    outcomes = run_backfill(db, stretch, chosen, data=data)
+    answer = backfill_answer(stretch, outcomes)
+    if answer["failed"] and strict:
+        first = next(one for one in outcomes if one.reasons)
+        stage, reason = next(iter(first.reasons.items()))
+        raise StoreError(
+            f"{answer['failed']} stages of {len(outcomes)} slots failed, the first: {stage} at {first.plan.at}: {reason}",
+            remedy="the other slots are kept; mend the cause and run it again with reprocess = failed",
+        )
+    return {"answer": answer, "slots": [one.row() for one in outcomes if one.plan.todo]}
+
+
+def stretch_between(
+    start: pd.Timestamp,
+    end: pd.Timestamp,
+    settings: Settings,
+    *,
+    step_minutes: int | None,
+    reprocess: str,
+    backwards: bool,
+    stages: tuple[str, ...],
+) -> Stretch:
+    """The stretch of a command or a flow run, on the grid of the settings."""
+    return stretch_of(
+        start, end, slot=step_of(settings), stages=stages, reprocess=reprocess, backwards=backwards,
+        step=None if step_minutes is None else pd.Timedelta(minutes=step_minutes),
+    )  # fmt: skip
+
+
+def run_backfill(db: Path, stretch: Stretch, settings: Settings, *, data: Path | None) -> list[Outcome]:
+    """Make a stretch with as many processes as there are cores, two at most, and leave room for live turns between chunks."""
+    with slot_progress(len(stretch.slots()) * len(stretch.stages)) as progress:
+        return make(
+            Backfill(
+                db=db,
+                stretch=stretch,
+                settings=settings,
+                data=data,
+                workers=min(2, os.cpu_count() or 1),
+                say=say_to_stderr,
+                progress=progress,
+                pause=lambda: time.sleep(BREATH),
+            )
+        )
+
+
+def backfill_answer(stretch: Stretch, outcomes: list[Outcome]) -> dict[str, Any]:
+    """What became of a stretch, in numbers."""
+    became = [state for one in outcomes for state in one.became.values()]
+    return {
+        "from": stretch.start,
+        "to": stretch.end,
+        "step_minutes": stretch.step / pd.Timedelta(minutes=1),
+        "stages": list(stretch.stages),
+        "reprocess": stretch.reprocess,
+        "slots": len(outcomes),
+        **{state: became.count(state) for state in ("made", "kept", "failed", "waiting")},
+    }
+
+
+def _utc(at: datetime) -> pd.Timestamp:
+    return pd.Timestamp(at if at.tzinfo is not None else at.replace(tzinfo=UTC)).tz_convert("UTC")

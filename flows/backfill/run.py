@@ -1,0 +1,359 @@
+"""Backfill: the turns of many past slots, made afterwards by the stages that live turns are made of, many slots at once.
+
+The tables end as if each slot's turn had been run in its own time, slot by slot: what is made sees only what was known then (M1.2),
+and is marked as made afterwards. A stretch is made in pieces; what a piece has made is kept at once, so a backfill that was killed
+goes on where it was. As soon as another process waits to write, the piece at hand is ended and the warehouse set free for it. While
+a piece is forecast, the one before it is decided, which nothing but later decisions reads, and the one after it is estimated for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from flows.backfill.plan import SlotPlan, Stretch, plan_backfill
+from flows.backfill.processes import Later, give_memory_back, process_fan, side_by_side
+from flows.config import Settings
+from flows.jobs.record import RECORD_SPAN
+from flows.ledger.failures import reason_of
+from flows.ledger.runs import BACKFILL, save_failure
+from flows.turn.context import Staged, Turn, in_turn, run_id_of, staged
+from flows.turn.decide import decide_turns
+from flows.turn.estimate import NO_ESTIMATES, Estimates, timetable_of
+from flows.turn.forecast import estimate_turns, forecast_turns
+from flows.turn.reads import Reads
+from flows.turn.scoring import score_turns
+from flows.turn.whole import ingest_stage
+from flows.turn.work import Work, require_markets, scored_jobs, work_stage
+from warehouse.asof.moving import Span
+from warehouse.errors import SlackwaterError
+from warehouse.store.connection import Store, open_store
+
+#: Slots of one chunk at most: for so many observations are ingested and read together.
+CHUNK = 96
+#: Slots of one piece of a chunk at most: what a kill can cost, how long a live turn may have to wait, what is held in memory.
+PIECE = 48
+#: Pieces made on one opening at most: then readers are shown what has been made, as they are when another process waits to write.
+OPENING = 16
+#: DuckDB's share of the memory that a backfill may take beside its worker processes.
+MEMORY_LIMIT = "160MB"
+#: What may go wrong in one slot without stopping the others: it is recorded with its reason. Not a time-out, which the engine
+#: raises wherever the run stands when its own time is up.
+FAILURES = (SlackwaterError, ValueError, ArithmeticError, LookupError, TypeError, OSError, RuntimeError)
+#: A turn and what it is about.
+_Pair = tuple[Turn, Work]
+#: Makes a stage of ascending turns.
+Maker = Callable[[list[Turn], list[Work]], Staged[Any]]
+#: Stages that go on from the slot before: always made in ascending order.
+IN_ORDER = ("allocate", "score")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """What a backfill is given: the warehouse file, the stretch, the settings, where to ingest from, and how many processes."""
+
+    db: Path
+    stretch: Stretch
+    settings: Settings
+    data: Path | None = None
+    workers: int = 2
+    say: Callable[[str], None] = field(default=lambda _: None)
+    #: Told after every piece how many (slot, stage) of the plan are done with.
+    progress: Callable[[int], None] = field(default=lambda _: None)
+    #: Called between two openings, when the warehouse is free.
+    pause: Callable[[], None] = field(default=lambda: None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of the stages of a slot: "made", "kept", "failed" or "waiting" (for a stage before it), and why."""
+
+    plan: SlotPlan
+    became: Mapping[str, str]
+    reasons: Mapping[str, str]
+
+    def row(self) -> dict[str, Any]:
+        """The outcome as plain values."""
+        why = "; ".join(f"{stage}: {reason}" for stage, reason in self.reasons.items())
+        return {"slot": self.plan.at, "run": self.plan.run, **self.became, "why": why}
+
+
+def backfill(asked: Backfill) -> list[Outcome]:
+    """Make what is asked for and return what became of every slot, ascending; no failure of a slot stops the others."""
+    with ExitStack() as opened:
+        store = opened.enter_context(open_store(asked.db, memory_limit=MEMORY_LIMIT))
+        plans = plan_backfill(store, asked.stretch)
+        log = _Log(plans, asked.stretch.stages)
+        busy = [plan for plan in plans if plan.todo]
+        # Processes are worth their start only where there is enough to do.
+        later = opened.enter_context(process_fan(asked.workers if len(busy) >= PIECE else 1))
+        first = True
+        for stages, chunks in _passes(busy, asked.stretch):
+            pieces = deque(_pieces(chunks))
+            while pieces:
+                # The first pieces are made on the opening they were planned on: after a kill, closing between the two would show
+                # readers the half of a piece that was kept.
+                with store if first else open_store(asked.db, memory_limit=MEMORY_LIMIT) as own:
+                    _Opening(asked, own, later, log, stages).make(pieces)
+                first = False
+                asked.pause()
+    return log.outcomes()
+
+
+def _passes(
+    busy: Sequence[SlotPlan], stretch: Stretch
+) -> Iterator[tuple[tuple[str, ...], list[Sequence[SlotPlan]]]]:
+    """Chunks of slots in the order they are made, with the stages that are made then."""
+    chunks = [busy[i : i + CHUNK] for i in range(0, len(busy), CHUNK)]
+    if not stretch.backwards:
+        yield stretch.stages, chunks
+        return
+    free = tuple(stage for stage in stretch.stages if stage not in IN_ORDER)
+    bound = tuple(stage for stage in stretch.stages if stage in IN_ORDER)
+    if free:
+        yield free, chunks[::-1]
+    if bound:
+        yield bound, chunks
+
+
+@dataclass(slots=True, kw_only=True)
+class _Piece:
+    """Some neighbouring slots, the first of those ``left`` of their chunk, and what the turns of them are about."""
+
+    plans: Sequence[SlotPlan]
+    left: Sequence[SlotPlan]
+    begins: bool
+    pairs: list[_Pair] = field(default_factory=list)
+    estimates: Estimates = field(default_factory=dict)
+
+
+def _pieces(chunks: Sequence[Sequence[SlotPlan]]) -> Iterator[_Piece]:
+    for chunk in chunks:
+        for i in range(0, len(chunk), PIECE):
+            yield _Piece(plans=chunk[i : i + PIECE], left=chunk[i:], begins=i == 0)
+
+
+class _Log:
+    """What became of every slot and stage so far."""
+
+    def __init__(self, plans: Sequence[SlotPlan], stages: Sequence[str]) -> None:
+        self._plans = plans
+        self._became = {
+            plan.at: {stage: "waiting" if stage in plan.todo else "kept" for stage in stages}
+            for plan in plans
+        }
+        self._reasons: dict[pd.Timestamp, dict[str, str]] = {plan.at: {} for plan in plans}
+        self._standing = {plan.at: plan.standing for plan in plans}
+
+    def made(self, at: pd.Timestamp, stage: str) -> None:
+        self._became[at][stage] = "made"
+
+    def failed(self, at: pd.Timestamp, stage: str, reason: str) -> None:
+        self._became[at][stage] = "failed"
+        self._reasons[at][stage] = reason
+
+    def waits(self, at: pd.Timestamp, stage: str) -> bool:
+        """Whether a stage is to be made and has not been tried."""
+        return self._became[at].get(stage) == "waiting"
+
+    def stands(self, at: pd.Timestamp, stage: str) -> bool:
+        """Whether a stage is there that another builds on: made or done before; one that was not asked for is taken as it is."""
+        became = self._became[at].get(stage)
+        return became in (None, "made") or (became == "kept" and self._standing[at][stage] == "done")
+
+    def outcomes(self) -> list[Outcome]:
+        return [
+            Outcome(plan=plan, became=self._became[plan.at], reasons=self._reasons[plan.at])
+            for plan in self._plans
+        ]
+
+
+#: Stage -> the stage that must stand before it in the same slot.
+NEEDS = {"forecast": "ingest", "allocate": "forecast", "score": "forecast"}
+
+
+class _Opening:
+    """Pieces made on one opening of the warehouse."""
+
+    def __init__(self, asked: Backfill, store: Store, later: Later, log: _Log, stages: Sequence[str]) -> None:
+        self._asked = asked
+        self._store = store
+        self._later = later
+        self._log = log
+        self._stages = stages
+        #: What the turns of the chunk at hand read of the observations.
+        self._reads: Reads | None = None
+        #: The jobs that will have been scored by the slots that come next; None if the warehouse has to be asked.
+        self._scored: set[str] | None = None
+
+    def make(self, pieces: deque[_Piece]) -> None:
+        """Make the stages that the plans say, piece after piece, as far as one opening goes; a slot in which one failed goes no
+        further.
+
+        While a piece is forecast, the one before is decided and the one after got ready, which have no part in one another.
+        """
+        piece = pieces.popleft()
+        side_by_side([self._ahead(piece, NO_ESTIMATES)], self._later)
+        decisions: list[Staged[None]] = []
+        for number in count(1):
+            if self._scored is None:  # a job was counted on as scored, and that has failed
+                piece.pairs = self._works(piece)
+            go_on = pieces and number < OPENING and not self._store.is_waited_for()
+            following = pieces.popleft() if go_on else None
+            ahead = [] if following is None else [self._ahead(following, piece.estimates)]
+            side_by_side([self._learned(piece), *ahead, *decisions], self._later)
+            decisions = [self._decided(piece)]
+            give_memory_back()
+            if following is None:
+                break
+            piece = following
+        side_by_side(decisions, self._later)
+
+    def _ahead(self, piece: _Piece, before: Estimates) -> Staged[None]:
+        """Ready a chunk that begins, find out what the turns of a piece are about, and estimate what their forecasts need."""
+        if piece.begins or self._reads is None:
+            self._ready(piece.left)
+        piece.pairs = self._works(piece)
+        pairs = self._lacking("forecast", piece)
+        if not pairs:
+            return
+        try:
+            turns, works = [turn for turn, _ in pairs], [work for _, work in pairs]
+            piece.estimates = yield from estimate_turns(turns, works, before=before)
+        except TimeoutError:
+            raise
+        except FAILURES as error:  # the forecasts will meet it again, and know whose it is
+            self._asked.say(f"estimation for {len(pairs)} slots failed ({error!r})")
+
+    def _ready(self, plans: Sequence[SlotPlan]) -> None:
+        """Ingest what slots lack, and get what their turns will read of the observations."""
+        if "ingest" in self._stages:
+            self._ingest([self._turn(plan.at) for plan in plans if self._log.waits(plan.at, "ingest")])
+        slots = [plan.at for plan in self._wanted(plans)]
+        if not slots:
+            return
+        step, settings = self._asked.stretch.step, self._asked.settings
+        back = max(RECORD_SPAN + pd.Timedelta(days=7), timetable_of(settings).lookback + pd.Timedelta(days=3))
+        span = Span(first=min(slots), last=max(slots), step=step, since=min(slots) - back)
+        self._reads = Reads(self._store, span)
+
+    def _wanted(self, plans: Sequence[SlotPlan]) -> list[SlotPlan]:
+        """Slots in which there is more to do than to ingest, and that can be."""
+        rest = [stage for stage in self._stages if stage != "ingest"]
+        wanted = [plan for plan in plans if any(stage in plan.todo for stage in rest)]
+        return [plan for plan in wanted if self._log.stands(plan.at, "ingest")]
+
+    def _learned(self, piece: _Piece) -> Staged[None]:
+        """The forecasts of some slots, and their scores.
+
+        Scores are learned from the market alone, so they may come before the decisions: those read only rounds before their slot.
+        """
+        yield from self._stage("forecast", piece, partial(forecast_turns, ahead=piece.estimates))
+        yield from self._stage("score", piece, score_turns)
+
+    def _decided(self, piece: _Piece) -> Staged[None]:
+        """The decisions of some slots; then nothing is left to be done for them."""
+        yield from self._stage("allocate", piece, decide_turns)
+        self._asked.progress(sum(stage in plan.todo for plan in piece.plans for stage in self._stages))
+
+    def _stage(self, stage: str, piece: _Piece, maker: Maker) -> Staged[None]:
+        """A stage, if it is asked for, of those slots that lack it and have what it needs."""
+        yield from self._together(stage, self._lacking(stage, piece), maker)
+
+    def _lacking(self, stage: str, piece: _Piece) -> list[_Pair]:
+        """The turns of a piece that lack a stage and have what it needs."""
+        if stage not in self._stages:
+            return []
+        todo = {plan.at for plan in piece.plans if stage in plan.todo}
+        return [
+            pair for pair in piece.pairs if pair[0].at in todo and self._log.stands(pair[0].at, NEEDS[stage])
+        ]
+
+    def _turn(self, at: pd.Timestamp) -> Turn:
+        return Turn(
+            store=self._store, at=at, settings=self._asked.settings, run_id=run_id_of(at), made=BACKFILL,
+            reads=self._reads,
+        )  # fmt: skip
+
+    def _ingest(self, turns: Sequence[Turn]) -> None:
+        """The ingests of some slots: kept all at once, unless one fails or feeds are asked, whose pages are kept as they come."""
+        asked = self._asked
+        if len(turns) > 1 and (asked.data is not None or not asked.settings.feeds):
+            try:
+                with self._store.transaction():
+                    for turn in turns:
+                        ingest_stage(turn, asked.data)
+            except TimeoutError:
+                raise
+            except FAILURES as error:
+                asked.say(f"ingest of {len(turns)} slots together failed ({error!r}); slot by slot")
+            else:
+                for turn in turns:
+                    self._log.made(turn.at, "ingest")
+                return
+        for turn in turns:
+            try:
+                ingest_stage(turn, asked.data)
+            except TimeoutError:
+                raise
+            except FAILURES as error:
+                self._failed(turn, "ingest", error)
+            else:
+                self._log.made(turn.at, "ingest")
+
+    def _works(self, piece: _Piece) -> list[_Pair]:
+        """What each slot's turn is about, knowing what those before it will have scored."""
+        pairs: list[_Pair] = []
+        plans = self._wanted(piece.plans)
+        if plans and (self._scored is None or "score" not in self._stages):
+            self._scored = scored_jobs(self._turn(plans[0].at))
+        for plan in plans:
+            turn = self._turn(plan.at)
+            try:
+                work = work_stage(turn, [], scored=self._scored)
+                require_markets(work)
+            except TimeoutError:
+                raise
+            except FAILURES as error:
+                stage = next((one for one in plan.todo if one != "ingest"), "forecast")
+                self._failed(turn, stage, error)
+                continue
+            if "score" in plan.todo and self._scored is not None:
+                self._scored |= {job.request.name for job, _ in work.ended}
+            pairs.append((turn, work))
+        return pairs
+
+    def _together(self, stage: str, pairs: Sequence[_Pair], maker: Maker) -> Staged[None]:
+        """Make a stage of many slots at once; if that fails, slot by slot, so that only the one that fails is lost."""
+        if not pairs:
+            return
+        try:
+            yield from maker([turn for turn, _ in pairs], [work for _, work in pairs])
+        except TimeoutError:
+            raise
+        except FAILURES as error:
+            if len(pairs) == 1:
+                self._failed(pairs[0][0], stage, error)
+                return
+            self._asked.say(f"{stage} of {len(pairs)} slots together failed ({error!r}); slot by slot")
+            for pair in pairs:
+                staged(self._together(stage, [pair], maker), in_turn)
+        else:
+            for turn, _ in pairs:
+                self._log.made(turn.at, stage)
+
+    def _failed(self, turn: Turn, stage: str, error: BaseException) -> None:
+        reason = reason_of(error)
+        save_failure(self._store, turn.run_id, at=turn.at, stage=stage, reason=reason, made=BACKFILL)
+        self._log.failed(turn.at, stage, reason)
+        if stage == "score":
+            self._scored = None
+        self._asked.say(f"{turn.at:%Y-%m-%d %H:%M} {stage} failed: {reason}")

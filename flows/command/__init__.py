@@ -1,0 +1,1 @@
+"""What every command shares: options, the opening of a warehouse, the printing of an answer."""

@@ -1,0 +1,1 @@
+"""Decisions handed to whoever acts on them: documents, folders, webhooks."""

@@ -1,0 +1,266 @@
+"""Hand decisions to the sinks of the settings: once each, a failed one again in the next turn, never stopping the turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from flows.config import Sink
+from flows.delivery.document import as_text, document, file_name, folder_name
+from flows.delivery.webhook import Answer, CannotSendError, headers_of, post
+from flows.ledger.runs import LIVE
+from flows.show.table import rows_of
+from flows.turn.context import Turn
+from warehouse.errors import InputError
+from warehouse.issued.records import read_rows, write_rows
+from warehouse.store.connection import Store
+from warehouse.times import steady_seconds
+
+SENT, FAILED, GIVEN_UP = "sent", "failed", "given_up"
+#: How far back a turn looks for decisions that a killed one made and did not hand over.
+LOOK_BACK = pd.Timedelta(hours=6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What became of one decision at one sink so far: ``attempts`` counts the turns that tried."""
+
+    sink: str
+    job: str
+    slot: pd.Timestamp
+    status: str
+    attempts: int
+    reason: str
+
+    def row(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "sink": self.sink,
+            "job": self.job,
+            "slot": self.slot,
+            "status": self.status,
+            "attempts": self.attempts,
+            "reason": self.reason,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Pace:
+    """What a delivery may wait for: how to ``sleep``, and a steady ``clock`` in seconds."""
+
+    sleep: Callable[[float], None] = field(default=time.sleep)
+    clock: Callable[[], float] = field(default=steady_seconds)
+
+
+def deliver(
+    turn: Turn, decisions: Sequence[Mapping[str, Any]], *, pace: Pace | None = None
+) -> list[Delivery]:
+    """Hand the decisions of this turn to every sink of the settings, and those that earlier turns could not.
+
+    ``decisions`` are the rows that `flows.turn.whole.allocate_stage` returns. Each goes out once per sink: what was sent is
+    remembered
+    in the warehouse right after, so that a process killed in between sends one document twice, with the same key. The newest
+    go first. Nothing is raised for a sink that cannot be reached: it is said, kept with its reason, and tried in the next turn.
+    A turn that a backfill makes afterwards hands nothing over: nobody can act on it any more.
+    """
+    done: list[Delivery] = []
+    if turn.made != LIVE:
+        return done
+    for sink in turn.settings.sinks:
+        due = _due(turn, sink, decisions)
+        done += _handed_over(turn, sink, due, pace or Pace())
+    failed = [one for one in done if one.status != SENT]
+    for sink in turn.settings.sinks:
+        of_sink = [one for one in failed if one.sink == sink.name]
+        if of_sink:
+            turn.say(
+                f"{len(of_sink)} decisions not delivered to {sink.name} ({sink.place}): {of_sink[-1].reason}"
+            )
+    return done
+
+
+def deliveries_of(store: Store, job: str) -> list[Delivery]:
+    """What became of a job's decisions at each sink, by slot."""
+    rows = read_rows(store, "deliveries", where={"job": job}, order_by=["slot", "sink"])
+    return [_delivery(row) for row in rows_of(rows)]
+
+
+def _delivery(row: Mapping[str, Any]) -> Delivery:
+    return Delivery(
+        sink=str(row["sink"]),
+        job=str(row["job"]),
+        slot=pd.Timestamp(row["slot"]).tz_convert("UTC"),
+        status=str(row["status"]),
+        attempts=int(row["attempts"]),
+        reason=str(row["reason"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A decision that has to go out, and in how many turns it was tried."""
+
+    decision: Mapping[str, Any]
+    slot: pd.Timestamp
+    tried: int
+
+
+def _due(turn: Turn, sink: Sink, decisions: Sequence[Mapping[str, Any]]) -> list[_Due]:
+    """The decisions that a sink has not had: this turn's, failed ones, and those of turns that were killed; newest first."""
+    failed = _known(turn.store, {"sink": sink.name, "status": FAILED})
+    wanted: dict[tuple[str, pd.Timestamp], Mapping[str, Any]] = {_name(row): row for row in decisions}
+    stored = _stored(turn.store, sorted({slot for _, slot in failed}))
+    for earlier in [row for row in stored if _name(row) in failed] + _left_behind(turn, sink):
+        wanted.setdefault(_name(earlier), earlier)
+    known = _known(turn.store, {"sink": sink.name, "slot": sorted({slot for _, slot in wanted})})
+    due = []
+    for (job, slot), row in wanted.items():
+        before = known.get((job, slot))
+        if before is None or before.status == FAILED:
+            due.append(_Due(row, slot, before.attempts if before else 0))
+    return sorted(due, key=lambda one: (-one.slot.value, str(one.decision["job"])))
+
+
+def _known(store: Store, where: Mapping[str, object]) -> dict[tuple[str, pd.Timestamp], Delivery]:
+    found = map(_delivery, rows_of(read_rows(store, "deliveries", where=where)))
+    return {(one.job, one.slot): one for one in found}
+
+
+def _name(row: Mapping[str, Any]) -> tuple[str, pd.Timestamp]:
+    return str(row["job"]), pd.Timestamp(row["slot"]).tz_convert("UTC")
+
+
+def _stored(store: Store, slots: Sequence[pd.Timestamp]) -> list[dict[str, Any]]:
+    if not slots:
+        return []
+    rows = read_rows(store, "decisions", where={"slot": list(slots)})
+    return [json.loads(text) for text in rows["details"]]
+
+
+def _left_behind(turn: Turn, sink: Sink) -> list[dict[str, Any]]:
+    """Decisions of the last hours that were made live; what a backfill decided afterwards is nobody's to act on.
+
+    None from before the first that the sink had: it starts with the turn that finds it in the settings.
+    """
+    (first,) = turn.store.execute("SELECT min(slot) FROM deliveries WHERE sink = ?", [sink.name])[0]
+    if first is None:
+        return []
+    recent = slice(
+        max(turn.at - LOOK_BACK, pd.Timestamp(first).tz_convert("UTC")),
+        turn.at + pd.Timedelta(microseconds=1),
+    )
+    rows = read_rows(turn.store, "decisions", where={"slot": recent})
+    if rows.empty:
+        return []
+    runs = read_rows(
+        turn.store, "runs", where={"run": list(set(rows["run"])), "stage": "allocate", "made": LIVE}
+    )
+    return [json.loads(text) for text in rows[rows["run"].isin(runs["run"])]["details"]]
+
+
+def _handed_over(turn: Turn, sink: Sink, due: Sequence[_Due], pace: Pace) -> list[Delivery]:
+    """Try every decision that is due within the sink's time; each result is kept before the next is tried."""
+    end = pace.clock() + sink.budget_seconds
+    done = []
+    for one in due:
+        answer = _tried(sink, one, pace, end)
+        turns = one.tried + answer.tried
+        status = SENT if not answer.reason else FAILED if turns < sink.give_up_after else GIVEN_UP
+        job, slot = _name(one.decision)
+        delivery = Delivery(
+            sink=sink.name,
+            job=job,
+            slot=slot,
+            status=status,
+            attempts=turns,
+            reason=answer.reason,
+        )
+        _remember(turn, delivery)
+        done.append(delivery)
+    return done
+
+
+def _remember(turn: Turn, delivery: Delivery) -> None:
+    with turn.store.transaction():
+        turn.store.execute(
+            "DELETE FROM deliveries WHERE sink = ? AND job = ? AND slot = ?",
+            [delivery.sink, delivery.job, delivery.slot.to_pydatetime()],
+        )
+        write_rows(turn.store, "deliveries", pd.DataFrame([delivery.row() | {"logical_at": turn.at}]))
+
+
+def _tried(sink: Sink, one: _Due, pace: Pace, end: float) -> Answer:
+    """Hand one decision over, with the attempts and waits that the sink's settings and time allow."""
+    try:
+        whole = document(one.decision)
+    except InputError as error:
+        return Answer(reason=str(error))
+    if sink.kind == "file":
+        return _dropped(sink, one.slot, whole)
+    body = as_text(whole).encode()
+    try:
+        headers = headers_of(sink, body, str(whole["key"]))
+    except CannotSendError as error:
+        return Answer(reason=str(error))
+    return _posted(sink, body, headers, pace, end)
+
+
+def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Pace, end: float) -> Answer:
+    """Post until it is taken or refused for good, or the attempts or the time until ``end`` are used up."""
+    answer = Answer(reason="no time was left for it in this turn", tried=False)
+    for attempt in range(sink.attempts):
+        wait = sink.backoff_seconds * 2 ** (attempt - 1) if attempt else 0.0
+        if pace.clock() + wait >= end:
+            break
+        if wait:
+            pace.sleep(wait)
+        answer = post(sink, body, headers, seconds=min(sink.timeout_seconds, max(0.001, end - pace.clock())))
+        if not answer.again:
+            break
+    return answer
+
+
+def _dropped(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> Answer:
+    """Write ``<folder>/<job>/<slot>.json``, and ``latest.json`` unless it is of a later slot."""
+    folder = (sink.folder or Path()) / folder_name(str(whole["job"]))
+    text = as_text(whole)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_whole(folder / file_name(slot), text)
+        latest = folder / "latest.json"
+        if not _is_later(latest, slot):
+            _write_whole(latest, text)
+    except OSError as error:
+        return Answer(reason=f"cannot write: {error.strerror or type(error).__name__}", again=True)
+    return Answer()
+
+
+def _is_later(file: Path, slot: pd.Timestamp) -> bool:
+    """Whether a file holds the decision of a later slot; one that cannot be read does not."""
+    try:
+        return bool(pd.Timestamp(json.loads(file.read_text(encoding="utf-8"))["slot"]) > slot)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _write_whole(file: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one and a crash leaves one of the two."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(file)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise

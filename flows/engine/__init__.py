@@ -1,0 +1,1 @@
+"""Prefect: flows, deployments, serving, task runners."""

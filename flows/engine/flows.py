@@ -1,0 +1,269 @@
+"""The logical time of a flow run: the one it is given, else the one it was scheduled for; never the clock (M1.4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+from prefect import flow, task
+from prefect.artifacts import create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import FlowRunContext
+from prefect.tasks import Task, exponential_backoff
+
+from flows.command.answer import say_to_stderr
+from flows.command.options import DEFAULT_DB
+from flows.config import Settings, read_settings
+from flows.delivery.deliver import deliver
+from flows.engine.runners import chosen_runner
+from flows.jobs.file import JobRequest
+from flows.ledger.failures import failure_kept, worth_another_try
+from flows.monitoring.alarms import raise_alarms
+from flows.show.table import rows_of
+from flows.turn.context import Turn, run_id_of
+from flows.turn.markets import step_of
+from flows.turn.whole import (
+    TurnResult,
+    allocate_stage,
+    forecast_stage,
+    ingest_stage,
+    leaderboard_rows,
+    score_stage,
+    whole_turn,
+)
+from flows.turn.work import work_stage
+from warehouse.errors import SettingsError
+from warehouse.store.connection import open_store
+
+
+def slot_of(at: datetime | None, settings: Settings) -> pd.Timestamp:
+    """The slot of ``at``, or of the time for which the present flow run was scheduled.
+
+    The scheduled time stays the same however late a run starts and however often it is tried again. A run that nobody
+    scheduled counts as scheduled when it was made. Times without a zone are UTC. Raises `SettingsError` without either.
+    """
+    when = at if at is not None else scheduled_time()
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return pd.Timestamp(when).tz_convert("UTC").floor(step_of(settings))
+
+
+def scheduled_time() -> datetime:
+    """When the present flow run was to start; raises `SettingsError` outside of a flow run."""
+    context = FlowRunContext.get()
+    planned = context.flow_run.expected_start_time if context and context.flow_run else None
+    if planned is None:
+        raise SettingsError(
+            "no logical time", expected="`at`, or a flow run with a scheduled time", remedy="give `at`"
+        )
+    return planned
+
+
+# ---
+# The Prefect flows: parameters in, one turn of the loop out. No arithmetic, and no work that is not in `flows.turn.whole`.
+#
+# ``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a parameter, or take the time they
+# were scheduled for; each opens the warehouse itself, and only the flow's process writes it. Work is spread out in a few coarse
+# tasks that get values and return values.
+
+#: Tasks of one stage at most: the engine is made for tens of tasks in a flow, not for one a market or job.
+TASKS_A_STAGE = 12
+RUNNER = chosen_runner()
+#: Further tries of a flow, seconds before the first of them (each next waits twice as long), and the share that chance adds.
+TRIES, FIRST_WAIT, JITTER = 3, 10.0, 0.5
+#: A run that takes longer is stopped (seconds), so that one that hangs does not keep later slots waiting for ever.
+STAGE_TIMEOUT, TURN_TIMEOUT = 3600, 7200
+
+Result = TypeVar("Result")
+
+
+def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str) -> list[Any]:
+    """The engine's `Fan`: at most `TASKS_A_STAGE` Prefect tasks, results in the order of the calls."""
+    unit = task(name=label, cache_policy=NO_CACHE, persist_result=False)(_called)
+    size = math.ceil(len(calls) / TASKS_A_STAGE) or 1
+    parts = [_Part(function, calls[i : i + size]) for i in range(0, len(calls), size)]
+    return [result for future in [unit.submit(part) for part in parts] for result in future.result().results]
+
+
+class _Part:
+    """The calls of one task, opaque to the engine: it would otherwise walk through every table looking for futures."""
+
+    __slots__ = ("calls", "function")
+
+    def __init__(self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> None:
+        self.function = function
+        self.calls = calls
+
+
+class _Results:
+    """What the calls of one task returned, opaque to the engine for the same reason."""
+
+    __slots__ = ("results",)
+
+    def __init__(self, results: list[Any]) -> None:
+        self.results = results
+
+
+def _called(part: _Part) -> _Results:
+    return _Results([part.function(**call) for call in part.calls])
+
+
+@contextmanager
+def opened_turn(
+    db: Path,
+    at: datetime | None,
+    *,
+    settings: Settings,
+    own_end: bool = False,
+    run_id: str | None = None,
+    fan: Callable[..., list[Any]] = tasks_of,
+) -> Iterator[Turn]:
+    """A turn on the warehouse at ``db``, spreading its work over Prefect tasks; without ``at`` that of the run's slot."""
+    when = slot_of(at, settings)
+    with open_store(db, say=say_to_stderr) as store:
+        yield Turn(
+            store=store,
+            at=when,
+            settings=settings,
+            run_id=run_id or run_id_of(when),
+            own_end=own_end,
+            fan=fan,
+            say=say_to_stderr,
+        )
+
+
+def tried(work: Callable[[], Result], *, label: str) -> Result:
+    """Do the work of a flow, again after a while if it fails: waits double from `FIRST_WAIT`, and chance spreads them.
+
+    What cannot get better is not tried again (`flows.ledger.failures.worth_another_try`). Every try opens the warehouse anew, so
+    none holds it while it waits, and has the same logical time. A run that somebody started by hand has one try: they see the
+    error at once.
+    """
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None or context.flow_run.deployment_id is None:
+        return work()
+    patient = task(
+        name=label,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        retries=TRIES,
+        retry_delay_seconds=exponential_backoff(FIRST_WAIT),
+        retry_jitter_factor=JITTER,
+        retry_condition_fn=_try_again,
+    )(work)
+    return patient()
+
+
+def _try_again(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+    error = state.data if isinstance(state.data, BaseException) else None
+    return worth_another_try(error)
+
+
+@flow(name="ingest", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
+def ingest(
+    db: Path = DEFAULT_DB,
+    at: datetime | None = None,
+    data: Path | None = None,
+    settings: Path | None = None,
+) -> dict[str, dict[str, int]]:
+    """Bring in what is new: the tidy tables in ``data``, or the simulated market up to ``at``."""
+
+    def work() -> dict[str, dict[str, int]]:
+        with (
+            opened_turn(db, at, settings=read_settings(settings)) as turn,
+            failure_kept(turn, "ingest"),
+        ):
+            return ingest_stage(turn, data)
+
+    return tried(work, label="ingest")
+
+
+@flow(name="forecast", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
+def forecast(
+    db: Path = DEFAULT_DB, at: datetime | None = None, settings: Path | None = None, own_end: bool = False
+) -> list[dict[str, Any]]:
+    """Issue forecasts at ``at``, fill in those that past slots lack, and measure them; returns the errors."""
+
+    def work() -> list[dict[str, Any]]:
+        with (
+            opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn,
+            failure_kept(turn, "forecast"),
+        ):
+            return rows_of(forecast_stage(turn, work_stage(turn, [])).accuracy)
+
+    return tried(work, label="forecast-turn")
+
+
+@flow(name="allocate", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
+def allocate(
+    db: Path = DEFAULT_DB, at: datetime | None = None, settings: Path | None = None, own_end: bool = False
+) -> list[dict[str, Any]]:
+    """Decide the slot at ``at`` for every running job and hand the decisions over; needs the forecasts of that time."""
+
+    def work() -> list[dict[str, Any]]:
+        with (
+            opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn,
+            failure_kept(turn, "allocate"),
+        ):
+            decisions = allocate_stage(turn, work_stage(turn, []))
+            deliver(turn, decisions)
+            return decisions
+
+    return tried(work, label="allocate-turn")
+
+
+@flow(name="score", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
+def score(
+    db: Path = DEFAULT_DB, at: datetime | None = None, settings: Path | None = None, own_end: bool = False
+) -> list[dict[str, Any]]:
+    """Replay the pool on every job that has ended by ``at`` and update the selection; returns the leaderboard."""
+
+    def work() -> list[dict[str, Any]]:
+        with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
+            with failure_kept(turn, "score"):
+                score_stage(turn, work_stage(turn, []))
+            return leaderboard_rows(turn)
+
+    return tried(work, label="score-turn")
+
+
+@flow(name="pipeline", task_runner=RUNNER, timeout_seconds=TURN_TIMEOUT)
+def pipeline(
+    db: Path = DEFAULT_DB,
+    at: datetime | None = None,
+    data: Path | None = None,
+    jobs: list[dict[str, Any]] | None = None,
+    report: Path = Path("reports/report.html"),
+    settings: Path | None = None,
+    own_end: bool = False,
+    run_id: str | None = None,
+) -> dict[str, Any]:
+    """One whole turn of the loop; returns the object that ``slackwater run --json`` prints."""
+    requests = [JobRequest.model_validate(job) for job in jobs or []]
+
+    def work() -> TurnResult:
+        chosen = read_settings(settings)
+        with opened_turn(db, at, settings=chosen, own_end=own_end, run_id=run_id) as turn:
+            result = whole_turn(turn, data=data, requests=requests, report=report)
+            raise_alarms(turn)
+            return result
+
+    result = tried(work, label="turn")
+    _publish(result)
+    return result.answer()
+
+
+def _publish(result: TurnResult) -> None:
+    """The tables of a turn as Prefect artifacts."""
+    answer = result.answer()
+    for key in ("decisions", "leaderboard", "accuracy"):
+        if answer[key]:
+            create_table_artifact(
+                table=answer[key][:50], key=f"slackwater-{key}", description=f"{key} of {result.run_id}"
+            )

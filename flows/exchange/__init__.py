@@ -1,0 +1,1 @@
+"""Export, import, compact and publish a warehouse."""

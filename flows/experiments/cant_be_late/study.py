@@ -1,0 +1,216 @@
+"""``slackwater experiment cant-be-late``: the public single-instance benchmark, re-implemented, on 0/1 traces (M4.6, M7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from flows.command.answer import print_json, print_table, say_to_stderr
+from flows.experiments.material import COUNT_COLUMNS, read_table
+from optimization.single_instance.scoreboard import (
+    BLANK,
+    DEADLINE_HOURS,
+    DEFAULT,
+    EAGER,
+    PUBLISHED,
+    Scores,
+    score_split,
+)
+from optimization.single_instance.traces import Trace, single_traces, splits
+from warehouse.errors import MarketError
+
+SLOT_MINUTES: Final = 10
+#: Hours between the starts of two runs in a trace.
+EVERY_HOURS, FAST_EVERY_HOURS = 12, 48
+#: A trace is used if runs of the longest deadline can start at several times in it.
+LEAST_HOURS: Final = 2 * max(DEADLINE_HOURS)
+CLASSES: Final = ("low", "medium", "high")
+
+
+def cant_be_late_answer(data: Path, *, seed: int, fast: bool) -> dict[str, Any]:
+    """Run the benchmark on a folder's single-instance traces; the JSON object of the command.
+
+    ``variants``: one per direction, class of availability, deadline and overhead; ``settings``: the same with all classes
+    together, with 95 % intervals; ``summary``: the default policy's share of the gap over the settings. Raises
+    `SourceFileError` for a table that cannot be used and `MarketError` if it has no trace long enough.
+    """
+    table = read_table(data, "availability", COUNT_COLUMNS)
+    traces = single_traces(table, slot_minutes=SLOT_MINUTES, least_hours=LEAST_HOURS)
+    scores = [
+        scored
+        for split in splits(traces)
+        for scored in score_split(
+            split, every_hours=FAST_EVERY_HOURS if fast else EVERY_HOURS, told=say_to_stderr
+        )
+    ]
+    if not scores:
+        raise MarketError(
+            f"{data}: no test trace of {min(DEADLINE_HOURS)} h", expected="one that a run fits into"
+        )
+    rng = np.random.default_rng(seed)
+    whole = [setting_row(s, rng=rng) for s in scores]
+    return {
+        "variants": [
+            variant_row(part) | {"availability": availability}
+            for s in scores
+            for availability in CLASSES
+            if (part := s.among(availability)).windows
+        ],
+        "settings": whole,
+        "summary": summary(scores, whole),
+        "traces": [trace_row(trace) for trace in traces],
+        "data": str(data),
+        "seed": seed,
+        "fast": fast,
+        "notes": notes(traces, scores, fast=fast),
+    }
+
+
+def variant_row(scores: Scores) -> dict[str, Any]:
+    """One entry of ``variants`` or ``settings``: mean bill, score, misses and share of the gap of every policy."""
+    setting = scores.setting
+    return {
+        "availability": "all",
+        "deadline_h": setting.deadline_minutes / 60,
+        "overhead_h": setting.overhead_minutes / 60,
+        "split": scores.split.label,
+        "runs": len(scores.windows),
+        "policies": {
+            name: {
+                "mean_cost_usd": float(scores.of(name).mean()),
+                "score": setting.score(float(scores.of(name).mean())),
+                "misses": int(scores.missed[:, i].sum()),
+                "gap_closed": scores.gap_closed(name),
+                "gap_closed_from_eager": scores.gap_closed(name, start=EAGER),
+            }
+            for i, name in enumerate(scores.names)
+        },
+        "optimum_usd": float(scores.best.mean()),
+        "optimum_score": setting.score(float(scores.best.mean())),
+        "on_demand_usd": setting.on_demand_only_usd,
+        "spot_only_usd": setting.spot_only_usd,
+    }
+
+
+def setting_row(scores: Scores, *, rng: np.random.Generator) -> dict[str, Any]:
+    """One entry of ``settings``: as a variant, with the interval of the default's share of the gap."""
+    low, high = scores.gap_interval(DEFAULT, rng=rng)
+    return variant_row(scores) | {"gap_closed_interval": [low, high]}
+
+
+def summary(scores: Sequence[Scores], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Shares of the gap closed, averaged over the settings of all directions, and misses over all runs."""
+    names = scores[0].names
+    shares = {name: [row["policies"][name]["gap_closed"] for row in rows] for name in names}
+    eager = {name: [row["policies"][name]["gap_closed_from_eager"] for row in rows] for name in names}
+    return {
+        "default": DEFAULT,
+        "runs": sum(len(s.windows) for s in scores),
+        "gap_closed": {name: mean(values) for name, values in shares.items()},
+        "gap_closed_from_eager": {name: mean(values) for name, values in eager.items()},
+        "least_gap_closed": min((v for v in shares[DEFAULT] if np.isfinite(v)), default=float("nan")),
+        "misses": {name: int(sum(s.missed[:, i].sum() for s in scores)) for i, name in enumerate(names)},
+    }
+
+
+def mean(values: Sequence[float]) -> float:
+    """Mean of the finite values, NaN if there is none."""
+    finite = [value for value in values if np.isfinite(value)]
+    return float(np.mean(finite)) if finite else float("nan")
+
+
+def trace_row(trace: Trace) -> dict[str, Any]:
+    """What a trace is, for the answer."""
+    return {
+        "name": trace.name,
+        "start": trace.start,
+        "hours": trace.up.size * trace.slot_minutes / 60,
+        "share_up": trace.share,
+        "availability": trace.availability,
+        "gap_slots": trace.gaps,
+    }
+
+
+def notes(traces: Sequence[Trace], scores: Sequence[Scores], *, fast: bool) -> list[str]:
+    """What must be known to read the figures."""
+    every = FAST_EVERY_HOURS if fast else EVERY_HOURS
+    found = [
+        f"{len(traces)} traces of one instance, at least {LEAST_HOURS} h long; "
+        f"a run starts every {every} h in each test trace, so runs overlap",
+        "costs of OD and spot-only in the score: work plus one overhead, in whole slots",
+        f"{PUBLISHED} is the single-cluster form of its paper: once on on-demand it stays until two overheads ahead of schedule, "
+        f"even while spot is up; {EAGER!r} leaves at once. Shares of the gap are given from either",
+        f"{BLANK!r} is the default policy with nothing known of the market before the job",
+        "learned from the training traces only; what is known of a test trace before a run starts is what the run may look back on",
+    ]
+    if len({trace.year for trace in traces}) == 1:
+        found.append("the traces are of one year: tables are learned on each one's first half")
+    gaps = sum(trace.gaps for trace in traces)
+    if gaps:
+        found.append(f"{gaps} slots without a fresh observation count as down")
+    short = {s.setting.deadline_minutes // 60: len({w.trace.name for w in s.windows}) for s in scores}
+    if len(set(short.values())) > 1:
+        found.append(f"traces that hold a run, by deadline in hours: {short}")
+    return found
+
+
+def cant_be_late_command(*, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None) -> None:
+    """``slackwater experiment cant-be-late``: print the scoreboard or its JSON object, write its report."""
+    answer = cant_be_late_answer(data, seed=seed, fast=fast)
+    if html is not None:
+        from flows.experiments.cant_be_late.sections import write_cant_be_late_report
+
+        say_to_stderr(f"wrote {write_cant_be_late_report(answer, html)}")
+    if as_json:
+        print_json(answer)
+    else:
+        print_scoreboard(answer)
+
+
+def print_scoreboard(answer: dict[str, Any]) -> None:
+    """The tables of the scoreboard for a person."""
+    for row in answer["settings"]:
+        print_table(heading(row), policy_rows(row), POLICY_COLUMNS)
+    print_table(
+        "What each state variable adds: share of the gap closed, mean over the settings",
+        ablation_rows(answer["summary"]),
+        ABLATION_COLUMNS,
+    )
+    for note in answer["notes"]:
+        print(f"* {note}")
+
+
+#: Headings of the tables.
+POLICY_COLUMNS: Final = {
+    "policy": "policy", "mean_cost_usd": "mean cost, USD", "score": "score", "misses": "misses",
+    "gap_closed": "gap closed from UP", "gap_closed_from_eager": "from UP without hysteresis",
+}  # fmt: skip
+ABLATION_COLUMNS: Final = {
+    "policy": "policy", "gap_closed": "gap closed from UP", "gap_closed_from_eager": "from UP without hysteresis",
+    "misses": "misses",
+}  # fmt: skip
+
+
+def heading(row: dict[str, Any]) -> str:
+    """Name of a setting."""
+    return (
+        f"{row['split']}: deadline {row['deadline_h']:.0f} h, overhead {60 * row['overhead_h']:.0f} min, {row['runs']} runs "
+        f"(gap closed by {DEFAULT}: 95 % from {row['gap_closed_interval'][0]:.3f} to {row['gap_closed_interval'][1]:.3f})"
+    )
+
+
+def policy_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a setting's table, the optimum last."""
+    rows = [{"policy": name, **figures} for name, figures in row["policies"].items()]
+    best = {"mean_cost_usd": row["optimum_usd"], "score": row["optimum_score"], "misses": 0}
+    return [*rows, {"policy": "optimum (all known)", **best, "gap_closed": 1.0, "gap_closed_from_eager": 1.0}]
+
+
+def ablation_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the table of state variables, from least to most of the gap closed."""
+    keys = ("gap_closed", "gap_closed_from_eager", "misses")
+    names = sorted(found["gap_closed"], key=lambda name: found["gap_closed"][name])
+    return [{"policy": name, **{key: found[key][name] for key in keys}} for name in names]

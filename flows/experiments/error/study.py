@@ -1,0 +1,301 @@
+"""``slackwater experiment error``: E2, utility against a known error of the forecasts (M6.8, M7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flows.command.answer import print_json, print_table, say_to_stderr
+from flows.experiments.material import read_tapes
+from flows.experiments.material_scenarios import join_note, make_scenarios
+from flows.experiments.pool.ideas import ideas_and_rules, robustness_of_ideas, tradeoff_rows
+from flows.experiments.runner import Progress, cores, job_progress, run_pool
+from forecasting.futures.errors import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
+from optimization.market.window import PointForecast
+from optimization.policies.committed_horizon import Ahap
+from optimization.policies.contract import Policy
+from optimization.policies.pool import load_pool
+from optimization.policies.reactive import Ahanp
+from optimization.replay.ledger import perfect_forecasts
+from optimization.replay.run import PlanMemo, replay_pool, spread
+from optimization.trials.comparison import interval, resampled_means
+from optimization.trials.scenarios import Grid, Scenario
+
+#: Windows of the experiment; commitments are all those up to the window, or its two ends in a quick look.
+OMEGAS = (1, 2, 3, 4, 5)
+#: The price threshold of AHAP here: it takes all spot that is not nearly as dear as on-demand.
+SIGMA = 0.9
+SIGMAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+PER_CELL, FAST_PER_CELL = 3, 1
+#: Steps ahead that forecasts are made wrong for: no window of the experiment looks further.
+STEPS = max(OMEGAS) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of error: how it depends on the step ahead, and its law."""
+
+    growth: Growth
+    law: Law
+
+    @property
+    def name(self) -> str:
+        """``fixed, uniform`` and the like."""
+        return f"{self.growth.value}, {self.law.value.replace('_', ' ')}"
+
+
+KINDS = tuple(Kind(growth=growth, law=law) for growth in Growth for law in Law)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorPlan:
+    """What every job is asked: AHAP's forms, the kinds and sizes of error, the seed of the errors, other policies ``beside``."""
+
+    policies: tuple[Ahap, ...]
+    kinds: tuple[Kind, ...]
+    sizes: tuple[float, ...]
+    seed: int
+    beside: tuple[Policy[Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRun:
+    """Utilities in units of each job's OD-only cost: ``utility`` (jobs, kinds, sizes, policies), ``reactive`` (jobs,).
+
+    The columns of ``plan.beside`` follow those of ``plan.policies``.
+    ``synthetic`` of the jobs join one market's counts with another's prices (M7).
+    """
+
+    plan: ErrorPlan
+    utility: np.ndarray
+    reactive: np.ndarray
+    reactive_name: str
+    synthetic: int
+
+
+def shapes(fast: bool) -> tuple[tuple[int, int], ...]:
+    """(omega, v) of the experiment."""
+    if fast:
+        return tuple(dict.fromkeys((omega, v) for omega in (1, 3, 5) for v in (1, omega)))
+    return tuple((omega, v) for omega in OMEGAS for v in range(1, omega + 1))
+
+
+def wrong_forecasts(scenario: Scenario, kind: Kind, plan: ErrorPlan) -> list[list[PointForecast]]:
+    """For each size the perfect forecasts of a job made wrong by the same errors times the size (M6.8).
+
+    The errors depend on the seed, the job's name and the kind alone. The capacity is what the probe can see.
+    """
+    truth = perfect_forecasts(scenario.window, STEPS)
+    name = list(scenario.job.name.encode())
+    rng = np.random.default_rng([plan.seed, KINDS.index(kind), *name])
+    noise = draw_noise(len(truth), STEPS, growth=kind.growth, law=kind.law, rng=rng)
+    p_o, capacity = scenario.window.on_demand_usd, int(scenario.draw.counts.bound)
+    return [
+        [
+            PointForecast(
+                price=perturbed_price(f.price, noise.price[t, : len(f.price)], size=size, on_demand_usd=p_o),
+                available=perturbed_count(
+                    f.available, noise.count[t, : len(f.price)], size=size, capacity=capacity
+                ),
+            )
+            for t, f in enumerate(truth)
+        ]
+        for size in plan.sizes
+    ]
+
+
+def run_error(
+    scenarios: Sequence[Scenario],
+    plan: ErrorPlan,
+    *,
+    reactive: Ahanp,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> ErrorRun:
+    """Replay AHAP's (omega, v) on every job under every kind and size of error, and AHANP, which reads no forecast."""
+    rows = list(spread(_utilities, scenarios, (plan, reactive), processes=processes, progress=progress))
+    return ErrorRun(
+        plan=plan,
+        utility=np.array([row[0] for row in rows]),
+        reactive=np.array([row[1] for row in rows]),
+        reactive_name=reactive.name,
+        synthetic=sum(scenario.draw.synthetic for scenario in scenarios),
+    )
+
+
+def _utilities(scenario: Scenario, asked: tuple[ErrorPlan, Ahanp]) -> tuple[np.ndarray, float]:
+    plan, reactive = asked
+    memo = PlanMemo()
+    table = []
+    for kind in plan.kinds:
+        made = [
+            replay_pool(
+                (*plan.policies, *plan.beside),
+                scenario.job,
+                scenario.window,
+                forecasts=forecasts,
+                memo=memo,
+                record=scenario.record,
+            )
+            for forecasts in wrong_forecasts(scenario, kind, plan)
+        ]
+        table.append([[o.utility_usd / scenario.unit for o in outcomes] for outcomes in made])
+    alone = replay_pool([reactive], scenario.job, scenario.window)[0]
+    return np.array(table), alone.utility_usd / scenario.unit
+
+
+def crossing(sizes: Sequence[float], utility: np.ndarray, level: float) -> float:
+    """The least error size at which ``utility`` (sizes,) falls to ``level``, linear between sizes.
+
+    NaN if it stays above; 0 if it begins at or below.
+    """
+    below = np.flatnonzero(np.asarray(utility) <= level)
+    if not len(below):
+        return float("nan")
+    i = int(below[0])
+    if i == 0:
+        return float(sizes[0])
+    high, low = float(utility[i - 1]), float(utility[i])
+    return float(sizes[i - 1] + (high - level) / (high - low) * (sizes[i] - sizes[i - 1]))
+
+
+def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
+    """The JSON object of the experiment.
+
+    ``curves``: for each kind of error and each (omega, v) the mean utility by size, the 95 % interval of its paired difference
+    from the prediction-free policy (``ahead_interval``), and ``overtaken_at``, the size from which the prediction-free policy
+    is better (null: never within the sizes); ``worse_than_one_slot_at`` is the same against AHAP(1,1), which plans the present
+    slot alone and so reads no forecast either. ``robustness``: for each (omega, v) its consistency (utility at size 0) and
+    robustness (its worst mean over kinds and sizes); ``published_ideas`` the same for the policies of M10.
+    """
+    rng = np.random.default_rng([seed, 4])
+    mean = run.utility.mean(axis=0)
+    flat = (run.utility - run.reactive[:, None, None, None]).reshape(len(run.utility), -1)
+    low, high = (edge.reshape(mean.shape) for edge in interval(resampled_means(flat, rng=rng)))
+    level = float(run.reactive.mean())
+    a, b = interval(resampled_means(run.reactive[:, None], rng=rng))
+    one_slot = float(mean[0, 0, [policy.omega for policy in run.plan.policies].index(1)])
+    curves = [
+        {
+            "growth": kind.growth.value,
+            "law": kind.law.value,
+            "omega": policy.omega,
+            "v": policy.commitment,
+            "mean_utility": mean[k, :, i].tolist(),
+            "ahead_interval": np.stack([low[k, :, i], high[k, :, i]], axis=1).tolist(),
+            "overtaken_at": crossing(run.plan.sizes, mean[k, :, i], level),
+            "worse_than_one_slot_at": crossing(run.plan.sizes, mean[k, :, i], one_slot)
+            if policy.omega > 1
+            else float("nan"),
+        }
+        for k, kind in enumerate(run.plan.kinds)
+        for i, policy in enumerate(run.plan.policies)
+    ]
+    robustness = [
+        {
+            "omega": policy.omega,
+            "v": policy.commitment,
+            "consistency": float(mean[0, 0, i]),
+            "robustness": float(mean[:, :, i].min()),
+        }
+        for i, policy in enumerate(run.plan.policies)
+    ]
+    return {
+        "data": data,
+        "seed": seed,
+        "jobs": len(run.utility),
+        "synthetic_jobs": run.synthetic,
+        "sizes": list(run.plan.sizes),
+        "sigma": SIGMA,
+        "policies": [policy.name for policy in run.plan.policies],
+        "prediction_free": {
+            "policy": run.reactive_name,
+            "mean_utility": level,
+            "interval": [float(a[0]), float(b[0])],
+        },
+        "curves": curves,
+        "robustness": robustness,
+        "published_ideas": robustness_of_ideas(run.plan.beside, run.utility[..., len(run.plan.policies) :]),
+    }
+
+
+def pools_ahap(wanted: Sequence[tuple[int, int]]) -> tuple[Ahap, ...]:
+    """AHAP of these (omega, v) at `SIGMA`, as the default pool has them: its end rule and its way of committing."""
+    pool = {(p.omega, p.commitment): p for p in load_pool() if isinstance(p, Ahap) and p.sigma == SIGMA}
+    return tuple(pool[shape] for shape in wanted)
+
+
+def error_command(
+    *, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None, processes: int | None = None
+) -> None:
+    """``slackwater experiment error``: run E2 on a folder, print its tables or its JSON object, write its report."""
+    say_to_stderr(f"read {data}")
+    tapes = read_tapes(data)
+    workers = processes or (1 if fast else cores())
+    per_cell = FAST_PER_CELL if fast else PER_CELL
+    with job_progress("draw jobs") as told:
+        train, test = (
+            make_scenarios(tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, planner="last_value", progress=told)
+            for part in ("train", "test")
+        )  # fmt: skip
+    learned = run_pool(train, [Ahanp(sigma=sigma) for sigma in SIGMAS], processes=1)
+    reactive = Ahanp(sigma=SIGMAS[int(learned.relative.mean(axis=0).argmax())])
+    plan = ErrorPlan(
+        policies=pools_ahap(shapes(fast)),
+        kinds=KINDS,
+        sizes=SIZES,
+        seed=seed,
+        beside=ideas_and_rules(),
+    )
+    with job_progress("jobs under error") as told:
+        run = run_error(test, plan, reactive=reactive, processes=workers, progress=told)
+    answer = {
+        **error_answer(run, data=str(data), seed=seed),
+        "notes": [
+            *tapes.notes,
+            join_note(run.synthetic, len(test)),
+            f"sigma of {reactive.name} is the best on {len(train)} jobs of the training half",
+        ],
+    }
+    if html is not None:
+        from flows.experiments.error.sections import write_error_report
+
+        say_to_stderr(f"wrote {write_error_report(answer, html)}")
+    if as_json:
+        print_json(answer)
+    else:
+        print_error(answer)
+
+
+def print_error(answer: dict[str, Any]) -> None:
+    """The tables of the experiment for a person."""
+    sizes = {f"u{i}": f"error {size:g}" for i, size in enumerate(answer["sizes"])}
+    for growth, law in dict.fromkeys((row["growth"], row["law"]) for row in answer["curves"]):
+        rows = [
+            {
+                "omega": row["omega"],
+                "v": row["v"],
+                **{f"u{i}": value for i, value in enumerate(row["mean_utility"])},
+                "crossing": row["overtaken_at"],
+            }
+            for row in answer["curves"]
+            if (row["growth"], row["law"]) == (growth, law)
+        ]
+        print_table(
+            f"Utility under {growth} {law.replace('_', ' ')} errors, {answer['jobs']} jobs",
+            rows,
+            {"omega": "omega", "v": "v", **sizes, "crossing": "overtaken at"},
+        )
+    free = answer["prediction_free"]
+    print(f"without forecasts: {free['policy']} {free['mean_utility']:.4f}")
+    print_table(
+        "Consistency (perfect forecasts) and robustness (worst mean over all errors)",
+        tradeoff_rows(answer),
+        {"policy": "policy", "consistency": "consistency", "robustness": "robustness"},
+    )
+    for note in answer["notes"]:
+        print(f"* {note}")

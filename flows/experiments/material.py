@@ -1,0 +1,225 @@
+"""Read the two tidy tables of a folder and put their series on the slot grid (M1.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from optimization.trials.tapes import Tape, held_within, moving_paths, sample_and_hold
+from warehouse.conventions import read_conventions
+from warehouse.errors import MarketError, SourceFileError
+from warehouse.history import Market
+
+STEP = pd.Timedelta(minutes=30)
+#: The longest deadline of the grid: a series is long enough if its test half is longer (M7).
+LONGEST_JOB = 48
+#: Price paths taken of each source (`moving_paths`).
+PATHS_PER_SOURCE = 12
+#: A price older than this is no longer known: on-change prices repeat about every 24 h (M1.3).
+PRICE_MAX_AGE = pd.Timedelta(hours=36)
+#: A count is known for three nominal gaps of its probe, at least one slot (M1.3).
+COUNT_GAPS = 3
+#: Kinds of counts that a job could really have held: listed offers are no launch test.
+LAUNCHABLE = ("probe", "held")
+
+_PLACE = ("provider", "region", "zone", "instance_type", "timestamp")
+PRICE_COLUMNS = (*_PLACE, "spot_price_usd_per_hour", "on_demand_price_usd_per_hour", "source")
+COUNT_COLUMNS = (*_PLACE, "available", "capacity_probed", "gap_seconds", "kind", "source")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tapes:
+    """The series of a folder that E1 can use, on one grid; ``notes`` says in words what was left out and why."""
+
+    counts: tuple[Tape, ...]
+    paths: tuple[Tape, ...]
+    notes: tuple[str, ...]
+
+
+def read_table(folder: Path, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    """``folder/name.parquet`` with UTC timestamps; `SourceFileError` names a missing file, a missing column or an empty table."""
+    path = folder / f"{name}.parquet"
+    if not path.is_file():
+        there = (
+            ", ".join(sorted(p.name for p in folder.iterdir())[:8]) if folder.is_dir() else "no such folder"
+        )
+        raise SourceFileError(
+            folder,
+            0,
+            f"no {name}.parquet ({there or 'an empty folder'})",
+            expected="a folder with prices.parquet and availability.parquet",
+            remedy="give that folder with --data",
+        )
+    try:
+        table = pd.read_parquet(path)
+    except (ValueError, OSError) as error:
+        raise SourceFileError(
+            path, 0, f"not readable as Parquet ({error})", expected="a Parquet file"
+        ) from error
+    missing = [column for column in columns if column not in table.columns]
+    if missing:
+        raise SourceFileError(
+            path,
+            0,
+            f"no column {', '.join(missing)}",
+            expected=f"columns {', '.join(columns)}",
+            remedy="rename the columns",
+        )
+    if table.empty:
+        raise SourceFileError(path, 0, "no row", expected="at least one observation")
+    if not pd.api.types.is_datetime64_any_dtype(table["timestamp"]):
+        raise SourceFileError(
+            path, 0, f"timestamp of type {table['timestamp'].dtype}", expected="timestamps (UTC)"
+        )
+    return table.assign(timestamp=pd.to_datetime(table["timestamp"], utc=True).dt.as_unit("ns"))
+
+
+def read_tapes(folder: Path, *, paths_per_source: int = PATHS_PER_SOURCE) -> Tapes:
+    """Count series and price paths of a folder, each with a test half longer than the longest deadline.
+
+    Counts: kinds `LAUNCHABLE`, those that a probe states a capacity for. Prices: those with a known on-demand price, the liveliest
+    of each source. Raises `SourceFileError` for tables that cannot be used, `MarketError` if no series is long enough.
+    """
+    prices = read_table(folder, "prices", PRICE_COLUMNS)
+    counts = read_table(folder, "availability", COUNT_COLUMNS)
+    notes: list[str] = []
+    probed = list(count_tapes(counts))
+    long_counts = tuple(tape for tape in probed if _long_enough(tape))
+    paths = [path for path in price_tapes(prices, counts) if _long_enough(path)]
+    for what, kept, found in (
+        ("count series", len(long_counts), len(probed)),
+        (
+            "price paths with an on-demand price",
+            len(paths),
+            prices.groupby(_series_keys(prices), dropna=False).ngroups,
+        ),
+    ):
+        if not kept:
+            raise MarketError(
+                f"{folder}: {found} {what}, none long enough",
+                expected=f"at least one with more than {2 * LONGEST_JOB + 1} slots of {STEP / pd.Timedelta(minutes=1):.0f} minutes",
+                remedy="give a folder with longer series",
+            )
+        notes.append(f"{kept} of {found} {what} are long enough")
+    chosen = moving_paths(paths, most=paths_per_source)
+    if len(chosen) < len(paths):
+        notes.append(
+            f"{len(chosen)} price paths used: at most {paths_per_source} of each source, the liveliest of each type"
+        )
+    return Tapes(counts=long_counts, paths=tuple(chosen), notes=tuple(notes))
+
+
+def count_tapes(table: pd.DataFrame) -> Iterator[Tape]:
+    """The launchable count series with a stated capacity of at least 2, on the slot grid, by source and market."""
+    conventions = read_conventions()
+    usable = table[table["kind"].isin(LAUNCHABLE) & table["capacity_probed"].notna()]
+    for _, rows in usable.groupby(["source", *_PLACE[:4]], dropna=False, sort=True):
+        capacity = int(rows["capacity_probed"].max())
+        if capacity < 2:
+            continue
+        rows = _ordered(rows)
+        stated = rows["gap_seconds"].dropna()
+        # Where no gap is stated the usual distance of observations stands for it.
+        gaps = stated if len(stated) else rows["timestamp"].diff().dt.total_seconds().fillna(0.0)
+        gap = pd.Timedelta(seconds=float(gaps.median()))
+        tape = _tape(
+            rows,
+            "available",
+            bound=float(capacity),
+            max_age=max(STEP, COUNT_GAPS * gap),
+            real_clock=conventions.real_clock(str(rows["source"].iloc[0])),
+        )
+        yield replace(tape, within=_within(rows, tape, gap))
+
+
+def price_tapes(prices: pd.DataFrame, counts: pd.DataFrame) -> Iterator[Tape]:
+    """The price series with a known on-demand price, on the slot grid, by source, market and product.
+
+    On-demand is the newest price stated in the first half of the series' time, so that nothing of it is learned from the test
+    part. A price read at every probe of its source holds until the last of those probes.
+    """
+    conventions = read_conventions()
+    probes = counts.groupby(["source", *_PLACE[:4]], dropna=False)["timestamp"].max()
+    for key, rows in prices.groupby(_series_keys(prices), dropna=False, sort=True):
+        source = str(key[0])
+        rows = _ordered(rows)
+        middle = rows["timestamp"].iloc[0] + (rows["timestamp"].iloc[-1] - rows["timestamp"].iloc[0]) / 2
+        stated = rows.loc[(rows["timestamp"] <= middle), "on_demand_price_usd_per_hour"].dropna()
+        if stated.empty or not stated.iloc[-1] > 0:
+            continue
+        probed = conventions.probed_price(source)
+        yield _tape(
+            rows,
+            "spot_price_usd_per_hour",
+            bound=float(stated.iloc[-1]),
+            max_age=pd.Timedelta(days=36500) if probed else PRICE_MAX_AGE,
+            real_clock=conventions.real_clock(source),
+            until=probes.get(key[:5]) if probed else None,
+        )
+
+
+def _series_keys(prices: pd.DataFrame) -> list[str]:
+    return ["source", *_PLACE[:4], *(["product"] if "product" in prices.columns else [])]
+
+
+def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
+    """Ascending in time, the last of rows with one time."""
+    return rows.sort_values("timestamp", kind="stable").drop_duplicates("timestamp", keep="last")
+
+
+def _tape(
+    rows: pd.DataFrame,
+    column: str,
+    *,
+    bound: float,
+    max_age: pd.Timedelta,
+    real_clock: bool,
+    until: pd.Timestamp | None = None,
+) -> Tape:
+    """A series on the grid from its first slot to the last that begins by its last observation (or by ``until``)."""
+    times = pd.DatetimeIndex(rows["timestamp"])
+    last = times[-1] if until is None else max(times[-1], until)
+    grid = pd.date_range(times[0].ceil(STEP), last.floor(STEP), freq=STEP)
+    values = sample_and_hold(
+        _plain(times),
+        rows[column].to_numpy(dtype=float, na_value=np.nan),
+        _plain(grid),
+        max_age=max_age.to_timedelta64(),
+    )
+    place = {str(name): value for name, value in rows.iloc[0].items()}
+    return Tape(
+        variable="count" if column == "available" else "price",
+        market=Market(**{name: str(place[name]) for name in _PLACE[:4]}),
+        source=str(place["source"]),
+        product="" if column == "available" or pd.isna(place.get("product")) else str(place["product"]),
+        values=values,
+        bound=bound,
+        first=times[0].ceil(STEP),
+        step=STEP,
+        real_clock=real_clock,
+    )
+
+
+def _within(rows: pd.DataFrame, tape: Tape, gap: pd.Timedelta) -> np.ndarray | None:
+    """The counts probed between the slots of a tape, None if the distance of probes is not known."""
+    if not gap > pd.Timedelta(0):
+        return None
+    grid = pd.date_range(tape.first, periods=len(tape), freq=tape.step)
+    return held_within(
+        _plain(pd.DatetimeIndex(rows["timestamp"])),
+        rows["available"].to_numpy(dtype=float, na_value=np.nan),
+        _plain(grid),
+        gap=gap.to_timedelta64(),
+    )
+
+
+def _plain(times: pd.DatetimeIndex) -> np.ndarray:
+    return times.tz_convert("UTC").tz_localize(None).to_numpy(dtype="datetime64[ns]")
+
+
+def _long_enough(tape: Tape) -> bool:
+    return len(tape) - tape.half > LONGEST_JOB and tape.half > LONGEST_JOB

@@ -1,0 +1,1 @@
+"""Live sources fetched into the warehouse, and the state of each."""

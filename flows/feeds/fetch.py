@@ -1,0 +1,232 @@
+"""Live feeds into the warehouse: each page is committed with the mark behind it, every fetch leaves a row in ``fetches``."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pandas as pd
+
+from flows.config import Feed, Settings
+from flows.feeds.state import Fetched, last_fetches, marks_for, moved, options_mark, save_fetched
+from flows.ledger.runs import LIVE
+from flows.turn.context import Turn
+from flows.turn.ingest import Counts
+from warehouse.errors import FetchError, InputError, SettingsError
+from warehouse.observations.ingest import FollowedSince, append
+from warehouse.sources.live import LIVE_SOURCES
+from warehouse.sources.live.contract import Asked, Mark, Page
+from warehouse.sources.live.transport import SKEW_SECONDS, Retry, Transport
+from warehouse.store.connection import Store
+
+#: A reason longer than this tells nobody more.
+LONGEST_REASON = 2000
+_SEED_BITS = 2**32
+
+
+def find_feed(settings: Settings, name: str) -> Feed:
+    """The feed of that name; raises `InputError` with the known ones."""
+    for feed in settings.feeds:
+        if feed.name == name:
+            return feed
+    known = ", ".join(feed.name for feed in settings.feeds)
+    raise InputError(
+        f"no feed {name!r} in the settings",
+        expected=f"one of {known}" if known else "a [[feeds]] entry in slackwater.toml",
+    )
+
+
+def is_due(feed: Feed, last: Fetched | None, at: pd.Timestamp) -> bool:
+    """Whether a feed is to be fetched at a logical time: its interval is over, or its last fetch failed or was stopped.
+
+    History read by hand does not count. A time before the last fetch is never due: a live source cannot be asked what it said then.
+    """
+    if last is None:
+        return True
+    if at < last.at:
+        return False
+    done = [mark.done_at for mark in last.marks.values() if mark.done_at is not None]
+    if last.status == "failed" or not last.finished or not done:
+        return True
+    return at >= pd.Timestamp(max(done)) + pd.Timedelta(feed.every)
+
+
+def fetch_due(turn: Turn) -> Counts:
+    """Fetch every feed that is due at the turn's time; a turn that is made up afterwards fetches none.
+
+    A feed that fails stops neither the turn nor the others; why is in ``fetches``.
+    """
+    if turn.made != LIVE:
+        return {}
+    last = last_fetches(turn.store)
+    counts: Counts = {}
+    for feed in turn.settings.feeds:
+        if is_due(feed, last.get(feed.name), turn.at):
+            turn.say(f"fetch {feed.name}")
+            transport = transport_for(feed, turn.at, seed=turn.settings.seed)
+            fetched = fetch_feed(turn.store, feed, at=turn.at, transport=transport)
+            counts[feed.name] = fetched.counts()
+            if fetched.reason:
+                turn.say(f"{feed.name} is {fetched.status}: {fetched.reason}")
+    return counts
+
+
+def transport_for(feed: Feed, at: pd.Timestamp, *, seed: int, **others: Any) -> Transport:
+    """What a feed asks through; its waits differ by feed and time, so that feeds do not come back all at once."""
+    mixed = zlib.crc32(f"{feed.name} {at.isoformat()}".encode())
+    return Transport(
+        seed=(seed + mixed) % _SEED_BITS,
+        retry=Retry(tries=feed.tries),
+        seconds=feed.timeout_seconds,
+        **others,
+    )
+
+
+def fetch_feed(
+    store: Store,
+    feed: Feed,
+    *,
+    at: pd.Timestamp,
+    transport: Transport,
+    span: tuple[pd.Timestamp | None, pd.Timestamp | None] = (None, None),
+    clock: pd.Timestamp | None = None,
+) -> Fetched:
+    """Fetch one feed at a logical time and say what came of it; raises `InputError` for a time before its last fetch.
+
+    ``span``: a range of history to read by hand, beside what is followed. ``clock``: the present time, if the caller knows it,
+    to compare the server's with. A fetch that is complete already at that time is not made again. Failures of the source are
+    in the result, not raised: ``status`` and ``reason``.
+    """
+    last = last_fetches(store).get(feed.name)
+    if last is not None and at < last.at:
+        raise InputError(
+            f"feed {feed.name!r} was fetched at {last.at}, after {at}",
+            expected="a later --at",
+            remedy="history is read with --since and --until; what a source said earlier cannot be asked again",
+        )
+    same = last if last is not None and last.at == at else None
+    if same is not None and same.status == "done" and span[0] is None and same.options == options_mark(feed):
+        return same
+    asked = Asked(
+        options=feed.options,
+        at=_plain(at),
+        every=feed.every,
+        marks=marks_for(feed, last),
+        since=None if span[0] is None else _plain(span[0]),
+        until=None if span[1] is None else _plain(span[1]),
+    )
+    start = Fetched(
+        feed=feed.name,
+        at=at,
+        status="partial",
+        added=same.added if same else 0,
+        repeated=same.repeated if same else 0,
+        rejected=same.rejected if same else 0,
+        requests=same.requests if same else 0,
+        finished=False,
+        options=options_mark(feed),
+        marks=asked.marks,
+    )
+    try:
+        return _Fetch(store, feed, asked, transport, start).run(clock)
+    finally:
+        transport.close()
+
+
+def _plain(at: pd.Timestamp) -> datetime:
+    return at.tz_convert("UTC").to_pydatetime(warn=False)
+
+
+class _Fetch:
+    """One attempt: pages in, and the row of ``fetches`` as it stands after each."""
+
+    def __init__(self, store: Store, feed: Feed, asked: Asked, transport: Transport, start: Fetched) -> None:
+        self._store = store
+        self._feed = feed
+        self._asked = asked
+        self._transport = transport
+        self._row = start
+        self._before = start.requests
+        self._pages = 0
+        self._source = LIVE_SOURCES[feed.source]
+
+    def run(self, clock: pd.Timestamp | None) -> Fetched:
+        failures: list[str] = []
+        notes: list[str] = []
+        finished = True
+        try:
+            for item in self._source.fetch(self._asked, self._transport):
+                if isinstance(item, Page):
+                    self._keep(item)
+                    notes += [note for note in item.notes if note not in notes]
+                else:
+                    failures.append(f"{item.part}: {item.reason}")
+        except (FetchError, SettingsError) as error:
+            failures.append(str(error))
+            finished = False
+        notes += self._skew(clock)
+        done = any(mark.done_at == self._asked.at for mark in self._row.marks.values())
+        status = "done" if not failures else "partial" if self._pages or done else "failed"
+        return self._save(status, "; ".join(failures + notes), finished=finished and status != "failed")
+
+    def _keep(self, page: Page) -> None:
+        """Commit a page: its rows, the mark behind it, and that the fetch is not at its end yet."""
+        mark = moved(self._row.marks.get(page.part, Mark()), page, self._asked)
+        start = mark.followed_since or self._asked.at
+        rule = FollowedSince(start=pd.Timestamp(start), at=self._row.at)
+        batches = [batch for batch in page.batches if batch.table.num_rows]
+        row = replace(
+            self._row,
+            marks={**self._row.marks, page.part: mark},
+            requests=self._requests(),
+            reason=f"stopped after page {self._pages + 1} ({page.part}); the next fetch goes on from there",
+        )
+        with self._store.transaction():
+            if batches:
+                kept = append(
+                    self._store,
+                    batches,
+                    source=self._source.name,
+                    known_at=rule,
+                    imported_at=self._row.at,
+                    file=f"{self._feed.name}:{page.part}",
+                    assumptions=self._source.assumptions(self._feed.options),
+                )
+                row = replace(
+                    row,
+                    added=row.added + kept.added,
+                    repeated=row.repeated + kept.repeated,
+                    rejected=row.rejected + kept.rejected,
+                )
+            save_fetched(self._store, row)
+        self._row = row
+        self._pages += 1
+
+    def _requests(self) -> int:
+        return self._before + self._transport.requests
+
+    def _save(self, status: str, reason: str, *, finished: bool) -> Fetched:
+        reason = self._transport.secrets.scrub(reason)
+        reason = "".join(character if character.isprintable() else " " for character in reason)
+        if len(reason) > LONGEST_REASON:
+            reason = reason[: LONGEST_REASON - 3] + "..."
+        self._row = replace(
+            self._row, status=status, reason=reason, finished=finished, requests=self._requests()
+        )
+        save_fetched(self._store, self._row)
+        return self._row
+
+    def _skew(self, clock: pd.Timestamp | None) -> list[str]:
+        """A sentence if the server's clock is far from ours; without one of ours, if its answer cannot be of this time."""
+        date = self._transport.first_date
+        if date is None:
+            return []
+        ahead = (pd.Timestamp(date) - (self._row.at if clock is None else clock)).total_seconds()
+        late = self._asked.every.total_seconds() if clock is None else 0.0
+        if -SKEW_SECONDS <= ahead <= SKEW_SECONDS + late:
+            return []
+        words = "ahead of" if ahead > 0 else "behind"
+        whose = "the logical time" if clock is None else "our clock"
+        return [f"the server's clock is {abs(ahead):,.0f} s {words} {whose}"]

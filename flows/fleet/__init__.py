@@ -1,0 +1,1 @@
+"""Jobs that compete for the same instances, planned together."""

@@ -1,0 +1,228 @@
+"""The open jobs of a warehouse as one joint program: markets with forecasts, and every job on each market it may use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from flows.fleet.file import FleetTerms, cap_of
+from flows.jobs.file import JobRequest, slot_job
+from flows.jobs.reports import every_report
+from flows.ledger.records import allocations_of, decisions_of, stored_jobs
+from flows.show.table import rows_of
+from flows.turn.command import ready
+from flows.turn.context import Turn
+from flows.turn.decide import OpenJob, open_job
+from flows.turn.forecast import forecasts_of
+from flows.turn.markets import Followed, choose_markets, find_market, own_time, step_of
+from optimization.fleet.problem import JointJob, JointProblem
+from optimization.job.definition import Job
+from optimization.job.progress import finished
+from optimization.market.window import MarketWindow, market_window, point_forecast
+from warehouse.errors import JobError, MarketError
+from warehouse.history import AVAILABLE, PRICE, History
+from warehouse.observations.listing import list_markets
+from warehouse.store.connection import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Open jobs and the markets they may use at one time.
+
+    ``window`` slots from ``at`` on; ``fallbacks`` names forecasts that another model had to answer, ``assumed`` what of a
+    market was not measured, ``left_out`` which jobs and markets are not in the program, and why.
+    """
+
+    at: pd.Timestamp
+    step: pd.Timedelta
+    problem: JointProblem
+    open: tuple[OpenJob, ...]
+    fallbacks: tuple[str, ...]
+    assumed: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def common_time(store: Store, when: pd.Timestamp, *, own_end: bool, step: pd.Timedelta) -> pd.Timestamp:
+    """The slot at which jobs are planned together: ``when``, or without a time given the one at which most jobs are open.
+
+    Histories end in different years; jobs that stand at different ends share no market.
+    """
+    if not own_end:
+        return when.floor(step)
+    ends = {str(row["market"]): pd.Timestamp(row["last_observed"]) for row in rows_of(list_markets(store))}
+    votes: Counter[pd.Timestamp] = Counter()
+    for job in stored_jobs(store):
+        market = str(job.request.market)
+        if job.origin != "practice" and market in ends:
+            at = own_time(ends[market], when, step, own_end=True)
+            votes[at] += int(job.start <= at < job.deadline)
+    best = max(votes.values(), default=0)
+    return (
+        max((at for at, count in votes.items() if count == best), default=when) if best else when.floor(step)
+    )
+
+
+def make_fleet(turn: Turn, terms: FleetTerms, requests: Sequence[JobRequest], *, window: int) -> Fleet:
+    """The joint program of all jobs open at the turn's time and of ``requests``, which begin then.
+
+    Raises `JobError` where no job is open, `MarketError` where none of their markets can be read.
+    """
+    left_out: list[str] = []
+    asked = _open_requests(turn, left_out) + [_placed(turn, one, left_out) for one in requests]
+    allowed = {
+        request.name: (request, _markets_of(turn, request, terms, left_out))
+        for request in asked
+        if request is not None
+    }
+    allowed = {name: (request, markets) for name, (request, markets) in allowed.items() if markets}
+    if not allowed:
+        raise JobError(
+            f"no job is open at {turn.at}" + (f" ({left_out[0]})" if left_out else ""),
+            expected="a job whose start is past and whose deadline is not",
+            remedy="`slackwater job list` lists them; give --at TIME or --job FILE --market MARKET",
+        )
+    followed = list(dict.fromkeys(one for _, markets in allowed.values() for one in markets))
+    histories, prepared = ready(turn, {one: [one.at] for one in followed}, [turn.settings.planner])
+    windows, fallbacks = {}, []
+    for one in followed:
+        issued = forecasts_of(
+            histories[one], prepared.batches[one], settings=turn.settings, horizon=max(window - 1, 1)
+        )
+        windows[one.key] = _window(histories[one], issued, window)
+        fallbacks += [f"{one.key}: {forecast.fallback}" for forecast in issued if forecast.fallback]
+    made, opened = [], []
+    for request, markets in allowed.values():
+        running = _opened(turn, request, histories[markets[0]])
+        if running.slot >= running.job.deadline_slots or finished(
+            running.progress().done, running.job.workload
+        ):
+            left_out.append(f"job {request.name} is left out: its work is done or its deadline past")
+            continue
+        made.append(_joint_job(running, markets, histories, terms))
+        opened.append(running)
+    if not made:
+        raise JobError(f"no job has work left at {turn.at}", expected="an unfinished job before its deadline")
+    used = {key for job in made for key in job.runs}
+    assumed = [
+        f"{one.key}: {text}" for one in followed if one.key in used for text in histories[one].assumptions
+    ]
+    return Fleet(
+        at=turn.at,
+        step=step_of(turn.settings),
+        problem=JointProblem(
+            markets={key: own for key, own in windows.items() if key in used},
+            jobs=tuple(made),
+            teams=terms.budgets(),
+        ),
+        open=tuple(opened),
+        fallbacks=tuple(fallbacks),
+        assumed=tuple(assumed),
+        left_out=tuple(left_out),
+    )
+
+
+def _open_requests(turn: Turn, left_out: list[str]) -> list[JobRequest | None]:
+    """The stored jobs that are open at the turn's time, practice left out; a job on another slot grid is left out and said."""
+    found: list[JobRequest | None] = []
+    for job in stored_jobs(turn.store):
+        if job.origin == "practice" or not job.start <= turn.at < job.deadline or job.created_at > turn.at:
+            continue
+        if job.step != step_of(turn.settings):
+            left_out.append(
+                f"job {job.request.name} is left out: its slots are {job.step}, the settings' {step_of(turn.settings)}"
+            )
+            continue
+        found.append(job.request)
+    return found
+
+
+def _placed(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest | None:
+    if request.market is None:
+        raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
+    if request.start is not None and pd.Timestamp(request.start) > turn.at:
+        left_out.append(f"job {request.name} is left out: it starts at {request.start}")
+        return None
+    followed = find_market(turn.store, request.market, at=turn.at, settings=turn.settings)
+    return request.placed(at=turn.at, market=followed.market.key, source=followed.source)
+
+
+def _markets_of(turn: Turn, request: JobRequest, terms: FleetTerms, left_out: list[str]) -> list[Followed]:
+    """The markets a job may use at the turn's time, its own first; those without a fresh count are left out and said."""
+    own_terms = terms.of(request.name)
+    own = f"{request.market}@{request.source}" if request.source else str(request.market)
+    texts = [own, *(own_terms.markets or ())]
+    try:
+        found = [find_market(turn.store, text, at=turn.at, settings=turn.settings) for text in texts]
+    except MarketError as error:
+        left_out.append(f"job {request.name} is left out: {error}")
+        return []
+    if own_terms.markets is None:
+        near = [one for one, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
+        kind = (found[0].source, found[0].market.instance_type)
+        found += [one for one in near if (one.source, one.market.instance_type) == kind and one.at == turn.at]
+    for one in found[1:]:
+        kind_of = one.market.instance_type
+        if kind_of != found[0].market.instance_type and kind_of not in own_terms.throughput:
+            raise JobError(
+                f"job {request.name!r} may run on {kind_of}, and its throughput there is not known",
+                expected=f"[jobs.{request.name}.throughput.{kind_of}] in the teams file",
+                remedy="measure it, or let `slackwater fill` predict it",
+            )
+    return list(dict.fromkeys(found))
+
+
+def _window(history: History, issued: Sequence[object], window: int) -> MarketWindow:
+    """The slot at hand as observed and the later ones as forecast (M3.1)."""
+    last = history.frame.iloc[-1]
+    ahead = point_forecast(issued[-1]) if issued else None  # type: ignore[arg-type]
+    price, count = [float(last[PRICE])], [float(last[AVAILABLE])]
+    for i in range(window - 1):
+        price.append(float(ahead.price[min(i, len(ahead.price) - 1)]) if ahead is not None else price[0])
+        count.append(
+            float(ahead.available[min(i, len(ahead.available) - 1)]) if ahead is not None else count[0]
+        )
+    return market_window(
+        np.array(price), np.array(count), on_demand_usd=history.on_demand_usd, slot_hours=history.slot_hours
+    )
+
+
+def _opened(turn: Turn, request: JobRequest, history: History) -> OpenJob:
+    """Where a job stands: by its own decisions and reports."""
+    name = request.name
+    decided = allocations_of(decisions_of(turn.store, name))
+    return open_job(request, history, decided=decided, forecasts=[], reports=every_report(turn.store, [name]))
+
+
+def _joint_job(
+    running: OpenJob, markets: Sequence[Followed], histories: dict[Followed, History], terms: FleetTerms
+) -> JointJob:
+    own, progress = terms.of(running.job.name), running.progress()
+    hours = running.history.slot_hours
+    return JointJob(
+        name=running.job.name,
+        runs={one.key: _run(running, one, histories[one], terms) for one in markets},
+        slot=running.slot,
+        done=progress.done,
+        n_previous=progress.n_previous,
+        market_previous=markets[0].key if progress.n_previous else None,
+        priority=own.priority,
+        team=own.team,
+        cap_usd=cap_of(own),
+        spent_usd=progress.cost_usd,
+        move_hours=min(terms.moving.minutes / 60.0, 10.0 * hours),
+        move_usd=terms.moving.usd,
+    )
+
+
+def _run(running: OpenJob, market: Followed, history: History, terms: FleetTerms) -> Job:
+    """The job on a market: its own workload and value, the throughput of that market's instance type."""
+    form = terms.of(running.job.name).throughput.get(market.market.instance_type)
+    if form is None or market.market.instance_type == running.history.market.instance_type:
+        return running.job
+    request = running.request.model_copy(update={"throughput": form})
+    other = slot_job(request, step=history.step, on_demand_usd=history.on_demand_usd)
+    return replace(running.job, throughput=other.throughput, mu_up=other.mu_up, mu_down=other.mu_down)

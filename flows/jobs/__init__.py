@@ -1,0 +1,1 @@
+"""Job files, reports of progress, practice jobs."""

@@ -1,0 +1,286 @@
+"""Job requests: what a person writes in a TOML file, and the job in slots that follows from it (M2.1)."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from optimization.job.definition import Job
+from optimization.job.terms import mu_from_overhead, must_finish_value, workload_units
+from optimization.job.throughput import Amdahl, Linear, Power, Table, Throughput
+from warehouse.errors import JobError
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Workload(_Part):
+    """How much work: tokens, GPU-hours (work of one instance in an hour) or slots of one instance."""
+
+    amount: float = Field(gt=0)
+    unit: Literal["tokens", "gpu_hours", "slots"]
+
+
+class LinearForm(_Part):
+    """H(n) = alpha n + beta."""
+
+    form: Literal["linear"]
+    alpha: float = Field(1.0, gt=0)
+    beta: float = 0.0
+
+    def build(self) -> Throughput:
+        """The throughput it describes."""
+        return Linear(alpha=self.alpha, beta=self.beta)
+
+
+class AmdahlForm(_Part):
+    """H(n) = scale / ((1 - parallel) + parallel / n)."""
+
+    form: Literal["amdahl"]
+    parallel: float = Field(ge=0, le=1)
+    scale: float = Field(1.0, gt=0)
+
+    def build(self) -> Throughput:
+        """The throughput it describes."""
+        return Amdahl(parallel=self.parallel, scale=self.scale)
+
+
+class PowerForm(_Part):
+    """H(n) = scale n^exponent."""
+
+    form: Literal["power"]
+    exponent: float = Field(gt=0)
+    scale: float = Field(1.0, gt=0)
+
+    def build(self) -> Throughput:
+        """The throughput it describes."""
+        return Power(exponent=self.exponent, scale=self.scale)
+
+
+class TableForm(_Part):
+    """H(1), H(2), ... as measured."""
+
+    form: Literal["table"]
+    rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1)
+
+    def build(self) -> Throughput:
+        """The throughput it describes."""
+        return Table(rates=self.rates)
+
+
+class Checkpoint(_Part):
+    """Whether the job can go on after losing its instances, and what a change of size costs."""
+
+    resumable: bool
+    overhead_minutes: float = Field(0.0, ge=0)
+    shrink_overhead_minutes: float | None = Field(None, ge=0)
+
+
+Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=0)]
+
+
+class FilledConfiguration(_Part):
+    """What a request was filled with (M9.4): how the job is to be run, and the throughput predicted for every number of instances.
+
+    Element n - 1 of the tuples is for n instances: tokens per second that count, median and 90 % interval, the samples of one
+    round of gradient accumulation over all GPUs, and the rounds of a step; zeros where the job cannot run. A model that is not
+    known by name carries its parameters in billions behind an ``@``.
+    """
+
+    model_name: str
+    method: str
+    gpu_model: str
+    gpus_per_instance: int = Field(ge=1)
+    tokens_per_sample: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
+    torch_dtype: str | None = None
+    tokens_per_second: tuple[Rate, ...]
+    low: tuple[Rate, ...]
+    high: tuple[Rate, ...]
+    round_samples: tuple[Whole, ...]
+    rounds: tuple[Whole, ...]
+
+    @model_validator(mode="after")
+    def _one_length(self) -> FilledConfiguration:
+        tables = (self.tokens_per_second, self.low, self.high, self.round_samples, self.rounds)
+        widths = {len(table) for table in tables}
+        if len(widths) != 1:
+            raise ValueError(f"tables of {sorted(widths)} instances, expected one length for all")
+        for n, column in enumerate(zip(*tables, strict=True), start=1):
+            if any(column) and not (all(column) and column[1] <= column[0] <= column[2]):
+                raise ValueError(
+                    f"for {n} instances {column}, expected low <= median <= high and rounds of samples, or zeros"
+                )
+        return self
+
+
+class JobRequest(_Part):
+    """A job as asked for, in times and units of the real world.
+
+    ``start`` is when it may begin (default: when it is added); the deadline is ``deadline`` (a time) or
+    ``deadline_in`` (a duration after the start). ``market`` and ``source`` say where it runs; without ``value_usd``
+    it "must finish". ``configuration`` is what ``slackwater fill`` chose; None for jobs that were not filled.
+    """
+
+    name: str = Field(min_length=1)
+    market: str | None = None
+    source: str | None = None
+    start: datetime | None = None
+    deadline: datetime | None = None
+    deadline_in: str | None = None
+    step_minutes: int | None = Field(None, ge=3, le=1440)
+    n_min: int = Field(1, ge=1)
+    n_max: int = Field(ge=1)
+    value_usd: float | None = Field(None, gt=0)
+    decay: float = Field(1.5, gt=1)
+    workload: Workload
+    throughput: LinearForm | AmdahlForm | PowerForm | TableForm = Field(discriminator="form")
+    checkpoint: Checkpoint
+    configuration: FilledConfiguration | None = None
+
+    def placed(self, *, at: pd.Timestamp, market: str, source: str | None) -> JobRequest:
+        """The same request with start, deadline, market and source filled in: nothing relative is left.
+
+        Raises `JobError` where the deadline is missing, doubled, naive in time or not after the start.
+        """
+        start = _utc(self.start, "start", self.name) if self.start else at
+        if (self.deadline is None) == (self.deadline_in is None):
+            raise JobError(
+                f"job {self.name!r} gives {'both' if self.deadline else 'neither'} deadline and deadline_in",
+                expected="one of them",
+                remedy='for example deadline_in = "12h"',
+            )
+        if self.deadline is not None:
+            deadline = _utc(self.deadline, "deadline", self.name)
+        else:
+            deadline = start + _duration(self.deadline_in or "", self.name)
+        if deadline <= start:
+            raise JobError(f"job {self.name!r}: deadline {deadline} is not after its start {start}")
+        return self.model_copy(
+            update={
+                "start": start.to_pydatetime(),
+                "deadline": deadline.to_pydatetime(),
+                "deadline_in": None,
+                "market": market,
+                "source": source or self.source,
+            }
+        )
+
+    @property
+    def starts(self) -> pd.Timestamp:
+        """Start of a placed request, UTC; raises `JobError` if it is not placed."""
+        return _placed_time(self.start, self.name)
+
+    @property
+    def ends(self) -> pd.Timestamp:
+        """Deadline of a placed request, UTC; raises `JobError` if it is not placed."""
+        return _placed_time(self.deadline, self.name)
+
+
+def _placed_time(value: datetime | None, name: str) -> pd.Timestamp:
+    if value is None:
+        raise JobError(f"job {name!r} has no start or deadline yet", expected="a request that was placed")
+    return pd.Timestamp(value).tz_convert("UTC")
+
+
+def _utc(value: datetime, field: str, name: str) -> pd.Timestamp:
+    stamp = pd.Timestamp(value)
+    if stamp.tz is None:
+        raise JobError(
+            f"job {name!r}: {field} {stamp} has no time zone",
+            remedy="write it with a Z, as 2026-01-31T18:00:00Z",
+        )
+    return stamp.tz_convert("UTC")
+
+
+def _duration(text: str, name: str) -> pd.Timedelta:
+    try:
+        span = pd.Timedelta(text)
+    except ValueError as error:
+        raise JobError(
+            f"job {name!r}: deadline_in {text!r}", expected='a duration such as "12h" or "2d"'
+        ) from error
+    if not span > pd.Timedelta(0):
+        raise JobError(f"job {name!r}: deadline_in {text!r}", expected="a positive duration")
+    return span
+
+
+def read_request(path: Path) -> JobRequest:
+    """Read one job file; raises `JobError` naming the file, the key and what was expected."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JobError(f"job file {path}: {error.strerror}", remedy="name a readable TOML file") from error
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # no TOML, no UTF-8, a number without end, brackets without end
+        raise JobError(
+            f"job file {path}: {error}", expected="valid TOML, as in examples/llama-8b-lora.toml"
+        ) from error
+    return parse_request(values, str(path))
+
+
+def parse_request(values: dict[str, object], where: str) -> JobRequest:
+    """Check the values of a job file; raises `JobError` on the first that is wrong."""
+    try:
+        return JobRequest.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise JobError(
+            f"job file {where}: {key}: {first['msg']}", remedy="see examples/llama-8b-lora.toml"
+        ) from error
+
+
+def first_slot(request: JobRequest, step: pd.Timedelta) -> pd.Timestamp:
+    """The first whole slot of a placed request: its start rounded up to the grid."""
+    return request.starts.ceil(step)
+
+
+def slot_job(request: JobRequest, *, step: pd.Timedelta, on_demand_usd: float) -> Job:
+    """The job in slots of a placed request: the deadline rounded down to a whole slot, overheads as shares of a slot.
+
+    Without a value, one is chosen that never gives up while finishing is possible (``must_finish``). Raises `JobError` when no
+    whole slot fits before the deadline.
+    """
+    span = request.ends - first_slot(request, step)
+    slots = math.floor(span / step + 1e-9)
+    if slots < 1:
+        raise JobError(
+            f"job {request.name!r}: {span} from its first slot to its deadline",
+            expected=f"at least one slot of {step}",
+            remedy="use a shorter step or a later deadline",
+        )
+    slot_hours = step / pd.Timedelta(hours=1)
+    throughput = request.throughput.build()
+    point = request.checkpoint
+    shrink = (
+        point.overhead_minutes if point.shrink_overhead_minutes is None else point.shrink_overhead_minutes
+    )
+    job = Job(
+        name=request.name,
+        workload=workload_units(request.workload.amount, request.workload.unit, throughput, slot_hours),
+        deadline_slots=slots,
+        n_min=request.n_min,
+        n_max=request.n_max,
+        throughput=throughput,
+        mu_up=mu_from_overhead(point.overhead_minutes / 60.0, slot_hours),
+        mu_down=mu_from_overhead(shrink / 60.0, slot_hours),
+        value=request.value_usd or 0.0,
+        gamma=request.decay,
+        resumable=point.resumable,
+        must_finish=request.value_usd is None,
+    )
+    if request.value_usd is None:
+        job = replace(job, value=must_finish_value(job, on_demand_usd=on_demand_usd, slot_hours=slot_hours))
+    return job

@@ -1,0 +1,1 @@
+"""What turns have stored: runs, failures, jobs, decisions, rounds."""

@@ -1,0 +1,1 @@
+"""Completeness, freshness, alarms and the status of a warehouse."""

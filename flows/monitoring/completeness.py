@@ -1,0 +1,634 @@
+"""What the completeness map is drawn from: a few reads of the warehouse, each one statement for all markets and slots."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from flows.config import Settings
+from flows.ledger.runs import STAGES
+from flows.monitoring.freshness import Promise, promises_of
+from flows.show.table import rows_of
+from flows.turn.markets import find_market, step_of
+from warehouse.errors import MarketError, SettingsError
+from warehouse.observations.listing import list_markets
+from warehouse.sql import read_sql
+from warehouse.store.connection import Store
+from warehouse.times import microseconds, moment
+
+_US: Final = "datetime64[us, UTC]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The slots of a map: ``first`` to ``last`` by ``step``, all on the grid, as seen from ``at``."""
+
+    first: pd.Timestamp
+    last: pd.Timestamp
+    step: pd.Timedelta
+    at: pd.Timestamp
+
+    @property
+    def slots(self) -> pd.DatetimeIndex:
+        """Starts of the slots."""
+        return pd.date_range(self.first, self.last, freq=self.step, unit="us")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything the map is made of, as frames; times are UTC.
+
+    ``seen``: market, source, slot, count_at, price_at (newest observation known at the slot's start, NaT if none): a row for
+    every market and slot, the map's rows. ``issued``: market, source, slot, planned, models, newest_row, price_fallback,
+    count_fallback, others_fell_back, backfilled. ``runs``: slot, stage, status, reason, left_out (list of sentences).
+    ``jobs``: name, market, source, created, start, deadline, finished, scored (NaT if not), origin, resumable.
+    ``decided``: job, slot.
+    """
+
+    window: Window
+    planner: str
+    promises: tuple[Promise, ...]
+    seen: pd.DataFrame
+    issued: pd.DataFrame
+    runs: pd.DataFrame
+    jobs: pd.DataFrame
+    decided: pd.DataFrame
+
+
+def read_facts(store: Store, settings: Settings, window: Window, *, pattern: str = "") -> Facts:
+    """The facts of a window; ``pattern`` keeps one market (``key`` or ``key@source``).
+
+    The markets are those with a forecast of the planner in the window or up to ``history_days`` before it, and those of
+    jobs that run or end in the window. Nothing is read that was not known at the window's ``at``.
+    """
+    bounds = {
+        "first": moment(window.first, "start"),
+        "last": moment(window.last, "end"),
+    }
+    jobs = _jobs(store, settings, window, bounds)
+    markets = [one for one in _followed(store, settings, window, jobs) if _wanted(one, pattern)]
+    kept = pd.MultiIndex.from_tuples(markets, names=["market", "source"])
+    jobs = jobs[pd.MultiIndex.from_frame(jobs[["market", "source"]]).isin(kept)]
+    issued = _times(
+        store.arrow(
+            read_sql("completeness_issued"),
+            {
+                "planner": settings.planner,
+                "step_seconds": int(window.step.total_seconds()),
+                **bounds,
+            },
+        ).to_pandas(),
+        {"slot": "slot", "newest_us": "newest_row"},
+    )
+    return Facts(
+        window=window,
+        planner=settings.planner,
+        promises=promises_of(store, markets, at=window.at, step=window.step),
+        seen=_seen(store, markets, window),
+        issued=issued[pd.MultiIndex.from_frame(issued[["market", "source"]]).isin(kept)],
+        runs=_runs(store, bounds),
+        jobs=jobs,
+        decided=_decided(store, jobs, bounds),
+    )
+
+
+def followed_markets(store: Store, settings: Settings, window: Window) -> list[tuple[str, str]]:
+    """(market, source) of everything that is followed in a window, sorted: the rows of its map."""
+    bounds = {"first": moment(window.first, "start"), "last": moment(window.last, "end")}
+    return _followed(store, settings, window, _jobs(store, settings, window, bounds))
+
+
+def _wanted(market: tuple[str, str], pattern: str) -> bool:
+    return not pattern or pattern in (market[0], f"{market[0]}@{market[1]}")
+
+
+def _times(frame: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
+    """Columns of microseconds since the epoch as UTC times, under new names."""
+    for old, new in names.items():
+        frame[old] = pd.to_datetime(frame[old].astype("Int64"), unit="us", utc=True).astype(_US)
+        frame = frame.rename(columns={old: new})
+    return frame
+
+
+def _followed(store: Store, settings: Settings, window: Window, jobs: pd.DataFrame) -> list[tuple[str, str]]:
+    """Markets with a forecast of the planner lately, and those of the window's jobs."""
+    since = window.first - pd.Timedelta(days=settings.history_days)
+    rows = store.execute(
+        "SELECT DISTINCT market, source FROM vintages WHERE issued_at > ? AND issued_at <= ? AND step_seconds = ? AND model = ?",
+        [
+            moment(since, "since"),
+            moment(window.last, "end"),
+            int(window.step.total_seconds()),
+            settings.planner,
+        ],
+    )
+    found = {(str(market), str(source)) for market, source in rows}
+    due = jobs[(jobs["origin"] != "practice") | jobs["scored"].isna()]
+    return sorted(found | set(zip(due["market"], due["source"], strict=True)))
+
+
+def _seen(store: Store, markets: list[tuple[str, str]], window: Window) -> pd.DataFrame:
+    """The newest observation known in every slot."""
+    frame = store.arrow(
+        read_sql("completeness_seen"),
+        {
+            "market": [market for market, _ in markets],
+            "source": [source for _, source in markets],
+            "first_us": microseconds(window.first, "start"),
+            "last_us": microseconds(window.last, "end"),
+            "step_us": microseconds(window.step, "step"),
+            "known_at": moment(window.at, "at"),
+        },
+    ).to_pandas()
+    return _times(frame, {"slot": "slot", "price_us": "price_at", "count_us": "count_at"})
+
+
+def _runs(store: Store, bounds: dict[str, Any]) -> pd.DataFrame:
+    frame = store.arrow(read_sql("completeness_runs"), bounds).to_pandas()
+    frame["left_out"] = [[] if text == "[]" else list(json.loads(text) or ()) for text in frame["left_out"]]
+    return _times(frame, {"slot": "slot"})
+
+
+def _jobs(store: Store, settings: Settings, window: Window, bounds: dict[str, Any]) -> pd.DataFrame:
+    """The jobs with their sources filled in; those of markets that nothing is known of are left out."""
+    frame = store.arrow(read_sql("completeness_jobs"), bounds).to_pandas()
+    names = ("created", "start", "deadline", "finished", "scored")
+    frame = _times(frame, {f"{name}_us": name for name in names})
+    if (frame["source"] == "").any():
+        listed = rows_of(list_markets(store, known_at=window.at))
+        frame["source"] = [
+            row["source"] or _source_of(store, settings, row["market"], window, listed)
+            for row in rows_of(frame)
+        ]
+    frame["deadline"] = frame["deadline"].dt.floor(step_of(settings))
+    return frame[frame["source"] != ""].reset_index(drop=True)
+
+
+def _source_of(
+    store: Store, settings: Settings, market: str, window: Window, listed: Sequence[Mapping[str, Any]]
+) -> str:
+    """The source that answers for a market whose job names none, "" if there is none."""
+    try:
+        return find_market(store, market, at=window.at, settings=settings, listed=listed).source
+    except MarketError:
+        return ""
+
+
+def _decided(store: Store, jobs: pd.DataFrame, bounds: dict[str, Any]) -> pd.DataFrame:
+    frame = store.arrow(
+        "SELECT job, epoch_us(slot) AS slot FROM decisions WHERE slot >= $first AND slot <= $last", bounds
+    ).to_pandas()
+    frame = _times(frame, {"slot": "slot"})
+    return frame[frame["job"].isin(jobs["name"])]
+
+
+# ---
+# The state of each stage in every market and slot, as pure functions over frames.
+#
+# Each function answers with arrays in the order of ``facts.seen``: one row a market and slot.
+
+#: How many jobs a reason names.
+_NAMED = 3
+#: The worst of several jobs' states is the slot's.
+_WORST = ("failed", "missing", "done", "not due")
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """States and reasons, each of shape (rows,)."""
+
+    state: np.ndarray
+    reason: np.ndarray
+
+
+def told_span(span: pd.Timedelta) -> str:
+    """A duration in words.
+
+    >>> told_span(pd.Timedelta(minutes=95)), told_span(pd.Timedelta(days=3)), told_span(pd.Timedelta(seconds=40))
+    ('95 min', '3 d', '40 s')
+    """
+    seconds = span.total_seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if abs(seconds) >= 2 * size or (seconds and seconds % size == 0):
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _stage_runs(facts: Facts, stage: str) -> pd.DataFrame:
+    """What the ledger says of a stage, a row for every row of the map; empty text where it says nothing."""
+    runs = facts.runs[facts.runs["stage"] == stage].set_index("slot")
+    own = runs.reindex(facts.seen["slot"])
+    return own[["status", "reason"]].fillna("").reset_index(drop=True)
+
+
+def staleness(facts: Facts) -> np.ndarray:
+    """Why the newest observation behind each row is too old (M1.3), "" where it is young enough, shape (rows,)."""
+    seen = facts.seen.reset_index(drop=True)
+    out = np.full(len(seen), "", dtype=object)
+    limits = {(one.market, one.source, one.kind): one for one in facts.promises}
+    for (market, source), own in seen.groupby(["market", "source"], sort=False):
+        rows = own.index.to_numpy()
+        count, price = (limits.get((str(market), str(source), kind)) for kind in ("count", "price"))
+        count_old, price_old = _old(own, "count_at", count), _old(own, "price_at", price)
+        if price is not None and price.probed and count is not None:
+            price_old = price_old & count_old
+        for name, old, promise in (
+            ("count_at", count_old, count),
+            ("price_at", price_old & ~count_old, price),
+        ):
+            for place in np.flatnonzero(old):
+                out[rows[place]] = _told_age(own["slot"].iloc[place], own[name].iloc[place], promise)
+    return out
+
+
+def _old(own: pd.DataFrame, name: str, promise: Promise | None) -> np.ndarray:
+    if promise is None or promise.constant:
+        return np.zeros(len(own), dtype=bool)
+    return ((own["slot"] - own[name]) > promise.max_age).to_numpy(dtype=bool)
+
+
+def _told_age(slot: pd.Timestamp, seen: pd.Timestamp, promise: Promise | None) -> str:
+    kind, limit = (
+        ("value", "")
+        if promise is None
+        else (promise.kind, f", at most {told_span(promise.max_age)} expected")
+    )
+    return f"the newest {kind} was {told_span(slot - seen)} old{limit}"
+
+
+def _unseen(facts: Facts) -> np.ndarray:
+    return (facts.seen["count_at"].isna() & facts.seen["price_at"].isna()).to_numpy(dtype=bool)
+
+
+def ingest_states(facts: Facts) -> States:
+    """Whether the observations that a slot needs were there at its start; the ledger says why not."""
+    run, stale = _stage_runs(facts, "ingest"), staleness(facts)
+    status, old = run["status"].to_numpy(dtype=object), stale != ""
+    state = np.select(
+        [_unseen(facts), status == "failed", ~old, status == "done"],
+        ["not due", "failed", "done", "stale"],
+        "missing",
+    ).astype(object)
+    none_ran = np.where(status == "", "no ingest ran in this slot", "")
+    reason = np.select(
+        [state == "not due", state == "failed", state == "done", state == "stale"],
+        ["nothing was known of it yet", run["reason"].to_numpy(dtype=object), none_ran, stale],
+        "no ingest ran in this slot, and " + stale,
+    ).astype(object)
+    reason[(state == "done") & (none_ran != "")] = (
+        "no ingest ran in this slot, but its observations are there"
+    )
+    return States(state, reason)
+
+
+def forecast_states(facts: Facts) -> States:
+    """Whether the planner's forecast was issued, what it knew, and whether a simpler model answered."""
+    run, stale = _stage_runs(facts, "forecast"), staleness(facts)
+    keys = ["market", "source", "slot"]
+    own = facts.seen[keys].merge(facts.issued, on=keys, how="left")
+    planned = own["planned"].fillna(False).to_numpy(dtype=bool)
+    gap = planned & ((stale != "") | (own["newest_row"] < own["slot"]).to_numpy(dtype=bool))
+    fell = planned & (own[["price_fallback", "count_fallback"]].fillna("") != "").any(axis=1).to_numpy(
+        dtype=bool
+    )
+    left = _left_out(facts, "forecast")
+    status = run["status"].to_numpy(dtype=object)
+    state = np.select(
+        [
+            gap,
+            fell,
+            planned,
+            _unseen(facts),
+            status == "failed",
+            left != "",
+            (status == "done") & (stale != ""),
+        ],
+        ["stale", "fallback", "done", "not due", "failed", "failed", "stale"],
+        np.where(status == "done", "not due", "missing"),
+    ).astype(object)
+    reason = np.full(len(own), "", dtype=object)
+    notable = (
+        gap | fell | (planned & (own["backfilled"].eq(True) | own["others_fell_back"].fillna("").ne("")))
+    )
+    for place, row in zip(np.flatnonzero(notable), rows_of(own[notable]), strict=True):
+        reason[place] = _told_forecast(row, facts.planner, stale[place] or ("gap" if gap[place] else ""))
+    lacking = ~planned
+    reason[lacking] = np.select(
+        [
+            _unseen(facts),
+            status == "failed",
+            left != "",
+            (status == "done") & (stale != ""),
+            status == "done",
+        ],
+        [
+            "nothing was known of it yet",
+            run["reason"].to_numpy(dtype=object),
+            left,
+            stale,
+            "that turn did not follow it",
+        ],
+        f"no turn made a forecast of {facts.planner} in this slot",
+    )[lacking]
+    return States(state, reason)
+
+
+def _told_forecast(row: dict[str, object], planner: str, stale: str) -> str:
+    """Everything noteworthy about a forecast that is there."""
+    parts = []
+    if stale == "gap":
+        parts.append(f"the newest value known was of {row['newest_row']:%Y-%m-%d %H:%M}")
+    elif stale:
+        parts.append(stale)
+    for variable in ("price", "count"):
+        if row[f"{variable}_fallback"]:
+            parts.append(
+                f"{variable}: {planner} had to answer with a simpler model: {row[f'{variable}_fallback']}"
+            )
+    if row["others_fell_back"]:
+        parts.append(f"fell back too: {row['others_fell_back']}")
+    if row["backfilled"]:
+        parts.append("made afterwards")
+    return "; ".join(parts)
+
+
+def _left_out(facts: Facts, stage: str) -> np.ndarray:
+    """The sentence in which a run says that it left a market out, by row; "" where it did not."""
+    out = np.full(len(facts.seen), "", dtype=object)
+    told = facts.runs[(facts.runs["stage"] == stage) & facts.runs["left_out"].astype(bool)]
+    if told.empty:
+        return out
+    keys = facts.seen[["market", "source", "slot"]].itertuples(index=False, name=None)
+    places = {key: place for place, key in enumerate(keys)}
+    for row in rows_of(told):
+        for sentence in row["left_out"]:
+            key = re.match(r"market (.+?)@(.+?) is left out", sentence)
+            place = None if key is None else places.get((key[1], key[2], row["slot"]))
+            if place is not None:
+                out[place] = sentence
+    return out
+
+
+def allocate_states(facts: Facts) -> States:
+    """Whether every job that was running on a market was decided."""
+    jobs = facts.jobs[facts.jobs["origin"] != "practice"]
+    tables = [_slots_of(job, facts) for job in rows_of(jobs)]
+    return _by_market(facts, tables, "no job was running")
+
+
+def _slots_of(job: dict[str, pd.Timestamp], facts: Facts) -> pd.DataFrame:
+    """A job's running slots in the window with what became of each."""
+    window = facts.window
+    begin = max(job["start"], job["created"].floor(window.step), window.first)
+    slots = pd.date_range(begin, min(job["deadline"] - window.step, window.last), freq=window.step, unit="us")
+    decided = facts.decided.loc[facts.decided["job"] == job["name"], "slot"]
+    there = slots.isin(decided)
+    runs = _runs_at(facts, "allocate", slots)
+    done, failed = runs["status"].to_numpy() == "done", runs["status"].to_numpy() == "failed"
+    left = _job_left_out(facts, str(job["name"]), slots)
+    over = (slots >= job["finished"]) if pd.notna(job["finished"]) else np.zeros(len(slots), dtype=bool)
+    state = np.select(
+        [there, failed, left != "", over | done], ["done", "failed", "failed", "not due"], "missing"
+    )
+    reason = np.select(
+        [there, failed, left != "", over | done],
+        ["", runs["reason"].to_numpy(dtype=object), left, f"{job['name']} had finished"],
+        f"no decision for {job['name']}",
+    )
+    return pd.DataFrame(
+        {"market": job["market"], "source": job["source"], "slot": slots, "state": state, "reason": reason}
+    )
+
+
+def _runs_at(facts: Facts, stage: str, slots: pd.DatetimeIndex) -> pd.DataFrame:
+    runs = facts.runs[facts.runs["stage"] == stage].set_index("slot")
+    return runs.reindex(slots)[["status", "reason"]].fillna("")
+
+
+def _job_left_out(facts: Facts, name: str, slots: pd.DatetimeIndex) -> np.ndarray:
+    out = np.full(len(slots), "", dtype=object)
+    told = facts.runs[facts.runs["left_out"].astype(bool)]
+    for row in rows_of(told):
+        for sentence in row["left_out"]:
+            if sentence.startswith(f"job {name} is left out"):
+                out[slots == row["slot"]] = sentence
+    return out
+
+
+def score_states(facts: Facts) -> States:
+    """Whether every job that ended was scored, in the slot that starts at its deadline (a later turn may have done it)."""
+    window = facts.window
+    jobs = facts.jobs[facts.jobs["resumable"].astype(bool)]
+    due = np.maximum(jobs["deadline"], jobs["created"].dt.ceil(window.step))
+    jobs = jobs.assign(slot=due)[(due >= window.first) & (due <= window.last)]
+    if jobs.empty:
+        return _by_market(facts, [], "no job had ended")
+    slots = pd.DatetimeIndex(jobs["slot"])
+    runs = _runs_at(facts, "score", slots)
+    scored = jobs["scored"].notna().to_numpy(dtype=bool)
+    late = scored & (jobs["scored"] > jobs["slot"]).to_numpy(dtype=bool)
+    failed = runs["status"].to_numpy() == "failed"
+    left = np.array(
+        [_job_left_out(facts, str(row["name"]), pd.DatetimeIndex([row["slot"]]))[0] for row in rows_of(jobs)],
+        dtype=object,
+    )
+    names = jobs["name"].to_numpy(dtype=object)
+    state = np.select([scored, failed, left != ""], ["done", "failed", "failed"], "missing")
+    reason = np.select(
+        [late, scored, failed, left != ""],
+        [names + " was scored later", "", runs["reason"].to_numpy(dtype=object), left],
+        names + " ended and is not scored",
+    )
+    table = jobs[["market", "source", "slot"]].assign(state=state, reason=reason)
+    return _by_market(facts, [table], "no job had ended")
+
+
+def _by_market(facts: Facts, tables: list[pd.DataFrame], nothing: str) -> States:
+    """One state a market and slot from the states of its jobs: the worst, with the reasons of those."""
+    state = np.full(len(facts.seen), "not due", dtype=object)
+    reason = np.full(len(facts.seen), nothing, dtype=object)
+    tables = [table for table in tables if len(table)]
+    if not tables:
+        return States(state, reason)
+    rank = {name: k for k, name in enumerate(_WORST)}
+    keys = ["market", "source", "slot"]
+    jobs = pd.concat(tables, ignore_index=True)
+    jobs["rank"] = jobs["state"].map(rank)
+    jobs = jobs[jobs["rank"] == jobs.groupby(keys)["rank"].transform("min")]
+    merged = jobs.groupby(keys, sort=False).agg(
+        state=("state", "first"), reason=("reason", lambda texts: _joined(list(texts)))
+    )
+    index = pd.MultiIndex.from_frame(facts.seen[keys])
+    places = index.get_indexer(merged.index)
+    known = places >= 0
+    state[places[known]] = merged["state"].to_numpy(dtype=object)[known]
+    reason[places[known]] = merged["reason"].to_numpy(dtype=object)[known]
+    return States(state, reason)
+
+
+def _joined(texts: list[str]) -> str:
+    """A few reasons in one, each once."""
+    own = [text for text in dict.fromkeys(texts) if text]
+    rest = len(own) - _NAMED
+    return "; ".join(own[:_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
+
+
+# ---
+# The completeness map: what became of every market, stage and slot (M1.3, M6.1).
+#
+# `completeness_of` reads a warehouse, `classify` is the same as a pure function of `flows.monitoring.completeness.Facts`. A
+# slot of a stage is in one of `STATES`:
+#
+# * ``done``: ingest has an observation that is young enough (M1.3); forecast has the planner's vintage; allocate has a decision
+#   for every running job; score has every job that ended in the slot.
+# * ``fallback``: the planner's forecast is there, but a simpler model answered.
+# * ``stale``: the newest observation behind it was older than its maximal age, so the slot is a gap.
+# * ``failed``: the stage ran and failed, or left this market or job out; the reason says why.
+# * ``missing``: nothing was done where something was due.
+# * ``not due``: nothing was known of the market yet, no job was running, none had ended, or it is still being done.
+
+#: In the order in which they are shown; the first three are well or need nothing.
+STATES: Final = ("done", "fallback", "not due", "stale", "failed", "missing")
+#: States in which work that was due was not done.
+NOT_DONE: Final = ("failed", "missing")
+COLUMNS: Final = ("market", "source", "stage", "slot", "state", "reason")
+#: How far back a map looks unless it is told.
+DEFAULT_SPAN: Final = pd.Timedelta(days=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completeness:
+    """The map: ``frame`` has `COLUMNS`, a row for every market, source, stage and slot, sorted by these; slots are UTC.
+
+    ``start`` and ``end`` are the first and the last slot, ``at`` the time it was looked at from.
+    """
+
+    at: pd.Timestamp
+    start: pd.Timestamp
+    end: pd.Timestamp
+    step: pd.Timedelta
+    frame: pd.DataFrame
+
+    def summary(self) -> pd.DataFrame:
+        """A row per market, source and stage: slots in each of `STATES`, and ``complete``, the share of due slots that are done.
+
+        Slots with a fallback count as done, stale ones do not; ``complete`` is NaN where nothing was due.
+        """
+        keys = ["market", "source", "stage"]
+        counts = self.frame.groupby([*keys, "state"], sort=False).size().unstack("state", fill_value=0)
+        counts = counts.reindex(columns=list(STATES), fill_value=0)
+        due = counts.sum(axis=1) - counts["not due"]
+        counts["complete"] = (counts["done"] + counts["fallback"]) / due.where(due > 0)
+        counts.columns.name = None
+        return counts.reset_index()
+
+    def stretches(self, states: tuple[str, ...] = ("failed", "missing", "stale", "fallback")) -> pd.DataFrame:
+        """Slots in a row in the same of these states, as one row: market, source, stage, state, since, until, slots, reason.
+
+        ``until`` is the last slot's start; the reason is the last slot's, where it is the freshest.
+        """
+        frame = self.frame
+        change = frame[["market", "source", "stage", "state"]].ne(
+            frame[["market", "source", "stage", "state"]].shift()
+        )
+        run = change.any(axis=1).cumsum()
+        kept = frame["state"].isin(states)
+        grouped = frame[kept].groupby(run[kept], sort=False)
+        return grouped.agg(
+            market=("market", "first"),
+            source=("source", "first"),
+            stage=("stage", "first"),
+            state=("state", "first"),
+            since=("slot", "first"),
+            until=("slot", "last"),
+            slots=("slot", "size"),
+            reason=("reason", "last"),
+        ).reset_index(drop=True)
+
+    def count(self, *states: str) -> int:
+        """How many slots are in one of these states."""
+        return int(self.frame["state"].isin(states).sum())
+
+
+def completeness_of(
+    store: Store,
+    settings: Settings,
+    *,
+    start: pd.Timestamp | None = None,
+    end: pd.Timestamp | None = None,
+    at: pd.Timestamp,
+    market: str = "",
+) -> Completeness:
+    """The completeness map of a warehouse from ``start`` to ``end``, as it could be told at ``at``; reads, never writes.
+
+    ``end`` is ``at`` unless it is earlier. Without ``start`` it begins `DEFAULT_SPAN` before, but not before the first turn
+    that the ledger knows; with it everything from there on is due. ``market`` keeps one (``key`` or ``key@source``).
+    Raises `SettingsError` if no slot lies between.
+    """
+    window = window_of(store, settings, start=start, end=end, at=at)
+    return classify(read_facts(store, settings, window, pattern=market), settings)
+
+
+def window_of(
+    store: Store,
+    settings: Settings,
+    *,
+    start: pd.Timestamp | None,
+    end: pd.Timestamp | None,
+    at: pd.Timestamp,
+) -> Window:
+    """The slots that `completeness_of` looks at."""
+    step = step_of(settings)
+    last = min(at if end is None else end, at).floor(step)
+    if start is None:
+        start = last - DEFAULT_SPAN
+        (first_turn,) = store.execute("SELECT epoch_us(min(logical_at)) FROM runs")[0]
+        if first_turn is not None:
+            start = max(start, min(pd.Timestamp(first_turn, unit="us", tz="UTC"), last))
+    first = start.ceil(step)
+    if first > last:
+        raise SettingsError(
+            f"no slot from {start} to {last}", expected="--since before --until and before the time of --at"
+        )
+    return Window(first=first, last=last, step=step, at=at)
+
+
+def classify(facts: Facts, settings: Settings) -> Completeness:
+    """The map of some facts: no storage, no clock."""
+    window = facts.window
+    young = window.at - pd.Timedelta(minutes=settings.alarms.grace_minutes)
+    stages = {
+        "ingest": ingest_states(facts),
+        "forecast": forecast_states(facts),
+        "allocate": allocate_states(facts),
+        "score": score_states(facts),
+    }
+    parts = []
+    for stage in STAGES:
+        own = facts.seen[["market", "source", "slot"]].assign(stage=stage)
+        own["state"], own["reason"] = stages[stage].state, stages[stage].reason
+        parts.append(own)
+    frame = pd.concat(parts, ignore_index=True)
+    waiting = (frame["state"] == "missing") & (frame["slot"] > young)
+    frame.loc[waiting, "state"] = "not due"
+    frame.loc[waiting, "reason"] = (
+        f"has until {settings.alarms.grace_minutes:g} minutes after the slot's start"
+    )
+    order = np.lexsort(
+        (
+            frame["slot"].astype("int64").to_numpy(),
+            frame["stage"].map({stage: k for k, stage in enumerate(STAGES)}).to_numpy(),
+            frame["source"].to_numpy(dtype=str),
+            frame["market"].to_numpy(dtype=str),
+        )
+    )
+    frame = frame.iloc[order].reset_index(drop=True)
+    return Completeness(
+        at=window.at, start=window.first, end=window.last, step=window.step, frame=frame[list(COLUMNS)]
+    )

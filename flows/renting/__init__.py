@@ -1,0 +1,1 @@
+"""A stream of jobs rented on a budget (M8)."""

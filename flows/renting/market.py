@@ -1,0 +1,51 @@
+"""What a GPU costs in a followed market: its forecast at a time, and how often spot was lost before (M8.6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flows.command.answer import say_to_stderr
+from flows.command.context import logical_time, warehouse_for
+from flows.config import read_settings
+from flows.turn.command import ready
+from flows.turn.context import Turn
+from flows.turn.forecast import forecasts_of
+from flows.turn.markets import find_market
+from optimization.renting.price import EffectivePrice, affordable, forecast_outlook, loss_rate
+
+
+def market_price(
+    market: str,
+    budget_usd: float,
+    *,
+    model: str | None,
+    restart_hours: float,
+    where: tuple[Path | None, Path, str | None, Path | None],
+) -> tuple[dict[str, Any], EffectivePrice]:
+    """Facts on a market as plain values, and the effective price of a GPU-hour for the fleet that the budget holds.
+
+    ``where`` is the data folder, the warehouse, the time and the settings. Nothing known after the time is read, nothing is stored.
+    """
+    data, db, at, settings = where
+    chosen = read_settings(settings)
+    with warehouse_for(db, data, say=say_to_stderr) as store:
+        when, own_end = logical_time(store, at)
+        turn = Turn(store=store, at=when, settings=chosen, run_id="rent", own_end=own_end, say=say_to_stderr)
+        followed = find_market(store, market, at=when, settings=chosen, own_end=own_end)
+        histories, prepared = ready(turn, {followed: [followed.at]}, [model or chosen.planner])
+        history = histories[followed].until(followed.at)
+        (forecast,) = forecasts_of(history, prepared.batches[followed], settings=chosen)
+    losses = loss_rate(history.available, budget_usd / history.on_demand_usd, slot_hours=history.slot_hours)
+    outlook = forecast_outlook(forecast, on_demand_usd=history.on_demand_usd, loss_rate=losses)
+    price = affordable(outlook, budget_usd, overhead_hours=restart_hours)
+    facts = {
+        "market": followed.key,
+        "at": forecast.issued_at,
+        "forecaster": forecast.predictor,
+        "fallback": forecast.fallback,
+        "horizon_hours": forecast.horizon * history.slot_hours,
+        "losses_per_spot_gpu_hour": losses,
+        "assumptions": list(history.assumptions),
+    }
+    return facts, price

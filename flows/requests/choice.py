@@ -1,0 +1,147 @@
+"""Which configuration a request is filled with, and one sentence on why each other one lost (M9.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from flows.requests.file import Completed
+from flows.requests.plan import Planned, Screened
+from warehouse.errors import JobError
+
+#: Costs (or times) this much above the least count as equal to it: forecasts are not surer than that (ours).
+ALIKE = 0.01
+_AMONG = (
+    "on the current spot forecast among configurations whose on-demand form alone meets the "
+    "deadline at the low end of the predicted "
+    "throughput; within one per cent the surer throughput, then the "
+)
+#: The rule, as it is told.
+RULES = {
+    "cost": f"the least expected cost {_AMONG}earlier finish",
+    "time": f"the earliest expected finish {_AMONG}lower cost",
+}
+#: Losers that are told.
+MOST_TOLD = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loser:
+    """A configuration that was not chosen and why; ``planned`` is None where it was screened only."""
+
+    screened: Screened
+    planned: Planned | None
+    why: str
+
+
+def require_in_time(asked: Completed, screened: Sequence[Screened], step: pd.Timedelta) -> None:
+    """Raise `JobError` if no candidate meets the deadline at the low end: by how much the best misses it."""
+    if any(one.in_time for one in screened):
+        return
+    best = min(screened, key=lambda one: (one.alone_low.late_by, one.alone_low.slots, one.alone_low.cost_usd))
+    low, median = best.alone_low, best.alone
+    limit = (low.slots - low.late_by) * step
+    middle = f"{hours(median.late_by * step)} late" if median.late_by else "in time"
+    raise JobError(
+        f"no configuration meets the deadline of {asked.name!r} at the low end of its predicted throughput: the fastest, "
+        f"{best.candidate.named}, needs {hours(low.slots * step)} on {low.instances} on-demand instances and has {hours(limit)}, "
+        f"{hours(low.late_by * step)} too late (at the median {middle})",
+        expected="a configuration that is in time",
+        remedy="give more time, less work, or more GPUs with number_gpus",
+    )
+
+
+def chosen_of(asked: Completed, planned: Sequence[Planned]) -> Planned:
+    """The winner by the rule of the request's objective; raises `JobError` where none stays within the budget."""
+    budget = asked.request.budget_usd
+    inside = [one for one in planned if budget is None or one.low.cost_usd <= budget]
+    if not inside:
+        cheapest = min(planned, key=lambda one: one.low.cost_usd)
+        raise JobError(
+            f"no configuration of {asked.name!r} stays within {budget:g} USD: the cheapest, "
+            f"{cheapest.candidate.named}, is expected to cost "
+            f"{cheapest.expected.cost_usd:.2f} USD, and {cheapest.low.cost_usd:.2f} USD at the low end of its throughput",
+            expected="a cost within budget_usd at the low end of the predicted throughput",
+            remedy="raise the budget, give more time or less work",
+        )
+    least = min(_first(asked, one) for one in inside)
+    alike = [one for one in inside if _first(asked, one) <= (1.0 + ALIKE) * least]
+    return min(alike, key=lambda one: (spread(one), *_order(asked, one)[::-1]))
+
+
+def spread(one: Planned) -> float:
+    """High over low end of the throughput predicted for the widest width, to a tenth: how unsure it is."""
+    widest = one.candidate.widths[-1]
+    return round(widest.high / widest.low, 1)
+
+
+def _first(asked: Completed, one: Planned) -> float:
+    """What the request's objective counts: USD or slots."""
+    return one.expected.finish_slots if asked.request.objective == "time" else one.expected.cost_usd
+
+
+def _order(asked: Completed, one: Planned) -> tuple[float, float]:
+    """Cost and finish, that of the objective first."""
+    cost, finish = one.expected.cost_usd, one.expected.finish_slots
+    return (finish, cost) if asked.request.objective == "time" else (cost, finish)
+
+
+def losers_of(
+    asked: Completed,
+    winner: Planned,
+    planned: Sequence[Planned],
+    screened: Sequence[Screened],
+    step: pd.Timedelta,
+) -> list[Loser]:
+    """The other configurations that were planned, and of every kind that was not the best one left, best first."""
+    rest = sorted((one for one in planned if one is not winner), key=lambda one: _order(asked, one))
+    losers = [Loser(screened=one.screened, planned=one, why=_why(asked, winner, one, step)) for one in rest]
+    told = {(one.candidate.terms.gpu_model, one.candidate.terms.gpus) for one in planned}
+    for one in sorted(screened, key=lambda one: (not one.in_time, one.alone_low.late_by, one.cost_usd)):
+        kind = (one.candidate.terms.gpu_model, one.candidate.terms.gpus)
+        if kind not in told:
+            told.add(kind)
+            losers.append(Loser(screened=one, planned=None, why=_why_not_planned(winner, one, step)))
+    return losers[:MOST_TOLD]
+
+
+def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) -> str:
+    budget = asked.request.budget_usd
+    if budget is not None and other.low.cost_usd > budget:
+        return f"would cost {other.low.cost_usd:.2f} USD at the low end of its throughput, the budget is {budget:g} USD"
+    more = round(other.expected.cost_usd, 2) - round(winner.expected.cost_usd, 2)
+    later = (other.expected.finish_slots - winner.expected.finish_slots) * step
+    cost = f"{abs(more):.2f} USD ({abs(more) / max(winner.expected.cost_usd, 0.01):.0%}) {'more' if more > 0 else 'less'}"
+    cost = "the same" if more == 0.0 else cost
+    when = f"{hours(abs(later))} {'later' if later > pd.Timedelta(0) else 'earlier'}"
+    when = "at the same time" if abs(later) < pd.Timedelta("3min") else when
+    told = f"is expected to cost {cost} and finish {when}"
+    if _first(asked, other) > (1.0 + ALIKE) * _first(asked, winner):
+        return told
+    if spread(other) > spread(winner):
+        mine, its = spread(winner), spread(other)
+        return f"{told}: no difference, but its throughput is less sure, high over low {its:.1f} against {mine:.1f}"
+    return f"{told}: no difference by which it would win"
+
+
+def _why_not_planned(winner: Planned, one: Screened, step: pd.Timedelta) -> str:
+    if not one.in_time:
+        low = one.alone_low
+        late = hours(low.late_by * step)
+        return f"misses the deadline by {late} on {low.instances} on-demand instances at the low end of its throughput"
+    mine = winner.screened
+    return (
+        f"looks like {one.cost_usd:.2f} USD by the last day's spot, against {mine.cost_usd:.2f} USD of the chosen one: "
+        "not planned further"
+    )
+
+
+def hours(span: pd.Timedelta) -> str:
+    """A span as a person says it.
+
+    >>> hours(pd.Timedelta("90min"))
+    '1.5 h'
+    """
+    return f"{span / pd.Timedelta(hours=1):.1f} h"

@@ -1,0 +1,364 @@
+"""Where the configuration knowledge of a command comes from: a fitted file, or the measured runs of a folder (M9.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from flows.jobs.file import JobRequest
+from flows.requests.candidates import Candidate, OnDemand, candidates_of, model_name_of
+from flows.requests.choice import RULES, Loser, chosen_of, losers_of, require_in_time
+from flows.requests.file import Completed
+from flows.requests.measured_runs import MeasuredRun, measured_runs
+from flows.requests.offers import offers_of
+from flows.requests.plan import Planned, finalists_of, planned_of, screened_of
+from flows.requests.widths import Knowledge
+from flows.turn.context import Turn
+from flows.turn.markets import step_of
+from flows.turn.whole import deciding_policy
+from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations
+from forecasting.configurations.runs import runs_frame
+from optimization.policies.contract import Policy
+from optimization.policies.pool import policy_named
+from optimization.replay.risk import Expected
+from warehouse.errors import InputError
+
+#: Read from the working folder when it is there.
+CONFIGURATIONS_FILE = "configurations.zip"
+RUNS = "ft_throughput.csv"
+
+
+def configuration_model(
+    file: Path | None, data: Path | None, *, seed: int, say: Callable[[str], None]
+) -> tuple[ConfigurationModel, str]:
+    """The model and where it comes from: ``file``, else fitted on ``data``, else `CONFIGURATIONS_FILE` of the working
+    folder.
+
+    Raises `InputError` where there is none of them.
+    """
+    if file is not None:
+        return load_configurations(file), str(file)
+    for folder in (data / "finetune", data) if data is not None else ():
+        if (folder / RUNS).is_file():
+            say(f"fit configurations on {folder}")
+            return fit_configurations(folder, seed=seed), f"fitted on {folder}"
+    own = Path(CONFIGURATIONS_FILE)
+    if own.is_file():
+        return load_configurations(own), str(own)
+    raise InputError(
+        "no configuration knowledge: neither --configurations nor measured runs below --data",
+        expected=f"a fitted file, a folder with {RUNS}, or {CONFIGURATIONS_FILE} in the working folder",
+        remedy="`slackwater fit-configurations DATA` makes one",
+    )
+
+
+def with_measured(model: ConfigurationModel, runs: Sequence[MeasuredRun]) -> ConfigurationModel:
+    """The model with the runs of reports fed back; itself if there are none."""
+    return model.with_runs(runs_frame([run.run() for run in runs])) if runs else model
+
+
+# ---
+# Fill a request: from a few fields to a configuration, a job, and what it is expected to cost (M9.1, M9.4).
+
+#: Configurations that are planned on forecasts.
+PLANS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """A filled request: the configuration that won, those that lost, what could not run, and what was left out or assumed."""
+
+    asked: Completed
+    at: pd.Timestamp
+    winner: Planned
+    losers: tuple[Loser, ...]
+    rejected: tuple[str, ...]
+    left_out: tuple[str, ...]
+    assumed: tuple[str, ...]
+    policy_because: str
+    measured: int
+    knowledge: Knowledge
+    source: str = ""
+
+
+def fill(
+    turn: Turn,
+    asked: Completed,
+    model: ConfigurationModel,
+    *,
+    policy: str | None = None,
+    plans: int = PLANS,
+) -> Filled:
+    """Fill a request at the turn's time from markets, forecasts and reports known then (M1.2).
+
+    Raises `JobError` where nothing can run, nothing is in time or nothing is within the budget; `MarketError` where no
+    market has a known GPU.
+    """
+    request, step = asked.request, step_of(turn.settings)
+    model_name_of(asked)  # an unknown model is told before anything is read
+    left_out: list[str] = []
+    rejected: list[str] = []
+    offers = offers_of(turn, asked=request.markets, gpu_model=request.gpu_model, left_out=left_out)
+    runs = measured_runs(turn.store, known_at=turn.at)
+    knowledge = Knowledge(model=with_measured(model, runs))
+    screened = screened_of(candidates_of(asked, offers, knowledge, rejected), step)
+    require_in_time(asked, screened, step)
+    by, why = _policy(turn, policy)
+    planned = planned_of(turn, finalists_of(screened, most=plans, objective=request.objective), by)
+    winner = chosen_of(asked, planned)
+    return Filled(
+        asked=asked,
+        at=turn.at,
+        winner=winner,
+        losers=tuple(losers_of(asked, winner, planned, screened, step)),
+        rejected=tuple(rejected),
+        left_out=tuple(left_out),
+        assumed=(*asked.assumed, *_assumed(winner.candidate, asked)),
+        policy_because=why,
+        measured=len(runs),
+        knowledge=knowledge,
+    )
+
+
+def _policy(turn: Turn, name: str | None) -> tuple[Policy[Any], str]:
+    return (policy_named(name), "asked for") if name else deciding_policy(turn)
+
+
+def _assumed(winner: Candidate, asked: Completed) -> list[str]:
+    """What is assumed of how the job runs, beyond the defaults of the request."""
+    request, terms = asked.request, winner.terms
+    found = []
+    if request.batch_size is None:
+        found.append(
+            f"batch_size = {terms.batch_size}: chosen for cost among those tried; that it trains as well is for you to judge"
+        )
+    uneven = [
+        one.instances
+        for one in winner.widths
+        if one.rounds * (one.configuration.batch_size if one.configuration else 0) != terms.batch_size
+    ]
+    if uneven:
+        found.append(
+            f"on {', '.join(map(str, uneven))} instances the {terms.batch_size} samples of a step "
+            "do not divide: GPUs that run out of samples idle"
+        )
+    if winner.widths[-1].instances > 1:
+        own = f"{terms.gpus} GPU{'s' if terms.gpus > 1 else ''}"
+        found.append(
+            f"instances are machines of their own: n of them are n nodes of {own}, joined as fast as those of the measured runs"
+        )
+    first = winner.widths[0]
+    if first.instances > 1:
+        found.append(f"at least {first.instances} instances: with fewer it is not sure to fit into memory")
+    if not first.sure:
+        found.append(
+            f"{first.instances} instances hold it with probability {first.p_valid:.2f} only, and none are surer"
+        )
+    return found
+
+
+def answer_of(filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
+    """The filled request as plain values."""
+    winner, asked = filled.winner, filled.asked
+    candidate = winner.candidate
+    widest = candidate.widths[-1]
+    request = candidate.request
+    return {
+        "request": asked.request.model_dump(mode="json", exclude_none=True),
+        "at": candidate.offer.followed.at,
+        "deadline": request.ends,
+        "rule": RULES[asked.request.objective],
+        "assumed": list(filled.assumed),
+        "outside": list(dict.fromkeys(text for width in candidate.widths for text in width.outside)),
+        "knowledge": filled.source,
+        "measured_runs": filled.measured,
+        "configuration": _configuration(candidate),
+        "tokens": asked.tokens,
+        "tokens_per_second": {
+            "median": widest.tokens_per_second,
+            "low": widest.low,
+            "high": widest.high,
+        },
+        "validity": _validity(filled.knowledge, candidate),
+        "widths": [_width_row(candidate, n) for n in range(len(candidate.widths))],
+        **forms(winner, step),
+        "policy": winner.decision.policy,
+        "policy_because": filled.policy_because,
+        "decision": winner.decision.row(),
+        "runners_up": [loser_row(one, step) for one in filled.losers],
+        "rejected": list(filled.rejected),
+        "left_out": list(filled.left_out),
+        "synthetic": _synthetic(winner),
+        "job": request.model_dump(mode="json", exclude_none=True),
+    }
+
+
+def _synthetic(winner: Planned) -> list[str]:
+    """What of the market was assumed or made up."""
+    simulated = winner.running.history.market.provider == "simulated"
+    return [*(["the market is SIMULATED"] if simulated else []), *winner.running.history.assumptions]
+
+
+def _configuration(candidate: Candidate) -> dict[str, Any]:
+    terms, followed = candidate.terms, candidate.offer.followed
+    return {
+        "model": terms.model_name,
+        "method": terms.method,
+        "tokens_per_sample": terms.tokens_per_sample,
+        "gpu_model": terms.gpu_model,
+        "number_gpus": candidate.gpus,
+        "gpus_per_instance": terms.gpus,
+        "n_min": candidate.widths[0].instances,
+        "n_max": candidate.widths[-1].instances,
+        "batch_size": terms.batch_size,
+        "torch_dtype": terms.torch_dtype,
+        "market": followed.market.key,
+        "source": followed.source,
+        "on_demand_usd_per_hour": candidate.offer.on_demand_usd,
+        "spot_usd_per_hour": candidate.offer.spot_usd,
+    }
+
+
+def _validity(knowledge: Knowledge, candidate: Candidate) -> dict[str, Any]:
+    """The verdict on the narrowest width, where memory is scarcest, and on the widest."""
+    rows = {}
+    for name, width in (("narrowest", candidate.widths[0]), ("widest", candidate.widths[-1])):
+        if width.configuration is not None:
+            verdict = knowledge.validity(width.configuration)
+            rows[name] = {
+                "instances": width.instances,
+                "p_valid": verdict.p_valid,
+                "decided_by": verdict.decided_by,
+                "memory_gb": verdict.memory_gb,
+                "limit_gb": verdict.limit_gb,
+                "reason": verdict.reason,
+            }
+    return rows
+
+
+def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
+    width = candidate.widths[place]
+    return {
+        "instances": width.instances,
+        "number_gpus": width.instances * candidate.terms.gpus,
+        "tokens_per_second": width.tokens_per_second,
+        "low": width.low,
+        "high": width.high,
+        "low_share": width.low / width.tokens_per_second,
+        "high_share": width.high / width.tokens_per_second,
+        "p_valid": width.p_valid,
+        "rounds": width.rounds,
+        "round_samples": width.configuration.batch_size if width.configuration else 0,
+    }
+
+
+def forms(planned: Planned, step: pd.Timedelta) -> dict[str, Any]:
+    """Cost and finish on on-demand alone and on the current spot forecast, at the median and at both ends."""
+    start, screened = planned.running.start, planned.screened
+    return {
+        "on_demand": {
+            "median": _alone_row(screened.alone, start, step),
+            "low": _alone_row(screened.alone_low, start, step),
+        },
+        "spot": {
+            "median": _expected_row(planned.expected, start, step),
+            "low": _expected_row(planned.low, start, step),
+            "high": _expected_row(planned.high, start, step),
+        },
+    }
+
+
+def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> dict[str, Any]:
+    return {
+        "instances": alone.instances,
+        "cost_usd": alone.cost_usd,
+        "finish": start + alone.slots * step,
+        "late_slots": alone.late_by,
+    }
+
+
+def _expected_row(expected: Expected, start: pd.Timestamp, step: pd.Timedelta) -> dict[str, Any]:
+    return {
+        "cost_usd": expected.cost_usd,
+        "cost_p10_usd": expected.cost_p10_usd,
+        "cost_p90_usd": expected.cost_p90_usd,
+        "finish": (start + expected.finish_slots * step).floor("s"),
+        "late_probability": expected.late_probability,
+    }
+
+
+def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
+    """A runner-up as plain values."""
+    candidate = loser.screened.candidate
+    widest, planned = candidate.widths[-1], loser.planned
+    return {
+        "configuration": _configuration(candidate),
+        "label": candidate.label,
+        "market": candidate.offer.followed.key,
+        "tokens_per_second": widest.tokens_per_second,
+        "low": widest.low,
+        "high": widest.high,
+        "planned": planned is not None,
+        "on_demand_usd": loser.screened.alone.cost_usd,
+        "expected_cost_usd": planned.expected.cost_usd if planned else None,
+        "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
+        "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
+        "expected_finish": (planned.running.start + planned.expected.finish_slots * step).floor("s")
+        if planned
+        else None,
+        "late_probability_low": planned.low.late_probability if planned else None,
+        "why": loser.why,
+    }
+
+
+# ---
+# Write a filled job as the TOML file that ``job add`` takes (M9.4).
+
+
+def write_job_file(request: JobRequest, path: Path, *, notes: Sequence[str]) -> None:
+    """Write a placed request; ``notes`` become comments at its head. Raises `InputError` if the file cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(job_text(request, notes=notes), encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"job file {path}: {error.strerror}",
+            expected="a writable file",
+            remedy="choose another with --out",
+        ) from error
+
+
+def job_text(request: JobRequest, *, notes: Sequence[str] = ()) -> str:
+    """A request as TOML; `flows.jobs.file.read_request` reads the same request back."""
+    values = request.model_dump(mode="json", exclude_none=True)
+    for name, moment in (("start", request.start), ("deadline", request.deadline)):
+        if moment is not None:
+            values[name] = moment
+    lines = [f"# {' '.join(note.split())}" for note in notes]
+    lines += _pairs({key: value for key, value in values.items() if not isinstance(value, Mapping)})
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            lines += ["", f"[{key}]", *_pairs(value)]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(values: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_literal(value)}" for key, value in values.items()]
+
+
+def _literal(value: Any) -> str:
+    """A TOML literal; texts are JSON's, whose escapes TOML shares, but for the delete sign."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_literal(one) for one in value)}]"
+    return str(value.isoformat())

@@ -1,0 +1,227 @@
+"""What reports of filled jobs say of their throughput: measured beside predicted, and fed back to the predictions (M9.4,
+M1.2).
+
+Nothing of it is stored: it follows from the reports, which are kept with the time they became known, so that a correction
+of a report corrects what was measured, and a look at an earlier time measures what could be measured then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from flows.jobs.file import FilledConfiguration
+from flows.jobs.reports import Report, reports_by_job
+from flows.ledger.records import StoredJob, allocations_of, decisions_of, stored_jobs
+from warehouse.store.connection import Store
+
+SOURCE = "reported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """Tokens per second of a filled job from one report to the next, on ``instances`` held all the while, beside the prediction."""
+
+    job: str
+    filled: FilledConfiguration
+    instances: int
+    since: pd.Timestamp
+    reported_at: pd.Timestamp
+    tokens_per_second: float
+
+    @property
+    def predicted(self) -> float:
+        """The median that was predicted when the job was filled, tokens per second."""
+        return self.filled.tokens_per_second[self.instances - 1]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 90 % interval that was predicted, tokens per second."""
+        return self.filled.low[self.instances - 1], self.filled.high[self.instances - 1]
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is inside the interval."""
+        low, high = self.interval
+        return low <= self.tokens_per_second <= high
+
+    def row(self) -> dict[str, Any]:
+        """It as plain values; ``error`` is measured over predicted, less one."""
+        low, high = self.interval
+        return {
+            "since": self.since,
+            "instances": self.instances,
+            "number_gpus": self.instances * self.filled.gpus_per_instance,
+            "tokens_per_second": self.tokens_per_second,
+            "predicted": self.predicted,
+            "low": low,
+            "high": high,
+            "inside": self.inside,
+            "error": self.tokens_per_second / self.predicted - 1.0,
+            "why_not": "",
+        }
+
+    def run(self) -> dict[str, Any]:
+        """It as a row of measured runs: rounds of whole batches a GPU, as `flows.requests.widths` predicts them."""
+        place = self.instances - 1
+        samples = self.filled.round_samples[place]
+        return {
+            "model_name": self.filled.model_name,
+            "method": self.filled.method,
+            "gpu_model": self.filled.gpu_model,
+            "number_nodes": self.instances,
+            "number_gpus": self.instances * self.filled.gpus_per_instance,
+            "tokens_per_sample": self.filled.tokens_per_sample,
+            "batch_size": samples,
+            "torch_dtype": self.filled.torch_dtype,
+            "tokens_per_second": self.tokens_per_second
+            * self.filled.rounds[place]
+            * samples
+            / self.filled.batch_size,
+            "source": SOURCE,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A report and what went before it: the report that last said progress (None: the job's start), and those between."""
+
+    report: Report
+    before: Report | None
+    between: tuple[Report, ...]
+
+
+def measured_run(
+    stored: StoredJob, decisions: Sequence[Mapping[str, Any]], stretch: Stretch
+) -> MeasuredRun | str:
+    """The throughput that a report shows, or why it shows none (ours).
+
+    One size must have been held since the report before: both reports say so, or the report and every decision between. A
+    change of size at its beginning takes the job's overhead off the time.
+    """
+    filled, report, before = stored.request.configuration, stretch.report, stretch.before
+    if filled is None:
+        return "the job was not filled"
+    if report.finished:
+        return "when it finished is not known, only that it had by then"
+    if report.progress is None:
+        return "no progress was said"
+    since = before.reported_at if before else stored.start
+    done = report.progress - ((before.progress or 0.0) if before else 0.0)
+    sizes = _sizes(stored, decisions, stretch, since)
+    if len(sizes) != 1:
+        told = " and ".join(str(size) for size in sorted(sizes))
+        return f"{told} instances were held in between" if sizes else "nothing was said of the instances held"
+    instances = sizes.pop()
+    if not 1 <= instances <= len(filled.tokens_per_second) or filled.tokens_per_second[instances - 1] <= 0:
+        return f"nothing was predicted for {instances} instances"
+    seconds = (report.reported_at - since).total_seconds() - 60.0 * _overhead(
+        stored, decisions, stretch, instances
+    )
+    if seconds <= 0 or done <= 0:
+        return "no time beyond the change of size went by" if seconds <= 0 else "no progress was made"
+    return MeasuredRun(
+        job=report.job,
+        filled=filled,
+        instances=instances,
+        since=since,
+        reported_at=report.reported_at,
+        tokens_per_second=done / seconds,
+    )
+
+
+def _sizes(
+    stored: StoredJob, decisions: Sequence[Mapping[str, Any]], stretch: Stretch, since: pd.Timestamp
+) -> set[int]:
+    """The different sizes that were held from ``since`` to the report, as far as is known."""
+    told = {one.held.total for one in (*stretch.between, stretch.report) if one.held is not None}
+    before = stretch.before.held if stretch.before else None
+    if before is not None and stretch.report.held is not None and told == {before.total}:
+        return told  # said at both ends: what was decided in between was not followed, if it was another
+    decided = allocations_of(decisions)
+    slots = pd.date_range(
+        since.floor(stored.step), stretch.report.reported_at, freq=stored.step, inclusive="left"
+    )
+    inside = [decided[slot].total for slot in slots if slot in decided]
+    if stretch.report.held is None and len(inside) < len(slots):
+        return set()  # neither said nor decided
+    if before is not None and not inside:
+        told.add(before.total)
+    return told | set(inside)
+
+
+def _overhead(
+    stored: StoredJob, decisions: Sequence[Mapping[str, Any]], stretch: Stretch, instances: int
+) -> float:
+    """Minutes that a change of size at the beginning took."""
+    point = stored.request.checkpoint
+    if stretch.before is None:
+        return point.overhead_minutes  # from nothing
+    held = stretch.before.held
+    earlier = held.total if held is not None else None
+    if earlier is None:
+        slot = (stretch.before.reported_at - pd.Timedelta(microseconds=1)).floor(stored.step)
+        decided = allocations_of(decisions).get(slot)
+        earlier = decided.total if decided is not None else instances
+    if earlier == instances:
+        return 0.0
+    shrink = point.shrink_overhead_minutes
+    return point.overhead_minutes if instances > earlier or shrink is None else shrink
+
+
+def stretches(reports: Sequence[Report]) -> list[Stretch]:
+    """The reports that count, ascending, each with what went before it."""
+    found: list[Stretch] = []
+    before: Report | None = None
+    between: list[Report] = []
+    for report in reports:
+        found.append(Stretch(report=report, before=before, between=tuple(between)))
+        if report.progress is not None:
+            before, between = report, []
+        else:
+            between.append(report)
+    return found
+
+
+def measured_rows(
+    stored: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: Sequence[Report]
+) -> list[dict[str, Any] | None]:
+    """For every report that counts what it measured, as plain values (``why_not`` says why nothing); None for jobs that
+    were not filled.
+    """
+    if stored.request.configuration is None:
+        return [None for _ in reports]
+    rows: list[dict[str, Any] | None] = []
+    for stretch in stretches(reports):
+        found = measured_run(stored, decisions, stretch)
+        rows.append({"why_not": found} if isinstance(found, str) else found.row())
+    return rows
+
+
+def measured_runs(store: Store, *, known_at: pd.Timestamp) -> list[MeasuredRun]:
+    """Every run that the reports known at a time show, by job and time; reports learned later are not read (M1.2)."""
+    jobs = {one.request.name: one for one in stored_jobs(store) if one.request.configuration is not None}
+    if not jobs:
+        return []
+    found = []
+    for name, reports in reports_by_job(store, list(jobs), known_at=known_at).items():
+        decisions = decisions_of(store, name) if reports else []
+        for stretch in stretches(reports):
+            run = measured_run(jobs[name], decisions, stretch)
+            if isinstance(run, MeasuredRun):
+                found.append(run)
+    return found
+
+
+def throughput_told(row: Mapping[str, Any]) -> str:
+    """A sentence on a row of `measured_rows`."""
+    if row["why_not"]:
+        return f"the throughput was not measured: {row['why_not']}"
+    place = "inside" if row["inside"] else "outside"
+    return (
+        f"{row['tokens_per_second']:.0f} tokens/s on {row['instances']} instances, predicted {row['predicted']:.0f} "
+        f"({row['error']:+.1%}), {place} the 90 % interval {row['low']:.0f} to {row['high']:.0f}"
+    )

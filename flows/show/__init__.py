@@ -1,0 +1,1 @@
+"""How values are shown: tables, pages, drawings, number formats."""

@@ -1,0 +1,1 @@
+"""One turn of the loop: read, forecast, decide, score, write, report."""

@@ -1,0 +1,298 @@
+"""From tallies to the tables of `Accuracy`: one panel after the other, so that only one panel's losses are held (M6.5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forecasting.accuracy.columns import (
+    DAILY_COLUMNS,
+    FAN_COLUMNS,
+    FLOOR,
+    MEASURES,
+    PERIOD_COLUMNS,
+    REASON_COLUMNS,
+    SCORE_COLUMNS,
+    Accuracy,
+)
+from forecasting.accuracy.losses import QUANTILES
+from forecasting.accuracy.measures import diebold_mariano
+from forecasting.accuracy.pooling import (
+    NO_ERROR,
+    class_scores,
+    pooled_calibration,
+    pooled_reliability,
+    pooled_scores,
+)
+from forecasting.accuracy.sums import SUMMED, Tally, Yardstick, actual_after, slot_times, yardstick_of
+from forecasting.forecast import LEVELS
+from forecasting.origins.rolling import Rolling, TestPart
+from forecasting.series import Series
+from warehouse.errors import ForecastError
+
+#: Slots shown before the origin of an example forecast.
+SHOWN_BEFORE = 24
+_AT = {name: i for i, name in enumerate(SUMMED)}
+
+
+#: Columns of a table to be, by name: arrays of one length, or one value for all rows; times as numpy's, in UTC.
+Columns = dict[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sums:
+    """What is known so far of one model on one series."""
+
+    sums: np.ndarray
+    days: np.ndarray
+    losses: np.ndarray
+    fans: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+def accuracy_of(
+    rolling: Rolling, tallies: Iterable[Tally], *, default: str, notes: Sequence[str] = ()
+) -> Accuracy:
+    """The tables of a backtest from the tallies of all its blocks, those of a panel before those of the next.
+
+    Every origin must be answered by every model, which the engine sees to, so all models are compared on the same
+    origins; raises `ForecastError` if not, or without the model `FLOOR`.
+    """
+    if FLOOR not in rolling.models:
+        raise ForecastError(f"models {', '.join(rolling.models)}", expected=f"{FLOOR} among them")
+    tables = _Tables(rolling=rolling)
+    held: dict[tuple[str, int], _Sums] = {}
+    panel = None
+    for one in tallies:
+        if panel is not None and one.panel != panel:
+            tables.finish(panel, held)
+            held = {}
+        panel = one.panel
+        _merge(held, one, rolling)
+        tables.pool(one)
+    if panel is not None:
+        tables.finish(panel, held)
+    return tables.accuracy(default, tuple(notes))
+
+
+def _merge(held: dict[tuple[str, int], _Sums], one: Tally, rolling: Rolling) -> None:
+    part = rolling.parts[one.panel][one.which]
+    key = (one.model, one.which)
+    if key not in held:
+        losses = np.full((part.origins.size, *one.losses.shape[1:]), np.inf, dtype=np.float32)
+        held[key] = _Sums(sums=np.zeros_like(one.sums), days=np.zeros_like(one.days), losses=losses)
+    mine = held[key]
+    mine.sums += one.sums
+    mine.days += one.days
+    mine.losses[one.place : one.place + one.losses.shape[0]] = one.losses
+    mine.reasons += one.reasons
+    mine.fans |= {place: (mean, quantiles) for place, mean, quantiles in one.fans}
+
+
+def measures_of(
+    sums: np.ndarray, floor: np.ndarray, stick: Yardstick, *, counts: bool
+) -> dict[str, np.ndarray]:
+    """`MEASURES` from sums (..., len(SUMMED)) of a model and of the floor over the same origins; NaN where there is none."""
+    n = sums[..., _AT["n"]]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = {name: np.where(n > 0, sums[..., i] / n, np.nan) for name, i in _AT.items()}
+        base = {name: np.where(n > 0, floor[..., i] / n, np.nan) for name, i in _AT.items()}
+        out = {
+            **mean,
+            "n": n,
+            "mae": mean["abs"],
+            "rmse": np.sqrt(mean["sq"]),
+            "mase": mean["abs"] / stick.change,
+            "skill_pinball": skill(mean["pinball"], base["pinball"], stick.scale),
+            "skill_mae": skill(mean["abs"], base["abs"], stick.scale),
+            "skill_brier": skill(mean["brier"], base["reference"]),
+        }
+    undefined = [] if counts else ["absent", "unpredicted", "cover"]
+    undefined += [] if stick.capacity else ["brier", "skill_brier"]
+    for name in undefined:
+        out[name] = np.full(n.shape, np.nan)
+    return {name: out[name] for name in MEASURES}
+
+
+def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray:
+    """1 - loss / floor, NaN where the floor never erred: by less than `NO_ERROR` of ``scale``."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(floor > NO_ERROR * scale, 1.0 - loss / floor, np.nan)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tables:
+    """The tables as they grow: lists of columns of equal length, one entry per model and series."""
+
+    rolling: Rolling
+    scores: list[Columns] = field(default_factory=list)
+    periods: list[Columns] = field(default_factory=list)
+    daily: list[Columns] = field(default_factory=list)
+    fans: list[Columns] = field(default_factory=list)
+    reasons: list[Columns] = field(default_factory=list)
+    below: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    bins: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def pool(self, one: Tally) -> None:
+        """Add a tally to what is pooled over markets: shares below each quantile, and the chances of "at least n"."""
+        variable = self.rolling.variable(one.panel)
+        n = one.sums[..., _AT["n"]].sum(axis=0)
+        table = np.concatenate([one.below, n[:, None]], axis=1)
+        self.below[variable, one.model] = self.below.get((variable, one.model), 0.0) + table
+        if variable == "count":
+            self.bins[one.model] = self.bins.get(one.model, 0.0) + one.bins
+
+    def finish(self, panel: int, held: dict[tuple[str, int], _Sums]) -> None:
+        """The rows of a panel, all of whose tallies are in."""
+        for which, (series, part) in enumerate(
+            zip(self.rolling.panels[panel].series, self.rolling.parts[panel], strict=True)
+        ):
+            if part.origins.size == 0:
+                continue
+            stick = yardstick_of(series, part)
+            for model in self.rolling.models:
+                mine, floor = held.get((model, which)), held.get((FLOOR, which))
+                if mine is None or floor is None or np.isinf(mine.losses).any():
+                    raise ForecastError(
+                        f"{model} on {series.key} did not answer every origin",
+                        expected="a tally of every unit",
+                    )
+                self._add(model, series, part, stick, (mine, floor))
+
+    def _add(
+        self, model: str, series: Series, part: TestPart, stick: Yardstick, pair: tuple[_Sums, _Sums]
+    ) -> None:
+        mine, floor = pair
+        name = {"variable": series.variable, "model": model, "market": series.key, "source": series.source}
+        counts, steps = series.variable == "count", np.arange(1, self.rolling.horizon + 1)
+        total, base = mine.sums.sum(axis=0), floor.sums.sum(axis=0)
+        tests = [_diebold_mariano(mine.losses, floor.losses, int(step)) for step in steps]
+        reference = base[:, _AT["reference"]] / np.where(base[:, _AT["n"]] > 0, base[:, _AT["n"]], np.nan)
+        self.scores.append(
+            {
+                **name, "step": steps, **measures_of(total, base, stick, counts=counts),
+                "dm": np.array([one for one, _ in tests]), "dm_p": np.array([p for _, p in tests]),
+                "scale": stick.scale, "capacity": stick.capacity, "class": stick.kind,
+                "reference": reference if stick.capacity else np.full(steps.size, np.nan),
+            }
+        )  # fmt: skip
+        self.periods.append(_period_rows(name, series, part, stick, (mine.sums, floor.sums)))
+        self.daily.append(_daily_rows(name, stick, mine.days))
+        why = sorted(mine.reasons.items())
+        words, numbers = (
+            np.array([word for word, _ in why], dtype=object),
+            np.array([n for _, n in why], dtype=int),
+        )
+        self.reasons.append({**name, "reason": words, "n": numbers})
+        self.fans += [_fan_rows(name, series, part, place, fan) for place, fan in sorted(mine.fans.items())]
+
+    def accuracy(self, default: str, notes: tuple[str, ...]) -> Accuracy:
+        """All tables in their final form."""
+        models = tuple(self.rolling.models)
+        scores = _joined(self.scores, (*SCORE_COLUMNS, "reference"), models)
+        scores = scores[scores["n"] > 0].reset_index(drop=True)
+        periods = _joined(self.periods, PERIOD_COLUMNS, models)
+        return Accuracy(
+            scores=scores[list(SCORE_COLUMNS)],
+            pooled=pooled_scores(scores),
+            classes=class_scores(scores),
+            periods=periods[periods["n"] > 0].reset_index(drop=True),
+            reliability=pooled_reliability(self.below),
+            calibration=pooled_calibration(self.bins),
+            daily=_joined(self.daily, DAILY_COLUMNS, models),
+            fans=_joined(self.fans, FAN_COLUMNS, models),
+            models=models,
+            default=default,
+            step=self.rolling.panels[0].series[0].step,
+            notes=notes,
+            reasons=_joined(self.reasons, REASON_COLUMNS, models),
+        )
+
+
+def _diebold_mariano(losses: np.ndarray, floor: np.ndarray, step: int) -> tuple[float, float]:
+    mine, base = losses[:, step - 1, 0].astype(float), floor[:, step - 1, 0].astype(float)
+    known = ~np.isnan(mine)
+    return diebold_mariano(mine[known], base[known], step)
+
+
+def _period_rows(
+    name: dict[str, str],
+    series: Series,
+    part: TestPart,
+    stick: Yardstick,
+    pair: tuple[np.ndarray, np.ndarray],
+) -> Columns:
+    sums, floor = pair
+    periods, horizon = sums.shape[:2]
+    measured = measures_of(sums, floor, stick, counts=series.variable == "count")
+    slots = slot_times(series, part.origins).to_numpy()
+    first = np.searchsorted(stick.periods, np.arange(periods))
+    last = np.searchsorted(stick.periods, np.arange(periods), side="right") - 1
+    return {
+        **name,
+        "period": np.repeat(np.arange(periods), horizon),
+        "start": slots[np.minimum(first, slots.size - 1)].repeat(horizon),
+        "end": slots[np.maximum(last, 0)].repeat(horizon),
+        "step": np.tile(np.arange(1, horizon + 1), periods),
+        **{measure: values.ravel() for measure, values in measured.items()},
+    }
+
+
+def _daily_rows(name: dict[str, str], stick: Yardstick, days: np.ndarray) -> Columns:
+    seen = np.flatnonzero(days[:, 0] > 0)
+    n = days[seen, 0]
+    return {
+        **name,
+        "day": (stick.first_day + seen).astype("datetime64[D]").astype("datetime64[us]"),
+        "n": n.astype(int),
+        "mae": days[seen, 1] / n,
+        "pinball": days[seen, 2] / n,
+    }
+
+
+def _fan_rows(
+    name: dict[str, str], series: Series, part: TestPart, place: int, fan: tuple[np.ndarray, np.ndarray]
+) -> Columns:
+    """One example forecast after the actual values up to its origin."""
+    origin, (mean, quantiles) = int(part.origins[place]), fan
+    before = np.arange(max(origin - SHOWN_BEFORE, 0), origin + 1)
+    actual = np.concatenate([series.values[before], actual_after(series, np.array([origin]), mean.size)[0]])
+    steps = np.arange(-before.size + 1, mean.size + 1)
+    blank = np.full((before.size, LEVELS.size + 1), np.nan)
+    body = np.vstack([blank, np.column_stack([mean, quantiles])])
+    slots = slot_times(series, origin + steps).to_numpy()
+    return {
+        **name, "origin": slots[before.size - 1], "step": steps, "slot": slots, "actual": actual,
+        **dict(zip(("mean", *QUANTILES), body.T, strict=True)),
+    }  # fmt: skip
+
+
+def _joined(parts: Sequence[Columns], columns: Sequence[str], models: Sequence[str]) -> pd.DataFrame:
+    """All rows, by variable, then model in the order asked for, then as they came."""
+    if not parts:
+        return pd.DataFrame(columns=list(columns))
+    size = [next(len(value) for value in part.values() if isinstance(value, np.ndarray)) for part in parts]
+    rank = np.array(
+        [(part["variable"] == "price") * len(models) + models.index(part["model"]) for part in parts]
+    )
+    order = np.argsort(np.repeat(rank, size), kind="stable")
+    table = {name: _column([part[name] for part in parts], size)[order] for name in columns}
+    made = pd.DataFrame(
+        {
+            name: pd.DatetimeIndex(values, tz="UTC") if values.dtype.kind == "M" else values
+            for name, values in table.items()
+        }
+    )
+    return made.astype({"n": int}) if "n" in table else made
+
+
+def _column(values: Sequence[Any], size: Sequence[int]) -> np.ndarray:
+    """One column of all parts; a value that holds for all rows of its part is repeated."""
+    if isinstance(values[0], np.ndarray):
+        return np.concatenate(values)
+    return np.repeat(np.array(values, dtype=object if isinstance(values[0], str) else None), size)

@@ -1,0 +1,1 @@
+"""Throughput and validity of fine-tuning configurations (M9)."""

@@ -1,0 +1,231 @@
+"""What is known of models and GPUs before anything is measured: shapes, parameter counts, peak figures (from data files)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Final
+
+from warehouse.errors import InputError
+
+#: A model that is not in the file is named with its parameters in billions: ``our-model@7.2b``.
+_SIZED: Final = re.compile(r"(?P<name>[^@]+)@(?P<size>\d+(?:\.\d+)?)\s*[bB]?")
+#: Parameters in billions beyond which a model's shape is not guessed.
+_SIZES: Final = (0.05, 2000.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """Shape of a decoder-only transformer.
+
+    ``params_b`` and ``active_b`` are parameters in billions, all and those one token passes; ``assumed`` says that the shape was
+    derived from the parameter count alone. ``matrices`` per feed-forward block: 3 where gated, else 2.
+    """
+
+    name: str
+    params_b: float
+    active_b: float
+    layers: int
+    width: int
+    heads: int
+    key_heads: int
+    feed_forward: int
+    vocabulary: int
+    max_tokens: int | None
+    matrices: int = 3
+    tied: bool = False
+    experts: int = 1
+    active_experts: int = 1
+    kind: str = "dense"
+    learned_positions: bool = False
+    assumed: bool = False
+
+    @property
+    def counted_params_b(self) -> float:
+        """Parameters in billions counted from the shape (attention, feed-forward, embeddings); not for hybrids.
+
+        >>> round(architecture("llama3.1-70b").counted_params_b, 2)
+        70.55
+        """
+        width, head = self.width, self.width // self.heads
+        attention = 2 * width * width + 2 * width * self.key_heads * head
+        block = attention + self.matrices * width * self.feed_forward * self.experts
+        embedding = self.vocabulary * width * (1 if self.tied else 2)
+        return (self.layers * block + embedding) / 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """Peak figures of a GPU: dense 16-bit TFLOP/s, GB/s of memory, GB (10**9 bytes) of memory, GB/s to its neighbours."""
+
+    name: str
+    tflops: float
+    memory_gb_s: float
+    memory_gb: float
+    link_gb_s: float
+    bfloat16: bool
+    source: str
+
+
+def _read(name: str) -> dict[str, dict[str, Any]]:
+    return tomllib.loads((files("forecasting") / "data" / name).read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=1)
+def known_models() -> Mapping[str, Architecture]:
+    """Every model of `forecasting/data/models.toml` by name."""
+    return {
+        name: Architecture(name=name, active_b=values.pop("active_b", values["params_b"]), **values)
+        if "layers" in values
+        else _assumed(name, values["params_b"])
+        for name, values in _read("models.toml").items()
+    }
+
+
+@lru_cache(maxsize=1)
+def known_gpus() -> Mapping[str, Gpu]:
+    """Every GPU of `forecasting/data/gpus.toml` by name."""
+    return {name: Gpu(name=name, **values) for name, values in _read("gpus.toml").items()}
+
+
+def architecture(model_name: str) -> Architecture:
+    """Shape of a model: from the file, or derived from the size behind the ``@`` of its name.
+
+    Raises `InputError` for a name that is neither, because a throughput without a parameter count would be a guess.
+
+    >>> architecture("our-model@7b").layers, architecture("our-model@7b").assumed
+    (32, True)
+    """
+    known = known_models().get(model_name)
+    if known is not None:
+        return known
+    sized = _SIZED.fullmatch(model_name)
+    if sized is None:
+        raise InputError(
+            f"model {model_name!r} is not known",
+            expected=f"one of {len(known_models())} known models ({_nearest(model_name)}), or a name with a size",
+            remedy=f"give its parameters in billions: {model_name.split('@')[0]}@7.2b",
+        )
+    params_b = float(sized["size"])
+    if not _SIZES[0] <= params_b <= _SIZES[1]:
+        raise InputError(
+            f"model {model_name!r} with {params_b:g} billion parameters",
+            expected=f"{_SIZES[0]:g} to {_SIZES[1]:g} billion",
+            remedy="give the number in billions",
+        )
+    return _assumed(model_name, params_b)
+
+
+def gpu(gpu_model: str) -> Gpu:
+    """Peak figures of a GPU. Raises `InputError` for one that is not in the file: without them nothing can be said of it."""
+    known = known_gpus().get(gpu_model)
+    if known is None:
+        raise InputError(
+            f"GPU model {gpu_model!r} has no known peak figures",
+            expected=f"one of {', '.join(known_gpus())}",
+            remedy="choose one of these, or add its data sheet's figures to forecasting/data/gpus.toml",
+        )
+    return known
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    return ", ".join(get_close_matches(name, known_models(), n=3, cutoff=0.3) or list(known_models())[:3])
+
+
+def _assumed(name: str, params_b: float) -> Architecture:
+    """A usual shape of this size (ours): width and layers follow the open models' own growth, about P = 12.5 layers width^2.
+
+    Layers grow as the cube root of P from 32 at 7 billion; heads are 128 wide; the feed-forward block is gated.
+    """
+    layers = max(8, round(32 * (params_b / 7.0) ** (1 / 3.2)))
+    width = max(512, round((params_b * 1e9 / (12.5 * layers)) ** 0.5 / 128) * 128)
+    heads = width // 128
+    return Architecture(
+        name=name, params_b=params_b, active_b=params_b, layers=layers, width=width, heads=heads,
+        key_heads=max(1, heads // 4), feed_forward=round(3.1 * width), vocabulary=64_000, max_tokens=None, assumed=True,
+    )  # fmt: skip
+
+
+# ---
+# The values of configuration knowledge (M9): a way to run a fine-tuning, and what is said of it.
+
+#: Ways of fine-tuning that were measured.
+METHODS: Final = ("full", "lora", "gptq-lora")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One way to run a fine-tuning (M9.1).
+
+    ``model_name`` is a name of `forecasting/data/models.toml`, or any other with its parameters in billions behind an ``@``:
+    ``our-model@7.2b``. ``gpu_model`` is a name of `forecasting/data/gpus.toml`. ``batch_size`` counts the samples of one step over
+    all GPUs; ``tokens_per_sample`` is the longest sequence. Without a ``torch_dtype`` the data's usual one is meant: bfloat16, but
+    float16 for gptq-lora and for GPUs without bfloat16.
+    Raises `InputError` for a method that was never measured or a number below one.
+    """
+
+    model_name: str
+    method: str
+    gpu_model: str
+    number_gpus: int
+    number_nodes: int = 1
+    tokens_per_sample: int
+    batch_size: int
+    torch_dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InputError(
+                f"fine-tuning method {self.method!r}",
+                expected=f"one of {', '.join(METHODS)}",
+                remedy="change `method`",
+            )
+        for name in ("number_gpus", "number_nodes", "tokens_per_sample", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or value != int(value) or value < 1:
+                raise InputError(
+                    f"{name} = {value!r}", expected="a whole number of at least 1", remedy=f"change `{name}`"
+                )
+
+    @property
+    def dtype(self) -> str:
+        """The number format that is meant: ``torch_dtype``, or the usual one. Raises `InputError` for an unknown GPU."""
+        if self.torch_dtype:
+            return self.torch_dtype
+        return "float16" if self.method == "gptq-lora" or not gpu(self.gpu_model).bfloat16 else "bfloat16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """Throughput of a configuration in tokens per second over all GPUs: median and a 90 % interval.
+
+    ``outside`` are sentences that say how far the configuration lies outside what was measured; empty inside.
+    """
+
+    tokens_per_second: float
+    low: float
+    high: float
+    outside: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validity:
+    """Whether a configuration runs (M9.3).
+
+    ``decided_by`` is ``rule``, ``memory`` (the memory model alone) or ``classifier``. ``memory_gb`` is the estimated peak per GPU
+    and ``limit_gb`` what one GPU has, both in 10**9 bytes; None where a rule decided before it was estimated.
+    """
+
+    valid: bool
+    p_valid: float
+    reason: str
+    memory_gb: float | None
+    limit_gb: float | None
+    decided_by: str
+    outside: tuple[str, ...]

@@ -1,0 +1,235 @@
+"""Configuration knowledge (M9): from measured runs to the throughput and the validity of a way to run a fine-tuning.
+
+`fit_configurations` reads the data, `ConfigurationModel` answers, `load_configurations` reads a kept one. The parts:
+`configuration_values` (what goes in and comes out), `configuration_runs` (measured runs, cleaned), `configuration_throughput`
+(law, Gaussian process, intervals), `configuration_validity` (rules, memory, classifier).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from forecasting.configurations.facts import (
+    METHODS,
+    Configuration,
+    Predicted,
+    Validity,
+    architecture,
+    known_models,
+)
+from forecasting.configurations.features import MemoryModel, calibrate_memory, features, memory_parts
+from forecasting.configurations.runs import COLUMNS, checked_runs, configurations_of, read_runs, runs_frame
+from forecasting.configurations.throughput import (
+    CONSTANTS,
+    Calibration,
+    ThroughputModel,
+    fit_throughput,
+    points_of,
+    restore,
+    start,
+)
+from forecasting.configurations.validity import (
+    Classifier,
+    ValidityModel,
+    fit_classifier,
+    identity,
+    label_configurations,
+    read_labels,
+)
+from warehouse.errors import InputError, SourceFileError
+
+if TYPE_CHECKING:
+    from lightgbm import Booster
+
+
+__all__ = [
+    "METHODS", "Configuration", "ConfigurationModel", "Predicted", "Validity", "fit_configurations", "load_configurations",
+    "read_runs", "runs_frame",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationModel:
+    """What is known of configurations: predicts throughput and validity; a value, never changed in place."""
+
+    throughput: ThroughputModel
+    checks: ValidityModel
+    seed: int
+
+    @property
+    def models(self) -> Mapping[str, float]:
+        """Known models and their parameters in billions; any other is written ``name@7.2b``."""
+        reported = set(self.throughput.runs["model_name"]) - set(known_models())
+        return {name: architecture(name).params_b for name in (*known_models(), *sorted(reported))}
+
+    @property
+    def gpu_models(self) -> tuple[str, ...]:
+        """GPU models that were measured, most rows first."""
+        return tuple(self.throughput.runs["gpu_model"].value_counts().index)
+
+    def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
+        """Tokens per second of each configuration. Raises `InputError` for a model or GPU of which nothing is known."""
+        return self.throughput.predict(configurations)
+
+    def validity(self, configurations: Sequence[Configuration]) -> list[Validity]:
+        """Whether each configuration runs, and by what it was decided."""
+        return self.checks.judge(configurations)
+
+    def with_runs(self, runs: pd.DataFrame) -> ConfigurationModel:
+        """The model after it has seen reported runs (columns of `read_runs`; `runs_frame` makes them). Raises `InputError`."""
+        throughput = self.throughput.with_runs(checked_runs(runs))
+        ran = frozenset(map(identity, configurations_of(throughput.runs)))
+        return replace(self, throughput=throughput, checks=replace(self.checks, ran=ran))
+
+    def save(self, path: Path) -> None:
+        """Keep the model in one file."""
+        pass
+
+        write_model(self, path)
+
+
+def fit_configurations(folder: Path, *, seed: int) -> ConfigurationModel:
+    """Fit on the measurements and the validity labels of ``folder``. Raises `SourceFileError` for a missing or broken file."""
+    runs, labels = read_runs(folder), read_labels(folder)
+    labelled, p_valid = label_configurations(labels), labels["p_valid"].to_numpy()
+    memory = calibrate_memory(memory_parts(labelled), p_valid)
+    classifier = fit_classifier(labelled, p_valid, memory=memory, seed=seed)
+    ran = frozenset(map(identity, configurations_of(runs)))
+    return ConfigurationModel(
+        throughput=fit_throughput(runs), checks=ValidityModel(classifier=classifier, ran=ran), seed=seed
+    )
+
+
+def load_configurations(path: Path) -> ConfigurationModel:
+    """A model that was kept with `ConfigurationModel.save`. Raises `SourceFileError` for a damaged or newer file."""
+    pass
+
+    return read_model(path)
+
+
+# ---
+# A configuration model in one file: a zip of JSON and tables, never code (no pickle).
+
+FORMAT: Final = 1
+_KIND: Final = "slackwater configurations"
+
+
+def write_model(model: ConfigurationModel, path: Path) -> None:
+    """Write ``model`` whole or not at all; the same model gives the same bytes. Raises `InputError` if it cannot."""
+    throughput, classifier = model.throughput, model.checks.classifier
+    head = {
+        "kind": _KIND, "format": FORMAT, "seed": model.seed, "law": throughput.law.tolist(),
+        "theta": throughput.process.theta.tolist(), "calibration": throughput.calibration.to_json(),
+        "memory": asdict(classifier.memory), "models": classifier.models, "gpus": classifier.gpus,
+    }  # fmt: skip
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, text in (
+            ("model.json", json.dumps(head)),
+            ("runs.csv", throughput.runs.to_csv(index=False)),
+            ("named.txt", classifier.named.model_to_string()),
+            ("shapes.txt", classifier.shapes.model_to_string()),
+        ):
+            file.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content.getvalue())
+        part.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"configuration model {path}: {error.strerror}",
+            expected="a writable file",
+            remedy="choose another path",
+        ) from error
+
+
+def read_model(path: Path) -> ConfigurationModel:
+    """Read a model. Raises `SourceFileError` for a file that is missing, damaged, of another kind, or of a newer format."""
+    pass
+
+    head, runs, trees = _parts(path)
+    try:
+        scores = np.array(head["calibration"].pop("scores"))
+        first = runs.iloc[: len(scores)]
+        calibration = Calibration(
+            points=points_of(features(configurations_of(first))), scores=scores, **head["calibration"]
+        )
+        classifier = Classifier(
+            memory=MemoryModel(**head["memory"]), models=tuple(head["models"]), gpus=tuple(head["gpus"]),
+            named=_booster(trees[0], path), shapes=_booster(trees[1], path),
+        )  # fmt: skip
+        throughput = restore(
+            runs,
+            law=_numbers(head["law"], CONSTANTS),
+            theta=_numbers(head["theta"], len(start())),
+            calibration=calibration,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _broken(path, f"its parts do not fit together ({error})") from error
+    ran = frozenset(map(identity, configurations_of(runs)))
+    return ConfigurationModel(
+        throughput=throughput, checks=ValidityModel(classifier=classifier, ran=ran), seed=int(head["seed"])
+    )
+
+
+def _parts(path: Path) -> tuple[dict[str, Any], pd.DataFrame, tuple[str, str]]:
+    """Head, runs and texts of the trees, after the kind and format are known to be ours."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            head = json.loads(file.read("model.json"))
+            _check_head(head, path)
+            runs = pd.read_csv(io.BytesIO(file.read("runs.csv")))
+            trees = (file.read("named.txt").decode(), file.read("shapes.txt").decode())
+    except OSError as error:
+        raise SourceFileError(
+            path, 0, error.strerror or str(error), expected="a configuration model",
+            remedy="make one with `slackwater fit-configurations DATA`",
+        ) from error  # fmt: skip
+    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise _broken(path, f"it is damaged ({error})") from error
+    if set(COLUMNS) - set(runs.columns):
+        raise _broken(path, "its runs lack columns")
+    return head, runs, trees
+
+
+def _check_head(head: Any, path: Path) -> None:
+    if not isinstance(head, dict) or head.get("kind") != _KIND or not isinstance(head.get("format"), int):
+        raise _broken(path, "it is not a configuration model")
+    if head["format"] > FORMAT:
+        raise SourceFileError(
+            path, 0, f"format {head['format']}", expected=f"format {FORMAT} or older",
+            remedy="update the program, or fit again",
+        )  # fmt: skip
+
+
+def _numbers(values: Any, size: int) -> np.ndarray:
+    array = np.array(values, dtype=float)
+    if array.shape != (size,) or not np.isfinite(array).all():
+        raise ValueError(f"{size} numbers were expected")
+    return array
+
+
+def _booster(text: str, path: Path) -> Booster:
+    from lightgbm import Booster
+    from lightgbm.basic import LightGBMError
+
+    try:
+        return Booster(model_str=text)
+    except LightGBMError as error:
+        raise _broken(path, f"its trees are damaged ({error})") from error
+
+
+def _broken(path: Path, found: str) -> SourceFileError:
+    return SourceFileError(
+        path, 0, found, expected="a file written by `slackwater fit-configurations`", remedy="fit again"
+    )

@@ -1,0 +1,472 @@
+"""The published classifier's predictions of validity: SYNTHETIC labels on a grid, not measurements (M9.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from forecasting.configurations.facts import Configuration, architecture
+from forecasting.configurations.features import MemoryModel, MemoryParts, memory_parts
+from warehouse.errors import SourceFileError
+
+if TYPE_CHECKING:
+    from lightgbm import Booster
+
+
+from dataclasses import replace
+
+from forecasting.configurations.facts import METHODS, Validity, gpu
+
+LABELS_FILE: Final = "autoconf_predicted_validity.parquet"
+_KEYS: Final = ("model_name", "method", "gpu_model", "tokens_per_sample", "batch_size", "number_gpus")
+_COLUMNS: Final = (*_KEYS, "p_valid", "predicted_valid")
+
+
+def read_labels(folder: Path) -> pd.DataFrame:
+    """Predictions of ``folder``/autoconf_predicted_validity.parquet: what was asked, ``p_valid`` and ``predicted_valid`` (0 or 1).
+
+    Raises `SourceFileError` for a missing or broken file.
+    """
+    path = folder / LABELS_FILE
+    try:
+        frame = pd.read_parquet(path)
+    except OSError as error:
+        raise SourceFileError(
+            path, 0, error.strerror or str(error), expected="the published classifier's predictions",
+            remedy="name the folder that holds it",
+        ) from error  # fmt: skip
+    except ValueError as error:
+        raise SourceFileError(
+            path, 0, f"no table: {error}", expected="a Parquet file", remedy="fetch it again"
+        ) from error
+    missing = [name for name in _COLUMNS if name not in frame]
+    if missing:
+        raise SourceFileError(
+            path,
+            0,
+            f"columns {', '.join(missing)} are missing",
+            expected=", ".join(_COLUMNS),
+            remedy="fetch it again",
+        )
+    frame = frame[list(_COLUMNS)].astype(dict.fromkeys(("model_name", "method", "gpu_model"), str))
+    if not frame["p_valid"].between(0, 1).all():
+        raise SourceFileError(
+            path, 0, "a p_valid outside 0 to 1", expected="probabilities", remedy="fetch it again"
+        )
+    return frame.reset_index(drop=True)
+
+
+def label_configurations(labels: pd.DataFrame) -> list[Configuration]:
+    """The configuration of every label."""
+    return [
+        Configuration(
+            model_name=model, method=method, gpu_model=device, tokens_per_sample=int(length), batch_size=int(batch),
+            number_gpus=int(count),
+        )
+        for model, method, device, length, batch, count in labels[list(_KEYS)].itertuples(index=False, name=None)
+    ]  # fmt: skip
+
+
+def shape_columns(configurations: Sequence[Configuration], memory: MemoryModel) -> np.ndarray:
+    """What a classifier sees of a configuration, no name among it, shape (n, 14): sizes, shares of the GPU's memory, the odds."""
+    parts = memory_parts(configurations)
+    shapes = [architecture(c.model_name) for c in configurations]
+    counts = np.array(
+        [[c.number_gpus, c.tokens_per_sample, c.batch_size, c.method == "full"] for c in configurations],
+        dtype=float,
+    )
+    sizes = np.array([[s.params_b, s.active_b, s.layers, s.width, s.vocabulary] for s in shapes], dtype=float)
+    return np.column_stack([counts, sizes, _shares(parts), memory.log_odds(parts)])
+
+
+def _shares(parts: MemoryParts) -> np.ndarray:
+    return np.column_stack(
+        [
+            parts.states_gb / parts.limit_gb,
+            parts.inputs_gb / parts.limit_gb,
+            parts.words_gb / parts.limit_gb,
+            parts.limit_gb,
+        ]
+    )
+
+
+# ---
+# Trees on the published validity labels: one with the names of models and GPUs, one with shapes alone (M9.3, SYNTHETIC).
+
+_SETTINGS: Final[dict[str, Any]] = {
+    "objective": "cross_entropy", "num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 40, "lambda_l2": 5.0,
+    "feature_fraction": 0.7, "verbose": -1, "num_threads": 1, "deterministic": True, "force_row_wise": True,
+}  # fmt: skip
+#: Trees with and without names; more of those without would learn the labelled models by heart.
+_TREES: Final = {"named": 300, "shapes": 120}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classifier:
+    """The two sets of trees, and the names that the first knows."""
+
+    memory: MemoryModel
+    named: Booster
+    shapes: Booster
+    models: tuple[str, ...]
+    gpus: tuple[str, ...]
+
+    def p_valid(self, configurations: Sequence[Configuration]) -> np.ndarray:
+        """Probability that each configuration runs, shape (n,); by shapes alone where model or GPU are not among the labels."""
+        if not configurations:
+            return np.empty(0)
+        columns = shape_columns(configurations, self.memory)
+        names = name_columns(configurations, self.models, self.gpus)
+        known = (names >= 0).all(axis=1)
+        by_name = np.asarray(self.named.predict(np.column_stack([columns, names])))
+        return np.where(known, by_name, np.asarray(self.shapes.predict(columns)))
+
+
+def fit_classifier(
+    configurations: Sequence[Configuration], p_valid: np.ndarray, *, memory: MemoryModel, seed: int
+) -> Classifier:
+    """Fit both to predicted probabilities (softer than labels: a 0.51 says less than a 0.99)."""
+    models = tuple(sorted({c.model_name for c in configurations}))
+    gpus = tuple(sorted({c.gpu_model for c in configurations}))
+    columns = shape_columns(configurations, memory)
+    named = np.column_stack([columns, name_columns(configurations, models, gpus)])
+    return Classifier(
+        memory=memory, models=models, gpus=gpus,
+        named=train_trees(named, p_valid, kind="named", seed=seed), shapes=train_trees(columns, p_valid, kind="shapes", seed=seed),
+    )  # fmt: skip
+
+
+def train_trees(columns: np.ndarray, p_valid: np.ndarray, *, kind: str, seed: int) -> Booster:
+    """Trees of one kind, ``named`` (the last two columns are codes of names) or ``shapes``."""
+    import lightgbm as lgb
+
+    names = [columns.shape[1] - 2, columns.shape[1] - 1] if kind == "named" else []
+    data = lgb.Dataset(columns, p_valid, categorical_feature=names, params={"verbose": -1})
+    return lgb.train({**_SETTINGS, "seed": seed}, data, num_boost_round=_TREES[kind])
+
+
+def name_columns(
+    configurations: Sequence[Configuration], models: Sequence[str], gpus: Sequence[str]
+) -> np.ndarray:
+    """Codes of model and GPU, shape (n, 2); -1 for a name that is not known."""
+    model_code = {name: i for i, name in enumerate(models)}
+    gpu_code = {name: i for i, name in enumerate(gpus)}
+    return np.array(
+        [[model_code.get(c.model_name, -1), gpu_code.get(c.gpu_model, -1)] for c in configurations],
+        dtype=float,
+    )
+
+
+# ---
+# Does a configuration run? What was measured, hard rules, memory that cannot suffice, then trees or the memory model (M9.3).
+
+#: Outside these the labels' grid ends and the trees would go on with its last value: the memory model decides there.
+_GRID: Final = {"tokens_per_sample": (512, 8192), "batch_size": (1, 128), "number_gpus": (1, 16)}
+#: Memory of the labelled GPU models in GB: between or beyond two sizes trees know nothing.
+_LIMITS: Final = (48.0, 80.0)
+#: Probability said of a configuration that ran, and of one that cannot.
+_SURE: Final = 0.999
+_KEY = tuple[str, str, str, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidityModel:
+    """Rules, the calibrated memory model, trees, and the configurations that are known to have run."""
+
+    classifier: Classifier
+    ran: frozenset[_KEY]
+
+    def judge(self, configurations: Sequence[Configuration]) -> list[Validity]:
+        """Validity of each; what is known to have run is valid (``decided_by`` ``measured``), whatever the models say."""
+        answers = self.predict(configurations)
+        return [
+            replace(
+                a,
+                valid=True,
+                p_valid=_SURE,
+                reason="this configuration was measured and ran",
+                decided_by="measured",
+            )
+            if a.decided_by != "rule" and identity(c) in self.ran
+            else a
+            for c, a in zip(configurations, answers, strict=True)
+        ]
+
+    def predict(self, configurations: Sequence[Configuration]) -> list[Validity]:
+        """Validity of each without looking at what was measured. Raises `InputError` for unknown models or GPUs."""
+        if not configurations:
+            return []
+        parts = memory_parts(configurations)
+        need = self.classifier.memory.peak_gb(parts)
+        odds = self.classifier.memory.log_odds(parts)
+        trees = self.classifier.p_valid(configurations)
+        return [
+            self._one(c, parts=parts, row=i, need=float(need[i]), odds=float(odds[i]), trees=float(trees[i]))
+            for i, c in enumerate(configurations)
+        ]
+
+    def _one(
+        self, c: Configuration, *, parts: MemoryParts, row: int, need: float, odds: float, trees: float
+    ) -> Validity:
+        rule = broken_rule(c)
+        if rule:
+            return Validity(
+                valid=False,
+                p_valid=0.0,
+                reason=rule,
+                memory_gb=None,
+                limit_gb=None,
+                decided_by="rule",
+                outside=(),
+            )
+        limit, states = float(parts.limit_gb[row]), float(parts.states_gb[row])
+        outside = self._outside(c)
+        if states >= limit:
+            p, by = 1 - _SURE, "memory"
+            reason = f"weights and optimizer states alone take {states:.3g} GB per GPU, {c.gpu_model} has {limit:g} GB"
+        elif c.method == "gptq-lora" or limit not in _LIMITS or _off_grid(c):
+            p, by = float(1 / (1 + np.exp(-odds))), "memory"
+            reason = f"estimated peak of {need:.3g} GB per GPU, {c.gpu_model} has {limit:g} GB"
+        else:
+            p, by = trees, "classifier"
+            reason = f"{p:.0%} by published (synthetic) labels; a memory estimate of {need:.3g} of {limit:g} GB per GPU"
+        return Validity(
+            valid=p > 0.5,
+            p_valid=p,
+            reason=reason,
+            memory_gb=need,
+            limit_gb=limit,
+            decided_by=by,
+            outside=outside,
+        )
+
+    def _outside(self, c: Configuration) -> tuple[str, ...]:
+        out = [f"no validity of {c.method} is labelled"] if c.method == "gptq-lora" else []
+        if c.model_name not in self.classifier.models:
+            out.append(f"no validity of {c.model_name} is labelled: models of like shape stand in")
+        if c.gpu_model not in self.classifier.gpus:
+            out.append(f"no validity on {c.gpu_model} is labelled: its memory stands in")
+        return (*out, *_off_grid(c))
+
+
+def identity(c: Configuration) -> _KEY:
+    """What must be equal for a measured run to speak for ``c`` (the number format is not among it)."""
+    return (
+        c.model_name,
+        c.method,
+        c.gpu_model,
+        c.number_gpus,
+        c.number_nodes,
+        c.tokens_per_sample,
+        c.batch_size,
+    )
+
+
+def broken_rule(c: Configuration) -> str:
+    """The rule that refuses ``c`` before anything is run, as a sentence; empty if none does. Raises `InputError`."""
+    shape, device = architecture(c.model_name), gpu(c.gpu_model)
+    if c.batch_size % c.number_gpus:
+        return f"batch size {c.batch_size} is not divisible by {c.number_gpus} GPUs"
+    if c.number_gpus % c.number_nodes:
+        return f"{c.number_gpus} GPUs are not divisible by {c.number_nodes} nodes"
+    if shape.learned_positions and shape.max_tokens is not None and c.tokens_per_sample > shape.max_tokens:
+        return f"{c.model_name} has a table of {shape.max_tokens} positions, {c.tokens_per_sample} tokens per sample do not fit"
+    if c.method == "gptq-lora" and c.dtype != "float16":
+        return f"gptq-lora runs in float16 only, {c.dtype} was asked for"
+    if c.dtype == "bfloat16" and not device.bfloat16:
+        return f"{c.gpu_model} has no bfloat16"
+    return ""
+
+
+def _off_grid(c: Configuration) -> tuple[str, ...]:
+    """Sentences for numbers outside the grid of labels."""
+    return tuple(
+        f"{name} {getattr(c, name)} lies outside the labels' {low} to {high}"
+        for name, (low, high) in _GRID.items()
+        if not low <= getattr(c, name) <= high
+    )
+
+
+# ---
+# Published failure rates beside those of the memory model (M9.3).
+#
+# The 30,920 published experiments are known through their margins alone: experiments per GPU model, method, batch size, length, and
+# the share rejected per batch size. From these the grid is rebuilt (`rebuilt_grid`); no failure rate is used to do so, and none to
+# calibrate the memory model.
+
+STATISTICS_FILE: Final = "llmfinetuningbench_published_stats.csv"
+#: The statistics' short names of GPU models.
+GPU_NAMES: Final = {
+    "A100-SXM": "NVIDIA-A100-SXM4-80GB", "A100-PCIe": "NVIDIA-A100-80GB-PCIe", "L40S": "L40S", "H100-PCIe": "NVIDIA-H100-PCIe",
+}  # fmt: skip
+#: Numbers of GPUs of the experiments, and the most per GPU model (as in the measured runs).
+_COUNTS: Final = (1, 2, 4, 8, 16, 32)
+_MOST: Final = {"A100-SXM": 32, "A100-PCIe": 4, "L40S": 4, "H100-PCIe": 1}
+#: Batches beyond this are put on A100-SXM, which has more than four GPUs: no measured run on another GPU model has a larger one.
+_LARGEST_BATCH: Final = 128
+#: Batch sizes that every number of GPUs up to 32 divides: what is rejected there is rejected for another reason.
+_DIVISIBLE: Final = (32, 64, 128)
+_ROUNDS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Shares of the experiments over (method, GPU model, number of GPUs, length, batch), shape (3, 4, 6, 5, 11), summing to 1.
+
+    ``other_rejections`` is the share rejected for no divisibility; it is put on A100-SXM, where nearly all experiments are.
+    """
+
+    shares: np.ndarray
+    lengths: tuple[int, ...]
+    batches: tuple[int, ...]
+    other_rejections: float
+
+    @property
+    def divisible(self) -> np.ndarray:
+        """Whether the number of GPUs divides the batch, shape (6, 11)."""
+        return np.array([[b % n == 0 for b in self.batches] for n in _COUNTS])
+
+
+def read_statistics(folder: Path) -> pd.DataFrame:
+    """The published statistics. Raises `SourceFileError` for a missing file or one without the columns."""
+    path = folder / STATISTICS_FILE
+    try:
+        frame = pd.read_csv(path, dtype={"level": str})
+    except OSError as error:
+        raise SourceFileError(
+            path,
+            0,
+            error.strerror or str(error),
+            expected="the published statistics",
+            remedy="name the folder that holds it",
+        ) from error
+    missing = {"statistic", "factor", "level", "value", "count_or_pairs"} - set(frame.columns)
+    if missing:
+        raise SourceFileError(
+            path,
+            1,
+            f"columns {sorted(missing)} are missing",
+            expected="the published statistics",
+            remedy="fetch again",
+        )
+    return frame
+
+
+def rebuilt_grid(statistics: pd.DataFrame) -> Grid:
+    """The published experiments by iterative proportional fitting (Deming and Stephan 1940) of a uniform grid to the known margins.
+
+    The margin of numbers of GPUs is not printed, but a batch smaller than the number of GPUs is rejected: the rejections of batches
+    1, 2, 4, 8, 16 are its distribution function, once the other rejections (those of batches that all counts divide) are taken off.
+    """
+    batch, length = (
+        _experiments(statistics, "total_batch_size"),
+        _experiments(statistics, "tokens_per_sample"),
+    )
+    method = _experiments(statistics, "method").reindex(METHODS)
+    device = _rows(statistics, "valid_rate", "gpu_model")["count_or_pairs"].reindex(list(GPU_NAMES))
+    rejected = _rows(statistics, "rejected_rate", "total_batch_size")["value"] / 100
+    other = float(np.mean([rejected[str(b)] for b in _DIVISIBLE]))
+    beyond = [np.clip((rejected[str(n)] - other) / (1 - other), 0, 1) for n in _COUNTS[:-1]]
+    counts = -np.diff([1.0, *np.minimum.accumulate(beyond), 0.0])
+    shares = np.ones((len(METHODS), len(GPU_NAMES), len(_COUNTS), len(length), len(batch)))
+    for g, name in enumerate(GPU_NAMES):
+        shares[:, g, np.array(_COUNTS) > _MOST[name]] = 0
+    shares[:, 1:, :, :, [int(b) > _LARGEST_BATCH for b in batch.index]] = 0
+    shares[METHODS.index("gptq-lora"), 1:] = 0  # measured on A100-SXM alone
+    margins = [np.asarray(m, dtype=float) / np.sum(m) for m in (method, device, counts, length, batch)]
+    for _ in range(_ROUNDS):
+        for axis, margin in enumerate(margins):
+            sums = _margin(shares, axis)
+            factor = np.divide(margin, sums, out=np.zeros_like(sums), where=sums > 0)
+            shares = shares * factor.reshape([-1 if a == axis else 1 for a in range(5)])
+    return Grid(
+        shares=shares / shares.sum(), lengths=tuple(int(v) for v in length.index), batches=tuple(int(v) for v in batch.index),
+        other_rejections=other,
+    )  # fmt: skip
+
+
+def failure_rates(statistics: pd.DataFrame, runs: pd.DataFrame, memory: MemoryModel) -> pd.DataFrame:
+    """Rates of the memory model on the rebuilt grid beside the published ones, in percent.
+
+    Columns: ``rate``, ``factor``, ``level``, ``published``, ``reproduced``, ``difference`` in points.
+    A cell's chance to run is the mean over the models measured with its method on its GPU model: which models the experiments
+    took is not printed.
+    """
+    grid = rebuilt_grid(statistics)
+    runs_ok = grid.divisible[None, None, :, None, :] * np.ones_like(grid.shares)
+    runs_ok[:, 0] *= 1 - grid.other_rejections
+    valid = _chances(grid, runs, memory) * runs_ok
+    runtime = runs_ok - valid
+    out: list[dict[str, Any]] = []
+    for axis, factor, levels in (
+        (0, "method", METHODS), (1, "gpu_model", tuple(GPU_NAMES)), (3, "tokens_per_sample", grid.lengths),
+        (4, "total_batch_size", grid.batches),
+    ):  # fmt: skip
+        total = _margin(grid.shares, axis)
+        for rate, table in (
+            ("failure_rate", 1 - valid), ("valid_rate", valid), ("runtime_failure_rate", runtime), ("rejected_rate", 1 - runs_ok),
+        ):  # fmt: skip
+            published = _rows(statistics, rate, factor)["value"]
+            found = 100 * _margin(grid.shares * table, axis) / total
+            for i, level in enumerate(levels):
+                if str(level) in published.index:
+                    out.append(
+                        _compared(rate, factor, str(level), float(published[str(level)]), float(found[i]))
+                    )
+    return pd.DataFrame(out)
+
+
+def _compared(rate: str, factor: str, level: str, published: float, found: float) -> dict[str, Any]:
+    return {
+        "rate": rate, "factor": factor, "level": level, "published": published, "reproduced": found,
+        "difference": found - published,
+    }  # fmt: skip
+
+
+def _chances(grid: Grid, runs: pd.DataFrame, memory: MemoryModel) -> np.ndarray:
+    """Mean chance to run of every cell over the models measured there, by the memory model, of the grid's shape."""
+    out = np.zeros_like(grid.shares)
+    for m, method in enumerate(METHODS):
+        for g, device in enumerate(GPU_NAMES.values()):
+            measured = runs[(runs["method"] == method) & (runs["gpu_model"] == device)]
+            for model in sorted(measured["model_name"].unique()):
+                cells = _cells(grid, model, method, device)
+                odds = memory.log_odds(memory_parts(cells)).reshape(grid.shares.shape[2:])
+                out[m, g] += 1 / (1 + np.exp(-odds)) / measured["model_name"].nunique()
+    return out
+
+
+def _cells(grid: Grid, model: str, method: str, device: str) -> Sequence[Configuration]:
+    return [
+        Configuration(
+            model_name=model,
+            method=method,
+            gpu_model=device,
+            number_gpus=n,
+            tokens_per_sample=length,
+            batch_size=batch,
+        )
+        for n in _COUNTS
+        for length in grid.lengths
+        for batch in grid.batches
+    ]
+
+
+def _margin(table: np.ndarray, axis: int) -> np.ndarray:
+    return np.asarray(table.sum(axis=tuple(a for a in range(5) if a != axis)))
+
+
+def _rows(statistics: pd.DataFrame, statistic: str, factor: str) -> pd.DataFrame:
+    chosen = statistics[(statistics["statistic"] == statistic) & (statistics["factor"] == factor)]
+    return chosen.set_index("level")
+
+
+def _experiments(statistics: pd.DataFrame, factor: str) -> pd.Series:
+    """Experiments per level: failing ones over their rate."""
+    rows = _rows(statistics, "failure_rate", factor)
+    return rows["count_or_pairs"] / (rows["value"] / 100)

@@ -1,0 +1,1 @@
+"""Sample paths of a forecast, and deliberate errors in one (M6.8)."""

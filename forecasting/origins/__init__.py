@@ -1,0 +1,1 @@
+"""Which origin is forecast from which estimation (M6.4)."""

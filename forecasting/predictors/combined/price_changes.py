@@ -1,0 +1,357 @@
+"""How far the next changes of a price carry it, given the last ones: a kernel law over the changes of a panel (M6.2).
+
+Today's spot prices mostly go on the way they went, at about the pace they had; auction prices jump and come back. Either is
+learned from what followed past changes of like relative size, direction and streak (ours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forecasting.forecast import LEVELS
+from forecasting.predictor import Outlook, Panel
+from forecasting.predictors.price_features import RECENT, PriceState, price_state
+from forecasting.series import Series
+
+#: Points that a law of sizes is kept as.
+POINTS = 25
+#: Nodes of the log of the last change's size, in recent ones, and the width of the kernel around them.
+NODES = np.array([-4.0, -2.5, -1.5, -0.75, 0.0, 0.75, 1.5])
+BANDWIDTH = 0.7
+#: What a past change counts that differs in a bit of its `situation`, and what one of any size counts.
+UNLIKE = {1: 0.7, 2: 0.15, 4: 0.3}
+ANY_SIZE = 0.02
+#: Changes of a market that are learned from at most.
+MOST_SUCCESSORS = 3000
+#: Exponents of the last change in the unit are kept at most this, and drawn to 0 by so much squared spread.
+_GAMMA = 0.9
+_RIDGE = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeLaw:
+    """Where so many more changes lead, counted in the direction of the last change.
+
+    The unit is size^(1 - gamma) |last|^gamma. ``points`` (8, len(`NODES`), `POINTS`) are quantiles at equidistant levels
+    for each `situation` and node of log(|last| / size), between which they are interpolated.
+    """
+
+    gamma: float
+    points: np.ndarray
+
+    def at(self, last: np.ndarray, size: np.ndarray, told: np.ndarray) -> np.ndarray:
+        """Quantiles of the change of the logarithm after each last change (n,), size (n,) and situation (n,); shape (n, POINTS).
+
+        They ascend after a rise and descend after a fall.
+        """
+        x = np.clip(np.log(np.abs(last) / size), NODES[0], NODES[-1])
+        right = np.clip(np.searchsorted(NODES, x), 1, NODES.size - 1)
+        share = ((x - NODES[right - 1]) / (NODES[right] - NODES[right - 1]))[:, None]
+        points = (1 - share) * self.points[told, right - 1] + share * self.points[told, right]
+        unit = np.sign(last) * size * np.exp(self.gamma * x)
+        return np.asarray(unit[:, None] * points)
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs, for JSON."""
+        return {"gamma": self.gamma, "points": self.points.tolist()}
+
+    @staticmethod
+    def restore(state: dict[str, Any]) -> SizeLaw:
+        """The law whose `state` this is."""
+        return SizeLaw(gamma=state["gamma"], points=np.array(state["points"]))
+
+
+def situation(state: PriceState, places: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """For the changes of these numbers, seen from these slots, 0 to 7.
+
+    1 after a rise, plus 2 if the change before it went the same way, plus 4 if the price stands off the day's median, to the
+    side of the last change, by more than a recent change.
+    """
+    by = np.append(state.by, 0.0)
+    rose = by[places] > 0
+    onwards = (places > 0) & (np.sign(by[places]) == np.sign(by[np.maximum(places - 1, 0)]))
+    off = np.sign(by[places]) * (state.level[slots] - state.usual[slots]) > state.size[slots]
+    return np.asarray(rose + 2 * onwards + 4 * off, dtype=int)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Successors:
+    """Past changes: log of their size in recent ones, situation, weight, and where the next few led in that unit; shapes (n,)."""
+
+    x: np.ndarray
+    told: np.ndarray
+    weight: np.ndarray
+    after: np.ndarray
+
+
+def successors(
+    markets: Sequence[tuple[Series, PriceState]], changes: int, end: int, half_life: float
+) -> Successors | None:
+    """What came ``changes`` changes after every change of the markets, None if there was none.
+
+    Weights halve every ``half_life`` slots before slot number ``end``.
+    """
+    parts = []
+    for one, state in markets:
+        i = np.arange(1, state.when.size - changes)[-MOST_SUCCESSORS:]
+        if not i.size:
+            continue
+        path = np.concatenate([[0.0], np.cumsum(state.by)])
+        unit = state.size[state.when[i]]
+        parts.append(
+            (
+                np.log(np.abs(state.by[i]) / unit),
+                situation(state, i, state.when[i]),
+                np.exp2(-(end - one.first_slot - state.when[i]) / half_life),
+                np.sign(state.by[i]) * (path[i + 1 + changes] - path[i + 1]) / unit,
+            )
+        )
+    if not parts:
+        return None
+    x, told, weight, after = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Successors(x=np.clip(x, NODES[0], NODES[-1]), told=told, weight=weight, after=after)
+
+
+def size_law(seen: Successors) -> SizeLaw:
+    """Weighted quantiles around every node and situation; gamma by least squares of the log sizes."""
+    moved = np.log(np.clip(np.abs(seen.after), 1e-3, 1e2))
+    w, x = seen.weight, seen.x
+    mx, my = np.average(x, weights=w), np.average(moved, weights=w)
+    slope = float((w * (x - mx) * (moved - my)).sum() / ((w * (x - mx) ** 2).sum() + _RIDGE))
+    gamma = min(max(slope, 0.0), _GAMMA)
+    scaled = seen.after * np.exp(-gamma * x)
+    order = np.argsort(scaled)
+    near = np.exp(-0.5 * ((x[order][:, None] - NODES) / BANDWIDTH) ** 2) + ANY_SIZE
+    levels = (np.arange(POINTS) + 0.5) / POINTS
+    points = np.empty((8, NODES.size, POINTS))
+    for told in range(8):
+        other = seen.told[order] ^ told
+        alike = w[order] * np.prod(
+            [np.where(other & bit, counts, 1.0) for bit, counts in UNLIKE.items()], axis=0
+        )
+        for j in range(NODES.size):
+            weight = alike * near[:, j]
+            share = (np.cumsum(weight) - 0.5 * weight) / weight.sum()
+            points[told, j] = np.interp(levels, share, scaled[order])
+    return SizeLaw(gamma=gamma, points=points)
+
+
+# ---
+# Prices as a process of changes: when the next ones come, and how far they carry the price (M6.2).
+#
+# A renewal process of changes, whose hazard depends on the time since the last one, times changes of the logarithm that depend on
+# the last one (`price_sizes`). The hazard is that of the market, drawn to the panel's in relative time (time since the last
+# change in units of the recent interval between changes). AWS has set spot prices anew every 4.5 to 8 hours since 2017, so
+# that the time since the last change says much; in the auction era it said less (ours, on the open series).
+
+#: Changes within the horizon that are told apart; more are taken for so many.
+MOST_CHANGES = 5
+#: Ages (slots) up to which a market's own hazard is tabulated.
+OLDEST = 96
+#: Edges of relative age between which the panel's hazard is constant.
+EDGES = np.array([0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0])
+#: Changes that the panel's hazard counts as, against the market's own; and those that the panel's mean counts as in each bin.
+PRIOR_CHANGES = 5.0
+PRIOR_BIN = 3.0
+#: After so long what was seen counts half.
+HALF_LIFE = pd.Timedelta(days=15)
+#: A panel with fewer changes than this teaches nothing that lasts.
+FEWEST_CHANGES = 12
+TOO_FEW = f"fewer than {FEWEST_CHANGES} changes of price to learn from"
+#: The panel's mean interval is kept within this, in slots.
+_INTERVALS = (1.0, 96.0)
+_CHUNK = 2000
+
+
+def recent_interval(state: PriceState, usual: float) -> np.ndarray:
+    """Mean slots between the recent changes, drawn to the usual one while there are few, shape (slots,)."""
+    seen = np.clip(state.count - 1, 0, RECENT - 1)
+    own = np.where(np.isfinite(state.interval), state.interval, 0.0)
+    return np.asarray(np.maximum((seen * own + usual) / (seen + 1), 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeProcess:
+    """Model of a price over a panel as a renewal process of changes."""
+
+    def fit(self, panel: Panel) -> FittedChangeProcess:
+        """Count the ages at which prices changed and did not, and what followed changes of each kind."""
+        pairs = [(one, price_state(one)) for one in panel.series]
+        markets = [(one, state) for one, state in pairs if state.when.size > 1]
+        nothing = np.zeros(EDGES.size + 1)
+        if sum(state.when.size for _, state in markets) < FEWEST_CHANGES:
+            return FittedChangeProcess(usual=_INTERVALS[1], rate=nothing, own={}, sizes=())
+        end = max(one.end for one in panel.series)
+        spans = np.concatenate([np.diff(state.when) for _, state in markets])
+        usual = float(np.clip(np.mean(spans), *_INTERVALS))
+        exposure, events, own = nothing.copy(), nothing.copy(), {}
+        for one, state in markets:
+            risk = _at_risk(one, state, usual, end)
+            exposure += np.bincount(risk.bin, risk.weight / risk.interval, EDGES.size + 1)
+            events += np.bincount(risk.bin, risk.weight * risk.changed, EDGES.size + 1)
+            own[one.key] = Ages(
+                exposure=np.bincount(risk.age, risk.weight, OLDEST + 1),
+                events=np.bincount(risk.age, risk.weight * risk.changed, OLDEST + 1),
+            )
+        overall = events.sum() / exposure.sum() if exposure.sum() > 0 else 0.0
+        rate = (events + PRIOR_BIN * overall) / (exposure + PRIOR_BIN)
+        half = HALF_LIFE / panel.series[0].step
+        seen = [successors(markets, n, end, half) for n in range(1, MOST_CHANGES + 1)]
+        sizes = tuple(size_law(one) for one in seen if one is not None)
+        return FittedChangeProcess(usual=usual, rate=rate, own=own, sizes=sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ages:
+    """Slots that began at each age 0..`OLDEST` (weighted), and how many of them changed the price; shapes (`OLDEST` + 1,)."""
+
+    exposure: np.ndarray
+    events: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtRisk:
+    """Slots at which a price could change: its age there (1 in the slot after a change), the bin of its relative age, the recent
+    interval, a weight, and whether it did; shapes (n,)."""
+
+    age: np.ndarray
+    bin: np.ndarray
+    interval: np.ndarray
+    weight: np.ndarray
+    changed: np.ndarray
+
+
+def _at_risk(series: Series, state: PriceState, usual: float, end: int) -> AtRisk:
+    slots = np.flatnonzero(state.moves[:-1]) + 1
+    age = state.age[slots - 1] + 1
+    interval = recent_interval(state, usual)[slots - 1]
+    return AtRisk(
+        age=np.minimum(age, OLDEST).astype(int),
+        bin=np.searchsorted(EDGES, age / interval),
+        interval=interval,
+        weight=np.exp2(-(end - series.first_slot - slots) * (series.step / HALF_LIFE)),
+        changed=state.age[slots] == 0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedChangeProcess:
+    """``usual`` interval in slots, hazard ``rate`` per interval by relative age, the markets' own ages, laws after 1, 2.. changes.
+
+    Without a law (``sizes`` empty) nothing could be learned and the newest value stands alone.
+    """
+
+    usual: float
+    rate: np.ndarray
+    own: dict[str, Ages]
+    sizes: tuple[SizeLaw, ...]
+
+    def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
+        """Quantiles of the process where the price moves, the newest value alone where it stands still (`PriceState.moves`)."""
+        series = panel.series[which]
+        state = price_state(series)
+        mean = np.repeat(series.last(origins)[:, None], horizon, axis=1)
+        quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
+        lively = np.flatnonzero(state.moves[origins])
+        if self.sizes:
+            for begin in range(0, lively.size, _CHUNK):
+                mine = lively[begin : begin + _CHUNK]
+                quantiles[mine] = self._quantiles(series, state, origins[mine], horizon)
+        mean = np.where(quantiles[:, :, 0] < quantiles[:, :, -1], quantiles.mean(axis=2), mean)
+        reason = "" if self.sizes else TOO_FEW
+        moves = state.moves[origins]
+        return Outlook(
+            quantiles=quantiles, mean=mean, reasons=tuple(reason if moved else "" for moved in moves)
+        )
+
+    def hazard(self, key: str, age: np.ndarray, interval: np.ndarray) -> np.ndarray:
+        """Chance of a change in the slot that makes the age ``age`` if there is none, shapes broadcast."""
+        rate = self.rate[np.searchsorted(EDGES, age / interval)]
+        pooled = 1.0 - np.exp(-rate / interval)
+        if key not in self.own:
+            return np.asarray(pooled)
+        own = self.own[key]
+        place = np.minimum(age, OLDEST).astype(int)
+        # The panel's hazard counts as the exposure in which it would have seen PRIOR_CHANGES changes.
+        prior = PRIOR_CHANGES / np.maximum(pooled, 1e-3)
+        return np.asarray((own.events[place] + prior * pooled) / (own.exposure[place] + prior))
+
+    def chances(self, series: Series, state: PriceState, origins: np.ndarray, horizon: int) -> np.ndarray:
+        """P(exactly n changes within k slots), n = 0..`MOST_CHANGES`, the last also more; shape (origins, horizon, n)."""
+        interval = recent_interval(state, self.usual)[origins][:, None]
+        steps = np.arange(1, horizon + 1)
+        first = _first(self.hazard(series.key, state.age[origins][:, None] + steps, interval))
+        again = _first(self.hazard(series.key, np.broadcast_to(steps, first.shape), interval))
+        at_least = [np.ones(first.shape)]
+        arrival = first
+        for n in range(1, MOST_CHANGES + 1):
+            at_least.append(np.cumsum(arrival, axis=1))
+            if n < MOST_CHANGES:
+                later = np.zeros_like(arrival)
+                for j in range(1, horizon):
+                    later[:, j:] += arrival[:, : horizon - j] * again[:, j - 1 : j]
+                arrival = later
+        at_least.append(np.zeros(first.shape))
+        return np.maximum(-np.diff(np.stack(at_least, axis=-1), axis=-1), 0.0)
+
+    def mixture(
+        self, state: PriceState, origins: np.ndarray, chances: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Changes of the logarithm that may come, ascending, shape (origins, p), and what each weighs after each of k steps,
+        shape (origins, k, p), from the ``chances`` (origins, k, `MOST_CHANGES` + 1) of so many changes by then."""
+        told = situation(state, np.maximum(state.count[origins] - 1, 0), origins)
+        last, size = state.last[origins], state.size[origins]
+        points, weights = [np.zeros((origins.size, 1))], [chances[:, :, :1]]
+        for n in range(1, MOST_CHANGES + 1):
+            law = self.sizes[min(n, len(self.sizes)) - 1]
+            points.append(law.at(last, size, told))
+            weights.append(np.repeat(chances[:, :, n : n + 1] / POINTS, POINTS, axis=2))
+        value = np.concatenate(points, axis=1)
+        order = np.argsort(value, axis=1, kind="stable")
+        weight = np.take_along_axis(np.concatenate(weights, axis=2), order[:, None, :], axis=2)
+        return np.take_along_axis(value, order, axis=1), weight
+
+    def _quantiles(self, series: Series, state: PriceState, origins: np.ndarray, horizon: int) -> np.ndarray:
+        """Quantiles of the mixture over the number of changes, shape (origins, horizon, 19)."""
+        value, weight = self.mixture(state, origins, self.chances(series, state, origins, horizon))
+        total = np.cumsum(weight, axis=2)
+        total /= total[:, :, -1:]
+        rows = np.arange(origins.size)[:, None]
+        change = np.stack(
+            [value[rows, np.argmax(total >= level - 1e-9, axis=2)] for level in LEVELS], axis=-1
+        )
+        moved = np.exp(np.minimum(state.level[origins][:, None, None] + change, 30.0))
+        return np.where(change == 0, series.last(origins)[:, None, None], moved)
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs, for JSON."""
+        return {
+            "usual": self.usual,
+            "rate": self.rate.tolist(),
+            "own": {key: [ages.exposure.tolist(), ages.events.tolist()] for key, ages in self.own.items()},
+            "sizes": [law.state() for law in self.sizes],
+        }
+
+    @staticmethod
+    def restore(state: dict[str, Any]) -> FittedChangeProcess:
+        """The model whose `state` this is."""
+        return FittedChangeProcess(
+            usual=state["usual"],
+            rate=np.array(state["rate"]),
+            own={
+                key: Ages(exposure=np.array(exposure), events=np.array(events))
+                for key, (exposure, events) in state["own"].items()
+            },
+            sizes=tuple(SizeLaw.restore(law) for law in state["sizes"]),
+        )
+
+
+def _first(hazard: np.ndarray) -> np.ndarray:
+    """P(the first change comes at step j) from hazards by step, last axis steps."""
+    stays = np.cumprod(1.0 - hazard, axis=-1)
+    return np.asarray(hazard * np.concatenate([np.ones_like(stays[..., :1]), stays[..., :-1]], axis=-1))

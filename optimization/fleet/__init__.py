@@ -1,0 +1,1 @@
+"""Many jobs on shared counts, planned together by prices."""

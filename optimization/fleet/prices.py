@@ -1,0 +1,216 @@
+"""Joint planning by prices: hundreds of jobs, each planning for itself against shadow prices of counts and money (ours).
+
+Relaxing "no more spot than there is" and "no more money than the cap" with prices lam >= 0 leaves one program a job, which
+`optimization.fleet.search` answers. For any prices
+
+    sum_j max_route (priority u - lam spot - beta paid)  +  lam available  +  beta money left
+
+is no less than the worth of any joint plan (weak duality): the *bound*. The routes met on the way are the columns of a
+restricted master (Dantzig and Wolfe 1960), whose duals are the next prices; they are mixed with the best ones so far (Wentges 1997:
+prices of a thin master jump). Its integer form gives a plan, which the jobs then improve in turn. The plans made one by one are
+among the columns and are kept as incumbents, so that the answer is never worth less than the best of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from optimization.fleet.master import Master, Prices
+from optimization.fleet.orders import (
+    Order,
+    Stock,
+    improved,
+    joint_plan,
+    plan_one_by_one,
+    spots,
+    weighted_utility,
+)
+from optimization.fleet.problem import JointPlan, JointProblem, Route, validate_joint
+from optimization.fleet.search import CELLS, EXACT, WIDTH, Search, nothing
+
+#: Each step against what is short is this share of Polyak's length shorter than the one before.
+STEP = 0.85
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How hard to look: price rounds, how many of them are steps against what is short, the gap at which to stop, cells and
+    labels of the searches, cells of the last bound.
+
+    ``smoothing`` is the share of the best prices so far in the next ones; ``sweeps`` bounds how often all jobs plan again at
+    the end, from each of the last ``starts`` of: the best plan one by one, the rounded mix of routes, and with at most
+    ``whole_jobs`` jobs the integer master's.
+    """
+
+    rounds: int = 14
+    steps: int = 5
+    enough: float = 1e-3
+    cells: int = CELLS
+    width: int = WIDTH
+    final_cells: int = 1024
+    smoothing: float = 0.5
+    sweeps: int = 2
+    starts: int = 3
+    whole_jobs: int = 40
+    orders: tuple[Order, ...] = tuple(Order)
+
+
+#: For a few jobs, where seconds do not matter.
+THOROUGH = Effort(rounds=60, enough=1e-6, cells=512, width=EXACT, final_cells=512, sweeps=5)
+#: For hundreds of jobs in seconds.
+QUICK = Effort(rounds=8, steps=5, enough=2e-3, cells=128, width=8, final_cells=2048, sweeps=1, starts=1)
+
+
+def plan_jointly(
+    problem: JointProblem, effort: Effort | None = None, *, tell: Callable[[str], None] | None = None
+) -> JointPlan:
+    """Plan all jobs together by prices; deterministic, no clock. Raises what `validate_joint` raises.
+
+    ``prices`` of the plan are those of the best bound. ``tell`` is told what is being done.
+    """
+    validate_joint(problem)
+    effort = effort or Effort()
+    tell = tell or _silent
+    searching = Search(problem, cells=effort.cells, width=effort.width)
+    tell("one by one")
+    first = [plan_one_by_one(problem, order, searching=searching) for order in effort.orders]
+    return plan_from(searching, first, effort, tell)
+
+
+def plan_from(
+    searching: Search, first: list[JointPlan], effort: Effort, tell: Callable[[str], None]
+) -> JointPlan:
+    """`plan_jointly` from plans that are known already; the answer is worth no less than any of them."""
+    problem = searching.problem
+    master = Master(searching)
+    for plan in first:
+        for j, route in enumerate(plan.routes):
+            master.add(j, route)
+    for j, job in enumerate(problem.jobs):
+        master.add(j, nothing(problem, job))
+    incumbent = max(first, key=lambda plan: plan.objective)
+    prices, bound = priced_rounds(master, incumbent.objective, effort, tell)
+    tell("whole routes")
+    starts = [list(incumbent.routes), rounded(master)]
+    if len(problem.jobs) <= effort.whole_jobs:
+        starts.append(master.whole() or starts[0])
+    tell("planning again")
+    ends = [improved(searching, routes, sweeps=effort.sweeps) for routes in starts[-effort.starts :]]
+    best = max([starts[0], *ends], key=lambda routes: weighted_utility(problem, routes))
+    if effort.final_cells > effort.cells:
+        tell("bound")
+        fine = Search(problem, cells=effort.final_cells, width=effort.width)
+        bound = min(bound, bound_at(fine, prices))
+    plan = joint_plan(problem, "joint (prices)", best, bound=bound)
+    names, hours = searching.markets, problem.slot_hours
+    return replace(
+        plan,
+        prices={name: prices.toll[:, m] / hours for m, name in enumerate(names)},
+        team_prices=dict(zip(sorted(problem.teams), prices.team.tolist(), strict=True)),
+    )
+
+
+def priced_rounds(
+    master: Master, incumbent: float, effort: Effort, tell: Callable[[str], None]
+) -> tuple[Prices, float]:
+    """Prices with the least bound met, and that bound: a few steps against what is short, then column generation.
+
+    From no price at all, steps of Polyak's length along (asked - available) come near the best prices at once, where the duals of a
+    thin master jump about; from there the master's duals, mixed with the best prices, close in.
+    """
+    searching = master.searching
+    duals = master.prices()[0]
+    asked = replace(duals, toll=np.zeros_like(duals.toll))
+    best, least, slope = asked, np.inf, asked.toll
+    for r in range(effort.rounds):
+        tell(f"prices, round {r + 1}")
+        bound, routes = priced_all(searching, asked)
+        fresh = sum(master.add(j, route) for j, route in enumerate(routes))
+        if bound < least:
+            best, least, slope = asked, bound, asked_beyond(searching, routes)
+        if least - incumbent <= effort.enough * abs(least):
+            break
+        if r < effort.steps:
+            length = STEP**r * (least - incumbent) / max(float((slope * slope).sum()), 1e-12)
+            asked = replace(best, toll=np.maximum(best.toll + length * slope, 0.0))
+            continue
+        duals, worth = master.prices()
+        if least - worth <= effort.enough * abs(least) or (not fresh and asked is duals):
+            break
+        # Without a new route the mix priced nothing: ask at the master's own prices before giving up.
+        asked = best.mixed(duals, effort.smoothing) if fresh else duals
+    master.prices()
+    return best, least
+
+
+def asked_beyond(searching: Search, routes: list[Route]) -> np.ndarray:
+    """Spot instances that routes hold together, less those that are there, shape (w, markets)."""
+    place = {market: m for m, market in enumerate(searching.markets)}
+    beyond = -searching.available.astype(float)
+    for route in routes:
+        for i, m, spot in spots(route, place):
+            beyond[i, m] += spot
+    return beyond
+
+
+def rounded(master: Master) -> list[Route]:
+    """Whole routes from the last linear master: what it takes the most of, as far as it fits; who is left plans on what is left."""
+    searching, problem = master.searching, master.searching.problem
+    stock, mixed = Stock(searching), master.mixed()
+    found: dict[int, Route] = {}
+    left = []
+    for j in sorted(range(len(mixed)), key=lambda j: (-round(mixed[j][0], 6), -problem.jobs[j].priority)):
+        job, route = problem.jobs[j], mixed[j][1]
+        if route.capped_usd <= stock.most_usd(job) + 1e-9 and stock.holds(route):
+            found[j] = route
+            stock.take(job, route)
+        else:
+            left.append(j)
+    for j in left:
+        found[j] = searching.within(j, stock.counts, stock.most_usd(problem.jobs[j])).route
+        stock.take(problem.jobs[j], found[j])
+    return [found[j] for j in range(len(mixed))]
+
+
+def priced_all(searching: Search, prices: Prices) -> tuple[float, list[Route]]:
+    """The bound at some prices, and the route each job would take at them."""
+    bound, routes = worth_of_limits(searching, prices), []
+    for j in range(len(searching.problem.jobs)):
+        usd, cap = usd_of(searching, prices, j)
+        found = searching.priced(j, prices.toll, usd)
+        bound += found.bound + cap
+        routes.append(found.route)
+    return bound, routes
+
+
+def bound_at(searching: Search, prices: Prices) -> float:
+    """The bound of `priced_all` alone."""
+    bound = worth_of_limits(searching, prices)
+    for j in range(len(searching.problem.jobs)):
+        usd, cap = usd_of(searching, prices, j)
+        bound += searching.bound(j, prices.toll, usd) + cap
+    return bound
+
+
+def worth_of_limits(searching: Search, prices: Prices) -> float:
+    """lam available + beta money left of the teams."""
+    teams = searching.problem.teams
+    money = sum(
+        float(price) * teams[name].left_usd for name, price in zip(sorted(teams), prices.team, strict=True)
+    )
+    return float((prices.toll * searching.available).sum() + money)
+
+
+def usd_of(searching: Search, prices: Prices, j: int) -> tuple[float, float]:
+    """What a USD paid by job ``j`` counts at the prices, and what its own cap is worth."""
+    problem = searching.problem
+    job, own = problem.jobs[j], float(prices.own[j])
+    team = float(prices.team[sorted(problem.teams).index(job.team)]) if job.team is not None else 0.0
+    return job.priority + own + team, own * job.left_usd if own else 0.0
+
+
+def _silent(_: str) -> None:
+    return None

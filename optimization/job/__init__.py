@@ -1,0 +1,1 @@
+"""A job: workload, throughput, progress, ending (M2)."""

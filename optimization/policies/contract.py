@@ -1,0 +1,125 @@
+"""What a policy is: a pure function of what is known in a slot (M4, M4.9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from optimization.job.definition import Job, Progress
+from optimization.market.window import MarketWindow, Past, PointForecast
+from optimization.window.plan import Allocation
+
+S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
+Windows = dict[tuple[object, ...], tuple[PointForecast | None, MarketWindow]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All a policy sees in slot ``slot``: the job, its progress, this slot's price and count, and the newest forecast.
+
+    ``observed`` is False in a gap (then ``available`` is 0 and ``price`` the on-demand price). ``forecast``
+    was issued in this slot or before (element 0 of it is slot ``slot + 1`` whatever its age; the maker of the view shifts it);
+    None if there is none. ``past`` is the record of the market up to this slot, None where none was kept. ``windows`` is where
+    the views of one replay keep the windows they have made, by everything a window is made of (with the forecast, so that its
+    identity stays its own); ``tables`` is where they keep what else depends on the market alone.
+    """
+
+    job: Job
+    progress: Progress
+    slot: int
+    price: float
+    available: int
+    observed: bool
+    on_demand_usd: float
+    slot_hours: float
+    forecast: PointForecast | None = None
+    past: Past | None = None
+    windows: Windows | None = field(default=None, compare=False, repr=False)
+    tables: dict[tuple[object, ...], object] | None = field(default=None, compare=False, repr=False)
+
+    def window(self, width: int) -> MarketWindow:
+        """This slot as observed and the next ``width - 1`` as forecast, cut at the deadline; the last forecast is held
+        beyond the forecast's horizon, and the present is held where there is no forecast at all (ours)."""
+        width = max(1, min(width, self.job.deadline_slots - self.slot))
+        if self.windows is None:
+            return self._window(width)
+        made_of = (width, self.slot, self.price, self.available, self.on_demand_usd, self.slot_hours)
+        key = (*made_of, id(self.forecast))
+        known = self.windows.get(key)
+        if known is None:
+            known = self.windows[key] = (self.forecast, self._window(width))
+        return known[1]
+
+    def _window(self, width: int) -> MarketWindow:
+        price = np.full(width, self.price, dtype=float)
+        count = np.full(width, self.available, dtype=np.int64)
+        if self.forecast is not None and len(self.forecast.price) and width > 1:
+            take = np.minimum(np.arange(width - 1), len(self.forecast.price) - 1)
+            price[1:] = self.forecast.price[take]
+            count[1:] = self.forecast.available[take]
+        return MarketWindow(
+            price=price,
+            available=count,
+            on_demand_usd=self.on_demand_usd,
+            slot_hours=self.slot_hours,
+            observed=np.full(width, True),
+        )
+
+
+class Policy(Protocol[S]):
+    """A rule that chooses the instances of the present slot."""
+
+    @property
+    def name(self) -> str:
+        """The canonical name, such as ``AHAP(5,1,0.9)``."""
+        ...
+
+    def start(self, job: Job) -> S:
+        """The policy's own state before the first slot."""
+        ...
+
+    def decide(self, state: S, view: View) -> tuple[Allocation, S]:
+        """Choose the slot's allocation; pure: the same state and view give the same answer."""
+        ...
+
+    def explain(self, state: S, view: View, allocation: Allocation) -> str:
+        """Why it chose that, in one short sentence a person can act on ("on-demand because slack is 2 slots")."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Where a job stands in one slot on each of many futures, and what that slot gives: arrays of shape (paths,).
+
+    ``done`` and ``n_previous`` as in `Progress`, ``price`` (USD per instance-hour) and ``available`` as in `View`.
+    """
+
+    done: np.ndarray
+    n_previous: np.ndarray
+    price: np.ndarray
+    available: np.ndarray
+
+
+def on_path(view: View, paths: Paths, p: int) -> View:
+    """The slot of ``view`` as future ``p`` sees it; what it has paid so far is not said."""
+    return replace(
+        view,
+        progress=Progress(done=float(paths.done[p]), n_previous=int(paths.n_previous[p])),
+        price=float(paths.price[p]),
+        available=int(paths.available[p]),
+    )
+
+
+@runtime_checkable
+class Together(Protocol[S_contra]):
+    """A policy that can decide one slot of many futures at once."""
+
+    def decide_together(self, state: S_contra, view: View, paths: Paths) -> np.ndarray | None:
+        """The sizes n (paths,) that `Policy.decide` would choose on each, spot first (M3.2); None: ask it one by one.
+
+        ``view`` is the slot as the first of the futures sees it.
+        """
+        ...

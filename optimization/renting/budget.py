@@ -1,0 +1,388 @@
+"""What a type of jobs can buy: GPUs it occupies against the delay it suffers, per unit of load (M8.2, M8.3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from optimization.renting.price import Delay, PricedDelay
+from optimization.renting.speedup import ConcaveSpeedup, Speedup, TableSpeedup
+from warehouse.errors import JobError, SettingsError
+
+#: No width beyond this is looked at where a speedup has no largest width of its own.
+WIDEST = 2**17
+#: Ratio of neighbouring widths of a type with a deadline where widths need not be whole; between them widths are mixed.
+FINE = 1.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobType:
+    """Jobs of one kind (M8.1): arrivals per hour, mean size in hours on one GPU, speedup, and what delay costs."""
+
+    name: str
+    rate_per_hour: float
+    mean_hours: float
+    speedup: Speedup
+    delay: Delay = field(default_factory=PricedDelay)
+
+    def __post_init__(self) -> None:
+        for what, value in (("arrival rate", self.rate_per_hour), ("mean size", self.mean_hours)):
+            if not 0.0 < value < float("inf"):
+                raise JobError(f"type {self.name!r}: {what} {value}", expected="a positive number")
+
+    @property
+    def load(self) -> float:
+        """rho = lambda E[X]: GPUs that are busy on the mean at width 1."""
+        return self.rate_per_hour * self.mean_hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One width of a type: GPUs occupied per unit of load, k / s(k), and cost of delay per unit of load."""
+
+    width: float
+    gpus: float
+    loss: float
+
+
+class Frontier(Protocol):
+    """The points of a type that are best at some price of a GPU."""
+
+    def best(self, price: float) -> Point:
+        """The point of least loss + price x gpus; the one of fewer GPUs where two are equal."""
+        ...
+
+    def between(self, low: Point, high: Point) -> list[Point]:
+        """The points from ``low`` to ``high`` in steps that are ever less worth, without ``low``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmoothFrontier:
+    """A concave speedup whose widths need not be whole, with a linear price of delay."""
+
+    speedup: ConcaveSpeedup
+    delay_price: float
+
+    def best(self, price: float) -> Point:
+        """By the speedup's own best width, at the price of a GPU in units of delay."""
+        width = self.speedup.best_width(price / self.delay_price)
+        pace = self.speedup.at(width)
+        return Point(width=width, gpus=width / pace, loss=self.delay_price / pace)
+
+    def between(self, low: Point, high: Point) -> list[Point]:
+        """Both ends only: at one price they are one point."""
+        return [high] if high.gpus > low.gpus else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HullFrontier:
+    """The lower convex hull of some points, gpus ascending and loss descending, shapes (n,) (M8.3)."""
+
+    width: np.ndarray
+    gpus: np.ndarray
+    loss: np.ndarray
+    worth: np.ndarray
+
+    def best(self, price: float) -> Point:
+        """After every step whose worth is above the price."""
+        return self.point(int(np.searchsorted(-self.worth, -price, side="left")))
+
+    def between(self, low: Point, high: Point) -> list[Point]:
+        """The hull's corners after ``low`` up to ``high``."""
+        first, last = np.searchsorted(self.gpus, [low.gpus, high.gpus], side="right")
+        return [self.point(i) for i in range(int(first), int(last))]
+
+    def point(self, i: int) -> Point:
+        """Corner ``i``."""
+        return Point(width=float(self.width[i]), gpus=float(self.gpus[i]), loss=float(self.loss[i]))
+
+
+def hull_frontier(width: np.ndarray, gpus: np.ndarray, loss: np.ndarray) -> HullFrontier:
+    """The lower left convex hull of points (gpus, loss), each at its width, by the monotone chain; shapes (n,).
+
+    Where two widths are the same point the smaller one stays.
+    """
+    order = np.lexsort((width, loss, gpus))
+    kept: list[int] = []
+    for i in order.tolist():
+        if kept and loss[i] >= loss[kept[-1]]:
+            continue
+        while len(kept) >= 2 and _above(gpus, loss, kept[-2], kept[-1], i):
+            kept.pop()
+        kept.append(i)
+    chosen = np.array(kept)
+    x, y = np.asarray(gpus, dtype=float)[chosen], np.asarray(loss, dtype=float)[chosen]
+    with np.errstate(divide="ignore"):
+        worth = -np.diff(y) / np.diff(x)
+    return HullFrontier(width=np.asarray(width, dtype=float)[chosen], gpus=x, loss=y, worth=worth)
+
+
+def _above(x: np.ndarray, y: np.ndarray, a: int, b: int, c: int) -> bool:
+    """Whether ``b`` lies on or above the line from ``a`` to ``c``."""
+    return bool((y[b] - y[a]) * (x[c] - x[a]) >= (y[c] - y[a]) * (x[b] - x[a]))
+
+
+def widths_of(speedup: Speedup, *, whole: bool, widest: int) -> np.ndarray:
+    """The widths to be looked at, ascending: measured ones, whole ones, or a fine grid; none above ``widest``."""
+    if isinstance(speedup, TableSpeedup):
+        return np.array(speedup.gpus, dtype=float)
+    last = min(speedup.most, float(widest))
+    if whole:
+        return np.arange(1.0, np.floor(last) + 1.0)
+    fine = FINE ** np.arange(np.floor(np.log(last) / np.log(FINE)) + 1)
+    return np.unique(np.append(fine[fine <= last], last))
+
+
+def frontier_of(kind: JobType, *, whole: bool, widest: int) -> Frontier:
+    """The frontier of a type; ``widest`` bounds the widths of a hull. Raises `SettingsError` for a speedup of no known kind."""
+    price = kind.delay.linear_price
+    if price is not None and not whole and not isinstance(kind.speedup, TableSpeedup):
+        if not isinstance(kind.speedup, ConcaveSpeedup):
+            raise SettingsError(
+                f"type {kind.name!r}: a speedup of type {type(kind.speedup).__name__} without best_width",
+                expected="a concave speedup or a table",
+            )
+        return SmoothFrontier(speedup=kind.speedup, delay_price=price)
+    width = widths_of(kind.speedup, whole=whole, widest=widest)
+    pace = np.array([kind.speedup.at(float(k)) for k in width])
+    loss = kind.delay.expected(kind.mean_hours / pace) / kind.mean_hours
+    return hull_frontier(width, width / pace, loss)
+
+
+# ---
+# Renting GPUs for a stream of jobs on a budget: each type gets a fixed width at once and never queues (M8, paper B).
+#
+# Minimise the cost of delay, sum over i of rho_i l_i(k_i), so that sum over i of rho_i p_i k_i / s_i(k_i) <= b. With l = 1 / s and
+# p = 1 that is lambda E[T] within a budget of b GPUs (M8.2); other l and p are ours (M8.6). All types share one multiplier: the
+# price of a GPU at which each type by itself would choose its width.
+
+#: Halvings of the interval of the multiplier's logarithm: enough for two neighbouring floating-point numbers.
+HALVINGS = 200
+#: A multiplier is looked for within this factor of 1, either way.
+REACH = 1e30
+#: Whole widths are looked at up to here first, and twice as far while the end is used.
+FIRST_WIDEST = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A width, and the probability that an arriving job gets it."""
+
+    width: float
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeRental:
+    """What a type rents.
+
+    ``shares`` are one width, or two that are mixed; ``response_hours`` is the mean response time, ``gpus`` the mean number of
+    GPUs held, ``spend`` that times the type's price, ``loss_per_hour`` the cost of its delay.
+    """
+
+    kind: JobType
+    shares: tuple[Share, ...]
+    response_hours: float
+    gpus: float
+    spend: float
+    loss_per_hour: float
+
+    @property
+    def mean_width(self) -> float:
+        """Mean of the widths of arriving jobs."""
+        return sum(share.width * share.probability for share in self.shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rental:
+    """Widths for all types: ``spend`` of ``budget`` is used, in the unit of the budget (GPUs, or USD per hour).
+
+    ``multiplier`` is what one more unit of budget would save in ``loss_per_hour``; 0 where more is of no use. Where delay counts
+    hours, loss per hour is lambda E[T], the mean number of jobs in the system.
+    """
+
+    types: tuple[TypeRental, ...]
+    budget: float
+    spend: float
+    multiplier: float
+
+    @property
+    def rate_per_hour(self) -> float:
+        """Arrivals of all types per hour."""
+        return sum(one.kind.rate_per_hour for one in self.types)
+
+    @property
+    def response_hours(self) -> float:
+        """E[T] = (1 / lambda) sum rho_i / s_i(k_i), over all jobs (M8.2)."""
+        return sum(one.kind.rate_per_hour * one.response_hours for one in self.types) / self.rate_per_hour
+
+    @property
+    def loss_per_hour(self) -> float:
+        """The minimised cost of delay of all types per hour."""
+        return sum(one.loss_per_hour for one in self.types)
+
+    @property
+    def gpus(self) -> float:
+        """Mean number of GPUs held."""
+        return sum(one.gpus for one in self.types)
+
+    @property
+    def mixed(self) -> str | None:
+        """The one type that mixes two widths, if any."""
+        return next((one.kind.name for one in self.types if len(one.shares) > 1), None)
+
+
+def rent(
+    types: Sequence[JobType], budget: float, *, whole: bool = False, prices: Sequence[float] | None = None
+) -> Rental:
+    """The optimal fixed widths for ``budget``: GPUs on long-run average, or USD per hour with ``prices`` per GPU-hour and type.
+
+    ``whole``: widths are whole numbers of GPUs; measured tables are whole anyway. At most one type mixes two widths (M8.3), which
+    costs nothing: the mixture is a point of the convex hull. Raises `JobError` for types that cannot be compared, and
+    `SettingsError` for a budget that is no number or that does not cover the load (M8.1).
+    """
+    paid = _prices(types, prices)
+    _check_types(types)
+    loads = [kind.load * price for kind, price in zip(types, paid, strict=True)]
+    widest = FIRST_WIDEST if whole else WIDEST
+    while True:
+        frontiers = [frontier_of(kind, whole=whole, widest=widest) for kind in types]
+        _check_budget(types, frontiers, loads, budget, money=prices is not None)
+        points, multiplier = _steepest(frontiers, loads, paid, budget)
+        at_end = [name for name in map(_used_up, types, points, [widest] * len(types)) if name]
+        if not at_end:
+            break
+        if widest >= WIDEST:
+            raise SettingsError(
+                f"type {at_end[0]!r} would get more than {WIDEST:,} GPUs a job",
+                expected="a type whose speedup levels off",
+                remedy="say how many GPUs such a job can use with `most`",
+            )
+        widest *= 2
+    chosen = tuple(
+        _type_rental(kind, mix, price) for kind, mix, price in zip(types, points, paid, strict=True)
+    )
+    return Rental(types=chosen, budget=budget, spend=sum(one.spend for one in chosen), multiplier=multiplier)
+
+
+#: Up to two points of a type, each with its probability.
+Mixture = list[tuple[Point, float]]
+
+
+def _steepest(
+    frontiers: Sequence[Frontier], loads: Sequence[float], prices: Sequence[float], budget: float
+) -> tuple[list[Mixture], float]:
+    """The mixtures that use the budget, and the multiplier, by bisection on it and then by the steepest steps left (M8.2, M8.3)."""
+
+    def chosen(multiplier: float) -> list[Point]:
+        return [one.best(multiplier * price) for one, price in zip(frontiers, prices, strict=True)]
+
+    def used(points: Sequence[Point]) -> float:
+        return sum(load * point.gpus for load, point in zip(loads, points, strict=True))
+
+    dear, cheap = math.log(REACH), -math.log(REACH)
+    if used(chosen(math.exp(cheap))) <= budget:
+        return [[(point, 1.0)] for point in chosen(math.exp(cheap))], 0.0
+    for _ in range(HALVINGS):
+        middle = (dear + cheap) / 2.0
+        if used(chosen(math.exp(middle))) <= budget:
+            dear = middle
+        else:
+            cheap = middle
+    low, high = chosen(math.exp(dear)), chosen(math.exp(cheap))
+    return _fill(frontiers, loads, (low, high), budget - used(low)), math.exp(dear)
+
+
+def _fill(
+    frontiers: Sequence[Frontier],
+    loads: Sequence[float],
+    ends: tuple[Sequence[Point], Sequence[Point]],
+    left: float,
+) -> list[Mixture]:
+    """From the points just within the budget on towards those just beyond: all steps have the same worth, the last one is mixed."""
+    mixtures: list[Mixture] = [[(point, 1.0)] for point in ends[0]]
+    for i, (frontier, load) in enumerate(zip(frontiers, loads, strict=True)):
+        here = ends[0][i]
+        for point in frontier.between(here, ends[1][i]):
+            need = load * (point.gpus - here.gpus)
+            share = left / need if need > left else 1.0
+            if isinstance(frontier, HullFrontier) and 0.0 < share < 1.0:
+                mixtures[i] = [(here, 1.0 - share), (point, share)]
+            elif share == 1.0:
+                mixtures[i] = [(point, 1.0)]
+            if share < 1.0:
+                return mixtures
+            here, left = point, left - need
+    return mixtures
+
+
+def _type_rental(kind: JobType, mixture: Mixture, price: float) -> TypeRental:
+    gpus = kind.load * sum(point.gpus * share for point, share in mixture)
+    pace = [kind.speedup.at(point.width) for point, _ in mixture]
+    response = sum(kind.mean_hours / s * share for s, (_, share) in zip(pace, mixture, strict=True))
+    return TypeRental(
+        kind=kind,
+        shares=tuple(Share(width=point.width, probability=share) for point, share in mixture),
+        response_hours=response,
+        gpus=gpus,
+        spend=gpus * price,
+        loss_per_hour=kind.load * sum(point.loss * share for point, share in mixture),
+    )
+
+
+def _used_up(kind: JobType, mixture: Mixture, widest: int) -> str:
+    """The type's name if it stands at the widest width looked at, although it could use more."""
+    if isinstance(kind.speedup, TableSpeedup) or kind.speedup.most <= widest:
+        return ""
+    return kind.name if max(point.width for point, _ in mixture) >= widest else ""
+
+
+def _prices(types: Sequence[JobType], prices: Sequence[float] | None) -> list[float]:
+    paid = [1.0] * len(types) if prices is None else [float(price) for price in prices]
+    if len(paid) != len(types) or not all(0.0 < price < math.inf for price in paid):
+        raise SettingsError(f"prices {paid}", expected=f"{len(types)} positive ones, one a type")
+    return paid
+
+
+def _check_types(types: Sequence[JobType]) -> None:
+    if not types:
+        raise JobError("no type of jobs", expected="at least one")
+    names = [kind.name for kind in types]
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise JobError(f"two types are called {double!r}", expected="a name for each")
+    plain = [kind.name for kind in types if not kind.delay.in_usd]
+    if plain and len(plain) < len(types):
+        other = next(name for name in names if name not in plain)
+        raise JobError(
+            f"type {other!r} says what delay costs in USD, type {plain[0]!r} does not",
+            expected="all of them or none: hours and USD do not add up",
+            remedy="give each a price of delay, or a deadline and a value",
+        )
+
+
+def _check_budget(
+    types: Sequence[JobType],
+    frontiers: Sequence[Frontier],
+    loads: Sequence[float],
+    budget: float,
+    *,
+    money: bool,
+) -> None:
+    """Stable iff the budget is above the load at the widths that occupy the fewest GPUs (M8.1)."""
+    if not 0.0 < budget < math.inf:
+        raise SettingsError(f"a budget of {budget}", expected="a positive number")
+    least = sum(load * one.best(math.inf).gpus for load, one in zip(loads, frontiers, strict=True))
+    if budget <= least:
+        unit = "USD per hour" if money else "GPUs"
+        parts = ", ".join(f"{kind.name} {load:.4g}" for kind, load in zip(types, loads, strict=True))
+        raise SettingsError(
+            f"a budget of {budget:.6g} {unit} for a load of {least:.6g} ({parts}): unstable by {least - budget:.4g}",
+            expected=f"more than {least:.6g} {unit}",
+            remedy="raise the budget, or let fewer jobs in",
+        )

@@ -1,0 +1,332 @@
+"""A stream of jobs on a real market: every job keeps the width it got, on spot where there is any, else on demand (M8.6) (ours).
+
+In a slot, in this order (M2.4): price and count are seen; spot GPUs that are gone are taken from the newest jobs first; jobs
+that hold on-demand GPUs move to free spot where that pays; jobs arrive and get their width; all pay and work. A job whose
+GPUs change stands still for the restart time while it pays. Spot set free inside a slot is found at the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from optimization.market.window import MarketWindow
+from optimization.renting.budget import JobType, Rental, rent
+from optimization.renting.dual_price import DualPrice, SpendingPlan
+from optimization.renting.price import Outlook, affordable
+from optimization.renting.simulation import Stream, shared_pace
+from warehouse.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The widths of use, whole GPUs ascending from 1, and hours lost by a job whose GPUs change."""
+
+    widths: np.ndarray
+    restart_hours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What is known when a job arrives: per width its expected loss and cost, shapes (K,).
+
+    ``ticket`` is a uniform draw of the job's own, for renters that mix widths.
+    """
+
+    slot: int
+    kind: int
+    ticket: float
+    loss: np.ndarray
+    cost: np.ndarray
+
+
+class Renter:
+    """Who chooses widths: asked at every arrival, told at the end of every slot what it committed to; knows nothing later."""
+
+    uses_spot: bool = True
+
+    def slot_begins(self, slot: int) -> None:
+        """A slot begins; its price and count are known."""
+
+    def width(self, offer: Offer) -> int:
+        """Index of the width for the job of an offer."""
+        raise NotImplementedError
+
+    def slot_ends(self, slot: int, committed: float, paid: float) -> None:
+        """A slot ended in which jobs of expected cost ``committed`` were let in and ``paid`` was paid for all that ran."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    """A job that runs: its place in the stream, width, spot part, work left on one GPU, and standstill left, hours."""
+
+    job: int
+    kind: int
+    width: int
+    spot: int
+    left: float
+    pause: float
+    begins: float
+    pace: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rented:
+    """What became of a stream on a market: per job response hours and USD, shape (n,); per slot USD paid; GPU-hours in all.
+
+    ``restarts`` counts jobs stopped because spot was lost.
+    """
+
+    response_hours: np.ndarray
+    cost_usd: np.ndarray
+    slot_usd: np.ndarray
+    gpu_hours: float
+    spot_gpu_hours: float
+    restarts: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Books:
+    """Sums while a stream is played."""
+
+    response: np.ndarray
+    cost: np.ndarray
+    slot_usd: list[float] = field(default_factory=list)
+    gpu_hours: float = 0.0
+    spot_hours: float = 0.0
+    restarts: int = 0
+
+
+def rent_on_market(
+    types: Sequence[JobType],
+    stream: Stream,
+    window: MarketWindow,
+    renter: Renter,
+    *,
+    outlook: Callable[[int], Outlook],
+    rules: Rules,
+) -> Rented:
+    """Play a stream (hours from slot 0 of ``window``) to the end of its last job; after the window there is no spot.
+
+    ``outlook`` of a slot must be made of what was known in it. Deterministic.
+    """
+    ticket = np.random.default_rng(len(stream.time)).random(len(stream.time))
+    paces = np.array([[shared_pace(kind.speedup, float(k)) for k in rules.widths] for kind in types])
+    books = _Books(response=np.zeros(len(stream.time)), cost=np.zeros(len(stream.time)))
+    running: list[_Running] = []
+    slot, following, step = 0, 0, window.slot_hours
+    while following < len(stream.time) or running:
+        price, free = _spot(window, slot, renter.uses_spot)
+        free = _take_lost(running, free, rules, books)
+        free = _move(running, types, free, (price, window.on_demand_usd), rules)
+        renter.slot_begins(slot)
+        committed = 0.0
+        while following < len(stream.time) and stream.time[following] < (slot + 1) * step:
+            kind = int(stream.kind[following])
+            held = sum(one.width for one in running)
+            offer = _offer(types[kind], paces[kind], outlook(slot), held, rules, step, renter.uses_spot)
+            made = Offer(slot=slot, kind=kind, ticket=float(ticket[following]), loss=offer[0], cost=offer[1])
+            i = renter.width(made)
+            committed += float(made.cost[i])
+            width = int(rules.widths[i])
+            spot = min(width, free)
+            free -= spot
+            running.append(
+                _Running(
+                    job=following, kind=kind, width=width, spot=spot, left=float(stream.size[following]), pause=0.0,
+                    begins=float(stream.time[following]), pace=float(paces[kind, i]),
+                )
+            )  # fmt: skip
+            following += 1
+        running = _work(
+            running, (slot * step, (slot + 1) * step), (price, window.on_demand_usd), stream, books
+        )
+        renter.slot_ends(slot, committed, books.slot_usd[-1])
+        slot += 1
+    return Rented(
+        response_hours=books.response,
+        cost_usd=books.cost,
+        slot_usd=np.array(books.slot_usd),
+        gpu_hours=books.gpu_hours,
+        spot_gpu_hours=books.spot_hours,
+        restarts=books.restarts,
+    )
+
+
+def _spot(window: MarketWindow, slot: int, uses_spot: bool) -> tuple[float, int]:
+    """Price and count of spot of use in a slot: none at or above the on-demand price (M3.2), none after the record."""
+    if not uses_spot or slot >= len(window) or window.price[slot] >= window.on_demand_usd:
+        return window.on_demand_usd, 0
+    return float(window.price[slot]), int(window.available[slot])
+
+
+def _take_lost(running: Sequence[_Running], available: int, rules: Rules, books: _Books) -> int:
+    """Spot that is gone is taken from the newest jobs, which go on on demand after a restart; what is free is returned."""
+    over = sum(one.spot for one in running) - available
+    for one in reversed(running):
+        if over <= 0:
+            break
+        taken = min(one.spot, over)
+        if taken:
+            one.spot -= taken
+            over -= taken
+            one.pause += rules.restart_hours
+            books.restarts += 1
+    return available - sum(one.spot for one in running)
+
+
+def _move(
+    running: Sequence[_Running], types: Sequence[JobType], free: int, price: tuple[float, float], rules: Rules
+) -> int:
+    """Jobs move to free spot, the oldest first, where the saving over a mean job's length pays for the restart."""
+    spot_usd, on_demand_usd = price
+    for one in running:
+        moved = min(one.width - one.spot, free)
+        if moved <= 0 or one.pause > 0:
+            continue
+        hours = types[one.kind].mean_hours / one.pace
+        after = (one.spot + moved) * spot_usd + (one.width - one.spot - moved) * on_demand_usd
+        if hours * moved * (on_demand_usd - spot_usd) > rules.restart_hours * after:
+            one.spot += moved
+            one.pause += rules.restart_hours
+            free -= moved
+    return free
+
+
+def _offer(
+    kind: JobType, pace: np.ndarray, outlook: Outlook, held: int, rules: Rules, step: float, uses_spot: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Expected loss and cost of a job of mean size at each width, shapes (K,), behind ``held`` GPUs of older jobs."""
+    hours = kind.mean_hours / pace
+    if not uses_spot:
+        return kind.delay.expected(hours), hours * rules.widths * outlook.on_demand_usd
+    left = np.clip(outlook.count[None] - held, 0.0, rules.widths[:, None, None])
+    spot = (left * outlook.weight[None]).sum(axis=2)
+    slots = np.clip(np.ceil(hours / step).astype(int), 1, spot.shape[1])
+    mean_spot = np.cumsum(spot, axis=1)[np.arange(len(hours)), slots - 1] / slots
+    mean_price = np.cumsum(outlook.price)[slots - 1] / slots
+    hours = hours * (1.0 + mean_spot / rules.widths * outlook.loss_rate * rules.restart_hours)
+    paid = mean_spot * mean_price + (rules.widths - mean_spot) * outlook.on_demand_usd
+    return kind.delay.expected(hours), hours * paid
+
+
+def _work(
+    running: Sequence[_Running],
+    span: tuple[float, float],
+    price: tuple[float, float],
+    stream: Stream,
+    books: _Books,
+) -> list[_Running]:
+    """All jobs pay for and work to the end of the slot or their own; those that go on are returned."""
+    begin, end = span
+    going: list[_Running] = []
+    paid = 0.0
+    for one in running:
+        start = max(begin, one.begins)
+        stands = min(one.pause, end - start)
+        finish = start + stands + one.left / one.pace
+        active = min(end, finish) - start
+        usd = active * (one.spot * price[0] + (one.width - one.spot) * price[1])
+        books.cost[one.job] += usd
+        books.gpu_hours += active * one.width
+        books.spot_hours += active * one.spot
+        paid += usd
+        if finish <= end:
+            books.response[one.job] = finish - stream.time[one.job]
+            continue
+        one.left -= (active - stands) * one.pace
+        one.pause -= stands
+        going.append(one)
+    books.slot_usd.append(paid)
+    return going
+
+
+# ---
+# Who rents on a market: at list price, at the effective price, by a dual price, along a spending plan (M8.6, M10).
+
+
+class FixedRenter(Renter):
+    """The widths of one rental, whole GPUs, mixed as it says; on demand alone unless ``uses_spot``."""
+
+    def __init__(self, rental: Rental, *, uses_spot: bool) -> None:
+        self.rental = rental
+        self.uses_spot = uses_spot
+
+    def width(self, offer: Offer) -> int:
+        """By the shares of the job's type and its ticket."""
+        shares = self.rental.types[offer.kind].shares
+        last = offer.ticket >= shares[0].probability
+        return round(shares[-1 if last else 0].width) - 1
+
+
+class EffectiveRenter(FixedRenter):
+    """The rental of the budget at the effective price of a GPU, planned again every ``every`` slots from the outlook then."""
+
+    def __init__(
+        self,
+        types: Sequence[JobType],
+        budget_usd: Callable[[int], float],
+        outlook: Callable[[int], Outlook],
+        *,
+        restart_hours: float,
+        every: int,
+    ) -> None:
+        self._types, self._budget, self._outlook = types, budget_usd, outlook
+        self._restart_hours, self._every = restart_hours, every
+        super().__init__(self._planned(0), uses_spot=True)
+
+    def slot_begins(self, slot: int) -> None:
+        """Plan again where it is time to."""
+        if slot % self._every == 0:
+            self.rental = self._planned(slot)
+
+    def _planned(self, slot: int) -> Rental:
+        budget = self._budget(slot)
+        price = affordable(self._outlook(slot), budget, overhead_hours=self._restart_hours)
+        slowed = [replace(kind, mean_hours=kind.mean_hours * (1.0 + price.lost)) for kind in self._types]
+        return covered_rental(slowed, budget, price.paid_usd)
+
+
+class MultiplierRenter(Renter):
+    """The width that is best at one price of a USD for all jobs, with what spot is expected to be left for the job."""
+
+    def __init__(self, price: float) -> None:
+        self.dual = DualPrice(price=price, step=1.0)
+
+    def width(self, offer: Offer) -> int:
+        """argmin of loss + price x cost."""
+        return self.dual.choose(offer.loss, offer.cost)
+
+
+class PlanRenter(MultiplierRenter):
+    """A factor on prices known beforehand that moves with what was committed: price(t) = factor x base(t) (ours).
+
+    ``base`` is the multiplier of the rental that the plan's slot would pay for, at the effective price then: a gradient alone
+    cannot follow a plan that turns within a day. The factor moves after each slot by step x (what its jobs are expected
+    to cost - the plan's slot), and `overspend_bound` holds for it with P / min base in the place of P.
+    """
+
+    def __init__(self, factor: DualPrice, plan: SpendingPlan, base: Callable[[int], float]) -> None:
+        super().__init__(0.0)
+        self._factor, self._plan, self._base = factor, plan, base
+
+    def slot_begins(self, slot: int) -> None:
+        """The price of the slot."""
+        self.dual = DualPrice(price=self._factor.price * self._base(slot), step=self._factor.step)
+
+    def slot_ends(self, slot: int, committed: float, paid: float) -> None:
+        """The gradient step, on what was committed: what is paid comes too late to steer by."""
+        budget = float(self._plan.budget[min(slot, len(self._plan.budget) - 1)])
+        self._factor = self._factor.paid(committed, budget)
+
+
+def covered_rental(types: Sequence[JobType], budget_usd: float, price_usd: float) -> Rental:
+    """The whole widths for a budget; width 1 (or the cheapest) where the budget does not cover the load: jobs are not sent away."""
+    prices = [price_usd] * len(types)
+    try:
+        return rent(types, budget_usd, whole=True, prices=prices)
+    except SettingsError:
+        least = sum(kind.load for kind in types) * price_usd
+        return rent(types, least * (1.0 + 1e-6), whole=True, prices=prices)

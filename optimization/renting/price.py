@@ -1,0 +1,301 @@
+"""What a GPU costs in a market whose spot instances come and go: the effective price of a GPU-hour (M8.6) (ours).
+
+A fleet of N GPUs has as many as there are on spot and the rest on demand (M3.2), and an hour of overhead is paid, without work,
+whenever a GPU that was on spot is lost. With share = E[min(A, N)] / N of counts A, and nu losses per spot GPU and hour,
+
+    paid(N) = share min(p_s, p_o) + (1 - share) p_o    per GPU-hour held
+    price(N) = paid(N) (1 + share nu overhead)         per GPU-hour of work
+
+N paid(N) grows with N, so that a budget of B USD per hour holds the one N with N paid(N) = B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from scipy.optimize import brentq
+
+from forecasting.forecast import Forecast
+from optimization.market.chains import Beliefs, CountChain, count_chain
+from optimization.market.window import Record
+from optimization.renting.sizes import Exponential, SizeLaw
+from warehouse.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What is expected of a market in the slots ahead.
+
+    ``count`` and ``weight`` have shape (h, m): values of the count and their probabilities, each row of which sums to 1;
+    ``price`` (h,) is the mean of the spot price, capped at on-demand; ``loss_rate`` the losses per spot GPU and hour.
+    """
+
+    count: np.ndarray
+    weight: np.ndarray
+    price: np.ndarray
+    on_demand_usd: float
+    loss_rate: float
+
+    def expected_spot(self, gpus: float, held: float = 0.0) -> np.ndarray:
+        """E[min(max(A - held, 0), gpus)] per slot ahead, shape (h,): spot left for ``gpus`` beside ``held`` older ones."""
+        return np.asarray((np.clip(self.count - held, 0.0, gpus) * self.weight).sum(axis=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectivePrice:
+    """Price of a GPU-hour of work in USD for a fleet of ``gpus``, and what it is made of.
+
+    ``paid_usd`` is the price of a GPU-hour held, work or not; ``lost`` is the extra time a job takes for restarts, as a share of
+    the time without.
+    """
+
+    usd_per_gpu_hour: float
+    paid_usd: float
+    gpus: float
+    spot_share: float
+    spot_usd: float
+    on_demand_usd: float
+    lost: float
+
+
+def forecast_outlook(forecast: Forecast, *, on_demand_usd: float, loss_rate: float) -> Outlook:
+    """The outlook of a forecast: its 19 count quantiles as equally likely values, and its mean price (M6.1)."""
+    count = forecast.quantiles("count")
+    return Outlook(
+        count=count,
+        weight=np.full(count.shape, 1.0 / count.shape[1]),
+        price=np.minimum(forecast.quantiles("price"), on_demand_usd).mean(axis=1),
+        on_demand_usd=on_demand_usd,
+        loss_rate=loss_rate,
+    )
+
+
+def effective_price(outlook: Outlook, gpus: float, *, overhead_hours: float) -> EffectivePrice:
+    """The price of a GPU-hour of work for a fleet of ``gpus``, mean over the slots ahead.
+
+    Raises `SettingsError` for a fleet or an overhead that is no number above (at least) 0.
+    """
+    if not 0.0 < gpus < np.inf or not 0.0 <= overhead_hours < np.inf:
+        raise SettingsError(
+            f"a fleet of {gpus} GPUs and an overhead of {overhead_hours} h", expected="positive numbers"
+        )
+    spot = outlook.expected_spot(gpus) / gpus
+    share = float(spot.mean())
+    paid = float((spot * outlook.price + (1.0 - spot) * outlook.on_demand_usd).mean())
+    lost = share * outlook.loss_rate * overhead_hours
+    return EffectivePrice(
+        usd_per_gpu_hour=paid * (1.0 + lost),
+        paid_usd=paid,
+        gpus=gpus,
+        spot_share=share,
+        spot_usd=float((spot * outlook.price).sum() / spot.sum()) if share > 0 else float("nan"),
+        on_demand_usd=outlook.on_demand_usd,
+        lost=lost,
+    )
+
+
+def affordable(outlook: Outlook, budget_usd: float, *, overhead_hours: float) -> EffectivePrice:
+    """The price at the fleet that ``budget_usd`` per hour holds: N paid(N) = budget.
+
+    Raises `SettingsError` for a budget that is no positive number.
+    """
+    if not 0.0 < budget_usd < np.inf:
+        raise SettingsError(f"a budget of {budget_usd} USD per hour", expected="a positive number")
+
+    def over(gpus: float) -> float:
+        price = effective_price(outlook, gpus, overhead_hours=overhead_hours)
+        return gpus * price.paid_usd - budget_usd
+
+    return effective_price(
+        outlook, _root(over, budget_usd / outlook.on_demand_usd), overhead_hours=overhead_hours
+    )
+
+
+def _root(over: Callable[[float], float], start: float) -> float:
+    """Where a growing function is 0, from a first guess."""
+    low = high = start
+    while over(low) > 0:
+        low /= 2.0
+    while over(high) < 0:
+        high *= 2.0
+    return float(brentq(over, low, high, xtol=1e-9)) if low < high else low
+
+
+def loss_rate(available: np.ndarray, gpus: float, *, slot_hours: float) -> float:
+    """Losses per spot GPU and hour for a fleet that takes up to ``gpus`` of what is there, from counts (k,), NaN in gaps.
+
+    sum of (min(A_t, N) - min(A_t+1, N))+ over sum of min(A_t, N) times the slot; 0 where no spot was seen.
+    """
+    held = np.minimum(np.asarray(available, dtype=float), gpus)
+    before, after = held[:-1], held[1:]
+    known = np.isfinite(before) & np.isfinite(after)
+    hours = float(before[known].sum()) * slot_hours
+    return float(np.maximum(before[known] - after[known], 0.0).sum()) / hours if hours > 0 else 0.0
+
+
+# ---
+# Outlooks of a market slot by slot, each made of what was known in its slot (M8.6, M4.6) (ours).
+
+#: Days of counts from which losses of spot are counted.
+LOSS_DAYS = 7.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Outlooks:
+    """The outlook of each slot of a record over ``horizon`` slots, the present one first; each is made once.
+
+    The count follows the chain of M4.6, estimated in the slot from the record up to it; the price stays what it is.
+    ``capacity`` bounds the count, ``fleet`` is the number of GPUs of which losses are counted.
+    """
+
+    record: Record
+    on_demand_usd: float
+    capacity: int
+    fleet: float
+    horizon: int
+    _made: dict[int, Outlook] = field(default_factory=dict)
+
+    def at(self, slot: int) -> Outlook:
+        """The outlook in the slot (counted as the record does); in a gap, and after the record, nothing is on spot."""
+        if slot not in self._made:
+            self._made[slot] = self._make(slot)
+        return self._made[slot]
+
+    def _make(self, slot: int) -> Outlook:
+        if self.record.first + slot >= len(self.record.price):
+            return self._none()
+        past = self.record.until(slot)
+        price, count = float(past.price[-1]), float(past.available[-1])
+        if not (np.isfinite(price) and np.isfinite(count)) or price >= self.on_demand_usd:
+            return self._none()
+        hours = self.record.slot_hours
+        chain = count_chain(past, self.capacity, slot_hours=hours, beliefs=Beliefs())
+        return Outlook(
+            count=np.broadcast_to(chain.count.astype(float), (self.horizon, len(chain.count))),
+            weight=_ahead(chain, int(count), self.horizon),
+            price=np.full(self.horizon, price),
+            on_demand_usd=self.on_demand_usd,
+            loss_rate=loss_rate(
+                past.available[-int(LOSS_DAYS * 24.0 / hours) :], self.fleet, slot_hours=hours
+            ),
+        )
+
+    def _none(self) -> Outlook:
+        return Outlook(
+            count=np.zeros((self.horizon, 1)),
+            weight=np.ones((self.horizon, 1)),
+            price=np.full(self.horizon, self.on_demand_usd),
+            on_demand_usd=self.on_demand_usd,
+            loss_rate=0.0,
+        )
+
+
+def _ahead(chain: CountChain, count: int, horizon: int) -> np.ndarray:
+    """Probabilities of the chain's states in this slot and the ``horizon`` - 1 after it, shape (horizon, states)."""
+    weight = np.zeros((horizon, len(chain.count)))
+    weight[0, chain.index(count)] = 1.0
+    for h in range(1, horizon):
+        weight[h] = weight[h - 1] @ chain.transition
+    return weight
+
+
+# ---
+# What delay costs: nothing but time, a price per hour, or the value lost after a deadline (M8.6) (ours).
+
+
+class Delay(Protocol):
+    """The cost of one job's response time."""
+
+    @property
+    def in_usd(self) -> bool:
+        """Whether the cost is money; else it is hours."""
+        ...
+
+    @property
+    def linear_price(self) -> float | None:
+        """Cost per hour of response time where it is the same for every hour, else None."""
+        ...
+
+    def expected(self, mean_hours: np.ndarray) -> np.ndarray:
+        """Expected cost of a job whose response time has these means, hours; same shape."""
+        ...
+
+    def cost(self, hours: np.ndarray) -> np.ndarray:
+        """Cost of jobs that took ``hours``; same shape."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedDelay:
+    """``price`` for every hour of response time: as it stands it counts hours (M8.2), ``in_usd`` it is USD per hour."""
+
+    price: float = 1.0
+    in_usd: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.price < float("inf"):
+            raise SettingsError(f"a price of delay of {self.price} an hour", expected="a positive number")
+
+    @property
+    def linear_price(self) -> float | None:
+        """The price."""
+        return self.price
+
+    def expected(self, mean_hours: np.ndarray) -> np.ndarray:
+        """price x hours."""
+        return self.price * np.asarray(mean_hours, dtype=float)
+
+    def cost(self, hours: np.ndarray) -> np.ndarray:
+        """price x hours."""
+        return self.price * np.asarray(hours, dtype=float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineDelay:
+    """The value a job loses by M2.5: none up to d = ``deadline_hours``, all of ``value_usd`` from gamma d on, linear between.
+
+    A job of type i at width k has T = X_i / s_i(k), so that with m = E[T] and X = E[X] Y
+
+        E[loss] = v / ((gamma - 1) d) * integral from d to gamma d of P(m Y > t) dt.
+
+    Its derivative in m is the price of delay at that width. The loss is not convex in m (a job that is hopelessly late has
+    nothing left to lose), so widths are taken from the lower convex hull, as for measured speedups (M8.3).
+    """
+
+    deadline_hours: float
+    value_usd: float
+    gamma: float = 1.5
+    size_law: SizeLaw = field(default_factory=Exponential)
+
+    def __post_init__(self) -> None:
+        if not self.deadline_hours > 0 or not self.value_usd > 0 or not self.gamma > 1:
+            raise SettingsError(
+                f"a deadline of {self.deadline_hours} h, a value of {self.value_usd} USD, a decay of {self.gamma}",
+                expected="a positive deadline and value, and a decay above 1",
+            )
+
+    @property
+    def in_usd(self) -> bool:
+        """True: value is in USD."""
+        return True
+
+    @property
+    def linear_price(self) -> float | None:
+        """None: an hour after the deadline costs, one before it does not."""
+        return None
+
+    def expected(self, mean_hours: np.ndarray) -> np.ndarray:
+        """The expected loss in USD at these mean response times."""
+        d, end = self.deadline_hours, self.gamma * self.deadline_hours
+        means = np.asarray(mean_hours, dtype=float)
+        late = np.array([m * self.size_law.mean_between(d / m, end / m) for m in means.ravel()])
+        return np.asarray(self.value_usd / (end - d) * late.reshape(means.shape))
+
+    def cost(self, hours: np.ndarray) -> np.ndarray:
+        """The value lost by jobs that took ``hours``, USD."""
+        d = self.deadline_hours
+        late = (np.asarray(hours, dtype=float) - d) / ((self.gamma - 1.0) * d)
+        return self.value_usd * np.clip(late, 0.0, 1.0)

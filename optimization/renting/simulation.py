@@ -1,0 +1,335 @@
+"""Streams of jobs played against fixed widths and against clusters of a fixed size (M8.5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
+
+import numpy as np
+from numba import njit
+from scipy.optimize import brentq
+
+from optimization.renting.budget import JobType, Rental, Share, TypeRental, rent
+from optimization.renting.sizes import ArrivalLaw, SizeLaw, arrival_times
+from optimization.renting.speedup import Speedup, TableSpeedup
+from warehouse.errors import SettingsError
+
+#: Share of a stream that passes before anything is measured, so that the system is in its steady state.
+WARM = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Jobs in order of arrival, arrays of shape (n,): time in hours, index of the type, size in hours on one GPU."""
+
+    time: np.ndarray
+    kind: np.ndarray
+    size: np.ndarray
+    hours: float
+
+    @property
+    def warm(self) -> float:
+        """From this hour on it is measured."""
+        return WARM * self.hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What became of a stream: mean response time of jobs that came after the warm-up, and mean GPUs held from then on."""
+
+    response_hours: float
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Means over independent streams with their standard errors."""
+
+    response_hours: float
+    response_error: float
+    gpus: float
+    gpus_error: float
+
+
+def job_stream(
+    types: Sequence[JobType], *, hours: float, arrivals: ArrivalLaw, sizes: SizeLaw, rng: np.random.Generator
+) -> Stream:
+    """A stream of all types over ``hours``; each arrives by itself."""
+    times = [arrival_times(arrivals, kind.rate_per_hour, hours, rng) for kind in types]
+    size = [kind.mean_hours * sizes.draw(rng, len(own)) for kind, own in zip(types, times, strict=True)]
+    index = np.repeat(np.arange(len(types)), [len(own) for own in times])
+    joined = np.concatenate(times)
+    order = np.argsort(joined, kind="stable")
+    return Stream(time=joined[order], kind=index[order], size=np.concatenate(size)[order], hours=hours)
+
+
+def drawn_widths(rental: Rental, stream: Stream, rng: np.random.Generator) -> np.ndarray:
+    """A width for each job by its type's shares, shape (n,)."""
+    ticket = rng.random(len(stream.time))
+    first = np.array([one.shares[0].width for one in rental.types])
+    last = np.array([one.shares[-1].width for one in rental.types])
+    chance = np.array([one.shares[0].probability for one in rental.types])
+    return np.asarray(np.where(ticket < chance[stream.kind], first[stream.kind], last[stream.kind]))
+
+
+def play_widths(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> Played:
+    """Every job gets its width at once and holds it to its end: nothing queues (M8.1)."""
+    took = stream.size / paces(types, width, stream)
+    begin, end = np.maximum(stream.time, stream.warm), np.minimum(stream.time + took, stream.hours)
+    held = float((width * np.maximum(end - begin, 0.0)).sum()) / (stream.hours - stream.warm)
+    return Played(response_hours=_mean_response(stream, took), gpus=held)
+
+
+def paces(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> np.ndarray:
+    """s(width) of each job, shape (n,)."""
+    found = np.empty(len(width))
+    for i, kind in enumerate(types):
+        for own in np.unique(width[stream.kind == i]).tolist():
+            found[(stream.kind == i) & (width == own)] = kind.speedup.at(own)
+    return found
+
+
+def play_fifo(types: Sequence[JobType], gpus: int, width: int, stream: Stream) -> Played:
+    """A cluster of ``gpus``, cut into groups of ``width``; jobs wait in order of arrival for a free group.
+
+    Raises `SettingsError` if the load is more than the groups can do.
+    """
+    groups = gpus // width
+    need = sum(kind.load / shared_pace(kind.speedup, float(width)) for kind in types)
+    _check_cluster(gpus, groups, need, f"in groups of {width}")
+    free = [0.0] * groups
+    heapify(free)
+    pace = np.array([shared_pace(kind.speedup, float(width)) for kind in types])
+    service = stream.size / pace[stream.kind]
+    end = np.empty(len(service))
+    for i, (arrived, took) in enumerate(zip(stream.time.tolist(), service.tolist(), strict=True)):
+        end[i] = max(arrived, free[0]) + took
+        heapreplace(free, float(end[i]))
+    return Played(response_hours=_mean_response(stream, end - stream.time), gpus=float(gpus))
+
+
+def play_sharing(types: Sequence[JobType], gpus: int, stream: Stream) -> Played:
+    """A cluster of ``gpus`` of which every present job has an equal part, less than one GPU if they are many.
+
+    Raises `SettingsError` if the load is more than the cluster can do.
+    """
+    _check_cluster(gpus, gpus, sum(kind.load for kind in types), "shared equally")
+    most = 4096
+    pace = np.array(
+        [[shared_pace(kind.speedup, gpus / max(present, 1)) for present in range(most + 1)] for kind in types]
+    )
+    end = _share(stream.time, stream.kind, stream.size, pace)
+    if np.isnan(end).any():
+        raise SettingsError(
+            f"more than {most} jobs at once on {gpus} GPUs", expected="a cluster that keeps up"
+        )
+    return Played(response_hours=_mean_response(stream, end - stream.time), gpus=float(gpus))
+
+
+def shared_pace(speedup: Speedup, width: float) -> float:
+    """s at any width: within the widths of use as it is, no faster beyond them, and in proportion below the smallest."""
+    least = float(speedup.gpus[0]) if isinstance(speedup, TableSpeedup) else 1.0
+    return width if width < least else speedup.at(min(width, speedup.most))
+
+
+@njit(cache=True)
+def _share(time: np.ndarray, kind: np.ndarray, size: np.ndarray, pace: np.ndarray) -> np.ndarray:
+    """End of each job under equal sharing, NaN from where more jobs are present than ``pace`` (types, jobs + 1) knows."""
+    most, count = pace.shape[1] - 1, time.shape[0]
+    end = np.full(count, np.nan)
+    left = np.empty(most + 1)
+    who = np.empty(most + 1, dtype=np.int64)
+    present, now, following = 0, 0.0, 0
+    while following < count or present > 0:
+        soonest, first = np.inf, -1
+        for j in range(present):
+            ends = now + left[j] / pace[kind[who[j]], present]
+            if ends < soonest:
+                soonest, first = ends, j
+        arrives = time[following] if following < count else np.inf
+        until = min(soonest, arrives)
+        for j in range(present):
+            left[j] -= (until - now) * pace[kind[who[j]], present]
+        now = until
+        if soonest <= arrives:
+            end[who[first]] = now
+            present -= 1
+            left[first], who[first] = left[present], who[present]
+            continue
+        if present == most:
+            return end
+        left[present], who[present] = size[following], following
+        present += 1
+        following += 1
+    return end
+
+
+def estimate(play: Callable[[np.random.Generator], Played], *, streams: int, seed: int) -> Estimate:
+    """Means of ``play`` over ``streams`` independent streams, with the standard errors of those means.
+
+    Equal seeds give equal streams to whatever is compared. Raises `SettingsError` for fewer than two streams.
+    """
+    if streams < 2:
+        raise SettingsError(f"{streams} streams", expected="at least 2: an error needs a spread")
+    seeds = np.random.SeedSequence(seed).spawn(streams)
+    found = [play(np.random.default_rng(one)) for one in seeds]
+    response = np.array([one.response_hours for one in found])
+    gpus = np.array([one.gpus for one in found])
+    root = float(np.sqrt(streams))
+    return Estimate(
+        response_hours=float(response.mean()),
+        response_error=float(response.std(ddof=1)) / root,
+        gpus=float(gpus.mean()),
+        gpus_error=float(gpus.std(ddof=1)) / root,
+    )
+
+
+def _mean_response(stream: Stream, took: np.ndarray) -> float:
+    counted = stream.time >= stream.warm
+    if not counted.any():
+        raise SettingsError(f"a stream of {stream.hours:g} h without a job", expected="a longer stream")
+    return float(took[counted].mean())
+
+
+def _check_cluster(gpus: int, capacity: int, need: float, how: str) -> None:
+    if need >= capacity:
+        raise SettingsError(
+            f"a cluster of {gpus} GPUs {how} for a load of {need:.4g} of {capacity}: unstable",
+            expected="less load than it can do",
+        )
+
+
+# ---
+# What a rental is compared with, and how it answers to the budget and to the arrivals (M8.5).
+
+#: Arrival rates of the sensitivity, in units of those given, and the step of the elasticity.
+FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+STEP = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How a rental answers to its arrival rate: at ``factor`` times the rate, None where the budget no longer covers the load."""
+
+    factor: float
+    rental: Rental | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renting:
+    """What is rented: types, a budget, whole widths or not, and the price of a GPU in units of the budget (1: GPUs)."""
+
+    types: tuple[JobType, ...]
+    budget: float
+    whole: bool = False
+    price: float = 1.0
+
+    @property
+    def least_budget(self) -> float:
+        """The budget below which the load is not covered, however narrow the widths (M8.1)."""
+        return self.price * load_of(self.types)
+
+    @property
+    def covered(self) -> bool:
+        """Whether the budget is above the load."""
+        return self.budget > self.least_budget * (1.0 + 1e-9)
+
+    def rental(self) -> Rental:
+        """The optimal rental; raises as `optimization.renting.budget.rent`."""
+        prices = None if self.price == 1.0 else [self.price] * len(self.types)
+        return rent(self.types, self.budget, whole=self.whole, prices=prices)
+
+    def arriving(self, factor: float, only: str | None = None) -> Renting:
+        """The same with all types, or the one called ``only``, arriving at ``factor`` times their rate."""
+        changed = tuple(
+            replace(kind, rate_per_hour=kind.rate_per_hour * factor) if only in (None, kind.name) else kind
+            for kind in self.types
+        )
+        return replace(self, types=changed)
+
+
+def budget_frontier(renting: Renting, budgets: Sequence[float]) -> list[Rental]:
+    """The rental of each budget; those that do not cover the load are left out."""
+    found = [replace(renting, budget=budget) for budget in budgets]
+    return [one.rental() for one in found if one.covered]
+
+
+def load_of(types: Sequence[JobType]) -> float:
+    """The GPUs below which no budget is enough: sum of rho_i at the width that occupies the fewest (M8.1)."""
+    return sum(kind.load * _least_occupied(kind) for kind in types)
+
+
+def _least_occupied(kind: JobType) -> float:
+    table = getattr(kind.speedup, "gpus", None)
+    return 1.0 if table is None else min(k / kind.speedup.at(float(k)) for k in table)
+
+
+def sensitivity(renting: Renting, *, only: str | None = None) -> list[Answer]:
+    """The rental of the same budget when all types, or the one called ``only``, arrive at each of `FACTORS` times their rate."""
+    changed = [(factor, renting.arriving(factor, only)) for factor in FACTORS]
+    return [Answer(factor=f, rental=one.rental() if one.covered else None) for f, one in changed]
+
+
+def elasticity(renting: Renting, *, only: str | None = None) -> tuple[float, float]:
+    """Percent that E[T], and the cost of delay, grow for one percent more arrivals.
+
+    By a central difference; NaN right above the load.
+    """
+    ends = [renting.arriving(factor, only) for factor in (1.0 - STEP, 1.0 + STEP)]
+    if not all(one.covered for one in ends):
+        return float("nan"), float("nan")
+    low, high = (one.rental() for one in ends)
+    span = math.log((1.0 + STEP) / (1.0 - STEP))
+    return (
+        math.log(high.response_hours / low.response_hours) / span,
+        math.log(high.loss_per_hour / low.loss_per_hour) / span,
+    )
+
+
+def equal_widths(types: Sequence[JobType], budget: float) -> Rental:
+    """All jobs at one width, the largest that the budget covers; a type is never wider than it can use.
+
+    A table is interpolated between measured widths. Raises `SettingsError` if the budget does not cover the load.
+    """
+
+    def used(width: float) -> float:
+        return sum(one.gpus for one in fixed_rental(types, width, budget).types)
+
+    if used(1.0) > budget:
+        raise SettingsError(
+            f"a budget of {budget:.6g} GPUs for {used(1.0):.6g} at width 1",
+            expected="a budget that covers it",
+        )
+    widest = 1.0
+    while used(2.0 * widest) <= budget and widest < 2**30:
+        widest *= 2.0
+    if used(2.0 * widest) <= budget:
+        return fixed_rental(types, widest, budget)
+    width = brentq(lambda k: used(k) - budget, widest, 2.0 * widest, xtol=1e-12)
+    return fixed_rental(types, float(width), budget)
+
+
+def fixed_rental(types: Sequence[JobType], width: float, budget: float) -> Rental:
+    """All jobs at ``width`` GPUs, or the nearest width of use of their type."""
+    chosen = []
+    for kind in types:
+        least = float(getattr(kind.speedup, "gpus", (1,))[0])
+        own = min(max(width, least), kind.speedup.most)
+        pace = shared_pace(kind.speedup, own)
+        response = kind.mean_hours / pace
+        loss = float(kind.delay.expected(np.array([response]))[0])
+        chosen.append(
+            TypeRental(
+                kind=kind,
+                shares=(Share(width=own, probability=1.0),),
+                response_hours=response,
+                gpus=kind.load * own / pace,
+                spend=kind.load * own / pace,
+                loss_per_hour=kind.rate_per_hour * loss,
+            )
+        )
+    return Rental(
+        types=tuple(chosen), budget=budget, spend=sum(one.spend for one in chosen), multiplier=float("nan")
+    )

@@ -1,0 +1,410 @@
+"""Replay of a policy on a known market: the sole owner of time, progress and cost (M2.4-M2.6)."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from threading import Thread
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from optimization.job.definition import Job, Progress
+from optimization.job.progress import finished
+from optimization.job.termination import check_job, on_demand_to_go
+from optimization.market.window import MarketWindow, PointForecast, Record
+from optimization.policies.committed_horizon import Solve, solve_by_labels
+from optimization.policies.contract import Policy, View, Windows
+from optimization.policies.pace import slot_gain
+from optimization.window.plan import Allocation, HorizonProblem, Outcome, Plan
+from warehouse.errors import JobError, MarketError, PolicyError, SettingsError
+
+S = TypeVar("S")
+Forecasts = Sequence[PointForecast | None]
+
+
+@runtime_checkable
+class Planning(Protocol):
+    """A policy that solves horizon programs and lets somebody else answer them."""
+
+    def with_solver(self, solve: Solve) -> Policy[Any]:
+        """The same policy with its programs answered by ``solve``."""
+        ...
+
+
+@dataclass(slots=True)
+class PlanMemo:
+    """Answers each horizon program once: programs with equal `HorizonProblem.content` share one plan.
+
+    Beside the plans it keeps what views keep in `View.tables`, for as long as the same job is replayed on the same market.
+    """
+
+    solve: Solve = solve_by_labels
+    plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
+    _tables: dict[tuple[object, ...], object] = field(default_factory=dict)
+    _tables_of: tuple[object, ...] = ()
+
+    def __call__(self, problem: HorizonProblem) -> Plan:
+        """The plan of ``problem``, solved on the first asking."""
+        key = problem.content()
+        plan = self.plans.get(key)
+        if plan is None:
+            plan = self.plans[key] = self.solve(problem)
+        return plan
+
+    def tables(
+        self, job: Job, window: MarketWindow, record: Record | None
+    ) -> dict[tuple[object, ...], object]:
+        """Where the views of ``job`` on this very market keep their tables, those of an earlier replay of it included."""
+        if [id(one) for one in (job, window, record)] != [id(one) for one in self._tables_of]:
+            self._tables, self._tables_of = {}, (job, window, record)
+        return self._tables
+
+
+def with_shared_plans(policy: Policy[S], memo: PlanMemo) -> Policy[S]:
+    """The policy with its programs answered through ``memo``, or itself if it solves none."""
+    return policy.with_solver(memo) if isinstance(policy, Planning) else policy
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A market slot by slot, as the views give it: plain numbers, so that many policies read them quickly."""
+
+    price: tuple[float, ...]
+    available: tuple[int, ...]
+    observed: tuple[bool, ...]
+    forecast: tuple[PointForecast | None, ...]
+    on_demand_usd: float
+    slot_hours: float
+    record: Record | None = None
+    windows: Windows = field(default_factory=dict, compare=False, repr=False)
+    tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
+
+    def view(self, job: Job, progress: Progress, slot: int) -> View:
+        """What a policy sees in ``slot``."""
+        return View(
+            job=job,
+            progress=progress,
+            slot=slot,
+            price=self.price[slot],
+            available=self.available[slot],
+            observed=self.observed[slot],
+            on_demand_usd=self.on_demand_usd,
+            slot_hours=self.slot_hours,
+            forecast=self.forecast[slot],
+            past=self.record.until(slot) if self.record is not None else None,
+            windows=self.windows,
+            tables=self.tables,
+        )
+
+
+def shifted(forecast: PointForecast, age: int) -> PointForecast | None:
+    """A forecast ``age`` slots after its issue: its first ``age`` steps are past; None once all are."""
+    if age >= len(forecast.price):
+        return None
+    return PointForecast(price=forecast.price[age:], available=forecast.available[age:]) if age else forecast
+
+
+def in_force(forecasts: Forecasts | None, slots: int) -> tuple[PointForecast | None, ...]:
+    """The newest forecast of every slot, shifted to it: element t was issued at slot t or before (None: there is none)."""
+    if forecasts is None:
+        return (None,) * slots
+    if len(forecasts) < slots:
+        raise MarketError(f"{len(forecasts)} forecasts", expected=f"one (or None) for each of {slots} slots")
+    chosen: list[PointForecast | None] = []
+    newest, issued = None, 0
+    for slot in range(slots):
+        if forecasts[slot] is not None:
+            newest, issued = forecasts[slot], slot
+        chosen.append(shifted(newest, slot - issued) if newest is not None else None)
+    return tuple(chosen)
+
+
+def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Record | None = None) -> Seen:
+    """Prepare a market and its forecasts for replays of ``job``; raises `MarketError` if they are too short or not numbers."""
+    d = job.deadline_slots
+    if len(window) < d:
+        raise MarketError(
+            f"job {job.name!r}: a window of {len(window)} slots",
+            expected=f"at least its deadline of {d} slots",
+        )
+    if not (np.isfinite(window.price[:d]).all() and (window.available[:d] >= 0).all()):
+        raise MarketError(
+            f"job {job.name!r}: prices or counts that are no numbers", expected="market_window(...)"
+        )
+    return Seen(
+        price=tuple(window.price[:d].tolist()),
+        available=tuple(int(count) for count in window.available[:d].tolist()),
+        observed=tuple(window.observed[:d].tolist()),
+        forecast=in_force(forecasts, d),
+        on_demand_usd=window.on_demand_usd,
+        slot_hours=window.slot_hours,
+        record=record,
+    )
+
+
+def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
+    """``allocation`` as plain whole numbers; `PolicyError` if it breaks M2.3, `JobError` if M2.7."""
+    job = view.job
+    try:
+        on_demand, spot = operator.index(allocation.on_demand), operator.index(allocation.spot)
+    except TypeError as error:
+        raise PolicyError(
+            f"{policy} in slot {view.slot} asks for {allocation}", expected="whole numbers of instances"
+        ) from error
+    if on_demand < 0 or not 0 <= spot <= view.available:
+        raise PolicyError(
+            f"{policy} in slot {view.slot} asks for {on_demand} on-demand and {spot} spot",
+            expected=f"on-demand >= 0 and spot within 0..{view.available}, what is there",
+        )
+    n = on_demand + spot
+    if n and not job.n_min <= n <= job.n_max:
+        raise PolicyError(
+            f"{policy} in slot {view.slot} asks for {n} instances", expected=f"0 or {job.n_min}..{job.n_max}"
+        )
+    if spot:
+        check_job(job, uses_spot=True)
+    return Allocation(on_demand, spot)
+
+
+def replay(
+    policy: Policy[S],
+    job: Job,
+    window: MarketWindow,
+    *,
+    forecasts: Forecasts | None = None,
+    start: tuple[int, Progress] | None = None,
+    record: Record | None = None,
+) -> Outcome:
+    """What ``policy`` makes of ``job`` on a market of at least d slots (M2.4-M2.6).
+
+    ``forecasts[t]`` was issued in slot t for t+1, t+2, ... (None: the one before stays in force). ``start`` =
+    (slot, progress) continues a running job there with a policy that begins afresh; its ``cost_usd`` counts
+    in the outcome, its allocations do not. ``record`` is what policies may learn from (`View.past`). Raises
+    `MarketError` for a window too short, `PolicyError` for an illegal allocation (M2.3), `JobError` where the
+    policy may not run the job (M2.7).
+    """
+    begin = _checked_start(job, start or (0, Progress()))
+    return run_from(policy, policy.start(job), job, see(job, window, forecasts, record), begin)
+
+
+def replay_pool(
+    policies: Sequence[Policy[Any]],
+    job: Job,
+    window: MarketWindow,
+    *,
+    forecasts: Forecasts | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    memo: PlanMemo | None = None,
+    record: Record | None = None,
+) -> list[Outcome]:
+    """`replay` of every policy on one job, equal to one by one but with each horizon program solved once (M5.1).
+
+    ``progress(done, total)`` is called after each policy. ``memo`` carries plans over from another replay of
+    the same job (same market or not: plans are told apart by content), and tables from one of the same job and market.
+    """
+    memo = memo or PlanMemo()
+    seen = replace(see(job, window, forecasts, record), tables=memo.tables(job, window, record))
+    outcomes = []
+    for policy in policies:
+        shared = with_shared_plans(policy, memo)
+        outcomes.append(run_from(shared, shared.start(job), job, seen, (0, Progress())))
+        if progress is not None:
+            progress(len(outcomes), len(policies))
+    return outcomes
+
+
+def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
+    """The state ``policy`` would be in now, had it been asked in each of the past ``views``; what was really held is in them."""
+    state = policy.start(job)
+    for view in views:
+        _, state = policy.decide(state, view)
+    return state
+
+
+def run_from(policy: Policy[S], state: S, job: Job, seen: Seen, start: tuple[int, Progress]) -> Outcome:
+    """Continue ``policy`` from its own ``state`` at ``start`` = (slot, progress) to the end: the loop of M2.4."""
+    slot, progress = start
+    held: list[Allocation] = []
+    while slot < job.deadline_slots and not finished(progress.done, job.workload):
+        view = seen.view(job, progress, slot)
+        wish, state = policy.decide(state, view)
+        allocation = checked(wish, view, policy.name)
+        progress = step(progress, allocation, view)
+        held.append(allocation)
+        slot += 1
+    return settle(policy.name, job, tuple(held), (slot, progress), seen)
+
+
+def step(progress: Progress, allocation: Allocation, view: View) -> Progress:
+    """Pay for the slot of ``view``, then make its progress: the second half of M2.4; work stops at the workload."""
+    job, n = view.job, allocation.total
+    paid = (allocation.on_demand * view.on_demand_usd + allocation.spot * view.price) * view.slot_hours
+    done = progress.done + slot_gain(view, n)
+    return Progress(
+        done=job.workload if finished(done, job.workload) else done,
+        n_previous=n,
+        cost_usd=progress.cost_usd + paid,
+    )
+
+
+def settle(
+    policy: str, job: Job, held: tuple[Allocation, ...], end: tuple[int, Progress], seen: Seen
+) -> Outcome:
+    """The outcome of a run that ended at ``end`` = (slots used, progress): value, or the termination of M2.6 at d."""
+    slots, progress = end
+    if finished(progress.done, job.workload):
+        value, after, finish = job.completion_value(slots), 0.0, slots
+        in_time: int | None = slots
+    else:
+        to_go = on_demand_to_go(
+            job,
+            done=progress.done,
+            n_previous=progress.n_previous,
+            slot=slots,
+            on_demand_usd=seen.on_demand_usd,
+            slot_hours=seen.slot_hours,
+        )
+        after = to_go.n * to_go.slots * seen.on_demand_usd * seen.slot_hours
+        finish = slots + to_go.slots
+        value = job.completion_value(finish) if to_go.n else 0.0
+        in_time = None
+    return Outcome(
+        policy=policy,
+        job=job.name,
+        allocations=held,
+        progress=progress.done,
+        cost_usd=progress.cost_usd,
+        termination_cost_usd=after,
+        finished_slot=in_time,
+        finish_slots=finish if in_time is not None or after > 0 else None,
+        value_usd=value,
+        utility_usd=value - progress.cost_usd - after,
+    )
+
+
+def _checked_start(job: Job, start: tuple[int, Progress]) -> tuple[int, Progress]:
+    slot, progress = start
+    if not 0 <= slot <= job.deadline_slots or not 0 <= progress.n_previous <= job.n_max:
+        raise JobError(
+            f"job {job.name!r}: start at slot {slot} with {progress}",
+            expected=f"a slot in 0..{job.deadline_slots}, n_previous in 0..{job.n_max}",
+        )
+    return slot, progress
+
+
+# ---
+# Many replays, one after the other or over processes, with the same results in the same order (M5.1).
+
+Item = TypeVar("Item")
+Shared = TypeVar("Shared")
+Result = TypeVar("Result")
+
+#: Parcels handed to each process: enough that none idles long at the end, few enough that handing over costs nothing.
+PARCELS_A_PROCESS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One job on one market, as `optimization.replay.run.replay_pool` takes it."""
+
+    job: Job
+    window: MarketWindow
+    forecasts: Forecasts | None = None
+    record: Record | None = None
+
+
+def replay_batch(
+    cases: Sequence[Case],
+    policies: Sequence[Policy[Any]],
+    *,
+    processes: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[list[Outcome]]:
+    """The outcomes of every policy on every case: one list a case, both in the order given.
+
+    They are those of `replay_pool` one case at a time, whatever ``processes``; horizon programs are shared within a
+    case. ``progress(done, total)`` counts cases. Raises as `replay_pool` does, and `SettingsError` for less than one process.
+    """
+    return list(spread(replay_case, cases, tuple(policies), processes=processes, progress=progress))
+
+
+def replay_case(case: Case, policies: Sequence[Policy[Any]]) -> list[Outcome]:
+    """The outcomes of every policy on one case."""
+    return replay_pool(policies, case.job, case.window, forecasts=case.forecasts, record=case.record)
+
+
+def spread(
+    work: Callable[[Item, Shared], Result],
+    items: Sequence[Item],
+    shared: Shared,
+    *,
+    processes: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Result]:
+    """``work(item, shared)`` for every item, in their order, in this process or over several.
+
+    Processes are spawned, so ``work`` is a function of a module; each imports it afresh and is given ``shared`` once. The
+    first error of ``work`` is raised here and nothing more is begun. ``progress(done, total)`` is called in this process.
+    Raises `SettingsError` for less than one process.
+    """
+    if processes < 1:
+        raise SettingsError(f"{processes} processes", expected="at least one")
+    if processes == 1 or len(items) < 2:
+        return _counted((work(item, shared) for item in items), len(items), progress)
+    return _counted(_over_processes(work, items, shared, processes), len(items), progress)
+
+
+def _over_processes(
+    work: Callable[[Item, Shared], Result], items: Sequence[Item], shared: Shared, processes: int
+) -> Iterator[Result]:
+    # Spawned, not forked: a caller with threads (a progress bar, the engine) would be cut in half by a fork.
+    with ProcessPoolExecutor(
+        max_workers=min(processes, len(items)),
+        mp_context=get_context("spawn"),
+        initializer=_begin,
+        initargs=(work, shared),
+    ) as pool:
+        try:
+            yield from pool.map(
+                _apply, items, chunksize=math.ceil(len(items) / (processes * PARCELS_A_PROCESS))
+            )
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _counted(
+    results: Iterable[Result], total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[Result]:
+    for done, result in enumerate(results, start=1):
+        if progress is not None:
+            progress(done, total)
+        yield result
+
+
+#: In a spawned process: what to do with every item, and what they share.
+_WORK: list[Any] = []
+
+
+def _begin(work: Callable[[Any, Any], Any], shared: Any) -> None:
+    _WORK[:] = [work, shared]
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that spawned it is gone: killed outright, that one cannot end it."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _apply(item: Any) -> Any:
+    work, shared = _WORK
+    return work(item, shared)

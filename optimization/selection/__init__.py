@@ -1,0 +1,1 @@
+"""Learning which policy to trust (M5)."""

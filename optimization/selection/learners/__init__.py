@@ -1,0 +1,45 @@
+"""The learners of the selection by name (M5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optimization.selection.contract import BanditLearner, Learner
+from optimization.selection.learners.adahedge import AdaHedge
+from optimization.selection.learners.ar_ucb import ArUcb
+from optimization.selection.learners.blend import Blend
+from optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
+from optimization.selection.learners.exponentiated import Discounted, ExponentiatedGradient, FixedShare
+from optimization.selection.learners.squint import Squint
+from warehouse.errors import SettingsError
+
+#: None of these need be told the number of rounds; fixed share is tuned for 1,000 with three changes.
+LEARNERS: dict[str, Learner[Any]] = {
+    learner.name: learner
+    for learner in (
+        AdaHedge(),
+        Squint(),
+        ExponentiatedGradient(),
+        FixedShare(),
+        Discounted(),
+        Blend(learners=(AdaHedge(), *(FixedShare(haste=haste) for haste in (1.0, 8.0, 64.0, 512.0)))),
+    )
+}
+#: What the selection uses unless told otherwise: the best on the training part of the open data over jobs in random order,
+#: through a switch of market, and in the order that is hardest to unlearn (`selecting.train_orders`).
+DEFAULT_LEARNER = "blend"
+
+#: Those that see only what the played policy earned (M10). The loop replays the whole pool, so that no job is decided by them;
+#: beside the others in E3 they show what replaying is worth.
+BANDITS: dict[str, BanditLearner[Any]] = {
+    learner.name: learner
+    for learner in (Exp3(), Exp3(haste=16.0), Exp3IX(), Exp3S(), ArUcb(), ArUcb(pooled=True))
+}
+
+
+def learner_named(name: str) -> Learner[Any]:
+    """The learner of that name, ``default`` for the default one; raises `SettingsError` with the known names."""
+    known = DEFAULT_LEARNER if name == "default" else name
+    if known not in LEARNERS:
+        raise SettingsError(f"no learner {name!r}", expected=f"one of {', '.join(LEARNERS)}")
+    return LEARNERS[known]

@@ -1,0 +1,101 @@
+"""AdaHedge: exponential weights whose rate follows from the rounds themselves, with no range to be told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from optimization.selection.contract import Played, checked_round
+from optimization.selection.weights import Weights, even_weights
+
+#: A gap below this counts as none: a rate of ln M over it would not be a number.
+LEAST_GAP = 1e-200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaHedgeState:
+    """``gains``: summed utility, shape (M,); ``gap``: summed mixability gap, the Delta of the paper."""
+
+    names: tuple[str, ...]
+    rounds: int
+    gains: np.ndarray
+    gap: float
+
+
+def _log_weight(state: AdaHedgeState) -> np.ndarray:
+    """eta (G - max G) with eta = ln M / Delta; while Delta is 0 every policy has earned the same and weights are even."""
+    if state.gap <= LEAST_GAP:
+        return np.zeros(len(state.names))
+    lead = state.gains - state.gains.max()
+    return np.asarray(lead * (math.log(len(state.names)) / state.gap))
+
+
+@dataclass(frozen=True, slots=True)
+class AdaHedge:
+    """AdaHedge of de Rooij, van Erven, Grünwald and Koolen (JMLR 15, 2014), on utilities instead of losses.
+
+    Weights exp(eta_k G) with eta_k = ln M / Delta_{k-1}; Delta sums the mixability gaps, by how much (1/eta)
+    ln sum w exp(eta u) exceeds the mean utility sum w u. Weights do not change when all utilities are shifted
+    or scaled, so that bounds far wider than the utilities cost nothing.
+    """
+
+    @property
+    def name(self) -> str:
+        """``adahedge``."""
+        return "adahedge"
+
+    @property
+    def memory(self) -> float | None:
+        """1: the lead is the rate times the sum of differences."""
+        return 1.0
+
+    def start(self, names: Sequence[str]) -> AdaHedgeState:
+        """Nothing earned, no gap."""
+        known = even_weights(names).names
+        return AdaHedgeState(names=known, rounds=0, gains=np.zeros(len(known)), gap=0.0)
+
+    def learn(self, state: AdaHedgeState, utilities: np.ndarray) -> AdaHedgeState:
+        """Add the round's utilities and its mixability gap."""
+        values = checked_round(state.names, utilities)
+        log_weight = _log_weight(state)
+        raised = np.exp(log_weight)
+        mean = float(raised @ values) / float(raised.sum())
+        if state.gap > LEAST_GAP:
+            rate = math.log(len(state.names)) / state.gap
+            exponents = log_weight + rate * values
+            top = float(exponents.max())  # rates may be so high that plain exponentials vanish
+            mixed = (top + math.log(float(np.exp(exponents - top).sum()) / float(raised.sum()))) / rate
+        else:
+            mixed = float(values.max())
+        return AdaHedgeState(
+            names=state.names,
+            rounds=state.rounds + 1,
+            gains=state.gains + values,
+            gap=state.gap + max(0.0, mixed - mean),
+        )
+
+    def weights(self, state: AdaHedgeState) -> Weights:
+        """exp(eta G), the largest scaled to 1."""
+        return Weights(log_weight=_log_weight(state), rounds=state.rounds, names=state.names)
+
+    def static_bounds(self, played: Played) -> np.ndarray:
+        """2 sqrt(V ln M) + S (4/3 ln M + 2) (the paper's theorem 6), after each round.
+
+        V sums the variance of the utilities under the weights, S is the largest range of utilities in a
+        round.
+        """
+        size = len(played.names)
+        if size == 1:
+            return np.zeros(len(played.utilities))
+        around = played.utilities - played.expected[:, None]
+        spread = np.cumsum((played.chances * around**2).sum(axis=1))
+        width = np.maximum.accumulate(np.ptp(played.utilities, axis=1))
+        log_size = math.log(size)
+        return np.asarray(2.0 * np.sqrt(spread * log_size) + width * (4.0 / 3.0 * log_size + 2.0))
+
+    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+        """The static bound without a change; with one, none is proven."""
+        return self.static_bounds(played) if shifts == 0 else np.full(len(played.utilities), np.inf)

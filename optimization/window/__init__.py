@@ -1,0 +1,1 @@
+"""The horizon program: statement, Pyomo model, solver, exact twin, audit (M3)."""

@@ -1,0 +1,268 @@
+"""Checks of plans and outcomes against their own numbers: one function per invariant (M3.5).
+
+Nothing here is shared with the code that made the plan or outcome: every number is recomputed from the allocations with the
+arithmetic of M2. A check that fails raises `AuditError`, which says what was found and what was expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from optimization.job.definition import Job
+from optimization.job.progress import finished
+from optimization.job.termination import ToGo, on_demand_to_go
+from optimization.market.window import MarketWindow
+from optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome, Plan, PlanStatus
+from warehouse.errors import AuditError
+
+#: Relative difference above which two amounts do not agree.
+AGREEMENT = 1e-6
+ANSWERED = (PlanStatus.OPTIMAL, PlanStatus.TIME_LIMIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """What allocations come to: USD paid, work done (capped at the workload), the last size, slots used up to the finish."""
+
+    cost_usd: float
+    done: float
+    n_last: int
+    finished_after: int | None
+
+
+def audit_plan(problem: HorizonProblem, plan: Plan) -> None:
+    """Recompute cost, progress, feasibility and objective of a plan; raises `AuditError` on the first mismatch (M3.5)."""
+    name = f"plan of job {problem.job.name!r} at slot {problem.slot}"
+    if plan.status not in ANSWERED:
+        check_unanswered(name, plan)
+        return
+    check_length(name, plan.allocations, len(problem.window))
+    check_counts(name, problem.job, problem.window, plan.allocations)
+    check_spot_allowed(name, problem.job, plan.allocations)
+    check_split(name, problem.window, plan.allocations)
+    walked = walk(problem.job, problem.window, plan.allocations, done=problem.done, before=problem.n_previous)
+    check_nothing_after_finish(name, plan.allocations, walked)
+    check_plan_cost(name, plan, walked)
+    check_plan_progress(name, problem, plan, walked)
+    check_objective(name, problem, plan, walked)
+    check_bound(name, problem, plan)
+
+
+def audit_outcome(job: Job, window: MarketWindow, outcome: Outcome) -> None:
+    """Recompute a whole run from slot 0: cost, progress, finish, termination, value, utility (M2.4-M2.6).
+
+    ``window`` covers at least the outcome's slots. Raises `AuditError` on the first mismatch.
+    """
+    name = f"outcome of {outcome.policy} on job {job.name!r}"
+    check_within_window(name, window, outcome)
+    check_counts(name, job, window, outcome.allocations)
+    check_spot_allowed(name, job, outcome.allocations)
+    walked = walk(job, window, outcome.allocations, done=0.0, before=0)
+    check_end_slot(name, job, outcome, walked)
+    check_outcome_cost(name, outcome, walked)
+    check_outcome_progress(name, job, outcome, walked)
+    check_termination(name, job, window, outcome, walked)
+    check_value(name, job, outcome)
+    check_utility(name, outcome)
+
+
+def walk(
+    job: Job, window: MarketWindow, allocations: Sequence[Allocation], *, done: float, before: int
+) -> Walked:
+    """Pay and make progress slot by slot (M2.4)."""
+    cost, last = 0.0, before
+    finished_after = 0 if finished(done, job.workload) else None
+    for i, a in enumerate(allocations):
+        cost += a.on_demand * window.on_demand_usd * window.slot_hours
+        cost += a.spot * float(window.price[i]) * window.slot_hours
+        if a.total:
+            done += job.efficiency(a.total, last) * job.throughput.rate(a.total) * window.slot_hours
+        last = a.total
+        if finished_after is None and finished(done, job.workload):
+            finished_after = i + 1
+    return Walked(cost_usd=cost, done=min(done, job.workload), n_last=last, finished_after=finished_after)
+
+
+def check_unanswered(name: str, plan: Plan) -> None:
+    """A solve without an answer holds nothing (M3.4)."""
+    if plan.allocations:
+        raise AuditError(
+            f"{name}: status {plan.status} with {len(plan.allocations)} allocations", expected="none"
+        )
+
+
+def check_length(name: str, allocations: Sequence[Allocation], slots: int) -> None:
+    """One allocation per slot of the window (M3.1)."""
+    if len(allocations) != slots:
+        raise AuditError(f"{name}: {len(allocations)} allocations", expected=f"one for each of {slots} slots")
+
+
+def check_counts(name: str, job: Job, window: MarketWindow, allocations: Sequence[Allocation]) -> None:
+    """n_o >= 0, 0 <= n_s <= availability, n is 0 or in [n_min, n_max], whole numbers (M2.3)."""
+    for i, a in enumerate(allocations):
+        whole = isinstance(a.on_demand, int) and isinstance(a.spot, int)
+        if not whole or a.on_demand < 0 or not 0 <= a.spot <= window.available[i]:
+            raise AuditError(
+                f"{name}: {a} in its slot {i}",
+                expected=f"whole numbers, on-demand >= 0, spot within 0..{int(window.available[i])}",
+            )
+        if a.total and not job.n_min <= a.total <= job.n_max:
+            raise AuditError(
+                f"{name}: {a.total} instances in its slot {i}", expected=f"0 or {job.n_min}..{job.n_max}"
+            )
+
+
+def check_spot_allowed(name: str, job: Job, allocations: Sequence[Allocation]) -> None:
+    """No spot for a job that cannot resume (M2.7)."""
+    if not job.resumable and any(a.spot for a in allocations):
+        raise AuditError(f"{name}: holds spot for a job that cannot resume", expected="on-demand only")
+
+
+def check_split(name: str, window: MarketWindow, allocations: Sequence[Allocation]) -> None:
+    """The split of every slot is the cheapest: spot first if below on-demand, else none (M3.2)."""
+    for i, a in enumerate(allocations):
+        cheap = int(window.available[i]) if window.price[i] < window.on_demand_usd else 0
+        if a.spot != min(a.total, cheap):
+            raise AuditError(
+                f"{name}: {a} in its slot {i}",
+                expected=f"{min(a.total, cheap)} of {a.total} instances on spot",
+            )
+
+
+def check_nothing_after_finish(name: str, allocations: Sequence[Allocation], walked: Walked) -> None:
+    """Nothing is held once the job is finished (M2.4, M3.3b)."""
+    if walked.finished_after is not None and any(a.total for a in allocations[walked.finished_after :]):
+        raise AuditError(
+            f"{name}: holds instances after finishing in {walked.finished_after} slots", expected="none"
+        )
+
+
+def check_plan_cost(name: str, plan: Plan, walked: Walked) -> None:
+    """The cost stated is what the allocations cost (M2.4)."""
+    _agree(f"{name}: cost", plan.cost_usd, walked.cost_usd, scale=walked.cost_usd)
+
+
+def check_plan_progress(name: str, problem: HorizonProblem, plan: Plan, walked: Walked) -> None:
+    """The progress stated is what the allocations make, capped at the workload or the target (M2.4, M3.3a)."""
+    job = problem.job
+    cap = job.workload
+    if problem.end_rule is EndRule.TARGET:
+        cap *= min(1.0, (problem.slot + len(problem.window)) / job.deadline_slots)
+    _agree(f"{name}: progress", plan.end_progress, min(walked.done, cap), scale=job.workload)
+
+
+def check_objective(name: str, problem: HorizonProblem, plan: Plan, walked: Walked) -> None:
+    """The objective stated is the cost (target) or W - cost (on-demand to go, expected to go) (M3.3)."""
+    expected = walked.cost_usd
+    if problem.end_rule is not EndRule.TARGET:
+        expected = _end_worth(problem, walked) - walked.cost_usd
+    _agree(f"{name}: objective", plan.objective, expected, scale=problem.job.value + walked.cost_usd)
+
+
+def check_bound(name: str, problem: HorizonProblem, plan: Plan) -> None:
+    """The bound is on the right side of the objective (above a worth, below a cost), and optimal means the two meet (M3.4)."""
+    slack = AGREEMENT * (problem.job.value + plan.cost_usd)
+    over = plan.bound - plan.objective
+    if problem.end_rule is EndRule.TARGET:
+        over = -over
+    if not over >= -slack:
+        raise AuditError(
+            f"{name}: bound {plan.bound} for an objective of {plan.objective}",
+            expected="a bound that the objective does not pass",
+        )
+    if plan.status is PlanStatus.OPTIMAL and not over <= plan.gap * max(abs(plan.objective), slack) + slack:
+        raise AuditError(
+            f"{name}: status optimal with bound {plan.bound} and objective {plan.objective}",
+            expected=f"them to agree within the stated gap of {plan.gap}",
+        )
+
+
+def check_within_window(name: str, window: MarketWindow, outcome: Outcome) -> None:
+    """Every slot of the outcome has a price and a count."""
+    if len(outcome.allocations) > len(window):
+        raise AuditError(
+            f"{name}: {len(outcome.allocations)} slots on a window of {len(window)}", expected="no more"
+        )
+
+
+def check_end_slot(name: str, job: Job, outcome: Outcome, walked: Walked) -> None:
+    """The run ends in the slot that finishes it, or at the deadline with work left (M2.4, M2.6)."""
+    if outcome.finished_slot != walked.finished_after:
+        raise AuditError(
+            f"{name}: finished_slot {outcome.finished_slot}", expected=f"{walked.finished_after}"
+        )
+    end = job.deadline_slots if walked.finished_after is None else walked.finished_after
+    if len(outcome.allocations) != end or end > job.deadline_slots:
+        raise AuditError(
+            f"{name}: {len(outcome.allocations)} slots", expected=f"{end}, of at most {job.deadline_slots}"
+        )
+
+
+def check_outcome_cost(name: str, outcome: Outcome, walked: Walked) -> None:
+    """The cost stated is what the allocations cost (M2.4)."""
+    _agree(f"{name}: cost", outcome.cost_usd, walked.cost_usd, scale=walked.cost_usd)
+
+
+def check_outcome_progress(name: str, job: Job, outcome: Outcome, walked: Walked) -> None:
+    """The progress stated is what the allocations make, capped at the workload (M2.4)."""
+    _agree(f"{name}: progress", outcome.progress, walked.done, scale=job.workload)
+
+
+def check_termination(name: str, job: Job, window: MarketWindow, outcome: Outcome, walked: Walked) -> None:
+    """What is paid after d, and the slots used in all, are those of the best ending on on-demand (M2.6)."""
+    cost, finish = 0.0, walked.finished_after
+    if finish is None:
+        end = _to_go(job, window, walked, job.deadline_slots)
+        cost = end.n * end.slots * window.on_demand_usd * window.slot_hours
+        finish = job.deadline_slots + end.slots if end.n else None
+    if outcome.finish_slots != finish:
+        raise AuditError(f"{name}: finish_slots {outcome.finish_slots}", expected=f"{finish}")
+    _agree(f"{name}: termination cost", outcome.termination_cost_usd, cost, scale=cost)
+
+
+def check_value(name: str, job: Job, outcome: Outcome) -> None:
+    """The value stated is V of the slots used, 0 if given up (M2.5)."""
+    value = 0.0 if outcome.finish_slots is None else job.completion_value(outcome.finish_slots)
+    _agree(f"{name}: value", outcome.value_usd, value, scale=job.value)
+
+
+def check_utility(name: str, outcome: Outcome) -> None:
+    """U = V(T) - cost - termination cost (M2.5)."""
+    utility = outcome.value_usd - outcome.cost_usd - outcome.termination_cost_usd
+    scale = outcome.value_usd + outcome.cost_usd + outcome.termination_cost_usd
+    _agree(f"{name}: utility", outcome.utility_usd, utility, scale=scale)
+
+
+def _end_worth(problem: HorizonProblem, walked: Walked) -> float:
+    """W of M3.3 (b) or (c) where the walk ended."""
+    job, table, end = problem.job, problem.expected, problem.slot + len(problem.window)
+    if problem.end_rule is EndRule.ON_DEMAND_TO_GO or table is None:
+        return _to_go(job, problem.window, walked, end).value_usd
+    if walked.finished_after is not None:
+        return job.completion_value(end)
+    z = min(max(walked.done, float(table.work[0])), float(table.work[-1]))
+    column = table.value_usd[:, walked.n_last - job.n_min + 1 if walked.n_last else 0]
+    above = int((table.work < z).sum())
+    if above == 0:
+        return float(column[0])
+    share = (z - table.work[above - 1]) / (table.work[above] - table.work[above - 1])
+    return float((1.0 - share) * column[above - 1] + share * column[above])
+
+
+def _to_go(job: Job, window: MarketWindow, walked: Walked, slot: int) -> ToGo:
+    return on_demand_to_go(
+        job,
+        done=walked.done,
+        n_previous=walked.n_last,
+        slot=slot,
+        on_demand_usd=window.on_demand_usd,
+        slot_hours=window.slot_hours,
+    )
+
+
+def _agree(what: str, found: float, expected: float, *, scale: float) -> None:
+    if not abs(found - expected) <= AGREEMENT * max(scale, abs(expected), 1e-9):
+        raise AuditError(
+            f"{what} {found}", expected=f"{expected}", remedy="its own allocations do not add up to it"
+        )

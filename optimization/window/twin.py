@@ -1,0 +1,118 @@
+"""The exact twin of the Pyomo model: label-setting dynamic programming, no solver (M3.2)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from optimization.job.definition import Job
+from optimization.job.progress import needed
+from optimization.label_beam import beam
+from optimization.label_bounds import EXPECTED, TARGET, TO_GO, Terms, prepare
+from optimization.label_setting import answer
+from optimization.window.plan import Allocation, EndRule, HorizonProblem, Plan, PlanStatus
+from optimization.window.statement import (
+    sizes,
+    slot_gains,
+    target,
+    validate_problem,
+    validate_state,
+    work_tolerance,
+)
+
+#: Labels after which a search gives up its proof and says so in the plan's status (24 bytes each).
+LABEL_LIMIT = 20_000_000
+
+_RULES = {EndRule.TARGET: TARGET, EndRule.ON_DEMAND_TO_GO: TO_GO, EndRule.EXPECTED_TO_GO: EXPECTED}
+# Closed for writing like the arrays of a table: numba would compile everything once more for arrays that are not.
+_NO_WORK, _NO_VALUE = np.zeros(0), np.zeros((0, 0))
+_NO_WORK.flags.writeable = _NO_VALUE.flags.writeable = False
+
+
+def solve_window(problem: HorizonProblem) -> Plan:
+    """The optimal plan of a `HorizonProblem`, without a solver and without a clock (``seconds`` is 0).
+
+    Status OPTIMAL, bound = objective, gap 0. Should the program need more than `LABEL_LIMIT` labels the best plan found comes
+    back as TIME_LIMIT with the bound that is proved. Raises `JobError` or `MarketError` for a program that makes no sense
+    (`validate_problem`).
+    """
+    validate_state(problem)
+    # Arrays of one kind whoever made them: for each other kind numba would compile everything once more.
+    price = np.array(problem.window.price, dtype=np.float64)
+    available = np.array(problem.window.available, dtype=np.int64)
+    terms = terms_of(problem)
+    prepared = prepare(terms, price, available)
+    if not (prepared.sound and problem.job.resumable):
+        validate_problem(problem)
+    if problem.done >= prepared.line:
+        # Finished, at the target, or no size makes any progress (mu_up = 0).
+        return _idle(problem, terms)
+    held, paid, reached, worth, bound, proved = answer(
+        terms, prepared, beam(terms, prepared), price, available, LABEL_LIMIT
+    )
+    if terms.rule == TARGET:
+        # There the worth is minus the cost: a bound above the worth is one below the cost.
+        objective, bound = paid, paid - (bound - worth)
+    else:
+        objective = worth
+    return Plan(
+        allocations=tuple([Allocation(on_demand, spot) for on_demand, spot in held.tolist()]),
+        status=PlanStatus.OPTIMAL if proved else PlanStatus.TIME_LIMIT,
+        objective=objective,
+        bound=objective if proved else bound,
+        gap=0.0 if proved else abs(bound - objective) / max(abs(bound), abs(objective), 1e-300),
+        seconds=0.0,
+        cost_usd=paid,
+        end_progress=min(reached, _most_counted(problem, terms)),
+    )
+
+
+def terms_of(problem: HorizonProblem) -> Terms:
+    """The program as the arrays and numbers the kernels read."""
+    job, window, table = problem.job, problem.window, problem.expected
+    rule = _RULES[problem.end_rule]
+    size, gain = _job_arrays(job, window.slot_hours)
+    return Terms(
+        sizes=size,
+        gain=gain,
+        mu_up=float(job.mu_up),
+        mu_down=float(job.mu_down),
+        done=float(problem.done),
+        n_previous=int(problem.n_previous),
+        line=float(target(problem) - work_tolerance(job) if rule == TARGET else needed(job.workload)),
+        slack=float(work_tolerance(job)),
+        finish_usd=0.0 if rule == TARGET else float(job.value),
+        rule=rule,
+        end=problem.slot + len(window),
+        deadline=job.deadline_slots,
+        late_limit=float(job.late_limit),
+        on_demand_usd=float(window.on_demand_usd),
+        slot_hours=float(window.slot_hours),
+        work=table.work if rule == EXPECTED and table is not None else _NO_WORK,
+        value=table.value_usd if rule == EXPECTED and table is not None else _NO_VALUE,
+    )
+
+
+@lru_cache(maxsize=512)
+def _job_arrays(job: Job, slot_hours: float) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes and the work each does in a slot: a job asks for many programs."""
+    return sizes(job), slot_gains(job, slot_hours)
+
+
+def _most_counted(problem: HorizonProblem, terms: Terms) -> float:
+    return target(problem) if terms.rule == TARGET else problem.job.workload
+
+
+def _idle(problem: HorizonProblem, terms: Terms) -> Plan:
+    """Nothing held: the program is answered before its window begins."""
+    return Plan(
+        allocations=(Allocation(0, 0),) * len(problem.window),
+        status=PlanStatus.OPTIMAL,
+        objective=terms.finish_usd,
+        bound=terms.finish_usd,
+        gap=0.0,
+        seconds=0.0,
+        cost_usd=0.0,
+        end_progress=min(problem.done, _most_counted(problem, terms)),
+    )

@@ -1,0 +1,87 @@
+"""What stands beside the scores: made from the backtest's own series and forecasts, and shown on the page."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from tidy_folder import write_tidy
+
+from flows import cli
+from flows.accuracy.background import background_of, kept_medians
+from flows.accuracy.error_cost import COST_COLUMNS, CostPlan
+from flows.accuracy.issued import panels_of
+from flows.accuracy.units import Course, run_course
+from flows.experiments.material import read_tapes
+from flows.experiments.material_scenarios import history_of
+from forecasting.diagnosis.drift import DRIFT_COLUMNS
+from forecasting.diagnosis.predictability import predictability_columns
+from forecasting.origins.rolling import REFIT, Rolling, panel_models, second_half
+from forecasting.series import series_of
+from optimization.trials.scenarios import Grid
+
+PLAN = CostPlan(grid=Grid(deadlines=(8,), loads=(0.5,), mu_ups=(0.9,), n_maxes=(4, 8)), per_cell=2, seed=1)
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    tapes = read_tapes(write_tidy(tmp_path_factory.mktemp("tidy")))
+    panels = tuple(
+        panels_of([series_of(history_of(tape), tape.variable) for tape in (*tapes.counts, *tapes.paths)])
+    )
+    rolling = Rolling(
+        panels=panels, parts=tuple(tuple(second_half(one) for one in panel.series) for panel in panels),
+        models={name: panel_models(name) for name in ("last_value", "markov")}, refit=REFIT,
+    )  # fmt: skip
+    return Course(rolling=rolling, default="markov")
+
+
+def test_kept_forecasts_are_those_that_would_be_made(course, tmp_path):
+    kept = replace(course, keep=tmp_path / "kept")
+    assert kept_medians(kept).table == {}
+    run_course(kept)
+    medians = kept_medians(kept)
+    series = next(one for panel in course.rolling.panels for one in panel.series if one.variable == "count")
+    assert medians.at("markov", series, len(series) // 2 + 3).shape == (12,)
+    from_kept, made_now = background_of(kept, plan=PLAN), background_of(course, plan=PLAN)
+    np.testing.assert_array_equal(from_kept.cost.utility, made_now.cost.utility)
+
+
+def test_all_of_it_is_there(course):
+    beside = background_of(course, plan=PLAN)
+    assert list(beside.predictability.columns) == predictability_columns(12)
+    assert tuple(beside.drift.columns) == DRIFT_COLUMNS
+    assert tuple(beside.cost.table.columns) == COST_COLUMNS
+    assert set(beside.predictability["market"]) == {
+        one.key for panel in course.rolling.panels for one in panel.series
+    }
+    assert beside.alternation[0].startswith("In the first half of the slots the probes of")
+    assert len(beside.drift_words) == 2
+    assert beside.notes == ()
+
+
+def test_without_prices_nothing_is_said_to_cost(course):
+    counts = tuple(panel for panel in course.rolling.panels if panel.series[0].variable == "count")
+    parts = tuple(tuple(second_half(one) for one in panel.series) for panel in counts)
+    beside = background_of(
+        replace(course, rolling=replace(course.rolling, panels=counts, parts=parts)), plan=PLAN
+    )
+    assert beside.cost is None
+    assert "what errors cost was not measured" in beside.notes[0]
+    assert isinstance(beside.drift, pd.DataFrame)
+
+
+@pytest.mark.slow
+def test_the_page_of_the_command_tells_money_drift_and_predictability(tmp_path, monkeypatch, capsys):
+    folder, page = write_tidy(tmp_path / "tidy"), tmp_path / "page.html"
+    words = ["accuracy", "--data", folder, "--model", "markov", "--html", page, "--workers", 1]
+    monkeypatch.setattr(sys, "argv", ["slackwater", *map(str, words)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code in (0, None), capsys.readouterr().err
+    text = page.read_text()
+    for piece in ("planning the present slot alone", "synthetic joins", "marks of drift", "probes of"):
+        assert piece in text

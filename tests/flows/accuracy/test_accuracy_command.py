@@ -1,0 +1,402 @@
+"""``slackwater accuracy`` on a small folder: form of the answer, options, errors, resuming; processes and engine alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from tidy_folder import START, write_tidy
+
+from flows import cli
+from flows.accuracy.kept import kept_path, read_blocks
+from flows.accuracy.report import AccuracyOptions, course_of, default_model, read_measured
+from flows.accuracy.units import run_course, score_unit
+from flows.config import Settings
+from forecasting.origins.rolling import forecast_blocks, forecast_unit, units_of
+from warehouse.errors import DamagedStoreError
+
+ROW = (
+    "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball", "skill_pinball", "skill_mae",
+    "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
+)  # fmt: skip
+FAST = ("--model", "markov", "--workers", 1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return write_tidy(tmp_path_factory.mktemp("tidy"))
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["slackwater", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out = capsys.readouterr()
+        return (stop.value.code if isinstance(stop.value.code, int) else 0), out.out, out.err
+
+    return run
+
+
+def answer(call, *words) -> dict:
+    code, out, err = call("accuracy", *words, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_the_answer_is_one_object_of_the_form_asked_for(call, folder):
+    found = answer(call, "--data", folder, "--model", "seasonal_naive", *FAST)
+    assert list(found)[:5] == ["data", "step_minutes", "models", "pooled", "markets"]
+    assert (found["data"], found["step_minutes"]) == (str(folder), 30)
+    default = default_model()
+    models = ["last_value", "seasonal_naive", "markov"]
+    assert found["models"] == models + (["default"] if default in models else [])
+    for row in found["pooled"]:
+        assert tuple(row)[: len(ROW)] == ROW
+    for row in found["markets"]:
+        assert tuple(row)[:3] == ("variable", "model", "market")
+        assert tuple(row)[3 : len(ROW) + 1] == ROW[2:]
+    assert {row["variable"] for row in found["pooled"]} == {"count", "price"}
+    assert {row["step"] for row in found["pooled"]} == set(range(1, 13))
+    assert all(row["brier"] is None for row in found["pooled"] if row["variable"] == "price")
+    assert all(row["brier"] is not None for row in found["pooled"] if row["variable"] == "count")
+    assert all(row["skill_pinball"] in (0, None) for row in found["markets"] if row["model"] == "last_value")
+    keys = [(r["variable"], r["model"], r["market"], r["step"]) for r in found["markets"]]
+    assert len(set(keys)) == len(keys)
+    flat = [r for r in found["markets"] if "/y2/" in r["market"]]
+    assert flat
+    assert all(row["mase"] is None and row["skill_pinball"] is None and row["mae"] == 0 for row in flat)
+
+
+def test_markets_are_pooled_by_class_too(call, folder):
+    found = answer(call, "--data", folder, *FAST)
+    classes = {(row["variable"], row["class"]) for row in found["classes"]}
+    assert classes == {(row["variable"], row["class"]) for row in found["markets"]}
+    assert ("count", "16 and more") in classes
+    whole = {(row["variable"], row["model"], row["step"]): row["n"] for row in found["pooled"]}
+    for key, n in whole.items():
+        rows = [row for row in found["classes"] if (row["variable"], row["model"], row["step"]) == key]
+        assert sum(row["n"] for row in rows) == n
+    assert set(found["pooled"][0]) | {"class"} == set(found["classes"][0])
+    assert any(note.startswith("coverage_P is ") for note in found["notes"])
+    for row in found["markets"]:
+        assert row["coverage_80"] <= row["coverage_80_closed"] + 1e-12
+
+
+def test_the_horizon_may_be_half_a_day_of_short_slots(call, folder):
+    words = ("--data", folder, "--market", "*/z1/*", "--variable", "count", *FAST)
+    found = answer(call, *words, "--step", "10min", "--horizon", 72)
+    assert {row["step"] for row in found["pooled"]} == set(range(1, 73))
+
+
+def test_the_default_model_appears_under_both_its_names(call, folder):
+    found = answer(call, "--data", folder, "--model", default_model(), "--workers", 1, "--market", "*/z1/*")
+    own = [{**row, "model": "default"} for row in found["markets"] if row["model"] == default_model()]
+    assert own
+    assert [row for row in found["markets"] if row["model"] == "default"] == own
+    assert "default" in found["models"]
+
+
+def test_what_cannot_be_tested_is_left_out_and_said(call, folder):
+    found = answer(call, "--data", folder, "--step", "5min", *FAST)
+    assert {row["variable"] for row in found["markets"]} == {"price"}
+    assert (
+        "lab:counts: 3 count series left out: read every 0 days 00:10:00, less often than once a slot"
+        in found["notes"][0]
+    )
+    code, _, err = call("accuracy", "--data", folder, "--step", "1d", *FAST)
+    assert code == 2
+    assert "no series is long enough" in err
+    assert "shorter than 96 slots" in err
+
+
+@pytest.mark.parametrize(("step", "minutes"), [("10min", 10), ("1h", 60)])
+def test_other_steps(call, folder, step, minutes):
+    found = answer(call, "--data", folder, "--step", step, "--variable", "count", "--horizon", 3, *FAST)
+    assert found["step_minutes"] == minutes
+    assert {row["variable"] for row in found["pooled"]} == {"count"}
+    assert {row["step"] for row in found["pooled"]} == {1, 2, 3}
+    assert found["pooled"][0]["n"] == pytest.approx(4 * 4 * 24 * 60 / minutes, rel=0.05)
+
+
+def test_globs_choose_markets_and_sources(call, folder):
+    by_type = answer(call, "--data", folder, "--market", "lab/*/*/a3-highgpu-1g", *FAST)
+    assert {row["market"].split("/")[2] for row in by_type["markets"]} == {"z1", "z2", "z3"}
+    by_source = answer(call, "--data", folder, "--market", "*@lab:prices", *FAST)
+    assert {row["variable"] for row in by_source["markets"]} == {"price"}
+
+
+def test_since_restricts_the_origins(call, folder):
+    since = (START + pd.Timedelta(days=6)).isoformat()
+    whole = answer(call, "--data", folder, "--market", "*/z1/*", *FAST)
+    late = answer(call, "--data", folder, "--market", "*/z1/*", "--since", since, *FAST)
+    assert late["markets"][0]["n"] == pytest.approx(whole["markets"][0]["n"] / 2, abs=4)
+    code, _, err = call("accuracy", "--data", folder, "--since", "2031-01-01", *FAST)
+    assert code == 2
+    assert "no origin at or after --since" in err
+
+
+def test_a_warehouse_gives_the_answer_of_its_folder_and_keeps_the_forecasts(call, folder, tmp_path):
+    db = tmp_path / "w.duckdb"
+    assert call("ingest", "tabular", folder, "--db", db)[0] == 0
+    words = ("--market", "*/z*/*", *FAST)
+    from_db, from_folder = answer(call, "--db", db, *words), answer(call, "--data", folder, *words)
+    assert from_db | {"data": ""} == from_folder | {"data": ""}
+    kept = list((tmp_path / "w.forecasts").rglob("*.parquet"))
+    assert len(kept) > 5
+    rows = pd.read_parquet(kept[0])
+    assert {"market", "issued_at", "step", "mean", "q05", "q50", "q95", "reason", "law"} <= set(rows.columns)
+    assert str(rows["issued_at"].dtype.tz) == "UTC"
+
+
+def test_what_became_known_after_its_slot_is_a_gap(call, folder, tmp_path):
+    """Everything was learned in one go at the end, so no forecast could have used any of it (M1.2)."""
+    db, known = tmp_path / "w.duckdb", (START + pd.Timedelta(days=9)).isoformat()
+    assert call("ingest", "tabular", folder, "--db", db, "--known-at", known)[0] == 0
+    code, _, err = call("accuracy", "--db", db, *FAST)
+    assert code == 2
+    assert "became known only after their slot" in err or "no observations known by then" in err
+
+
+def test_a_table_is_printed_for_people(call, folder):
+    code, out, _ = call("accuracy", "--data", folder, "--market", "*/z1/*", *FAST)
+    assert code == 0
+    assert "pooled over markets; slots of 30 min" in out
+    assert "markov" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--step", "soon"), "--step soon"),
+        (("--step", "90s"), "whole minutes"),
+        (("--variable", "weather"), "--variable weather"),
+        (("--model", "oracle"), "oracle"),
+        (("--refit", "-1h"), "--refit -1h"),
+        (("--market", "nowhere/*"), "nowhere/*"),
+        (("--since", "yesterday-ish"), "--since"),
+        (("--horizon", "97"), "--horizon 97; expected 1 to 96 slots"),
+        (("--horizon", "0"), "--horizon 0"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(call, folder, words, part):
+    code, out, err = call("accuracy", "--data", folder, *words)
+    lines = [line for line in err.splitlines() if not line.startswith("  ")]
+    assert (code, out, len(lines)) == (2, "", 1)
+    assert part in lines[0]
+
+
+def test_a_folder_that_cannot_be_written_is_named(call, folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = call(
+        "accuracy", "--data", folder, "--market", "*/z1/*", "--keep", tmp_path / "file" / "k", *FAST
+    )
+    assert code == 2
+    assert "cannot keep forecasts" in err
+    assert "--keep" in err
+
+
+@pytest.fixture(scope="module")
+def made(folder, tmp_path_factory):
+    """The backtest of the folder, its tables made in one process, and where its forecasts were kept."""
+    options = AccuracyOptions(models=("seasonal_naive", "markov"), horizon=4)
+    measured = read_measured(options, Settings(), data=folder, db=Path("none"))
+    keep = tmp_path_factory.mktemp("keep")
+    course = course_of(measured, options, Settings(), keep=keep)
+    return course, run_course(course, notes=measured.notes)
+
+
+def same_tables(one, other):
+    for name in ("scores", "pooled", "periods", "reliability", "calibration", "daily", "fans", "reasons"):
+        pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True)
+
+
+def test_processes_make_the_same_tables(made):
+    from dataclasses import replace
+
+    course, serial = made
+    same_tables(run_course(replace(course, keep=None), processes=2), serial)
+
+
+def test_kept_forecasts_are_read_and_not_made_again(made, monkeypatch):
+    course, serial = made
+
+    def never(*_):
+        raise AssertionError("a unit that is kept was made again")
+
+    monkeypatch.setattr("forecasting.origins.rolling.forecast_blocks", never)
+    same_tables(run_course(course), serial)
+
+
+def test_what_is_kept_is_what_was_forecast(made):
+    course, _ = made
+    for unit in units_of(course.rolling)[::5]:
+        kept = read_blocks(kept_path(course.keep, unit, course.rolling), unit, course.rolling)
+        for one, other in zip(kept, forecast_unit(unit, course.rolling), strict=True):
+            assert (one.outlook.quantiles == other.outlook.quantiles).all()
+            assert (one.outlook.mean == other.outlook.mean).all()
+            assert one.outlook.reasons == other.outlook.reasons
+            assert (one.outlook.law is None) == (other.outlook.law is None)
+            assert one.outlook.law is None or (one.outlook.law == other.outlook.law).all()
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "empty", "other"])
+def test_a_damaged_file_is_made_again_with_a_note(made, harm):
+    course, serial = made
+    units = units_of(course.rolling)
+    path = kept_path(course.keep, units[3], course.rolling)
+    whole = path.read_bytes()
+    middle = len(whole) // 3
+    path.write_bytes(
+        {
+            "cut": whole[:middle],
+            "flip": whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :],
+            "empty": b"",
+            "other": kept_path(course.keep, units[0], course.rolling).read_bytes(),
+        }[harm]
+    )
+    again = run_course(course)
+    same_tables(again, serial)
+    assert any(path.name in note and "damaged" in note for note in again.notes)
+    assert path.read_bytes() == whole
+
+
+def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path):
+    """Blocks in row groups of their own, the last one harmed: those before it are read, and none of their scores counts."""
+    from dataclasses import replace
+
+    course, serial = made
+    monkeypatch.setattr("flows.accuracy.kept.GROUP_ROWS", 1)
+    course = replace(course, keep=tmp_path)
+    same_tables(run_course(course), serial)
+    unit = next(unit for unit in units_of(course.rolling) if len(unit.origins) > 1)
+    path = kept_path(tmp_path, unit, course.rolling)
+    whole = path.read_bytes()
+    with pq.ParquetFile(path) as file:
+        assert file.num_row_groups == len(unit.origins)
+        column = file.metadata.row_group(file.num_row_groups - 1).column(5)
+    place = column.data_page_offset + column.total_compressed_size // 2
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+    kept = read_blocks(path, unit, course.rolling)
+    assert next(kept).which == unit.origins[0][0]
+    with pytest.raises(DamagedStoreError, match="cannot be read"):
+        list(kept)
+    again = run_course(course)
+    same_tables(again, serial)
+    assert any(path.name in note and "damaged" in note for note in again.notes)
+    assert path.read_bytes() == whole
+
+
+def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
+    """Made, written, read and scored: when a block comes, of those before it at most the last is still there."""
+    from dataclasses import replace
+
+    course, _ = made
+    own = [unit for unit in units_of(course.rolling) if unit.model == course.default]
+    unit = max(own, key=lambda one: len(one.origins))
+    assert len(unit.origins) > 2
+    alive: list[weakref.ref] = []
+
+    def watched(source):
+        def blocks(*given):
+            for block in source(*given):
+                assert sum(ref() is not None for ref in alive) <= 1
+                alive.append(weakref.ref(block.outlook.quantiles))
+                yield block
+                del block
+
+        return blocks
+
+    monkeypatch.setattr("forecasting.origins.rolling.forecast_blocks", watched(forecast_blocks))
+    monkeypatch.setattr("flows.accuracy.kept.read_blocks", watched(read_blocks))
+    for keep in (None, tmp_path, tmp_path):
+        score_unit(unit, replace(course, keep=keep))
+        alive.clear()
+
+
+def test_new_data_or_settings_are_another_name_old_ones_the_same(made):
+    from dataclasses import replace
+
+    course, _ = made
+    rolling, unit = course.rolling, units_of(course.rolling)[2]
+    name = kept_path(course.keep, unit, rolling)
+    longer = replace(rolling, horizon=5)
+    assert kept_path(course.keep, unit, longer) != name
+    series = rolling.panels[unit.panel].series
+    which, origins = unit.origins[0]
+    for place, alike in ((int(origins[-1]) + 1, True), (int(origins[-1]), False)):
+        values = series[which].values.copy()
+        values[place] += 1
+        changed = tuple(replace(s, values=values) if i == which else s for i, s in enumerate(series))
+        panels = list(rolling.panels)
+        panels[unit.panel] = type(panels[unit.panel])(series=changed)
+        other = kept_path(course.keep, unit, replace(rolling, panels=tuple(panels)))
+        assert (other == name) == alike
+
+
+RUN = """
+import sys
+from flows.cli import main
+sys.argv = ["slackwater", *sys.argv[1:]]
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_killed_run_goes_on_where_it_was(call, folder, tmp_path):
+    """SIGKILL in the middle, then again: the files that were there are not touched, the answer is that of a whole run."""
+    script, keep = tmp_path / "run.py", tmp_path / "keep"
+    script.write_text(RUN)
+    words = [
+        "accuracy",
+        "--data",
+        folder,
+        "--model",
+        "lightgbm",
+        "--workers",
+        2,
+        "--keep",
+        keep,
+        "--variable",
+        "count",
+    ]
+    words = [*map(str, words), "--json"]
+    process = subprocess.Popen(
+        [sys.executable, str(script), *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"}, cwd=tmp_path,
+    )  # fmt: skip
+    while len(list(keep.rglob("*.parquet"))) < 2 and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL, "it ended before it could be killed"
+    time.sleep(1.0)  # its workers notice that it is gone
+    before = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}
+    resumed = answer(call, *words[1:-1])
+    after = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}
+    assert 2 <= len(before) < len(after)
+    assert {path: after[path] for path in before} == before
+    assert resumed == answer(call, *[w for w in words[1:-1] if w not in ("--keep", str(keep))])
+
+
+@pytest.mark.engine
+def test_the_engine_makes_the_same_tables(made, tmp_path):
+    from flows.engine.prepare import prepare_engine
+
+    prepare_engine(tmp_path)
+    from dataclasses import replace
+
+    from flows.accuracy.flow import accuracy_on_engine
+
+    course, serial = made
+    same_tables(accuracy_on_engine(replace(course, keep=None)), serial)

@@ -1,0 +1,541 @@
+"""The accuracy page: complete, self-contained, escaped, reproducible, and plain about weak results (M6.5 to M6.7)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from accuracy_demo import (
+    MODELS,
+    demo_accuracy,
+    demo_cost,
+    demo_drift,
+    demo_market,
+    demo_predictability,
+)
+from tidy_folder import write_tidy
+
+from flows.accuracy.issued import panels_of
+from flows.accuracy.page import About, render_accuracy_page, write_accuracy_page
+from flows.accuracy.page.answer import answer, percent_signed
+from flows.accuracy.page.calibration import before_name
+from flows.accuracy.page.market_figures import (
+    MOST_DRAWN,
+    by_loss,
+    daily_grid,
+    drawn_limit,
+    fans_grid,
+    market_fans,
+)
+from flows.accuracy.page.markets import claims
+from flows.accuracy.page.money import accuracy_ranks, money_view
+from flows.accuracy.page.pooled import class_rows
+from flows.accuracy.page.reading import Models, beyond_chance, market_skill, over_steps, shown_steps
+from flows.accuracy.units import Course, run_course
+from flows.experiments.material import read_tapes
+from flows.experiments.material_scenarios import history_of
+from forecasting.accuracy.columns import Accuracy
+from forecasting.diagnosis.drift import drift_sentences, drift_table
+from forecasting.diagnosis.predictability import predictability
+from forecasting.origins.rolling import REFIT, Rolling, panel_models, second_half
+from forecasting.series import series_of
+from warehouse.errors import InputError
+
+VOID = {"meta", "br", "wbr", "img", "link", "input", "hr"}
+SECTIONS = (
+    "answer", "pooled", "money", "markets", "calibration", "fans", "daily", "predictability", "fallbacks", "method",
+)  # fmt: skip
+EVIL = 'aws/<b>x</b>/"y"/z\'&$1$@<script>alert(1)</script>'
+ABOUT = About(data="a folder", uncalibrated="combined_raw", alternation=("Probes alternate <here>.",))
+
+
+class Page(HTMLParser):
+    """Checks that every tag is closed in order; keeps tags, and the visible text of each section."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.section = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "section":
+            self.section = dict(attrs)["id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+        if tag == "section":
+            self.section = ""
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.texts.setdefault(self.section, []).append(data)
+
+    def text(self, section: str) -> str:
+        return " ".join("".join(self.texts.get(section, [])).split())
+
+
+@pytest.fixture(scope="module")
+def accuracy() -> Accuracy:
+    return demo_accuracy(markets=3, steps=6)
+
+
+@pytest.fixture(scope="module")
+def small() -> Accuracy:
+    """One market of each variable, the price flat: enough for what does not depend on the markets."""
+    return demo_accuracy(markets=1, steps=2, days=3)
+
+
+@pytest.fixture(scope="module")
+def whole(accuracy: Accuracy) -> str:
+    return render_accuracy_page(
+        accuracy,
+        about=ABOUT,
+        predictability=demo_predictability(markets=3, steps=6),
+        drift=demo_drift(3),
+        cost=demo_cost(),
+    )
+
+
+@pytest.fixture(scope="module")
+def page(whole: str) -> Page:
+    return Page(whole)
+
+
+def of(accuracy: Accuracy, variable: str) -> tuple[pd.DataFrame, pd.DataFrame, Models]:
+    scores = accuracy.scores[accuracy.scores["variable"] == variable]
+    pooled = accuracy.pooled[accuracy.pooled["variable"] == variable]
+    return scores, pooled, Models.of(scores["model"], accuracy.default)
+
+
+def renamed(accuracy: Accuracy, old: str, new: str) -> Accuracy:
+    tables = {
+        name: getattr(accuracy, name).assign(market=lambda t: t["market"].replace(old, new))
+        for name in ("scores", "periods", "daily", "fans")
+    }
+    return replace(accuracy, **tables)
+
+
+def test_every_section_is_there_and_speaks(page: Page) -> None:
+    found = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
+    assert tuple(found) == SECTIONS
+    assert all(len(page.text(section)) > 100 for section in SECTIONS)
+
+
+def test_nothing_is_loaded_from_anywhere(page: Page, whole: str) -> None:
+    for _, attrs in page.tags:
+        for name in ("src", "href", "xlink:href", "action", "data"):
+            assert (attrs.get(name) or "#").startswith("#")
+    assert not re.search(r"https?:|@import|url\((?!#)|fetch\(|XMLHttpRequest|<link|<img|<iframe", whole)
+
+
+def test_ids_are_unique_and_references_resolve(page: Page) -> None:
+    ids = [attrs["id"] for _, attrs in page.tags if attrs.get("id")]
+    assert len(ids) == len(set(ids))
+    wanted = {attrs["href"][1:] for _, attrs in page.tags if (attrs.get("href") or "").startswith("#")}
+    assert wanted <= set(ids)
+
+
+def test_every_market_stands_in_every_table_of_markets(page: Page, accuracy: Accuracy) -> None:
+    for market in accuracy.scores["market"].unique():
+        key = market.partition("@")[0]
+        for section in ("markets", "fans", "daily", "predictability"):
+            assert key in page.text(section), (section, key)
+
+
+def test_every_market_has_the_compared_models_side_by_side(whole: str, accuracy: Accuracy) -> None:
+    blocks = re.findall(r'<div class="market">.*?</table>', whole, flags=re.DOTALL)
+    assert len(blocks) == accuracy.scores.groupby(["variable", "market"]).ngroups
+    for block in blocks:
+        for model in ("last_value", "seasonal_naive", "arima", "lightgbm", "combined (default)"):
+            assert f'class="whole">{model}</th>' in block
+
+
+def test_same_tables_same_bytes(whole: str) -> None:
+    again = render_accuracy_page(
+        demo_accuracy(markets=3, steps=6),
+        about=ABOUT,
+        predictability=demo_predictability(markets=3, steps=6),
+        drift=demo_drift(3),
+        cost=demo_cost(),
+    )
+    assert again == whole
+
+
+def test_order_of_rows_does_not_matter(small: Accuracy) -> None:
+    turned = replace(
+        small,
+        scores=small.scores.iloc[::-1],
+        pooled=small.pooled.iloc[::-1],
+        daily=small.daily.iloc[::-1],
+        fans=small.fans.iloc[::-1],
+    )
+    assert render_accuracy_page(turned, about=ABOUT) == render_accuracy_page(small, about=ABOUT)
+
+
+def test_hostile_names_are_escaped(small: Accuracy) -> None:
+    evil = renamed(small, demo_market("count", 0), EVIL)
+    text = render_accuracy_page(replace(evil, notes=(EVIL,)), about=replace(ABOUT, data=EVIL))
+    page = Page(text)
+    assert "<b>x" not in text
+    assert "<script>alert" not in text
+    assert EVIL in page.text("method")
+    assert "<b>x</b>" in page.text("markets")
+    assert "<b>x</b>" in page.text("fans")
+
+
+def test_undefined_is_a_dash_and_the_page_says_what_it_means(whole: str, page: Page) -> None:
+    assert not re.search(r">\s*(nan|None|inf|NaT|<NA>)\s*<", whole)
+    assert "nan" not in re.sub(r"\w*nan\w+|\w+nan", "", whole.lower())
+    flat = demo_market("price", 0).partition("@")[0]
+    assert re.search(
+        rf"{re.escape(flat)}[^%]*— — — — undecided",
+        page.text("markets").replace("——", "— —").replace("—", "— ").replace("  ", " "),
+    )
+    assert "means undefined" in page.text("markets")
+
+
+def test_a_good_default_is_not_called_weak(accuracy: Accuracy) -> None:
+    for variable in ("count", "price"):
+        sentences = answer(variable, *of(accuracy, variable))
+        assert not any(sentence.weak for sentence in sentences)
+        assert "better than last value at every step" in sentences[0].text
+    assert any("On 1 flat market the skill is undefined" in sentence.text for sentence in sentences)
+
+
+def test_a_default_that_loses_everywhere_is_called_weak() -> None:
+    lost = demo_accuracy(markets=2, steps=4, shift=-0.6)
+    sentences = answer("count", *of(lost, "count"))
+    assert sentences[0].weak
+    assert sentences[0].text.startswith(
+        "Weak result: on the count, the default (combined) is not better than last value"
+    )
+    assert any(
+        sentence.weak and sentence.text.startswith("Where it loses: on 2 of 2 markets")
+        for sentence in sentences
+    )
+    page = render_accuracy_page(lost, about=About(data="x"))
+    assert page.count('<p class="weak">Weak result') >= 1
+
+
+def test_a_default_as_good_as_last_value_is_called_weak(accuracy: Accuracy) -> None:
+    scores, pooled, models = of(accuracy, "count")
+    own = pooled["model"] == "combined"
+    first = answer(
+        "count", scores, pooled.assign(skill_pinball=pooled["skill_pinball"].mask(own, 0.004)), models
+    )[0]
+    assert first.weak
+    assert "hardly better than last value: skill +0.4 % at 1 slot" in first.text
+
+
+def test_markets_beyond_chance_are_counted_in_the_answer(accuracy: Accuracy) -> None:
+    scores, pooled, models = of(accuracy, "count")
+    scores = scores.assign(dm_p=np.where(scores["market"] == demo_market("count", 0), 0.001, 0.4))
+    first = answer("count", scores, pooled, models)[0]
+    assert "(at 1 slot better beyond chance on 1, worse on 0 of 3 markets)" in first.text
+
+
+def test_steps_that_lose_are_named(accuracy: Accuracy) -> None:
+    scores, pooled, models = of(accuracy, "count")
+    late = (pooled["model"] == "combined") & pooled["step"].isin([3, 4, 6])
+    pooled = pooled.assign(skill_pinball=pooled["skill_pinball"].where(~late, -0.03))
+    first = answer("count", scores, pooled, models)[0]
+    assert first.weak
+    assert "only at steps 1–2, 5 and loses to it at steps 3–4, 6" in first.text
+
+
+def test_coverage_off_by_more_than_two_points_is_weak(accuracy: Accuracy) -> None:
+    scores, pooled, models = of(accuracy, "count")
+    off = (pooled["model"] == "combined") & (pooled["step"] == 2)
+    found = answer(
+        "count", scores, pooled.assign(coverage_90=pooled["coverage_90"].where(~off, 0.871)), models
+    )
+    weak = [sentence.text for sentence in found if sentence.weak]
+    assert len(weak) == 1
+    assert "its 90 % interval held 87.1 to" in weak[0]
+    assert "narrower than promised" in weak[0]
+    assert re.search(r"counted as inside: 8\d\.\d to 8\d\.\d % and 9\d\.\d to 9\d\.\d %\.", weak[0])
+
+
+def test_another_model_that_beats_the_default_is_named(accuracy: Accuracy) -> None:
+    scores, pooled, _ = of(accuracy, "count")
+    found = answer("count", scores, pooled, Models.of(MODELS, "markov"))
+    assert found[-1].weak
+    assert found[-1].text.startswith("combined did better than the default over all steps: mean skill +")
+
+
+@pytest.mark.parametrize(
+    ("default", "words"), [("absent", "was not measured"), ("last_value", "last value itself")]
+)
+def test_a_default_that_cannot_be_compared(small: Accuracy, default: str, words: str) -> None:
+    scores, pooled, _ = of(small, "count")
+    (only,) = answer("count", scores, pooled, Models.of(MODELS, default))
+    assert words in only.text
+    assert render_accuracy_page(replace(small, default=default), about=About(data="x"))
+
+
+def test_market_skill_is_that_of_the_sums(accuracy: Accuracy) -> None:
+    scores, _, _ = of(accuracy, "count")
+    market = demo_market("count", 1)
+    own = scores[scores["market"] == market]
+    losses = {m: sum(r.n * r.pinball for r in own[own["model"] == m].itertuples()) for m in MODELS}
+    assert market_skill(scores).loc[market, "arima"] == pytest.approx(
+        1 - losses["arima"] / losses["last_value"]
+    )
+    flat = of(accuracy, "price")[0]
+    assert market_skill(flat).loc[demo_market("price", 0)].isna().all()
+
+
+def test_over_steps_leaves_out_what_is_undefined() -> None:
+    scores = pd.DataFrame(
+        {"market": "a", "model": "m", "n": [10, 30, 60], "pinball": [1.0, 2.0, np.nan], "mae": [np.nan] * 3}
+    )
+    means = over_steps(scores, ["pinball", "mae"]).loc[("a", "m")]
+    assert means["pinball"] == pytest.approx((10 + 60) / 40)
+    assert np.isnan(means["mae"])
+    assert means["n"] == 100
+
+
+def test_claims_follow_the_tests_of_significance(accuracy: Accuracy) -> None:
+    scores, _, models = of(accuracy, "count")
+    market = demo_market("count", 0)
+    rows = scores[scores["market"] == market]
+    sure = rows["model"].isin(["arima"]) & (rows["step"] <= 3)
+    rows = rows.assign(
+        skill_pinball=np.where(rows["model"] == "last_value", 0.0, 0.1),
+        dm=np.where(sure, 9.0, 1.0),
+        dm_p=np.where(sure, 1e-6, 0.3),
+    )
+    found = claims(rows, models)[market]
+    assert (found["short"], found["reach"]) == ("yes, up to step 3", 3)
+    assert "arima: predictable up to step 3" in found["sentence"]
+    assert "combined: not predictable" in found["sentence"]
+    assert claims(rows.assign(dm_p=0.3), models)[market]["short"] == "no"
+    assert claims(rows.assign(dm_p=np.nan), models)[market]["short"] == "undecided"
+
+
+def test_beyond_chance_counts_markets(accuracy: Accuracy) -> None:
+    scores, _, _ = of(accuracy, "count")
+    better, worse, moved = beyond_chance(scores)
+    for model in ("combined", "seasonal_naive"):
+        own = scores[(scores["model"] == model) & (scores["step"] == 2)]
+        assert better.loc[2, model] == sum((own["skill_pinball"] > 0) & (own["dm_p"] < 0.05))
+        assert worse.loc[2, model] == sum((own["skill_pinball"] < 0) & (own["dm_p"] < 0.05))
+    assert moved.loc[2] == 3
+    assert beyond_chance(of(accuracy, "price")[0])[2].loc[2] == 2  # one market is flat
+
+
+def test_calibration_before_and_after_where_both_were_scored(page: Page, small: Accuracy) -> None:
+    assert "combined_raw: before calibration" in page.text("calibration")
+    without = Page(render_accuracy_page(small, about=About(data="x")))
+    assert "before calibration" not in without.text("calibration")
+    assert "without calibration it was not scored" in without.text("calibration")
+    models = Models.of(["markov", "markov+conformal", "last_value"], "markov+conformal")
+    assert before_name(models, "") == "markov"
+
+
+def test_what_was_not_measured_is_said(small: Accuracy) -> None:
+    page = Page(render_accuracy_page(small, about=About(data="x")))
+    assert "What the errors cost was not measured" in page.text("money")
+    assert "Drift was not looked for" in page.text("daily")
+    why = About(
+        data="x",
+        no_cost="what errors cost was not measured: 0 series <here>",
+        drift=("count: no mark <yet>.",),
+    )
+    told = Page(render_accuracy_page(small, about=why))
+    assert "What errors cost was not measured: 0 series <here>." in told.text("money")
+    assert "count: no mark <yet>." in told.text("daily")
+    assert page.text("predictability").count("Not measured in this run") == 2
+
+
+def test_drift_marks_are_drawn_and_told(page: Page) -> None:
+    assert page.text("daily").count("Drift 14 Oct 13:00: loss rose from 0.41 to 0.98.") == 3
+
+
+def test_many_marks_of_drift_are_only_dated(small: Accuracy) -> None:
+    one = demo_drift(1)
+    marks = pd.concat([one.assign(at=one["at"] - pd.Timedelta(hours=18 * i)) for i in range(4)])
+    (figure,) = daily_grid("count", small, Models.of(MODELS, "combined"), marks).open
+    assert "Drift" not in figure["facts"]  # all of them after the days that are drawn, or in the one day more
+    wide = demo_accuracy(markets=1, steps=2, days=8)
+    (figure,) = daily_grid("count", wide, Models.of(MODELS, "combined"), marks).open
+    told = "Drift told 4 times: 12 Oct 07:00, 13 Oct 01:00, 13 Oct 19:00 and 14 Oct 13:00."
+    assert told in figure["facts"]
+
+
+def test_a_capacity_that_was_exceeded_is_no_line(small: Accuracy) -> None:
+    fans = market_fans(small.fans[small.fans["variable"] == "count"])
+    most = max(np.nanmax(np.append(fan.past, fan.actual)) for fan in fans)
+    assert drawn_limit(16.0, fans) == 16.0
+    assert np.isnan(drawn_limit(most - 1, fans))
+
+
+def test_only_one_variable(small: Accuracy) -> None:
+    tables = {
+        name: getattr(small, name)[lambda t: t["variable"] == "price"]
+        for name in ("scores", "pooled", "periods", "reliability", "daily", "fans", "classes")
+    }
+    text = render_accuracy_page(
+        replace(small, **tables, calibration=small.calibration.iloc[:0]), about=About(data="x")
+    )
+    assert "Count of available instances" not in text
+    assert "0 of counts, 1 of prices" in " ".join(Page(text).text("").split())
+
+
+def test_one_step_and_one_model() -> None:
+    tiny = demo_accuracy(markets=1, steps=1, days=1)
+    tables = {
+        name: getattr(tiny, name)
+        for name in ("scores", "pooled", "periods", "reliability", "calibration", "daily", "fans")
+    }
+    only = {name: table[table["model"] == "last_value"] for name, table in tables.items()}
+    assert Page(render_accuracy_page(tiny, about=About(data="x")))
+    text = render_accuracy_page(replace(tiny, **only, default="last_value"), about=About(data="x"))
+    assert "last value itself" in text
+
+
+def test_many_markets_are_limited_with_a_note() -> None:
+    one = demo_accuracy(markets=1, steps=2)
+    count = {name: getattr(one, name)[lambda t: t["variable"] == "count"] for name in ("scores", "fans")}
+    n = MOST_DRAWN + 5
+    scores = pd.concat([count["scores"].assign(market=f"a/b/c/{i:02d}@s", pinball=1.0 + i) for i in range(n)])
+    fans = pd.concat([count["fans"].assign(market=f"a/b/c/{i:02d}@s") for i in range(n)])
+    many = replace(one, scores=scores, fans=fans)
+    models = Models.of(MODELS, "combined")
+    grid = fans_grid("count", many, models)
+    assert len(grid.open) + len(grid.folded) == MOST_DRAWN
+    assert grid.left_out.startswith("5 markets with less loss are not drawn")
+    assert grid.open[0]["market"] == f"a/b/c/{n - 1:02d}@s"
+    assert by_loss(scores, models)[-1] == "a/b/c/00@s"
+
+
+def test_money_is_ranked_beside_accuracy(page: Page, accuracy: Accuracy) -> None:
+    cost = demo_cost()
+    models = Models.of(MODELS, "combined")
+    view = money_view(cost, accuracy.pooled, models)
+    assert [block["title"] for block in view["blocks"]] == ["Mean over the policies", *cost.policies]
+    ranked = [row for row in view["blocks"][0]["rows"] if not row["reference"]]
+    lost = [float(row["lost"].split()[0].replace("−", "-")) for row in ranked]
+    assert lost == sorted(lost)
+    assert {row["model"] for row in view["blocks"][0]["rows"] if row["reference"]} == {
+        "perfect forecasts",
+        "none: the present slot alone",
+    }
+    ranks = accuracy_ranks(accuracy.pooled)
+    assert ranks["count"].idxmin() == "combined"
+    text = page.text("money")
+    rho = (
+        cost.table[cost.table["policy"] == "all"]
+        .set_index("model")["money_rank"]
+        .corr(ranks["count"], method="spearman")
+    )
+    assert (
+        f"skill on the count (first 4 steps) {'agree' if rho >= 0.7 else 'agree in part'}: Spearman {rho:.2f} over 7 models"
+        in text
+    )
+
+
+def test_classes_of_markets_are_shown_apart(page: Page, accuracy: Accuracy) -> None:
+    prices = accuracy.classes[accuracy.classes["variable"] == "price"]
+    moving, still = class_rows(prices, Models.of(MODELS, "combined"))
+    assert (moving["name"], moving["markets"], still["name"], still["markets"]) == (
+        "moving",
+        "2",
+        "still",
+        "1",
+    )
+    assert still["skill"][0]["text"] == "—"
+    own = prices[
+        (prices["model"] == "combined") & (prices["class"] == "moving") & (prices["step"] == 1)
+    ].iloc[0]
+    assert moving["skill"][0]["text"] == f"{100 * own['skill_pinball']:+.1f}"
+    assert "The default by class of markets" in page.text("pooled")
+    assert class_rows(prices.iloc[:0], Models.of(MODELS, "combined")) == []
+
+
+def test_reasons_of_fallbacks_are_told(small: Accuracy) -> None:
+    reasons = pd.DataFrame(
+        {
+            "variable": "price",
+            "model": "arima",
+            "market": [demo_market("price", 0)] * 2,
+            "reason": ["flat <series>", "short"],
+            "n": [300, 12],
+        }
+    )
+    page = Page(render_accuracy_page(replace(small, reasons=reasons), about=About(data="x")))
+    text = page.text("fallbacks")
+    assert "flat <series>: 300 forecasts on 1 market" in text
+    assert text.index("flat <series>") < text.index("short: 12 forecasts")
+    assert f"{demo_market('price', 0)} (always)" in text
+
+
+def test_shown_steps_hold_the_last() -> None:
+    assert shown_steps(range(1, 13)) == [1, 2, 4, 8, 12]
+    assert shown_steps([1, 2, 3]) == [1, 2, 3]
+
+
+def test_nothing_scored_is_an_error(accuracy: Accuracy) -> None:
+    with pytest.raises(InputError, match="no series was scored"):
+        render_accuracy_page(replace(accuracy, scores=accuracy.scores.iloc[:0]), about=ABOUT)
+
+
+def test_marks_without_their_columns_are_an_error(accuracy: Accuracy) -> None:
+    with pytest.raises(InputError, match="marks of drift without found"):
+        render_accuracy_page(accuracy, about=ABOUT, drift=demo_drift().drop(columns="found"))
+
+
+def test_page_of_a_real_backtest(tmp_path) -> None:
+    """Real series, models, scores, predictability and drift; the answer on the page is the table's."""
+    tapes = read_tapes(write_tidy(tmp_path / "tidy"))
+    series = [series_of(history_of(tape), tape.variable) for tape in (*tapes.counts, *tapes.paths)]
+    panels = tuple(panels_of(series))
+    rolling = Rolling(
+        panels=panels,
+        parts=tuple(tuple(second_half(one) for one in panel.series) for panel in panels),
+        models={name: panel_models(name) for name in ("last_value", "seasonal_naive", "markov")},
+        horizon=3,
+        refit=REFIT,
+    )
+    measured = run_course(Course(rolling=rolling, default="markov"), notes=("a note",))
+    text = render_accuracy_page(
+        measured,
+        about=About(data="real", drift=drift_sentences(drift_table(series), series)),
+        predictability=predictability(series, horizon=3),
+        drift=drift_table(series),
+    )
+    page = Page(text)
+    assert not re.search(r">\s*(nan|None|inf|NaT|<NA>)\s*<", text)
+    for key in {one.key.partition("@")[0] for one in series}:
+        assert key in page.text("markets")
+        assert key in page.text("predictability")
+    own = measured.pooled[(measured.pooled["model"] == "markov") & (measured.pooled["step"] == 1)].set_index(
+        "variable"
+    )
+    assert f"{percent_signed(own.loc['count', 'skill_pinball'])} at 1 slot" in page.text("answer").replace(
+        "\xa0", " "
+    )
+    assert page.text("daily").count("Better than last value on") == len(series)
+
+
+def test_page_is_written_whole(small: Accuracy, tmp_path) -> None:
+    path = tmp_path / "new" / "page.html"
+    write_accuracy_page(path, small, about=ABOUT)
+    assert path.read_text(encoding="utf-8") == render_accuracy_page(small, about=ABOUT)
+    assert [p.name for p in path.parent.iterdir()] == ["page.html"]

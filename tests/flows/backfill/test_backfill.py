@@ -1,0 +1,462 @@
+"""A backfill makes the tables that live turns would have made, slot by slot and to the bit; it can be stopped anywhere."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from test_turn import AT, POOL, scramble_after, tidy_tables
+
+from flows.backfill import run as module
+from flows.backfill.plan import plan_backfill, stretch_of
+from flows.backfill.run import Backfill, backfill
+from flows.config import Settings
+from flows.jobs.file import read_request
+from flows.ledger.records import save_jobs, stored_jobs
+from flows.ledger.runs import STAGES, save_failure
+from flows.turn.context import Turn, run_id_of
+from flows.turn.whole import allocate_stage, forecast_stage, ingest_stage, score_stage
+from flows.turn.work import work_stage
+from warehouse.errors import MarketError, SettingsError
+from warehouse.issued.records import read_rows
+from warehouse.store.connection import open_store
+from warehouse.store.lock import is_waited_for
+
+STEP = pd.Timedelta("30min")
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+TABLES = (
+    "price", "availability", "vintages", "forecasts", "accuracy", "jobs", "decisions", "outcomes", "weights", "runs",
+    "fitted", "imports", "rejected", "assumptions",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory) -> Settings:
+    pool = tmp_path_factory.mktemp("pool") / "pool.toml"
+    pool.write_text(POOL)
+    return Settings(
+        models=("last_value", "smoothing"), planner="markov", measured_origins=5, horizon=3, planning_horizon=8,
+        max_markets=3, backlog_jobs=3, simulated_days=5, history_days=3, refit_hours=4, risk_paths=10, pool=pool,
+    )  # fmt: skip
+
+
+def tables(db: Path) -> dict[str, list]:
+    """Every table as it stands, row after row, but for the marks that say how a row was made."""
+    with open_store(db) as store:
+        found = {name: read_rows(store, name) for name in TABLES}
+    marks = ["made", "backfilled"]
+    plain = {name: frame.drop(columns=[m for m in marks if m in frame]) for name, frame in found.items()}
+    # Of these the order tells only what was kept first.
+    return {
+        name: sorted(map(repr, rows)) if name in ("runs", "fitted") else rows
+        for name, rows in ((name, frame.to_numpy().tolist()) for name, frame in plain.items())
+    }
+
+
+def live_turns(db: Path, settings: Settings, slots, data: Path | None = None) -> None:
+    """The slots one by one, each on an opening of its own: what a schedule would do."""
+    for at in slots:
+        with open_store(db) as store:
+            turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
+            ingest_stage(turn, data)
+            work = work_stage(turn, [])
+            forecast_stage(turn, work)
+            first = not len(read_rows(store, "weights"))
+            stages = (score_stage, allocate_stage) if first else (allocate_stage, score_stage)
+            for stage in stages:
+                stage(turn, work)
+
+
+def made(db: Path, settings: Settings, slots, *, data: Path | None = None, **how):
+    workers = how.pop("workers", 1)
+    stretch = stretch_of(slots[0], slots[-1], slot=STEP, step=how.pop("step", None), **how)
+    return backfill(Backfill(db=db, stretch=stretch, settings=settings, data=data, workers=workers))
+
+
+SLOTS = list(pd.date_range(AT, periods=9, freq=STEP))
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory, settings):
+    db = tmp_path_factory.mktemp("live") / "w.duckdb"
+    live_turns(db, settings, SLOTS)
+    return tables(db)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory, settings):
+    db = tmp_path_factory.mktemp("filled") / "w.duckdb"
+    outcomes = made(db, settings, SLOTS)
+    return db, outcomes
+
+
+def same(found: dict[str, list], expected: dict[str, list]) -> None:
+    for name in TABLES:
+        assert repr(found[name]) == repr(expected[name]), name
+
+
+def test_it_ends_with_the_tables_of_live_turns(filled, live):
+    """Refits, new jobs and ended ones are among these slots."""
+    assert len(live["outcomes"]) > 0
+    assert len({row.split("Timestamp")[1] for row in live["fitted"]}) > 1, "a refit lies between"
+    same(tables(filled[0]), live)
+
+
+def test_what_it_makes_is_marked(filled):
+    with open_store(filled[0]) as store:
+        assert set(read_rows(store, "runs")["made"]) == {"backfill"}
+        assert read_rows(store, "vintages")["backfilled"].all()
+
+
+@pytest.mark.parametrize(
+    ("chunk", "piece", "opening", "workers"),
+    [(2, 24, 8, 1), (4, 3, 3, 1), (7, 2, 8, 1), pytest.param(7, 2, 8, 2, marks=pytest.mark.slow)],
+)
+def test_one_chunk_or_many_are_the_same(
+    tmp_path, settings, live, monkeypatch, chunk, piece, opening, workers
+):
+    """Decisions made while the next piece is forecast are those that a live turn makes; over processes too."""
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(module, "PIECE", piece)
+    monkeypatch.setattr(module, "OPENING", opening)
+    made(tmp_path / "w.duckdb", settings, SLOTS, workers=workers)
+    same(tables(tmp_path / "w.duckdb"), live)
+
+
+def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, settings):
+    """As after a kill between the two: everything but the decisions first, then those alone."""
+    db = tmp_path / "w.duckdb"
+    made(db, settings, SLOTS[:1])
+    with open_store(db) as store:
+        known = stored_jobs(store)[0].request
+        short = read_request(EXAMPLES / "bert-sweep.toml").model_copy(
+            update={"name": "short", "deadline_in": "90min"}
+        )
+        placed = short.placed(at=SLOTS[1], market=known.market, source=known.source)
+        save_jobs(store, [placed], origin="user", at=SLOTS[1], step=STEP)
+    shutil.copy(db, tmp_path / "parts.duckdb")
+    made(db, settings, SLOTS[:6])
+    expected = tables(db)
+    assert sum("'short'" in repr(row) for row in expected["decisions"]) == 3
+    parts = tmp_path / "parts.duckdb"
+    made(parts, settings, SLOTS[:6], stages=["ingest", "forecast", "score"])
+    made(parts, settings, SLOTS[:6])
+    same(tables(parts), expected)
+
+
+def test_it_goes_on_where_live_turns_left_off_and_they_where_it_did(tmp_path, settings, live):
+    db = tmp_path / "w.duckdb"
+    live_turns(db, settings, SLOTS[:3])
+    outcomes = made(db, settings, SLOTS[:6])
+    assert [one.became["forecast"] for one in outcomes] == ["kept"] * 3 + ["made"] * 3
+    live_turns(db, settings, SLOTS[6:])
+    same(tables(db), live)
+
+
+def test_the_preview_is_what_is_done_and_a_second_run_does_nothing(tmp_path, settings):
+    db = tmp_path / "w.duckdb"
+    live_turns(db, settings, SLOTS[1:2])
+    stretch = stretch_of(SLOTS[0], SLOTS[3], slot=STEP)
+    with open_store(db) as store:
+        plans = plan_backfill(store, stretch)
+    outcomes = made(db, settings, SLOTS[:4])
+    for plan, outcome in zip(plans, outcomes, strict=True):
+        assert plan == outcome.plan
+        assert {s for s, became in outcome.became.items() if became == "made"} == set(plan.todo)
+    assert [plan.todo for plan in plans] == [STAGES, (), STAGES, STAGES]
+    before = tables(db)
+    again = made(db, settings, SLOTS[:4])
+    assert all(became == "kept" for one in again for became in one.became.values())
+    same(tables(db), before)
+
+
+def test_everything_again_changes_nothing_that_was_issued(tmp_path, settings, filled, live):
+    db = tmp_path / "w.duckdb"
+    shutil.copy(filled[0], db)
+    everything = made(db, settings, SLOTS, reprocess="all")
+    assert all(became == "made" for one in everything for became in one.became.values())
+    same(
+        tables(db) | {"imports": live["imports"]}, live
+    )  # the simulated market was asked again, and said the same
+
+
+def test_a_slot_that_fails_loses_only_itself(tmp_path, settings, live, monkeypatch):
+    db = tmp_path / "w.duckdb"
+    true, bad = module.forecast_turns, SLOTS[2]
+
+    def failing(turns, works, **rest):
+        if any(turn.at == bad for turn in turns):
+            raise MarketError("the feed was down")
+        return true(turns, works, **rest)
+
+    monkeypatch.setattr(module, "forecast_turns", failing)
+    outcomes = made(db, settings, SLOTS)
+    assert outcomes[2].became == {
+        "ingest": "made",
+        "forecast": "failed",
+        "allocate": "waiting",
+        "score": "waiting",
+    }
+    assert all(became == "made" for i, one in enumerate(outcomes) if i != 2 for became in one.became.values())
+    monkeypatch.setattr(module, "forecast_turns", true)
+    kept = made(db, settings, SLOTS)
+    assert kept[2].became["forecast"] == "kept", "what failed is tried again only when asked"
+    assert kept[2].plan.reasons["forecast"] == "the feed was down"
+    mended = made(db, settings, SLOTS, reprocess="failed")
+    assert mended[2].became == {"ingest": "kept", "forecast": "made", "allocate": "made", "score": "made"}
+    found = tables(db)
+    assert [len(found[name]) for name in TABLES] == [len(live[name]) for name in TABLES]
+    # What it lacked to measure the failed slot, the next one made already: only the counts in the ledger tell.
+    for name in ("price", "availability", "jobs"):
+        assert repr(found[name]) == repr(live[name]), name
+
+
+def test_an_ingest_that_fails_loses_only_its_slot(tmp_path, settings, live, monkeypatch):
+    db = tmp_path / "w.duckdb"
+    true, bad = module.ingest_stage, SLOTS[2]
+
+    def failing(turn, data):
+        if turn.at == bad:
+            raise MarketError("the feed was down")
+        return true(turn, data)
+
+    monkeypatch.setattr(module, "ingest_stage", failing)
+    outcomes = made(db, settings, SLOTS)
+    assert [one.became["ingest"] for one in outcomes] == ["made", "made", "failed", *["made"] * 6]
+    assert outcomes[2].became["forecast"] == "waiting"
+    assert all(one.became["allocate"] == "made" for i, one in enumerate(outcomes) if i != 2)
+    monkeypatch.setattr(module, "ingest_stage", true)
+    made(db, settings, SLOTS, reprocess="failed")
+    assert tables(db)["decisions"] != []
+    assert {len(tables(db)[name]) - len(live[name]) for name in ("price", "runs", "vintages")} == {0}
+
+
+def test_a_job_whose_score_fails_is_scored_by_the_next_slot(tmp_path, settings, monkeypatch):
+    """The slots after it were sorted in the belief that it would be."""
+    monkeypatch.setattr(module, "PIECE", 1)
+    db = tmp_path / "w.duckdb"
+    true, failed = module.score_turns, []
+
+    def failing(turns, works):
+        ended = [job.request.name for work in works for job, _ in work.ended]
+        if ended and not failed:
+            failed.extend(ended)
+            raise MarketError("no score today")
+        return true(turns, works)
+
+    monkeypatch.setattr(module, "score_turns", failing)
+    outcomes = made(db, settings, SLOTS[:4])
+    assert [one.became["score"] for one in outcomes] == ["failed", "made", "made", "made"]
+    with open_store(db) as store:
+        assert set(read_rows(store, "weights")["job"]) >= set(failed)
+
+
+WAITING = """
+import sys
+from pathlib import Path
+from warehouse.store import open_store, read_rows
+with open_store(Path(sys.argv[1]), wait=120, say=lambda _: None) as store:
+    print(len(set(read_rows(store, "runs").query("stage == 'allocate'")["run"])))
+"""
+
+
+def test_a_process_that_waits_gets_in_after_the_piece_at_hand(tmp_path, settings, monkeypatch):
+    monkeypatch.setattr(module, "PIECE", 1)
+    monkeypatch.setattr(module, "OPENING", 100)
+    db, waiting, seen = tmp_path / "w.duckdb", [], []
+
+    def start(_: int) -> None:
+        if waiting:
+            return
+        words = [sys.executable, "-c", WAITING, str(db)]
+        waiting.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+        while not is_waited_for(db):
+            assert waiting[0].poll() is None
+            time.sleep(0.02)
+
+    def pause() -> None:
+        if not seen:
+            seen.append(int(waiting[0].communicate()[0]))
+
+    stretch = stretch_of(SLOTS[0], SLOTS[-1], slot=STEP)
+    outcomes = backfill(
+        Backfill(db=db, stretch=stretch, settings=settings, workers=1, progress=start, pause=pause)
+    )
+    assert seen[0] < len(SLOTS), "whole slots, and not all of them"
+    assert all(one.became["allocate"] == "made" for one in outcomes)
+
+
+@pytest.mark.parametrize("stage", ["ingest_stage", "work_stage", "forecast_turns", "estimate_turns"])
+def test_a_run_whose_time_is_up_stops_and_blames_no_slot(tmp_path, settings, monkeypatch, stage):
+    def late(*_, **__):
+        raise TimeoutError("the flow's time is up")
+
+    db = tmp_path / "w.duckdb"
+    monkeypatch.setattr(module, stage, late)
+    with pytest.raises(TimeoutError):
+        made(db, settings, SLOTS[:2])
+    with open_store(db) as store:
+        assert "failed" not in set(read_rows(store, "runs")["status"])
+
+
+def test_an_estimation_that_fails_ahead_is_made_with_its_forecasts(tmp_path, settings, live, monkeypatch):
+    def failing(turns, works, *, before):
+        raise MarketError("not today")
+
+    monkeypatch.setattr(module, "estimate_turns", failing)
+    made(tmp_path / "w.duckdb", settings, SLOTS)
+    same(tables(tmp_path / "w.duckdb"), live)
+
+
+def test_backwards_makes_the_same_forecasts(tmp_path, settings, filled, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 3)
+    order = []
+    true = module.ingest_stage
+    monkeypatch.setattr(module, "ingest_stage", lambda turn, data: order.append(turn.at) or true(turn, data))
+    outcomes = made(tmp_path / "w.duckdb", settings, SLOTS, backwards=True)
+    assert order[0] == SLOTS[6]
+    assert order[-1] == SLOTS[2]
+    assert all(became == "made" for one in outcomes for became in one.became.values())
+
+
+@pytest.mark.parametrize("stage", ["forecast", "ingest"])
+def test_one_stage_alone(tmp_path, settings, stage):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(hours=2))
+    db = tmp_path / "w.duckdb"
+    with open_store(db) as store:
+        ingest_stage(Turn(store=store, at=AT, settings=settings, run_id="first"), folder)
+    outcomes = made(db, settings, SLOTS[:3], stages=[stage])
+    assert [one.became for one in outcomes] == [{stage: "made"}] * 3
+    with open_store(db) as store:
+        assert not len(read_rows(store, "decisions"))
+        assert f"simulated:{settings.seed}" not in set(read_rows(store, "series")["source"]), (
+            "beside rows of another source"
+        )
+
+
+def test_scrambling_what_came_later_changes_nothing(tmp_path, settings):
+    found = []
+    for name in ("true", "scrambled"):
+        folder = tmp_path / name
+        folder.mkdir()
+        tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(days=1))
+        if name == "scrambled":
+            scramble_after(folder, SLOTS[3])
+        made(folder / "w.duckdb", settings, SLOTS[:4], data=folder)
+        own = tables(folder / "w.duckdb")
+        found.append(
+            [own[t] for t in ("vintages", "forecasts", "accuracy", "decisions", "outcomes", "weights")]
+        )
+    assert repr(found[0]) == repr(found[1])
+
+
+def test_what_became_known_late_is_not_seen_before(tmp_path, settings):
+    """Rows learned hours after they were observed: live turns slot by slot and a backfill agree still."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(hours=4))
+    for name in ("live", "filled"):
+        with open_store(tmp_path / f"{name}.duckdb") as store:
+            ingest_stage(Turn(store=store, at=AT, settings=settings, run_id="first"), folder)
+            store.execute(
+                "UPDATE availability SET known_at = observed_at + INTERVAL 3 HOUR "
+                "WHERE observed_at > ? AND minute(observed_at) IN (10, 40)",
+                [(AT - pd.Timedelta(hours=8)).to_pydatetime()],
+            )
+    stages = ["forecast", "allocate", "score"]
+    for at in SLOTS[:5]:
+        with open_store(tmp_path / "live.duckdb") as store:
+            turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
+            work = work_stage(turn, [])
+            forecast_stage(turn, work)
+            first = not len(read_rows(store, "weights"))
+            for stage in (score_stage, allocate_stage) if first else (allocate_stage, score_stage):
+                stage(turn, work)
+    made(tmp_path / "filled.duckdb", settings, SLOTS[:5], stages=stages)
+    same(tables(tmp_path / "filled.duckdb"), tables(tmp_path / "live.duckdb"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"stages": ["plan"]}, "--stage 'plan'"),
+        ({"reprocess": "some"}, "--reprocess 'some'"),
+        ({"step": pd.Timedelta("45min")}, "multiple of the slot length"),
+        ({"end": AT - STEP}, "no slot from"),
+        ({"end": AT + pd.Timedelta(days=9000)}, "at most"),
+    ],
+)
+def test_what_cannot_be_is_refused(change, words):
+    asked = {"start": AT, "end": AT, "slot": STEP} | change
+    with pytest.raises(SettingsError, match=words):
+        stretch_of(asked.pop("start"), asked.pop("end"), **asked)
+
+
+def test_steps_wider_than_a_slot(tmp_path, settings):
+    hour = pd.Timedelta(hours=1)
+    db = tmp_path / "w.duckdb"
+    made(db, settings, SLOTS[:5], step=hour)
+    live_turns(tmp_path / "live.duckdb", settings, SLOTS[:5:2])
+    same(tables(db), tables(tmp_path / "live.duckdb"))
+
+
+KILLED = """
+import os, sys
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+from pathlib import Path
+sys.path[:0] = sys.argv[3].split(os.pathsep)
+import pandas as pd
+from flows.backfill import run as module
+from flows.config import read_settings
+from test_backfill import SLOTS, made
+module.CHUNK, module.PIECE, module.OPENING = 4, 2, 2
+print("begin", flush=True)
+made(Path(sys.argv[1]), read_settings(Path(sys.argv[2])), SLOTS)
+print("end", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_it_ends_with_the_same_tables(tmp_path, settings, live):
+    file = tmp_path / "slackwater.toml"
+    values = settings.model_dump(mode="json", exclude_defaults=True)
+    file.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in values.items()))
+    db, kills = tmp_path / "w.duckdb", 0
+    for attempt in range(60):
+        words = [sys.executable, "-c", KILLED, str(db), str(file), os.pathsep.join(sys.path)]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "begin\n"
+        if kills < 20:
+            time.sleep(0.15 * (attempt % 9))
+            os.kill(process.pid, signal.SIGKILL)
+        finished = "end" in process.communicate()[0]
+        kills += not finished
+        if finished and kills >= 20:
+            break
+        if finished:
+            shutil.rmtree(tmp_path / "w.duckdb.read", ignore_errors=True)
+            for rest in tmp_path.glob("w.duckdb*"):
+                rest.unlink()
+    assert kills == 20
+    same(tables(db), live)
+
+
+def test_an_earlier_failure_of_a_stage_is_forgotten_when_it_is_done(tmp_path, settings):
+    db = tmp_path / "w.duckdb"
+    with open_store(db) as store:
+        save_failure(store, run_id_of(AT), at=AT, stage="forecast", reason="first")
+        save_failure(store, run_id_of(AT), at=AT, stage="forecast", reason="second")
+        stretch = stretch_of(AT, AT, slot=STEP)
+        assert plan_backfill(store, stretch)[0].todo == ("ingest", "allocate", "score")
+        assert plan_backfill(store, stretch)[0].reasons == {"forecast": "second"}
+    made(db, settings, [AT], reprocess="failed")
+    with open_store(db) as store:
+        assert set(read_rows(store, "runs")["status"]) == {"done"}

@@ -1,0 +1,239 @@
+"""The command line: help, forms of the answers, and errors in one line with exit code 2."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from test_turn import AT, tidy_tables
+
+from flows import cli
+from warehouse.store.connection import open_store
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMANDS = (
+    "run", "ingest", "markets", "job", "forecast", "plan", "replay", "accuracy", "leaderboard", "experiment", "report", "serve",
+    "status", "ui", "backfill", "feeds", "export", "import", "compact", "publish",
+)  # fmt: skip
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["slackwater", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out = capsys.readouterr()
+        code = stop.value.code
+        return (code if isinstance(code, int) else 0), out.out, out.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    tidy_tables(folder, AT - pd.Timedelta(days=5), AT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def market(data) -> str:
+    table = pd.read_parquet(data / "availability.parquet").sort_values("available")
+    row = table[table["capacity_probed"] == 16].iloc[-1]
+    return "/".join(row[["provider", "region", "zone", "instance_type"]])
+
+
+def test_every_command_is_there_and_documented(call):
+    readme = (ROOT / "README.md").read_text()
+    code, out, _ = call("--help")
+    assert code == 0
+    for command in COMMANDS:
+        assert command in out
+        assert re.search(rf"slackwater {command}\b", readme), f"README does not show `slackwater {command}`"
+        code, text, _ = call(command, "--help")
+        assert code == 0
+        assert "Usage" in text
+
+
+def test_help_does_not_load_the_heavy_libraries():
+    code = "import sys, flows.cli; print([m for m in ('pandas', 'prefect', 'duckdb', 'pyomo', 'numba') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("nonsense",), "nonsense"),
+        (("run", "--nonsense"), "--nonsense"),
+        (("replay", "--job", "nowhere.toml", "--market", "a/b/c/d"), "nowhere.toml"),
+        (("run", "--at", "yesterday-ish"), "--at"),
+        (("run", "--settings", "nowhere.toml"), "nowhere.toml"),
+        (("ingest", "csvv", "x"), "csvv"),
+        (("ingest", "tabular", "nowhere"), "nowhere"),
+        (("ingest",), "SOURCE"),
+        (("leaderboard", "--db", "nowhere/deep/x.duckdb"), "nowhere/deep"),
+        (("plan", "no-such-job"), "no warehouse"),
+        (("report",), "no warehouse"),
+        (("job", "show", "no-such-job"), "no warehouse"),
+        (("job", "list"), "no warehouse"),
+    ],
+)
+def test_a_user_error_is_one_line_and_exit_code_2(call, tmp_path, monkeypatch, words, part):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(*words)
+    lines = [line for line in err.splitlines() if not line.startswith("  ")]
+    assert code == 2
+    assert len(lines) == 1
+    assert part in lines[0]
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("*.duckdb*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("plan", "no-such-job"), "no observations"),
+        (("report",), "no run"),
+        (("job", "show", "no-such-job"), "no-such-job"),
+    ],
+)
+def test_an_empty_warehouse_is_told_from_none(call, tmp_path, monkeypatch, words, part):
+    monkeypatch.chdir(tmp_path)
+    open_store("slackwater.duckdb").close()
+    code, _, err = call(*words)
+    assert code == 2
+    assert part in err
+
+
+def test_a_damaged_warehouse_is_named(call, tmp_path):
+    file = tmp_path / "w.duckdb"
+    file.write_bytes(b"not a database" * 1000)
+    code, _, err = call("markets", "--db", file)
+    assert code == 2
+    assert "w.duckdb" in err
+    assert file.read_bytes().startswith(b"not a database")
+
+
+def test_ingest_counts_and_repeats(call, data, tmp_path):
+    db = tmp_path / "w.duckdb"
+    code, out, _ = call("ingest", "tabular", data, "--db", db, "--json")
+    first = json.loads(out)
+    assert code == 0
+    assert set(first) == {"tabular"}
+    assert first["tabular"]["added"] > 1000
+    again = json.loads(call("ingest", "tabular", data, "--db", db, "--json")[1])
+    assert again["tabular"] == {"added": 0, "repeated": first["tabular"]["added"], "rejected": 0}
+    listed = json.loads(call("markets", "--db", db, "--json")[1])["markets"]
+    assert len(listed) >= 7
+    assert {"market", "source", "capacity", "count_rows", "price_rows"} <= set(listed[0])
+
+
+def test_a_refused_file_stops_no_other_file(call, tmp_path):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    (folder / "us-west-2a_v100_1.json").write_text('{"metadata": {"gap_seconds": 300}, "data": [0, 1, 1, 0]}')
+    (folder / "us-west-2b_v100_1.json").write_text('{"metadata": {"gap_seconds": 300}, "data": [0, 1')
+    code, _, err = call("ingest", "skypilot", folder, "--db", tmp_path / "w.duckdb", "--json")
+    assert code == 2
+    assert "1 of 2 files refused" in err
+    assert "us-west-2b_v100_1.json" in err
+    assert "4 rows added" in err
+    listed = json.loads(call("markets", "--db", tmp_path / "w.duckdb", "--json")[1])["markets"]
+    assert [row["count_rows"] for row in listed] == [4]
+    assert listed[0]["real_clock"] is False
+
+
+def test_replay_answers_for_any_policy(call, data, market):
+    job = ROOT / "examples" / "llama-8b-lora.toml"
+    words = ("replay", "--job", job, "--market", market, "--data", data, "--json")
+    for policy in ("UP", "AHAP(2,1,0.9)", "Stochastic(24)"):
+        row = json.loads(call(*words, "--policy", policy)[1])
+        assert row["policy"] == policy
+        assert row["cost_usd"] >= 0
+        assert row["hindsight"]["low"] <= row["hindsight"]["high"] + 1e-9
+        assert row["utility_usd"] <= row["hindsight"]["high"] + 1e-6
+        assert row["utility_usd"] == pytest.approx(row["value_usd"] - row["cost_usd"])
+        assert all(slot["spot"] <= (slot["available"] or 0) for slot in row["allocations"])
+        assert pd.Timestamp(row["deadline"]) == AT + pd.Timedelta("30min")
+    early = json.loads(call(*words, "--from", (AT - pd.Timedelta(days=2)).isoformat())[1])
+    assert pd.Timestamp(early["from"]) == AT - pd.Timedelta(days=2)
+
+
+def test_replay_outside_the_record_says_so(call, data, market):
+    code, _, err = call(
+        "replay",
+        "--job",
+        ROOT / "examples" / "bert-sweep.toml",
+        "--market",
+        market,
+        "--data",
+        data,
+        "--from",
+        "2031-01-01",
+    )
+    assert code == 2
+    assert "record" in err
+
+
+def test_plan_forecast_and_jobs(call, data, market, tmp_path):
+    db = tmp_path / "w.duckdb"
+    call("ingest", "tabular", data, "--db", db)
+    job = ROOT / "examples" / "llama-8b-lora.toml"
+    added = json.loads(call("job", "add", job, "--market", market, "--name", "mine", "--db", db, "--json")[1])
+    assert added["added"]
+    assert added["deadline_slots"] == 24
+    assert [row["job"] for row in json.loads(call("job", "list", "--db", db, "--json")[1])["jobs"]] == [
+        "mine"
+    ]
+    plan = json.loads(call("plan", "mine", "--db", db, "--policy", "AHAP(3,1,0.9)", "--json")[1])
+    assert plan["policy"] == "AHAP(3,1,0.9)"
+    assert "HiGHS" in plan["solver"]
+    assert pd.Timestamp(plan["slot"]) == AT
+    learned = json.loads(call("plan", "mine", "--db", db, "--policy", "Stochastic", "--json")[1])
+    assert learned["policy"] == "Stochastic(24)"
+    assert "chance of" in learned["reason"]
+    assert learned == json.loads(call("plan", "mine", "--db", db, "--policy", "Stochastic", "--json")[1])
+    shown = json.loads(call("job", "show", "mine", "--db", db, "--json")[1])
+    assert shown["decisions"] == []  # a plan stores nothing
+    words = ("forecast", "--market", market, "--model", "last_value", "--horizon", 4, "--db", db, "--json")
+    forecast = json.loads(call(*words)[1])["forecasts"][0]
+    assert len(forecast["price"]) == len(forecast["count"]) == 4
+    assert forecast["count"][0]["q05"] <= forecast["count"][0]["q95"]
+
+
+def test_a_job_name_taken_by_another_job_is_refused(call, data, market, tmp_path):
+    db = tmp_path / "w.duckdb"
+    call("ingest", "tabular", data, "--db", db)
+    words = ("--market", market, "--name", "mine", "--db", db)
+    assert call("job", "add", ROOT / "examples" / "llama-8b-lora.toml", *words)[0] == 0
+    code, _, err = call("job", "add", ROOT / "examples" / "qwen-14b-sft.toml", *words)
+    assert code == 2
+    assert "other terms" in err
+
+
+def test_nothing_below_the_command_line_reads_the_clock():
+    wanted = re.compile(
+        r"datetime\.now|Timestamp\.now|Timestamp\.utcnow|time\.time\(|date\.today|utcnow|\btime\.(perf_counter|monotonic|process_time)"
+    )
+    allowed = {
+        Path("flows/clock.py"),
+        Path("warehouse/times.py"),
+    }  # the second counts seconds and knows no date
+    found = [
+        path.relative_to(ROOT)
+        for layer in ("warehouse", "forecasting", "optimization", "flows")
+        for path in (ROOT / layer).rglob("*.py")
+        if wanted.search(path.read_text()) and path.relative_to(ROOT) not in allowed
+    ]
+    assert found == []
+
+
+def test_a_value_that_cannot_be_read_is_named_with_its_option(call):
+    code, _, err = call("job", "report", "sweep", "--progress", "20%")
+    assert code == 2
+    assert "'--progress'" in err

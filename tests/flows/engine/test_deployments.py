@@ -1,0 +1,331 @@
+"""Deployments say the same in both places; the logical time, failures and doubled turns without an engine."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from test_turn import AT, dump, one_turn, small_settings
+
+from flows.config import Settings, read_settings
+from flows.engine.deployments import (
+    BACKFILL_QUEUE,
+    DEPLOYMENTS,
+    LIVE_QUEUE,
+    Served,
+    chosen_deployments,
+    flow_name,
+    full_name,
+    prefect_yaml,
+    runner_deployment,
+)
+from flows.engine.flows import slot_of
+from flows.engine.runners import ADDRESS, KIND, WORKERS, chosen_runner
+from flows.engine.server import require_free, require_scheduler
+from flows.engine.serving import turn_interval
+from flows.ledger.failures import failure_kept, reason_of, worth_another_try
+from flows.turn.context import Turn, run_id_of
+from warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError
+from warehouse.issued.records import read_rows
+from warehouse.store.connection import open_store
+
+ROOT = Path(__file__).parents[3]
+BY_NAME = {full_name(one): one for one in DEPLOYMENTS}
+
+
+def test_prefect_yaml_says_what_is_served():
+    assert yaml.safe_load((ROOT / "prefect.yaml").read_text()) == prefect_yaml()
+
+
+def test_every_flow_has_one_deployment_and_three_are_scheduled():
+    assert set(BY_NAME) >= {
+        "pipeline/every-slot", "accuracy-report/daily", "ingest/by-hand", "forecast/by-hand", "allocate/by-hand",
+        "score/by-hand", "status/watch", "backfill/by-hand",
+    }  # fmt: skip
+    assert len({flow_name(one) for one in DEPLOYMENTS}) == len(DEPLOYMENTS)
+    scheduled = {name for name, one in BY_NAME.items() if one.cron}
+    assert scheduled == {"pipeline/every-slot", "accuracy-report/daily", "status/watch"}
+
+
+def test_the_scheduler_of_this_environment_works():
+    require_scheduler()  # Prefect 3.8 with SQLAlchemy 2.1 installs and starts, and makes no scheduled run
+
+
+def test_a_port_that_is_taken_is_refused_before_the_server_starts(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"--port {port}"):
+            require_free(port)
+
+
+def test_runners_are_named_by_the_environment():
+    assert type(chosen_runner({})).__name__ == "ThreadPoolTaskRunner"
+    assert type(chosen_runner({KIND: "processes"})).__name__ == "ProcessPoolTaskRunner"
+    dask = chosen_runner({KIND: "dask", WORKERS: "3"})
+    assert dask.cluster_kwargs["n_workers"] == 3
+    assert chosen_runner({KIND: "dask", ADDRESS: "tcp://10.0.0.1:8786"}).address == "tcp://10.0.0.1:8786"
+    with pytest.raises(
+        SettingsError, match=r"SLACKWATER_RUNNER='ray'; expected one of threads, processes, dask"
+    ):
+        chosen_runner({KIND: "ray"})
+    for text in ("0", "two", "-1"):
+        with pytest.raises(SettingsError, match="SLACKWATER_WORKERS"):
+            chosen_runner({WORKERS: text})
+
+
+def test_a_backfill_has_a_queue_of_its_own():
+    for name, one in BY_NAME.items():
+        assert one.queue == (BACKFILL_QUEUE if name.startswith("backfill/") else LIVE_QUEUE)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_served_deployment_is_the_one_in_the_file(name):
+    one = BY_NAME[name]
+    entry = one.entry()
+    made = runner_deployment(one, Served(db=Path("slackwater.duckdb")))
+    assert f"{made.flow_name}/{made.name}" == name
+    assert made.entrypoint == entry["entrypoint"]
+    assert made.parameters == entry["parameters"]
+    assert made.description == entry["description"]
+    assert made.tags == entry["tags"]
+    assert made.concurrency_limit == entry["concurrency_limit"]["limit"]
+    assert made.concurrency_options.collision_strategy == entry["concurrency_limit"]["collision_strategy"]
+    assert made.concurrency_options.grace_period_seconds == entry["concurrency_limit"]["grace_period_seconds"]
+    assert [
+        {"cron": s.schedule.cron, "timezone": s.schedule.timezone} for s in made.schedules or []
+    ] == entry["schedules"]
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_parameters_fit_the_flow_and_runs_are_bounded(name):
+    one = BY_NAME[name]
+    module, _, function = one.flow.rpartition(".")
+    flow = getattr(import_module(module), function)
+    given = dict(one.parameters)
+    for required in flow.parameters.required:
+        given.setdefault(required, "2026-03-10T06:00:00Z")  # what nothing else can be: the ends of a backfill
+    flow.validate_parameters(given)
+    assert flow.timeout_seconds
+    assert flow.name == flow_name(one)
+
+
+def test_scheduled_times_are_the_starts_of_slots():
+    import anyio
+    from prefect.client.schemas.schedules import CronSchedule as Said
+    from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule
+
+    pipeline = BY_NAME["pipeline/every-slot"]
+    start = datetime(2026, 3, 10, 6, 7, tzinfo=UTC)
+    cron = runner_deployment(pipeline, Served(db=Path("w.duckdb"))).schedules[0].schedule
+    assert isinstance(cron, Said)
+    dates = anyio.run(lambda: CronSchedule(cron=cron.cron, timezone="UTC").get_dates(3, start=start))
+    assert [f"{date:%H:%M}" for date in dates] == ["06:30", "07:00", "07:30"]
+    slots = runner_deployment(pipeline, Served(db=Path("w.duckdb"), every=timedelta(minutes=7))).schedules[0]
+    made = IntervalSchedule(
+        interval=slots.schedule.interval, anchor_date=slots.schedule.anchor_date, timezone="UTC"
+    )
+    for date in anyio.run(lambda: made.get_dates(3, start=start)):
+        assert pd.Timestamp(date) == pd.Timestamp(date).floor("7min")
+
+
+def test_serving_gives_each_flow_the_files_it_takes():
+    served = Served(db=Path("other.duckdb"), data=Path("feed"), settings=Path("s.toml"))
+    given = {name: runner_deployment(one, served).parameters for name, one in BY_NAME.items()}
+    assert given["pipeline/every-slot"] == {
+        "db": "other.duckdb", "data": "feed", "settings": "s.toml", "report": "reports/report.html",
+    }  # fmt: skip
+    assert given["score/by-hand"] == {"db": "other.duckdb", "settings": "s.toml"}
+
+
+def test_the_time_between_turns_is_whole_slots():
+    assert turn_interval(None, Settings()) is None
+    assert turn_interval(None, Settings(step_minutes=10)) == pd.Timedelta("10min")
+    assert turn_interval("1h", Settings()) == pd.Timedelta("1h")
+    for bad in ("20min", "0min", "-30min", "soon", "nat"):
+        with pytest.raises(SettingsError, match="whole number of slots of 30 minutes"):
+            turn_interval(bad, Settings())
+
+
+def test_an_unknown_flow_is_refused_by_name():
+    assert [flow_name(one) for one in chosen_deployments(["score", "ingest"])] == ["ingest", "score"]
+    with pytest.raises(SettingsError, match="pipeline"):
+        chosen_deployments(["pipelin"])
+
+
+def test_a_given_time_is_floored_to_its_slot():
+    settings = Settings(step_minutes=30)
+    assert slot_of(datetime.fromisoformat("2026-03-10T06:29:59"), settings) == AT
+    assert slot_of(datetime.fromisoformat("2026-03-10T08:10+02:00"), settings) == AT
+
+
+def test_without_a_time_and_without_a_run_there_is_no_clock_to_fall_back_on():
+    with pytest.raises(SettingsError, match="no logical time"):
+        slot_of(None, Settings())
+
+
+@pytest.fixture(scope="module")
+def settings_file(tmp_path_factory) -> Path:
+    return small_settings(tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, settings_file):
+    db = tmp_path_factory.mktemp("whole") / "w.duckdb"
+    one_turn(db, read_settings(settings_file))
+    return dump(db)
+
+
+def ledger(db: Path) -> dict[str, tuple[str, str]]:
+    """Status and details of every stage."""
+    with open_store(db) as store:
+        rows = read_rows(store, "runs")
+    return {row.stage: (row.status, row.details) for row in rows.itertuples()}
+
+
+def test_a_stage_that_failed_is_kept_with_its_reason_until_it_is_done(tmp_path, settings_file, uninterrupted):
+    db = tmp_path / "w.duckdb"
+    pool = tmp_path / "pool.toml"
+    pool.write_text('[[family]]\nname = "no such family"\n')
+    broken = read_settings(settings_file).model_copy(update={"pool": pool})
+    with pytest.raises(InputError):
+        one_turn(db, broken)
+    kept = ledger(db)
+    assert kept["ingest"][0] == "done"
+    assert kept["forecast"][0] == "failed"
+    assert "no such family" in kept["forecast"][1]
+    assert "score" not in kept
+    one_turn(db, read_settings(settings_file))
+    assert {status for status, _ in ledger(db).values()} == {"done"}
+    assert dump(db) == uninterrupted
+
+
+def test_a_failure_does_not_undo_what_was_done_before(tmp_path, settings_file):
+    db = tmp_path / "w.duckdb"
+    one_turn(db, read_settings(settings_file))
+    before = dump(db)
+    (tmp_path / "feed").mkdir()
+    (tmp_path / "feed" / "prices.parquet").write_bytes(b"not parquet")
+    with pytest.raises(InputError):
+        one_turn(db, read_settings(settings_file), data=tmp_path / "feed")
+    assert dump(db) == before
+
+
+def test_the_first_error_is_the_one_that_is_raised(tmp_path, settings_file):
+    said: list[str] = []
+    store = open_store(tmp_path / "w.duckdb")
+    turn = Turn(
+        store=store, at=AT, settings=read_settings(settings_file), run_id=run_id_of(AT), say=said.append
+    )
+    store.close()
+    with pytest.raises(ZeroDivisionError), failure_kept(turn, "score"):
+        _ = 1 / 0
+    assert len(said) == 1
+    assert "could not be kept" in said[0]
+
+
+def test_reasons_are_sentences():
+    assert reason_of(MarketError("no market", remedy="bring some")) == "no market; bring some"
+    assert reason_of(ZeroDivisionError("division by zero")) == "ZeroDivisionError: division by zero"
+    assert len(reason_of(StoreError("x" * 9999))) == 2000
+
+
+def test_what_cannot_get_better_is_not_tried_again():
+    assert worth_another_try(StoreLockedError("held"))
+    assert worth_another_try(OSError("connection reset"))
+    for error in (None, InputError("wrong"), MarketError("none"), TimeoutError()):
+        assert not worth_another_try(error)
+
+
+TURN = """
+import sys
+from pathlib import Path
+import pandas as pd
+from flows.config import read_settings
+from flows.pipeline import opened_turn
+from flows.turn import in_turn
+from flows.whole_turn import whole_turn
+
+db = Path(sys.argv[1])
+with opened_turn(db, pd.Timestamp(sys.argv[2]), settings=read_settings(Path(sys.argv[3])), fan=in_turn) as turn:
+    whole_turn(turn, data=None, requests=[], report=db.with_name(f"{sys.argv[4]}.html"))
+"""
+
+
+def test_two_runs_of_one_slot_at_once_do_it_once(tmp_path, settings_file, uninterrupted):
+    db = tmp_path / "w.duckdb"
+    words = [sys.executable, "-c", TURN, str(db), AT.isoformat(), str(settings_file)]
+    both = [
+        subprocess.Popen([*words, name], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+        for name in ("one", "two")
+    ]
+    said = [process.communicate(timeout=300)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert dump(db) == uninterrupted
+
+
+def alive(folder: Path) -> list[str]:
+    """Command lines of the processes that work in ``folder`` or have it in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                text = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in text:
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return found
+
+
+def serve(folder: Path, *words: str) -> subprocess.Popen:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    command = [sys.executable, "-m", "flows.cli", "serve", "--port", "0", *words]
+    environment["PREFECT_HOME"] = str(folder / ".prefect")
+    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize(
+    ("stop", "when"),
+    [
+        pytest.param(signal.SIGTERM, "ready", id="served"),
+        pytest.param(signal.SIGINT, "start", id="starting", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, "ready", id="interrupted", marks=pytest.mark.slow),
+    ],
+)
+def test_serve_stops_with_all_that_it_started(tmp_path, stop, when):
+    process = serve(tmp_path, "--only", "score")
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.strip().startswith(when):
+            break
+    assert alive(tmp_path), said
+    process.send_signal(stop)
+    rest = process.communicate(timeout=90)[1]
+    assert process.returncode == 0, [*said, rest]
+    assert "Traceback" not in rest
+    assert alive(tmp_path) == []
+
+
+def test_serve_says_what_is_wrong_before_anything_starts(tmp_path):
+    for words, found in (
+        (["--only", "scores"], "expected one of pipeline"),
+        (["--every", "20min"], "whole number of slots"),
+        (["--db", "nowhere/w.duckdb"], "no folder"),
+    ):
+        process = serve(tmp_path, *words)
+        said = process.communicate(timeout=60)[1]
+        assert process.returncode == 2
+        assert found in said
+    assert not (tmp_path / ".prefect").exists()

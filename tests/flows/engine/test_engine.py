@@ -1,0 +1,279 @@
+"""The same turn on the real engine: equal answers, artifacts, typed parameters, the single flows, and batches of replays."""
+
+import os
+import threading
+from datetime import UTC
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_turn import AT, dump, one_turn, panel_settings, small_settings
+
+from flows.config import read_settings
+from flows.engine.prepare import ENGINE_SETTINGS, prepare_engine
+from optimization import Job
+from optimization.job.throughput import Linear
+from optimization.market.window import market_window
+from optimization.policies.pool import policy_named
+from optimization.replay.ledger import perfect_forecasts
+from optimization.replay.run import Case, replay_batch
+from warehouse.errors import InputError, MarketError
+from warehouse.issued.records import read_rows
+from warehouse.reader import open_reader
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    """The embedded engine with a home of its own."""
+    home = tmp_path_factory.mktemp("engine")
+    before = dict(os.environ)
+    for name in ("PREFECT_HOME", "PREFECT_API_URL", *ENGINE_SETTINGS):
+        os.environ.pop(name, None)
+    prepare_engine(home)
+    yield home
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def settings_file(tmp_path_factory) -> Path:
+    return small_settings(tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture(scope="module")
+def on_engine(engine, settings_file):
+    from flows.engine.flows import pipeline
+
+    db = engine / "engine.duckdb"
+    answer = pipeline(
+        db=db, at=AT.to_pydatetime().astimezone(UTC), report=engine / "r.html", settings=settings_file
+    )
+    return db, answer
+
+
+def test_the_engine_gives_the_plain_answer(on_engine, settings_file, tmp_path):
+    db, answer = on_engine
+    plain = one_turn(tmp_path / "plain.duckdb", read_settings(settings_file)).answer()
+    assert {**answer, "report": ""} == {**plain, "report": ""}
+    assert dump(db) == dump(tmp_path / "plain.duckdb")
+
+
+@pytest.fixture(scope="module")
+def plain_panels(tmp_path_factory):
+    """A turn whose forecasters learn from several markets, without the engine: its settings and its tables."""
+    folder = tmp_path_factory.mktemp("panels")
+    file = panel_settings(folder)
+    one_turn(folder / "plain.duckdb", read_settings(file))
+    return file, dump(folder / "plain.duckdb")
+
+
+def test_threads_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
+    from flows.engine.flows import pipeline
+
+    file, plain = plain_panels
+    db = tmp_path / "threads.duckdb"
+    pipeline(db=db, at=AT.to_pydatetime(), report=tmp_path / "r.html", settings=file)
+    assert plain["fitted"]
+    assert dump(db) == plain
+
+
+@pytest.mark.slow
+def test_processes_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
+    from prefect.task_runners import ProcessPoolTaskRunner
+
+    from flows.engine.flows import pipeline
+
+    file, plain = plain_panels
+    db = tmp_path / "processes.duckdb"
+    spread = pipeline.with_options(task_runner=ProcessPoolTaskRunner(max_workers=2))
+    spread(db=db, at=AT.to_pydatetime(), report=tmp_path / "r.html", settings=file)
+    assert dump(db) == plain
+
+
+@pytest.mark.slow
+def test_dask_workers_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
+    from flows.engine.flows import pipeline
+    from flows.engine.runners import dask_runner
+
+    file, plain = plain_panels
+    db = tmp_path / "dask.duckdb"
+    pipeline.with_options(task_runner=dask_runner(2))(
+        db=db, at=AT.to_pydatetime(), report=tmp_path / "r.html", settings=file
+    )
+    assert dump(db) == plain
+
+
+def scheduled_run(flow, when, **parameters):
+    """A run of a deployment of ``flow`` as the schedule makes it: it has a time, and nobody said `at`."""
+    from prefect.client.orchestration import get_client
+    from prefect.states import Scheduled
+
+    deployment = flow.to_deployment(name="scheduled").apply()
+    with get_client(sync_client=True) as client:
+        return client.create_flow_run_from_deployment(
+            deployment, state=Scheduled(scheduled_time=when), parameters=parameters
+        )
+
+
+def test_a_late_run_does_the_work_of_its_slot(on_engine, settings_file, tmp_path):
+    from prefect.flow_engine import run_flow
+
+    from flows.engine.flows import pipeline
+
+    late = (AT + pd.Timedelta("7min")).to_pydatetime()  # months ago, and not at the start of a slot
+    given = {"db": tmp_path / "late.duckdb", "report": tmp_path / "r.html", "settings": settings_file}
+    run = scheduled_run(pipeline, late, **{name: str(path) for name, path in given.items()})
+    answer = run_flow(pipeline, flow_run=run, parameters=given)
+    assert {**answer, "report": ""} == {**on_engine[1], "report": ""}
+    assert dump(tmp_path / "late.duckdb") == dump(on_engine[0])
+
+
+def test_a_run_that_fails_is_tried_again_for_the_same_slot(engine, settings_file, tmp_path, monkeypatch):
+    from prefect.client.orchestration import get_client
+    from prefect.flow_engine import run_flow
+
+    from flows.engine import flows
+    from flows.turn.context import run_id_of
+
+    monkeypatch.setattr(flows, "FIRST_WAIT", 0.2)
+    folder = tmp_path / "not yet"
+    given = {"db": folder / "w.duckdb", "settings": settings_file}
+    run = scheduled_run(
+        flows.turn.ingest, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()}
+    )
+    made = threading.Timer(0.5, folder.mkdir)
+    made.start()
+    counts = run_flow(flows.turn.ingest, flow_run=run, parameters=given)
+    made.join()
+    assert counts["simulated"]["added"] > 0
+    with open_reader(folder / "w.duckdb") as store:
+        assert list(read_rows(store, "runs")["run"]) == [run_id_of(AT)]
+    with get_client(sync_client=True) as client:
+        assert client.read_flow_run(run.id).state.is_completed()
+
+
+def test_a_run_on_wrong_input_is_not_tried_again(engine, settings_file, tmp_path):
+    from prefect.flow_engine import run_flow
+
+    from flows.engine import flows
+
+    (tmp_path / "prices.parquet").write_bytes(b"not parquet")
+    given = {"db": tmp_path / "w.duckdb", "data": tmp_path, "settings": settings_file}
+    run = scheduled_run(
+        flows.turn.ingest, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()}
+    )
+    with pytest.raises(InputError, match=r"prices\.parquet"):  # at once: the first wait is ten seconds
+        run_flow(flows.turn.ingest, flow_run=run, parameters=given)
+    with open_reader(tmp_path / "w.duckdb") as store:
+        kept = read_rows(store, "runs")
+    assert list(zip(kept["stage"], kept["status"], strict=True)) == [("ingest", "failed")]
+    assert "prices.parquet" in kept["details"].iloc[0]
+
+
+@pytest.mark.slow  # where in the turn the time runs out is chance
+def test_a_run_that_takes_too_long_is_stopped_and_says_so(on_engine, settings_file, tmp_path):
+    from prefect.flow_engine import run_flow
+
+    from flows.engine.flows import pipeline
+
+    given = {"db": tmp_path / "w.duckdb", "report": tmp_path / "r.html", "settings": settings_file}
+    hasty = pipeline.with_options(timeout_seconds=0.3)  # the smallest turn takes ten times that
+    run = scheduled_run(hasty, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()})
+    with pytest.raises(TimeoutError):
+        run_flow(hasty, flow_run=run, parameters=given)
+    one_turn(
+        tmp_path / "w.duckdb", read_settings(settings_file)
+    )  # nothing holds the warehouse, nothing is half done
+    assert dump(tmp_path / "w.duckdb") == dump(on_engine[0])
+
+
+def test_tables_are_kept_as_artifacts(on_engine):
+    from prefect.artifacts import Artifact
+
+    found = Artifact.get("slackwater-decisions")
+    assert found is not None
+    assert found.type == "table"
+    assert on_engine[1]["decisions"][0]["job"] in str(found.data)
+
+
+def test_parameters_are_typed(engine, settings_file):
+    from prefect.exceptions import ParameterTypeError
+
+    from flows.engine.flows import pipeline
+
+    with pytest.raises(ParameterTypeError, match="at"):
+        pipeline(db=engine / "x.duckdb", at="teatime", settings=settings_file)
+    assert not (engine / "x.duckdb").exists()
+
+
+def test_the_single_flows_do_the_same_turn(on_engine, settings_file, tmp_path):
+    from flows.engine.flows import allocate, forecast, ingest, score
+
+    db, when = tmp_path / "single.duckdb", AT.to_pydatetime()
+    ingest(db=db, at=when, settings=settings_file)
+    forecast(db=db, at=when, settings=settings_file)
+    board = score(db=db, at=when, settings=settings_file)
+    decisions = allocate(db=db, at=when, settings=settings_file)
+    assert board == on_engine[1]["leaderboard"]
+    assert decisions == on_engine[1]["decisions"]
+
+
+def test_without_the_decorators_the_code_is_plain(on_engine, settings_file, tmp_path):
+    from flows.engine.flows import ingest
+
+    counts = ingest.fn(db=tmp_path / "w.duckdb", at=AT.to_pydatetime(), settings=settings_file)
+    assert counts == on_engine[1]["ingested"]
+
+
+POLICIES = [policy_named(name) for name in ("UP", "AHANP(0.7)", "AHAP(3,2,0.9)")]
+
+
+def case(seed: int) -> Case:
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(2, 9))
+    window = market_window(rng.uniform(0.2, 1.1, d), rng.integers(0, 4, d), on_demand_usd=1.0, slot_hours=0.5)
+    job = Job(
+        name=f"job-{seed}", workload=0.4 * d, deadline_slots=d, n_min=1, n_max=3, throughput=Linear(), mu_up=-0.5, value=9
+    )  # fmt: skip
+    return Case(job=job, window=window, forecasts=perfect_forecasts(window, 3))
+
+
+CASES = [case(seed) for seed in range(30)]
+
+
+def test_the_parts_are_few_and_in_order():
+    from flows.engine.batches import Batch
+
+    parts = Batch(CASES, POLICIES).parts(12)
+    assert len(parts) <= 12
+    assert [c.job.name for part in parts for c in part.cases] == [c.job.name for c in CASES]
+    assert Batch([], POLICIES).parts(12) == []
+
+
+def test_threads_give_the_plain_outcomes(engine):
+    from flows.engine.batches import replay_on_engine
+
+    assert replay_on_engine(CASES, POLICIES) == replay_batch(CASES, POLICIES)
+    assert replay_on_engine([], POLICIES) == []
+
+
+@pytest.mark.slow
+def test_processes_give_the_plain_outcomes(engine):
+    from prefect.task_runners import ProcessPoolTaskRunner
+
+    from flows.engine.batches import replay_on_engine
+
+    assert replay_on_engine(CASES, POLICIES, runner=ProcessPoolTaskRunner(max_workers=2)) == replay_batch(
+        CASES, POLICIES
+    )
+
+
+def test_an_error_of_a_replay_is_raised_by_the_flow(engine):
+    from flows.engine.batches import replay_on_engine
+
+    short = Case(job=CASES[0].job, window=CASES[0].window.cut(0, 1))
+    with pytest.raises(MarketError, match="at least its deadline"):
+        replay_on_engine([CASES[1], short], POLICIES)

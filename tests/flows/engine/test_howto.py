@@ -1,0 +1,177 @@
+"""The page on how to run it, run: its commands in their order against a real Prefect server, work pool and worker, offline."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pandas as pd
+import pytest
+from test_turn import small_settings
+
+from flows.engine.deployments import BACKFILL_QUEUE, DEPLOYMENTS, POOL, full_name, prefect_yaml
+from flows.engine.prepare import ENGINE_SETTINGS
+from flows.engine.server import free_port
+from flows.ledger.runs import STAGES
+from warehouse.issued.records import read_rows
+from warehouse.reader import open_reader
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "how-to-run-it.md"
+BLOCK = re.compile(r"(<!-- long -->\n)?```sh\n(.*?)```", re.DOTALL)
+
+
+def blocks(*, long: bool) -> list[str]:
+    """The commands of the page in their order; those marked long only if asked for."""
+    return [text for mark, text in BLOCK.findall(PAGE.read_text()) if long or not mark]
+
+
+def test_the_page_names_every_deployment_and_setting():
+    text = PAGE.read_text()
+    for one in DEPLOYMENTS:
+        assert f"`{full_name(one)}`" in text
+        assert f"prefect deployment run {full_name(one)}" in text
+    told = dict(re.findall(r"(\w+)=(\S+)", "\n".join(blocks(long=False))))
+    alone = (
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"  # means nothing with a server that runs already
+    )
+    assert told.items() >= {name: value for name, value in ENGINE_SETTINGS.items() if name != alone}.items()
+
+
+class Shell:
+    """A shell that stops at the first command that fails, block by block."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.port = port
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+        kept["PATH"] = f"{Path(sys.executable).parent}:{kept['PATH']}"
+        self.process = subprocess.Popen(
+            ["bash", "-eu"], cwd=folder, env=kept, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, block: str) -> str:
+        """Run one block and return what it said; fails with it if a command fails."""
+        self.process.stdin.write(block.replace("4200", str(self.port)) + "\necho --- done\n")
+        self.process.stdin.flush()
+        said: list[str] = []
+        for line in self.process.stdout:
+            if line == "--- done\n":
+                return "".join(said)
+            said.append(line)
+        logs = [path.read_text()[-3000:] for path in sorted(self.folder.glob(".prefect/*.log"))]
+        raise AssertionError("\n".join([block, *said, *logs]))
+
+    def close(self) -> None:
+        """End the shell and everything that it left running."""
+        try:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            self.process.wait(30)
+            time.sleep(1)
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+@pytest.fixture
+def shell(tmp_path):
+    (tmp_path / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
+    small_settings(tmp_path)
+    one = Shell(tmp_path, free_port())
+    yield one
+    one.close()
+
+
+def asked(shell: Shell, path: str, body: dict | None = None):
+    answer = httpx.post(f"http://127.0.0.1:{shell.port}/api/{path}", json=body or {}, timeout=30)
+    answer.raise_for_status()
+    return answer.json()
+
+
+def said_by_server(shell: Shell) -> dict[str, dict]:
+    """Every deployment that the server knows, in the form of the file."""
+    flows = {one["id"]: one["name"] for one in asked(shell, "flows/filter")}
+    return {f"{flows[one['flow_id']]}/{one['name']}": one for one in asked(shell, "deployments/filter")}
+
+
+def check_deployments(shell: Shell) -> None:
+    """The server knows exactly the deployments of the file, as the file says them."""
+    found = said_by_server(shell)
+    assert set(found) == {full_name(one) for one in DEPLOYMENTS}
+    for one, entry in zip(DEPLOYMENTS, prefect_yaml()["deployments"], strict=True):
+        known = found[full_name(one)]
+        for key in ("entrypoint", "description", "parameters", "tags", "enforce_parameter_schema"):
+            assert known[key] == entry[key], (full_name(one), key)
+        schedules = [
+            {key: item["schedule"][key] for key in ("cron", "timezone")} for item in known["schedules"]
+        ]
+        assert schedules == entry["schedules"]
+        assert known["global_concurrency_limit"]["limit"] == 1
+        limit = {key: value for key, value in entry["concurrency_limit"].items() if key != "limit"}
+        assert known["concurrency_options"] == limit
+        assert known["work_pool_name"] == POOL
+        assert known["work_queue_name"] == entry["work_pool"]["work_queue_name"]
+        folder = known["pull_steps"][0]["prefect.deployments.steps.set_working_directory"]["directory"]
+        assert folder == str(shell.folder.resolve())
+        assert known["parameter_openapi_schema"]["properties"]["db"]["format"] == "path"
+
+
+def check_turn(db: Path, slot: pd.Timestamp) -> None:
+    """All four stages of a slot are done, and none of any other."""
+    with open_reader(db) as store:
+        runs, decisions = read_rows(store, "runs"), read_rows(store, "decisions")
+    done = runs[runs["logical_at"] == slot]
+    assert sorted(done["stage"]) == sorted(STAGES)
+    assert set(done["status"]) == {"done"}
+    assert len(decisions[decisions["slot"] == slot]) > 0
+
+
+def runs_of(shell: Shell) -> list[dict]:
+    """Flow runs that have ended, of deployments."""
+    ended = {"flow_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}}}
+    return [run for run in asked(shell, "flow_runs/filter", ended) if run["deployment_id"]]
+
+
+def test_from_a_clone_to_a_scheduled_served_and_watched_pipeline(shell):
+    for block in blocks(long=False):
+        said = shell.run(block)
+        if "prefect deploy " in block:
+            check_deployments(shell)
+    assert "pipeline" in said or "ingest" in said
+    runs = runs_of(shell)
+    assert [run["state"]["type"] for run in runs] == ["COMPLETED"] * len(runs)
+    slot = pd.Timestamp(runs[0]["expected_start_time"]).floor("30min")
+    check_turn(shell.folder / "slackwater.duckdb", slot)
+
+
+@pytest.mark.slow
+def test_every_deployment_runs_on_a_worker(shell):
+    for block in blocks(long=True):
+        shell.run(block)
+    flows = {one["id"]: one["name"] for one in asked(shell, "flows/filter")}
+    completed = {flows[run["flow_id"]] for run in runs_of(shell) if run["state"]["type"] == "COMPLETED"}
+    assert completed >= {full_name(one).partition("/")[0] for one in DEPLOYMENTS}
+    assert not [run for run in runs_of(shell) if run["state"]["type"] != "COMPLETED"]
+    check_turn(shell.folder / "march.duckdb", pd.Timestamp("2026-03-10T06:00Z"))
+    queues = {one["name"] for one in asked(shell, f"work_pools/{POOL}/queues/filter")}
+    assert queues <= {"default", BACKFILL_QUEUE}
+    assert (shell.folder / "reports" / "report.html").exists()
+    assert (shell.folder / "reports" / "accuracy.html").exists()
+
+
+@pytest.mark.slow
+def test_three_turns_by_the_schedule_itself(tmp_path):
+    script = [sys.executable, str(ROOT / "examples" / "scheduled_turns.py"), "--folder", str(tmp_path / "w")]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    answer = json.loads(done.stdout)
+    assert len(answer["turns"]) >= 3
+    assert all(turn["failed"] == [] and turn["decisions"] > 0 for turn in answer["turns"][:3])

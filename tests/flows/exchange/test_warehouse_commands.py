@@ -1,0 +1,76 @@
+"""The commands on the whole warehouse: a copy out and in again, a rewritten file, and the preview of a backfill."""
+
+import json
+import sys
+
+import pandas as pd
+import pytest
+from test_turn import AT, tidy_tables
+
+from flows import cli
+from warehouse.issued.records import read_rows
+from warehouse.reader import open_reader
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    def run(*words: object) -> tuple[int, dict, str]:
+        monkeypatch.setattr(sys, "argv", ["slackwater", *map(str, words), "--json"])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out = capsys.readouterr()
+        code = stop.value.code
+        return (code if isinstance(code, int) else 0), json.loads(out.out or "{}"), out.err
+
+    return run
+
+
+@pytest.fixture
+def warehouse(call, tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    tidy_tables(folder, AT - pd.Timedelta(days=1), AT)
+    db = tmp_path / "w.duckdb"
+    assert call("ingest", "tabular", folder, "--db", db)[0] == 0
+    return db
+
+
+def rows(db, table):
+    with open_reader(db) as store:
+        return len(read_rows(store, table))
+
+
+def test_out_and_in_again_is_the_same_and_twice_adds_nothing(call, warehouse, tmp_path):
+    code, told, _ = call("export", tmp_path / "out", "--db", warehouse)
+    assert code == 0
+    other = tmp_path / "other.duckdb"
+    assert {table["table"] for table in told["tables"]} >= {"price", "availability", "imports"}
+    for _ in range(2):
+        assert call("import", tmp_path / "out", "--db", other)[0] == 0
+        for table in ("price", "availability", "markets", "series", "imports"):
+            assert rows(other, table) == rows(warehouse, table) > 0
+
+
+def test_a_rewritten_file_holds_the_same(call, warehouse):
+    before = {table: rows(warehouse, table) for table in ("price", "availability", "series")}
+    assert call("compact", "--db", warehouse)[0] == 0
+    assert {table: rows(warehouse, table) for table in before} == before
+
+
+def test_the_preview_of_a_backfill_does_nothing(call, warehouse, tmp_path):
+    words = ("backfill", "--from", "2026-03-10T04:00Z", "--to", "2026-03-10T05:00Z", "--dry-run", "--db")
+    code, told, _ = call(*words, warehouse)
+    assert code == 0
+    assert [slot["todo"] for slot in told["slots"]] == [["ingest", "forecast", "allocate", "score"]] * 3
+    assert rows(warehouse, "runs") == 0
+    code, told, _ = call(*words, tmp_path / "nowhere.duckdb")
+    assert len(told["slots"]) == 3
+    assert not (tmp_path / "nowhere.duckdb").exists()
+
+
+def test_a_backfill_that_cannot_be_is_refused(call, warehouse):
+    code, _, err = call(
+        "backfill", "--from", "2026-03-11", "--to", "2026-03-10", "--dry-run", "--db", warehouse
+    )
+    assert code == 2
+    assert "--from at or before --to" in err

@@ -1,0 +1,126 @@
+"""The command of the single-instance scoreboard on an invented folder and on the open data."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flows.experiments.cant_be_late.study import cant_be_late_answer, cant_be_late_command, print_scoreboard
+from warehouse.errors import MarketError, SourceFileError
+
+DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
+needs_data = pytest.mark.skipif(
+    not (DATA / "availability.parquet").is_file(), reason=f"no open data at {DATA}; set SLACKWATER_DATA"
+)
+FIGURES = {"mean_cost_usd", "score", "misses", "gap_closed", "gap_closed_from_eager"}
+
+
+def series(seed: int, start: str, zone: str, *, slots: int, flips: float = 0.06) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    up = np.logical_xor.accumulate(rng.random(slots) < flips)
+    return pd.DataFrame({
+        "provider": "aws", "region": "r-1", "zone": zone, "instance_type": "p3.2xlarge",
+        "timestamp": pd.date_range(start, periods=slots, freq="10min", tz="UTC"), "available": up.astype("int32"),
+        "capacity_probed": 1, "gap_seconds": 600, "kind": "probe", "truncated": False, "source": f"invented-{start[:4]}",
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tidy")
+    table = pd.concat([
+        series(1, "2021-05-01", "a", slots=1700), series(2, "2021-05-01", "b", slots=1700, flips=0.02),
+        series(3, "2024-05-01", "a", slots=1200),
+    ])  # fmt: skip
+    table.to_parquet(path / "availability.parquet")
+    return path
+
+
+@pytest.fixture(scope="module")
+def answer(folder: Path) -> dict:
+    return cant_be_late_answer(folder, seed=7, fast=True)
+
+
+def test_the_answer_has_the_agreed_form(answer):
+    assert {row["split"] for row in answer["variants"]} == {"2024 -> 2021", "2021 -> 2024"}
+    for row in answer["variants"]:
+        assert row["availability"] in {"low", "medium", "high"}
+        assert row["deadline_h"] in {52, 70}
+        assert row["overhead_h"] in {0.05, 0.2}
+        assert row["runs"] > 0
+        for figures in row["policies"].values():
+            assert set(figures) == FIGURES
+            assert figures["misses"] == 0
+            assert figures["mean_cost_usd"] >= row["optimum_usd"] - 1e-9
+            assert figures["score"] <= row["optimum_score"] + 1e-9
+
+
+def test_variants_add_up_to_their_setting(answer):
+    for whole in answer["settings"]:
+        key = ("split", "deadline_h", "overhead_h")
+        parts = [row for row in answer["variants"] if all(row[k] == whole[k] for k in key)]
+        assert sum(row["runs"] for row in parts) == whole["runs"]
+        total = sum(row["runs"] * row["policies"]["UP"]["mean_cost_usd"] for row in parts)
+        assert total / whole["runs"] == pytest.approx(whole["policies"]["UP"]["mean_cost_usd"])
+
+
+def test_tables_for_a_person(answer, capsys):
+    print_scoreboard(answer)
+    out = capsys.readouterr().out
+    assert "What each state variable adds" in out
+    assert out.count("optimum (all known)") == 8
+
+
+def test_the_command_on_one_year_splits_it_in_time_and_says_so(tmp_path, capsys):
+    series(1, "2021-05-01", "a", slots=1700).to_parquet(tmp_path / "availability.parquet")
+    page = tmp_path / "deep" / "report.html"
+    cant_be_late_command(data=tmp_path, seed=7, fast=True, as_json=True, html=page)
+    printed = json.loads(capsys.readouterr().out)
+    assert {row["split"] for row in printed["variants"]} == {"2021, first half -> second half"}
+    assert any("first half" in note for note in printed["notes"])
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<svg") == 1
+    assert not re.search(r"(?:src|href)=\"https?:", text)
+    assert "Share of the gap closed" in text
+    assert "2021, first half" in text
+
+
+def test_folders_that_cannot_be_used_are_named(tmp_path):
+    with pytest.raises(SourceFileError, match=r"no availability\.parquet"):
+        cant_be_late_answer(tmp_path, seed=7, fast=True)
+    series(1, "2021-05-01", "a", slots=300).to_parquet(tmp_path / "availability.parquet")
+    with pytest.raises(MarketError, match="long enough"):
+        cant_be_late_answer(tmp_path, seed=7, fast=True)
+
+
+def reaches_the_goals(found: dict) -> None:
+    rows, summary = found["settings"], found["summary"]
+    assert summary["default"] == "stochastic"
+    assert summary["misses"]["stochastic"] == 0
+    assert summary["gap_closed"]["stochastic"] >= 0.45
+    for row in rows:
+        share = row["policies"]["stochastic"]["gap_closed"]
+        if row["deadline_h"] == 52:
+            assert share >= (0.4 if row["overhead_h"] > 0.1 else 0.7), row["split"]
+        assert row["policies"]["stochastic"]["gap_closed_from_eager"] > 0.3
+    assert summary["gap_closed"]["stochastic"] > summary["gap_closed"]["stochastic, two states"] + 0.1
+
+
+@needs_data
+def test_open_data_quick():
+    reaches_the_goals(cant_be_late_answer(DATA, seed=7, fast=True))
+
+
+@needs_data
+@pytest.mark.slow
+def test_open_data_long():
+    found = cant_be_late_answer(DATA, seed=7, fast=False)
+    reaches_the_goals(found)
+    low = [row["gap_closed_interval"][0] for row in found["settings"]]
+    assert min(low) > 0.3

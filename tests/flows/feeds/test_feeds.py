@@ -1,0 +1,596 @@
+"""Feeds into the warehouse: page by page, resumed where they stopped, nothing lost, nothing doubled, no secret told."""
+
+import json
+import logging
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from loopback import AT, Azure, Ec2, Loopback, Reply, azure_item, ec2_error, price_history, serve
+from test_turn import small_settings
+
+from flows.command.answer import print_table
+from flows.config import Feed, Settings, read_settings
+from flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due
+from flows.feeds.state import last_fetches
+from flows.jobs.practice import example_requests
+from flows.turn.context import Turn
+from flows.turn.whole import ingest_stage, whole_turn
+from warehouse.asof.load import load_history
+from warehouse.errors import InputError, SettingsError
+from warehouse.history import Market
+from warehouse.issued.records import read_rows
+from warehouse.observations.ingest import append
+from warehouse.observations.listing import list_markets
+from warehouse.sources.live import LIVE_SOURCES
+from warehouse.sources.live.transport import Retry, Secrets, Transport
+from warehouse.store.connection import open_store
+
+HOUR = pd.Timedelta(hours=1)
+SECRET = "aws-secret-abcdefghijklmnop"
+TABLES = ("price", "availability", "markets", "series", "imports", "rejected", "assumptions", "fetches")
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch, tmp_path):
+    """Credentials as boto3's chain finds them, and no proxy on the way to the loopback interface."""
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "AWS_PROFILE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE123456789")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+
+
+@pytest.fixture
+def store():
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def aws_feed(server: Loopback, **options):
+    given = {"endpoint_url": server.url, "regions": ["us-east-1"], "page": 5, "days": 2} | options
+    return Feed(name="spot", source="aws-spot", every_minutes=60, options=given)
+
+
+def fetch(store, feed, at=AT, *, tries=3, **others):
+    waits: list[float] = []
+    transport = Transport(seed=1, retry=Retry(tries=tries), seconds=5.0, sleep=waits.append)
+    return fetch_feed(store, feed, at=at, transport=transport, **others)
+
+
+def prices(store) -> pd.DataFrame:
+    frame = store.arrow(
+        "SELECT region, zone, instance_type, product, observed_at, known_at, price_usd, on_demand_usd FROM price "
+        "JOIN series USING (sid) JOIN markets USING (mid) ORDER BY ALL"
+    )
+    return frame.to_pandas()
+
+
+def one_region(hours=30, **others):
+    return Ec2({"us-east-1": price_history("us-east-1", hours, start=AT - hours * HOUR)}, **others)
+
+
+class Stopped(BaseException):
+    """Stands for a process that is killed."""
+
+
+def test_a_history_is_read_page_by_page_and_known_as_stated(store):
+    with serve(one_region(page=25)) as server:
+        fetched = fetch(store, aws_feed(server))
+    assert (fetched.status, fetched.added, fetched.repeated, fetched.rejected) == ("done", 60, 0, 0)
+    assert fetched.requests == len(server.seen) == 3
+    found = prices(store)
+    assert len(found) == 60
+    # M1.2: history is known when it was observed; what was observed within the feed's interval, at the fetch.
+    followed = found["observed_at"] >= AT - HOUR
+    assert (found["known_at"] == found["observed_at"].where(~followed, AT)).all()
+    assert followed.sum() == 2
+    rules = set(read_rows(store, "imports")["known_at_rule"])
+    assert rules == {
+        "observed_at before 2026-01-05T11:00:00+00:00, then max(observed_at, 2026-01-05T12:00:00+00:00)"
+    }
+    assert server.seen[0].form["ProductDescription.1"] == "Linux/UNIX"
+
+
+def test_the_next_fetch_goes_on_from_the_mark(store):
+    ec2 = one_region()
+    with serve(ec2) as server:
+        feed = aws_feed(server)
+        fetch(store, feed)
+        ec2.prices["us-east-1"] += price_history("us-east-1", 3, start=AT + HOUR / 2)
+        before = len(server.seen)
+        later = fetch(store, feed, AT + 3 * HOUR)
+        assert server.seen[before].form["StartTime"] == "2026-01-05T11:00:00Z"
+    # Three new hours in two zones; the overlap repeats what is known.
+    assert (later.status, later.added) == ("done", 6)
+    assert later.repeated == 4
+    new = prices(store).query("observed_at > @AT")
+    assert (new["known_at"] == AT + 3 * HOUR).all()
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_killed_after_any_page_it_ends_with_the_same_rows(store, after, monkeypatch):
+    with serve(one_region(hours=10, page=4)) as server, open_store(":memory:") as unbroken:
+        feed = aws_feed(server)
+        whole, expected = fetch(unbroken, feed), prices(unbroken)
+        kill_after_pages(monkeypatch, after)
+        with pytest.raises(Stopped):
+            fetch(store, feed)
+        monkeypatch.undo()
+        surround(monkeypatch)
+        row = last_fetches(store).get("spot")
+        if after:
+            assert (row.status, row.finished) == ("partial", False)
+            assert f"stopped after page {after} (us-east-1)" in row.reason
+        server.seen.clear()
+        again = fetch(store, feed)
+        # It goes on behind the last page that was kept.
+        assert len(server.seen) == 5 - after
+    assert again.status == "done"
+    assert (again.added, again.repeated) == (whole.added, whole.repeated) == (20, 0)
+    pd.testing.assert_frame_equal(prices(store), expected)
+    assert len(read_rows(store, "fetches")) == 1
+
+
+def kill_after_pages(monkeypatch, pages: int) -> None:
+    from flows.feeds import fetch as feeds
+
+    kept = []
+    keep = feeds._Fetch._keep
+
+    def killed(self, page):
+        if len(kept) == pages:
+            raise Stopped
+        kept.append(page)
+        keep(self, page)
+
+    monkeypatch.setattr(feeds._Fetch, "_keep", killed)
+
+
+def surround(monkeypatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE123456789")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.mark.parametrize("cut_at", [1, 2, 4])
+def test_a_network_cut_in_the_middle_of_paging_loses_and_doubles_nothing(store, cut_at):
+    with serve(one_region(hours=10, page=4)) as server, open_store(":memory:") as unbroken:
+        feed = aws_feed(server)
+        fetch(unbroken, feed)
+        expected = prices(unbroken)
+        server.seen.clear()
+        server.faults = {number: Reply("<x>" * 100, cut=20) for number in range(cut_at, cut_at + 3)}
+        cut = fetch(store, feed)
+        assert cut.status == ("failed" if cut_at == 1 else "partial")
+        assert "us-east-1: EC2 in us-east-1" in cut.reason
+        server.faults = {}
+        again = fetch(store, feed, AT)
+        assert again.status == "done"
+        assert again.added == 20
+    pd.testing.assert_frame_equal(prices(store), expected)
+
+
+def test_a_listing_that_was_cut_is_finished_an_hour_later(store):
+    ec2 = one_region(hours=10, page=4)
+    with serve(ec2) as server:
+        feed = aws_feed(server)
+        server.faults = {number: Reply("", status=503) for number in (3, 4, 5)}
+        assert fetch(store, feed).status == "partial"
+        server.faults = {}
+        ec2.prices["us-east-1"] += price_history("us-east-1", 1, start=AT + HOUR / 2)
+        assert fetch(store, feed, AT + HOUR).status == "done"
+    found = prices(store)
+    assert len(found) == 22
+    assert not found.duplicated(["zone", "observed_at"]).any()
+
+
+def test_an_expired_page_token_starts_the_range_again(store):
+    ec2 = one_region(hours=10, page=4)
+    with serve(ec2) as server:
+        feed = aws_feed(server)
+        server.faults = {number: Reply("", status=503) for number in (3, 4, 5)}
+        assert fetch(store, feed).status == "partial"
+        server.faults = {}
+        ec2.expired = {last_fetches(store)["spot"].marks["us-east-1"].listing.token}
+        again = fetch(store, feed)
+        assert (again.status, again.added) == ("done", 20)
+    assert again.repeated == 8
+    assert len(prices(store)) == 20
+
+
+def test_a_server_that_repeats_its_token_does_not_loop(store):
+    with serve(one_region(hours=10, stuck=True, page=4)) as server:
+        fetched = fetch(store, aws_feed(server))
+        assert len(server.seen) <= 3
+    assert fetched.status == "partial"
+    assert "same page token twice" in fetched.reason
+
+
+def test_throttling_is_waited_out(store):
+    with serve(one_region(hours=10, page=8)) as server:
+        server.faults = {
+            1: ec2_error("RequestLimitExceeded", 503, "Request limit exceeded."),
+            3: ec2_error("Throttling", 400, **{"Retry-After": "9"}),
+            5: Reply("oops", status=500),
+        }
+        fetched = fetch(store, aws_feed(server))
+    assert (fetched.status, fetched.added, fetched.requests) == ("done", 20, 6)
+
+
+def test_one_region_that_denies_leaves_the_others(store):
+    regions = [f"us-east-{number}" for number in range(1, 11)]
+    history = {region: price_history(region, 2, start=AT - 3 * HOUR) for region in regions[:-1]}
+    ec2 = Ec2(history, page=10, denied={regions[-1]: "UnauthorizedOperation"})
+    with serve(ec2) as server:
+        feed = aws_feed(server, regions=[])
+        fetched = fetch(store, feed)
+        assert (fetched.status, fetched.added) == ("partial", 36)
+        assert fetched.reason == (
+            "us-east-10: EC2 in us-east-10 refused: UnauthorizedOperation You are not authorized in us-east-10"
+        )
+        assert not is_due(feed, fetched, AT + HOUR / 2)
+        # Allowed meanwhile: only that region is asked again.
+        ec2.prices[regions[-1]] = price_history(regions[-1], 2, start=AT - 3 * HOUR)
+        ec2.denied.clear()
+        server.seen.clear()
+        again = fetch(store, feed)
+    assert (again.status, again.added, again.reason) == ("done", 40, "")
+    assert [seen.form["Action"] for seen in server.seen] == ["DescribeRegions", "DescribeSpotPriceHistory"]
+
+
+def test_the_same_time_again_asks_nobody(store):
+    with serve(one_region(hours=4)) as server:
+        feed = aws_feed(server)
+        first = fetch(store, feed)
+        server.seen.clear()
+        assert fetch(store, feed) == first
+        assert server.seen == []
+
+
+def test_an_earlier_time_is_refused(store):
+    with serve(one_region(hours=4)) as server:
+        feed = aws_feed(server)
+        fetch(store, feed)
+        with pytest.raises(
+            InputError, match=r"was fetched at 2026-01-05 12:00:00.00:00, after 2026-01-05 11:00"
+        ):
+            fetch(store, feed, AT - HOUR)
+
+
+def test_history_read_by_hand_is_known_when_it_was_observed_and_moves_no_mark(store):
+    with serve(one_region(hours=60)) as server:
+        feed = aws_feed(server, days=1)
+        first = fetch(store, feed)
+        until = first.marks["us-east-1"].until
+        by_hand = fetch(store, feed, span=(AT - 50 * HOUR, AT - 30 * HOUR))
+        found = prices(store)
+        assert by_hand.status == "done"
+        assert by_hand.marks["us-east-1"].until == until
+        assert found["observed_at"].min() < AT - 48 * HOUR
+        old = found[found["observed_at"] < AT - 24 * HOUR]
+        assert (old["known_at"] == old["observed_at"]).all()
+        # The same range again says nothing new.
+        assert fetch(store, feed, span=(AT - 50 * HOUR, AT - 30 * HOUR)).added == by_hand.added
+        assert not prices(store).duplicated(["zone", "observed_at"]).any()
+        with pytest.raises(SettingsError, match="a start before the end"):
+            raise_reason(fetch(store, feed, span=(AT, AT - HOUR)))
+
+
+def raise_reason(fetched) -> None:
+    assert fetched.status in ("failed", "partial")
+    raise SettingsError(fetched.reason)
+
+
+def test_rows_from_the_future_are_kept_but_not_seen_before_their_time(store):
+    ahead = [("us-east-1a", "p3.2xlarge", "Linux/UNIX", "9.0", "2026-01-05T14:00:00.000Z")]
+    ec2 = one_region(hours=30)
+    ec2._listed = lambda *_: [*ec2.prices["us-east-1"], *ahead]
+    with serve(ec2) as server:
+        fetch(store, aws_feed(server, page=100))
+    last = prices(store).iloc[-31:]
+    assert pd.Timestamp("2026-01-05T14:00Z") in set(last["known_at"])
+    market = Market.parse("aws/us-east-1/us-east-1a/p3.2xlarge")
+    asked = {"step": HOUR, "source": "aws-spot"}
+    from warehouse.asof.on_demand import HistoryAssumptions
+
+    assumed = HistoryAssumptions(always_available=4, on_demand_usd=10.0)
+    seen = load_history(store, market, end=AT + 2 * HOUR, known_at=AT + HOUR, assumptions=assumed, **asked)
+    assert (seen.frame == 9.0).sum().sum() == 0
+    then = load_history(
+        store, market, end=AT + 2 * HOUR, known_at=AT + 2 * HOUR, assumptions=assumed, **asked
+    )
+    assert (then.frame == 9.0).sum().sum() == 1
+
+
+def test_hostile_rows_are_rejected_and_counted(store):
+    at = "2026-01-05T10:00:00.000Z"
+    linux = "Linux/UNIX"
+    rows = [
+        ("us-east-1a", "p3.2xlarge", linux, "0.9", at),
+        ("us-east-1a", "p4d.24xlarge", linux, "-1", at),
+        ("us-east-1a", "p4d.24xlarge", linux, "1e999", at),
+        ("us-east-1a", "p4d.24xlarge", linux, "NaN", at),
+        ("us-east-1a", "p4d.24xlarge", linux, "cheap", at),
+        ("us-east-1a", "p4d.24xlarge", linux, "1.0", "yesterday"),
+        ("us-east-1a", "p4d.24xlarge", linux, "1.0", "9999-12-31T00:00:00Z"),
+        ("'; DROP TABLE price; --", "p3.2xlarge", linux, "1.0", at),
+        ("us/east", "p3.2xlarge", linux, "1.0", at),
+        ("", "p3.2xlarge", linux, "1.0", at),
+        ("us-east-1a", "x" * 200_000, linux, "oops", at),
+    ]
+    ec2 = Ec2({"us-east-1": rows}, page=100)
+    ec2._listed = lambda *_: rows
+    with serve(ec2) as server:
+        fetched = fetch(store, aws_feed(server))
+    assert (fetched.status, fetched.added, fetched.rejected) == ("done", 2, 9)
+    reasons = " ".join(read_rows(store, "rejected")["reason"])
+    for words in (
+        "is negative",
+        "not a number",
+        "is not a time",
+        "outside 1900..2200",
+        "contains / or @",
+        "no zone",
+    ):
+        assert words in reasons
+    # A name is a name, whatever it says.
+    assert "'; DROP TABLE price; --" in set(prices(store)["zone"])
+
+
+def test_what_is_asked_anew_after_the_options_change(store):
+    ec2 = one_region(hours=10)
+    ec2.prices["us-east-1"] += price_history("us-east-1", 10, start=AT - 10 * HOUR, kind="g5.xlarge")
+    with serve(ec2) as server:
+        fetch(store, aws_feed(server, instance_types=["p3.2xlarge"]))
+        both = aws_feed(server, instance_types=["p3.2xlarge", "g5.xlarge"])
+        fetched = fetch(store, both, AT + HOUR)
+    # The history of the type that was not asked for before comes too; the known one repeats.
+    assert (fetched.added, fetched.repeated) == (20, 20)
+    assert not prices(store).duplicated(["zone", "instance_type", "observed_at"]).any()
+
+
+def test_no_credentials_is_a_failed_fetch_that_says_so(store, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with serve(one_region()) as server:
+        fetched = fetch(store, aws_feed(server))
+        assert server.seen == []
+    assert fetched.status == "failed"
+    assert "no AWS credentials found" in fetched.reason
+
+
+def test_the_servers_clock_is_compared_with_ours(store):
+    with serve(one_region(hours=2)) as server:
+        ahead = fetch(store, aws_feed(server), clock=AT - pd.Timedelta(minutes=20))
+        assert ahead.reason == "the server's clock is 1,200 s ahead of our clock"
+        assert ahead.status == "done"
+        behind = fetch(store, aws_feed(server), AT + 5 * HOUR)
+        assert behind.reason == "the server's clock is 18,000 s behind the logical time"
+
+
+def test_a_secret_is_nowhere(store, capsys, caplog, tmp_path):
+    def echo(seen):
+        return ec2_error("AuthFailure", 401, f"signature of {SECRET} and AKIAEXAMPLE123456789 {seen.headers}")
+
+    with serve(echo) as server, caplog.at_level(logging.DEBUG, logger="httpx"), caplog.at_level(logging.INFO):
+        fetched = fetch(store, aws_feed(server))
+    kept = [fetched.reason, caplog.text, *capsys.readouterr()]
+    kept += [str(read_rows(store, table).to_dict()) for table in TABLES]
+    assert fetched.status == "failed"
+    assert "AuthFailure" in fetched.reason
+    for text in kept:
+        assert SECRET not in text
+        assert "AKIAEXAMPLE123456789" not in text
+
+
+def test_feeds_that_are_due_are_fetched_in_a_turn_and_one_that_fails_stops_none(store):
+    items = [azure_item("eastus", "Standard_NC6s_v3", 0.9, spot=True)]
+    with serve(one_region(hours=4)) as ec2, serve(Azure(items)) as azure:
+        broken = Feed(name="broken", source="http", tries=1, options={
+            "url": "http://127.0.0.1:9/", "columns": dict.fromkeys(
+                ("provider", "region", "zone", "instance_type", "price_usd"), "x")})  # fmt: skip
+        list_prices = Feed(name="azure", source="azure-retail", every_minutes=240,
+                           options={"url": azure.url, "regions": ["eastus"]})  # fmt: skip
+        settings = Settings(feeds=(broken, list_prices, aws_feed(ec2)))
+
+        def turn(at, **others):
+            return Turn(store=store, at=at, settings=settings, run_id=f"t{at}", **others)
+
+        first = fetch_due(turn(AT))
+        assert first == {
+            "broken": {"added": 0, "repeated": 0, "rejected": 0},
+            "azure": {"added": 1, "repeated": 0, "rejected": 0},
+            "spot": {"added": 8, "repeated": 0, "rejected": 0},
+        }
+        assert fetch_due(turn(AT + HOUR / 2)).keys() == {"broken"}
+        assert fetch_due(turn(AT + HOUR)).keys() == {"broken", "spot"}
+        # A turn that is made up afterwards asks nobody: a source cannot be asked what it said then.
+        assert fetch_due(turn(AT - HOUR)) == {}
+        assert fetch_due(turn(AT + 9 * HOUR, made="backfill")) == {}
+    row = last_fetches(store)["broken"]
+    assert row.status == "failed"
+    assert "cannot be reached" in row.reason
+
+
+def test_history_read_by_hand_does_not_put_off_the_next_fetch(store):
+    with serve(one_region(hours=60)) as server:
+        feed = aws_feed(server, days=1)
+        fetch(store, feed)
+        later = AT + 0.75 * HOUR
+        by_hand = fetch(store, feed, later, span=(AT - 40 * HOUR, AT - 38 * HOUR))
+        assert by_hand.status == "done"
+        assert not is_due(feed, by_hand, later)
+        assert is_due(feed, by_hand, AT + HOUR)
+
+
+def test_a_turn_with_feeds_has_no_simulated_market(store):
+    with serve(one_region(hours=4)) as server:
+        settings = Settings(feeds=(aws_feed(server),))
+        turn = Turn(store=store, at=AT, settings=settings, run_id="run-1")
+        assert ingest_stage(turn, None) == {"spot": {"added": 8, "repeated": 0, "rejected": 0}}
+        assert ingest_stage(turn, None) == {}
+    (run,) = read_rows(store, "runs").to_dict("records")
+    assert (run["stage"], run["status"], json.loads(run["details"])["spot"]["added"]) == ("ingest", "done", 8)
+    assert set(list_markets(store)["source"]) == {"aws-spot"}
+
+
+@pytest.mark.slow
+def test_a_whole_turn_on_live_prices(store, tmp_path):
+    """A job names a market that a feed has prices of: forecast, decided and reported, and nothing is called simulated."""
+    with serve(one_region(hours=240)) as server:
+        chosen = read_settings(small_settings(tmp_path))
+        settings = chosen.model_copy(update={"feeds": (aws_feed(server, days=10, page=1000),)})
+        market = "aws/us-east-1/us-east-1a/p3.2xlarge"
+        request = example_requests()[0].placed(at=AT, market=market, source=None)
+        turn = Turn(store=store, at=AT, settings=settings, run_id="run-1")
+        result = whole_turn(turn, data=None, requests=[request], report=tmp_path / "report.html")
+    assert result.ingested == {"spot": {"added": 480, "repeated": 0, "rejected": 0}}
+    (decision,) = result.decisions
+    assert (decision["job"], pd.Timestamp(decision["slot"])) == (request.name, AT)
+    vintages = read_rows(store, "vintages")
+    assert set(vintages["source"]) == {"aws-spot"}
+    assert vintages["newest_row"].max() <= AT
+    assert "SIMULATED" not in (tmp_path / "report.html").read_text()
+
+
+def test_a_failure_that_looks_like_markup_is_shown_as_it_is(store, capsys):
+    with serve(lambda seen: Reply("[/red] [bold] \x1b[31m", status=403)) as server:
+        feed = Feed(name="azure", source="azure-retail", options={"url": server.url, "regions": ["eastus"]})
+        fetched = fetch(store, feed)
+    assert "\x1b" not in fetched.reason
+    print_table("Feeds [x]", [{"feed": "azure", "reason": fetched.reason}], {"feed": "feed", "reason": "why"})
+    assert "[/red] [bold]" in capsys.readouterr().out
+
+
+def test_the_settings_in_the_documentation_are_settings():
+    text = (Path(__file__).parents[3] / "docs/live-sources.md").read_text()
+    blocks = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    feeds = [feed for block in blocks for feed in Settings.model_validate(tomllib.loads(block)).feeds]
+    assert {feed.source for feed in feeds} == set(LIVE_SOURCES)
+    for source in LIVE_SOURCES:
+        assert f"## {source}\n" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("request_number", [1, 2, 4, 6])
+def test_a_process_killed_in_the_middle_of_a_fetch_loses_and_doubles_nothing(tmp_path, request_number):
+    """SIGKILL while a page is under way; the warehouse is a file, and the command is the real one."""
+    settings, db = tmp_path / "s.toml", tmp_path / "w.duckdb"
+    with serve(one_region(hours=10, page=4)) as server, open_store(":memory:") as unbroken:
+        feed = aws_feed(server)
+        fetch(unbroken, feed)
+        expected = prices(unbroken)
+        given = f'endpoint_url = "{server.url}", regions = ["us-east-1"], page = 5, days = 2'
+        settings.write_text(f'[[feeds]]\nname = "spot"\nsource = "aws-spot"\noptions = {{{given}}}\n')
+        command = [sys.executable, "-m", "flows.cli", "feeds", "fetch", "spot", "--at", AT.isoformat()]
+        command += ["--settings", str(settings), "--db", str(db)]
+        server.seen.clear()
+        server.faults = {request_number: Reply("", slow=30.0)}
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while len(server.seen) < min(request_number, 5) and child.poll() is None:
+            time.sleep(0.05)
+        child.kill()
+        child.wait()
+        server.faults = {}
+        with open_store(db) as store:
+            again = fetch(store, feed)
+            assert (again.status, again.added) == ("done", 20)
+            pd.testing.assert_frame_equal(prices(store), expected)
+
+
+def test_a_score_is_no_count(store):
+    """A placement score is listed, but never chosen as a market with counts, nor read as one (kind score)."""
+    from warehouse.errors import MarketError
+    from warehouse.sources.files.reading import batch_of
+
+    place = {"provider": "aws", "region": "us-east-1", "zone": "use1-az1", "instance_type": "p3.2xlarge"}
+    row = {
+        **place,
+        "source": "aws-placement",
+        "observed_at": AT.to_pydatetime(),
+        "available": 9,
+        "capacity": 10,
+    }
+    append(store, [batch_of("availability", 1, row | {"kind": "score"})], source="aws-placement")
+    listing = list_markets(store).iloc[0]
+    assert (listing["kind"], bool(listing["has_counts"]), listing["count_rows"]) == ("score", False, 1)
+    market = Market.parse("aws/us-east-1/use1-az1/p3.2xlarge")
+    with pytest.raises(MarketError, match="no observations known"):
+        load_history(store, market, end=AT, step=HOUR, known_at=AT)
+
+
+def test_settings_say_what_is_wrong_with_a_feed(tmp_path):
+    file = tmp_path / "slackwater.toml"
+
+    def refused(text: str, words: str) -> None:
+        file.write_text(text)
+        with pytest.raises(SettingsError, match=words):
+            read_settings(file)
+
+    refused('[[feeds]]\nname = "a"\nsource = "moon"', "no live source 'moon', expected one of aws-placement")
+    refused('[[feeds]]\nname = "A b"\nsource = "aws-spot"', "feeds.0.name")
+    refused('[[feeds]]\nname = "a"\nsource = "aws-spot"\noptions = {regoins = []}', "option 'regoins'")
+    refused('[[feeds]]\nname = "a"\nsource = "aws-spot"\noptions = {days = 100}', "whole number from 1 to 90")
+    refused('[[feeds]]\nname = "a"\nsource = "aws-spot"\nevery_minutes = 0', "every_minutes")
+    refused(
+        '[[feeds]]\nname="a"\nsource="aws-spot"\n[[feeds]]\nname="a"\nsource="aws-spot"',
+        "two feeds named 'a'",
+    )
+    refused(
+        '[[feeds]]\nname = "a"\nsource = "azure-retail"\noptions = {regions = ["x\' or"]}', "region names"
+    )
+    file.write_text('[[feeds]]\nname = "a"\nsource = "aws-spot"\nevery_minutes = 30\n')
+    settings = read_settings(file)
+    assert find_feed(settings, "a").every_minutes == 30
+    with pytest.raises(InputError, match="no feed 'b' in the settings; expected one of a"):
+        find_feed(settings, "b")
+    assert Secrets({}).scrub("x") == "x"
+
+
+def test_the_commands(tmp_path, capsys):
+    from typer.testing import CliRunner
+
+    from flows.cli import app
+
+    items = [azure_item("eastus", "Standard_NC6s_v3", 0.9, spot=True)]
+    with serve(Azure(items)) as azure:
+        settings, db = tmp_path / "s.toml", tmp_path / "w.duckdb"
+        settings.write_text(
+            f'[[feeds]]\nname = "azure"\nsource = "azure-retail"\noptions = {{url = "{azure.url}", regions = ["eastus"]}}\n'
+            '[[feeds]]\nname = "gone"\nsource = "azure-retail"\ntries = 1\n'
+            'options = {url = "http://127.0.0.1:9", regions = ["eastus"]}\n'
+        )
+        run = CliRunner()
+        common = ["--settings", str(settings), "--db", str(db), "--json"]
+        before = json.loads(run.invoke(app, ["feeds", *common]).stdout)["feeds"]
+        assert [(row["feed"], row["status"]) for row in before] == [
+            ("azure", "never fetched"),
+            ("gone", "never fetched"),
+        ]
+        at = ["--at", "2026-01-05T12:00Z"]
+        fetched = json.loads(run.invoke(app, ["feeds", "fetch", "azure", *at, *common]).stdout)
+        assert (fetched["status"], fetched["added"]) == ("done", 1)
+        failed = run.invoke(app, ["feeds", "fetch", "gone", *at, *common])
+        assert "cannot be reached" in str(failed.exception)
+        after = json.loads(run.invoke(app, ["feeds", *common]).stdout)["feeds"]
+        assert [(row["feed"], row["status"]) for row in after] == [("azure", "done"), ("gone", "failed")]
+        table = run.invoke(app, ["feeds", *common[:-1]])
+        assert table.exit_code == 0, table.output
+        future = run.invoke(app, ["feeds", "fetch", "azure", "--at", "2199-01-01", *common])
+        assert "lies in the future" in str(future.exception)

@@ -1,0 +1,380 @@
+"""Reports of what a job really did: what is refused, what the next plan makes of them, and that none is known too early (M1.2)."""
+
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from advice_kit import (
+    AHAP,
+    BEGIN,
+    SETTINGS,
+    SOURCE,
+    STEP,
+    add_job,
+    decided_row,
+    hold,
+    new_store,
+    opened,
+    request,
+    turn_at,
+)
+
+from flows import cli
+from flows.jobs.predicted import predicted_work
+from flows.jobs.reports import Report, counting, differences, every_report, reports_of, save_report
+from flows.ledger.records import find_job
+from flows.turn.context import staged
+from flows.turn.decide import decide, decide_turns, is_finished
+from flows.turn.markets import find_market
+from flows.turn.work import Work
+from optimization.policies.pool import policy_named
+from warehouse.errors import JobError
+from warehouse.store.connection import open_store
+
+LATER = pd.Timedelta("10min")
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory):
+    """A warehouse that is only read."""
+    with new_store(tmp_path_factory.mktemp("read")) as store:
+        yield store
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """A warehouse with one job and no market: enough to report to."""
+    with open_store(tmp_path / "w.duckdb") as store:
+        add_job(store)
+        yield store
+
+
+def report(slot=2.0, **terms):
+    when = BEGIN + slot * STEP
+    return Report(**{"job": "demo", "reported_at": when, "known_at": when, **terms})
+
+
+def kept(store, *reports):
+    return [save_report(store, one, find_job(store, one.job)) for one in reports]
+
+
+# what is kept and what counts
+
+
+def test_a_report_comes_back_as_it_was_said(jobs):
+    first = report(1, progress=3.5, on_demand=1, spot=4, note="from the trainer's log")
+    second = report(2.5, finished=True)
+    assert kept(jobs, first, second) == [(first, True), (second, True)]
+    assert reports_of(jobs, "demo") == [first, second]
+
+
+def test_the_same_again_adds_nothing(jobs):
+    one = report(progress=3.0, spot=2)
+    kept(jobs, one)
+    assert kept(jobs, one) == [(one, False)]
+    assert len(every_report(jobs, ["demo"])) == 1
+
+
+def test_a_correction_is_a_new_row_and_the_newest_known_counts(jobs):
+    wrong, right = report(progress=9.0), report(progress=4.0)
+    kept(jobs, wrong)
+    ((corrected, added),) = kept(jobs, right)
+    assert added
+    assert (corrected.known_at, corrected.revision) == (wrong.known_at, 1)
+    assert reports_of(jobs, "demo") == [corrected]
+    late = report(progress=5.0, known_at=BEGIN + 3 * STEP)
+    kept(jobs, late)
+    assert [one.progress for one in reports_of(jobs, "demo", known_at=BEGIN + 2.5 * STEP)] == [4.0]
+    assert [one.progress for one in reports_of(jobs, "demo", known_at=BEGIN + 3 * STEP)] == [5.0]
+    assert [one.progress for one in every_report(jobs, ["demo"])] == [9.0, 4.0, 5.0]
+    ((again, _),) = kept(
+        jobs, report(progress=6.0)
+    )  # no later time is given: not known before what it corrects
+    assert again.known_at == late.known_at
+    assert [one.progress for one in reports_of(jobs, "demo")] == [6.0]
+
+
+def test_a_report_never_counts_before_its_time_nor_before_it_was_known():
+    about_later = report(4, progress=9.0, known_at=BEGIN + 4 * STEP)
+    learned_later = report(1, progress=2.0, known_at=BEGIN + 3 * STEP)
+    both = [about_later, learned_later]
+    assert counting(both, known_at=BEGIN + 2 * STEP) == []
+    assert counting(both, known_at=BEGIN + 3 * STEP) == [learned_later]
+    assert counting(both) == [learned_later, about_later]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (report(-1, progress=1.0), "a time in the job"),
+        (report(13, progress=1.0), "a time in the job"),
+        (report(), "says nothing"),
+        (report(progress=-0.5), "0 to its workload of 20 gpu_hours"),
+        (report(progress=20.5), "0 to its workload of 20 gpu_hours"),
+        (report(progress=float("nan")), "0 to its workload"),
+        (report(progress=float("inf")), "0 to its workload"),
+        (report(on_demand=-1), "-1 on-demand instances"),
+        (report(spot=10**9), "1000000000 spot instances"),
+        (report(progress=3.0, finished=True), "finished with 3 of 20"),
+        (report(progress=3.0, known_at=BEGIN), "known at"),
+        (report(3, progress=4.0), "no less than the 5 gpu_hours"),
+        (report(1, progress=6.0), "no more than the 5 gpu_hours"),
+        (report(1, finished=True), "no more than the 5 gpu_hours"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_leaves_nothing(jobs, said, words):
+    kept(jobs, report(2, progress=5.0))
+    before = every_report(jobs, ["demo"])
+    with pytest.raises(JobError, match=words):
+        kept(jobs, said)
+    assert every_report(jobs, ["demo"]) == before
+
+
+def test_an_unknown_job_is_named(jobs):
+    with pytest.raises(JobError, match="no job 'nobody'"):
+        kept(jobs, report(job="nobody", progress=1.0))
+
+
+def test_what_differs_from_the_advice_or_the_bounds_is_said_but_kept(jobs):
+    stored = find_job(jobs, "demo")
+    advised = [{"slot": (BEGIN + STEP).isoformat(), "on_demand": 2, "spot": 3}]
+    assert differences(report(2, on_demand=2, spot=3), stored, advised) == []
+    (told,) = differences(report(2, on_demand=2, spot=1), stored, advised)
+    assert "2 on-demand and 3 spot were advised, 2 and 1 held" in told
+    (told,) = differences(report(1.5, on_demand=2), stored, advised)  # in the middle of the slot
+    assert "2 and 0 held" in told
+    (told,) = differences(report(5, spot=11), stored, advised)
+    assert "bounds are 1 to 8: plans count 8" in told
+    assert differences(report(2, progress=1.0), stored, advised) == []
+
+
+# what the next plan makes of it
+
+
+def test_without_reports_a_decision_is_as_before(market):
+    row = decided_row(market, 4, decided=hold((1, 2), 4))
+    assert row["progress_from"] == "decided"
+    assert row["progress_reported_at"] is None
+    assert row == decided_row(market, 4, decided=hold((1, 2), 4), reports=[])
+
+
+def test_the_next_plan_starts_from_what_was_reported_and_goes_on_with_what_was_decided(market):
+    decided = hold((2, 0), 6)
+    said = report(4, progress=1.0, on_demand=2)
+    at_once = opened(market, 4, decided=decided, reports=[said])
+    assert at_once.progress().done == pytest.approx(1.0)
+    assert at_once.progress().n_previous == 2
+    later = opened(market, 6, decided=decided, reports=[said])
+    assert later.progress().done == pytest.approx(1.0 + 2 * 0.5 * 2)
+    assert later.progress_report == said
+    row = decided_row(market, 6, decided=decided, reports=[said])
+    assert row["progress_from"] == "reported"
+    assert row["progress"] == pytest.approx(3.0)
+    assert row["progress_reported_at"] == said.reported_at.isoformat()
+    reckoned = opened(market, 6, decided=decided).progress()
+    assert reckoned.done == pytest.approx(
+        0.9 + 5
+    )  # three minutes of restart, then six slots of two instances
+
+
+def test_a_report_inside_a_slot_is_carried_to_its_end(market):
+    said = report(3.5, progress=2.0, on_demand=4)
+    progress = opened(market, 4, decided=hold((2, 0), 4), reports=[said]).progress()
+    assert progress.done == pytest.approx(2.0 + 0.5 * 0.5 * 4)
+    assert progress.n_previous == 4
+    of_decision = opened(market, 4, decided=hold((2, 0), 4), reports=[report(3.5, progress=2.0)]).progress()
+    assert of_decision.done == pytest.approx(2.0 + 0.5 * 0.5 * 2)
+
+
+def test_counts_alone_change_what_is_held_and_not_the_work(market):
+    decided = hold((2, 0), 4)
+    said = report(4, on_demand=1, spot=0)
+    with_report, without = (opened(market, 4, decided=decided, reports=one) for one in ([said], []))
+    assert with_report.progress().done == without.progress().done
+    assert with_report.progress().n_previous == 1
+    assert with_report.progress_report is None
+
+
+def test_more_than_the_job_may_hold_counts_as_its_most_and_less_than_its_least_as_none(market):
+    asked = request(n_min=3)
+    many = opened(market, 4, asked=asked, decided={}, reports=[report(4, spot=30)])
+    assert many.progress().n_previous == 8
+    few = opened(market, 4, asked=asked, decided={}, reports=[report(4, spot=2)])
+    assert few.progress().n_previous == 0
+
+
+def test_a_finished_report_ends_the_job(market):
+    running = opened(market, 4, decided=hold((1, 0), 4), reports=[report(3, finished=True)])
+    assert is_finished(running)
+    row = decided_row(market, 4, decided=hold((1, 0), 4), reports=[report(3, finished=True)])
+    assert (row["on_demand"], row["spot"], row["progress_share"]) == (0, 0, 1.0)
+    assert row["planned"] is None
+
+
+def test_a_job_that_was_thought_done_goes_on_when_the_report_says_otherwise(market):
+    decided = hold((8, 0), 8)
+    thought = opened(market, 8, decided=decided)
+    assert is_finished(thought)
+    behind = opened(market, 8, decided=decided, reports=[report(8, progress=12.0, on_demand=8)])
+    assert not is_finished(behind)
+    assert behind.progress().done == pytest.approx(12.0)
+    assert decided_row(market, 8, decided=decided, reports=[report(8, progress=12.0)])["on_demand"] >= 0
+
+
+@pytest.mark.parametrize("policy", ["UP", "MSU", "AHANP(0.9)", AHAP, "Stochastic", "OD-only"])
+def test_scrambling_what_became_known_later_changes_no_decision(market, policy):
+    """A later known_at, or a later time reported on, changes nothing before it (M1.2, M4.9)."""
+    rng = np.random.default_rng(11)
+    decided = hold((1, 1), 5)
+    known = [report(2, progress=2.0, spot=2), report(4, progress=4.0, on_demand=1)]
+    rows = []
+    for _ in range(3):
+        scrambled = [
+            report(slot, progress=float(rng.uniform(0, 20)), spot=int(rng.integers(9)),
+                   known_at=BEGIN + max(slot, 5) * STEP + pd.Timedelta(int(rng.integers(1, 600)), "s"))
+            for slot in (1, 2, 4, 5, 7)
+        ]  # fmt: skip
+        running = opened(market, 5, decided=decided, reports=[*scrambled, *known])
+        rows.append(decide(running, policy_named(policy), settings=SETTINGS).row())
+    alone = opened(market, 5, decided=decided, reports=known)
+    assert rows == [decide(alone, policy_named(policy), settings=SETTINGS).row()] * 3
+
+
+def test_a_report_known_by_the_slot_does_change_it(market):
+    """The test above could not fail otherwise."""
+    far, near = (
+        decided_row(market, 9, decided={}, reports=[report(9, progress=done)]) for done in (1.0, 19.0)
+    )
+    assert (far["on_demand"], far["spot"]) != (near["on_demand"], near["spot"])
+
+
+def test_the_prediction_for_a_report_is_the_model_from_the_one_before(market):
+    running = opened(market, 6, decided=hold((2, 0), 7))
+    assert predicted_work(running, BEGIN + 4 * STEP, []) == pytest.approx(3.9)
+    assert predicted_work(running, BEGIN + 4.5 * STEP, []) == pytest.approx(4.4)
+    before = [report(2, progress=1.0)]
+    assert predicted_work(running, BEGIN + 4 * STEP, before) == pytest.approx(3.0)
+    assert predicted_work(running, BEGIN + 40 * STEP, before) is None  # the record ends before
+
+
+def test_many_turns_at_once_start_from_reports_as_turns_one_by_one_do(tmp_path):
+    """What a backfill decides is what live turns decided, a late report and a correction among it."""
+    answers = []
+    for name, size in (("one by one", 1), ("at once", 6)):
+        (tmp_path / name).mkdir()
+        with new_store(tmp_path / name) as store:
+            stored = add_job(store)
+            kept(store, report(2, progress=9.0), report(2, progress=1.0, known_at=BEGIN + 3.5 * STEP))
+            kept(store, report(4, spot=5, known_at=BEGIN + 5 * STEP))
+            text = f"{stored.request.market}@{SOURCE}"
+            rows = []
+            for first in range(0, 6, size):
+                turns = [turn_at(store, slot) for slot in range(first, first + size)]
+                found = [find_market(store, text, at=turn.at, settings=SETTINGS) for turn in turns]
+                works = [Work(markets=(one,), running=((stored, one),), ended=()) for one in found]
+                rows += staged(decide_turns(turns, works), turns[-1].fan)
+            answers.append(rows)
+    assert answers[0] == answers[1]
+    told = [(row["progress_from"], row["progress_reported_at"] is not None) for (row,) in answers[0]]
+    assert told == [("decided", False)] * 2 + [("reported", True)] * 4
+    progress = [row["progress"] for (row,) in answers[0]]
+    assert progress[2] == 9.0
+    assert progress[4] < progress[3]  # the correction is known by then
+    assert answers[0][4][0]["reason"] != answers[0][3][0]["reason"]
+
+
+# the commands
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["slackwater", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out = capsys.readouterr()
+        code = stop.value.code
+        return (code if isinstance(code, int) else 0), out.out, out.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A settings file quick to plan with."""
+    file = tmp_path_factory.mktemp("small") / "slackwater.toml"
+    file.write_text('models = ["last_value"]\nplanner = "last_value"\nhistory_days = 3\nrisk_paths = 10\n')
+    return file
+
+
+def test_the_commands_report_plan_and_show(call, tmp_path, small):
+    with new_store(tmp_path) as store:
+        add_job(store)
+    db = ("--db", tmp_path / "w.duckdb")
+    at = (BEGIN + 2 * STEP).isoformat()
+    plan = ("plan", "demo", *db, "--policy", "UP", "--settings", small, "--json", "--at")
+    before = json.loads(call(*plan, at)[1])
+    assert before["progress_from"] == "decided"
+    words = (
+        "job",
+        "report",
+        "demo",
+        *db,
+        "--at",
+        at,
+        "--progress-share",
+        "0.4",
+        "--spot",
+        "3",
+        "--note",
+        "x",
+    )
+    code, out, _ = call(*words, "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert said["added"] is True
+    assert (said["progress"], said["progress_share"], said["spot"]) == (8.0, 0.4, 3)
+    assert pd.Timestamp(said["counts_from"]) == BEGIN + 2 * STEP
+    assert json.loads(call(*words, "--json")[1])["added"] is False
+    after = json.loads(call(*plan, at)[1])
+    assert (after["progress_from"], after["progress"], after["held_before"]) == ("reported", 8.0, 3)
+    earlier = (BEGIN + STEP).isoformat()
+    assert json.loads(call(*plan, earlier)[1])["progress_from"] == "decided"
+    shown = json.loads(call("job", "show", "demo", *db, "--json")[1])
+    assert [(row["progress"], row["predicted"], row["off"]) for row in shown["reports"]] == [(8.0, 0.0, 8.0)]
+    table = call("job", "show", "demo", *db)[1]
+    assert "progress was 8 gpu_hours more than predicted" in table
+    call("job", "report", "demo", *db, "--at", (BEGIN + 3 * STEP).isoformat(), "--finished")
+    assert json.loads(call("job", "list", *db, "--json")[1])["jobs"][0]["state"] == "finished"
+    done = json.loads(call(*plan, (BEGIN + 4 * STEP).isoformat())[1])
+    assert (done["on_demand"], done["spot"], done["progress_share"]) == (0, 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--progress", "3", "--progress-share", "0.2"), "--progress and --progress-share"),
+        (("--tokens", "300"), "not in tokens"),
+        (("--progress-share", "1.2"), "0 to 1"),
+        (("--progress", "3", "--at", "soonish"), "--at"),
+        (("--progress", "nan"), "0 to its workload"),
+        ((), "says nothing"),
+    ],
+)
+def test_a_report_that_cannot_be_is_one_line(call, jobs, tmp_path, words, part):
+    jobs.close()
+    at = () if "--at" in words else ("--at", BEGIN.isoformat())
+    code, _, err = call("job", "report", "demo", "--db", tmp_path / "w.duckdb", *at, *words)
+    assert code == 2
+    assert part in err
+    assert len(err.splitlines()) == 1
+
+
+def test_tokens_count_for_a_job_in_tokens(call, tmp_path):
+    with open_store(tmp_path / "w.duckdb") as store:
+        add_job(store, name="tokens", source=SOURCE, workload={"amount": 2e9, "unit": "tokens"})
+    words = ("job", "report", "tokens", "--db", tmp_path / "w.duckdb", "--at", BEGIN.isoformat(), "--json")
+    said = json.loads(call(*words, "--tokens", "5e8")[1])
+    assert (said["progress"], said["progress_share"], said["workload_unit"]) == (5e8, 0.25, "tokens")

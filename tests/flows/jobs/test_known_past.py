@@ -1,0 +1,269 @@
+"""The record that policies learn from: where it begins and ends, what it leaves out, and that live and afterwards agree (M1.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from tidy_folder import START, write_tidy
+
+from flows.config import Settings
+from flows.jobs.file import parse_request
+from flows.jobs.record import MOST_PEERS, RECORD_SPAN, PeerReader, market_record, record_start
+from flows.turn.context import Turn
+from flows.turn.decide import decide, open_job
+from flows.turn.ingest import ingest_paths
+from flows.turn.markets import find_market, read_history
+from flows.turn.score import ended_job, score_job
+from optimization.policies.pool import policy_named
+from optimization.replay.ledger import perfect_forecasts
+from optimization.replay.run import replay
+from optimization.window.plan import Allocation
+from warehouse.errors import MarketError
+from warehouse.history import History, Market
+from warehouse.store.connection import open_store
+
+STEP = pd.Timedelta("30min")
+FIRST = pd.Timestamp("2026-01-20T06:00Z")
+SETTINGS = Settings(history_days=3, risk_paths=10, seed=5)
+MARKET = "lab/r1/z1/a3-highgpu-1g@lab:counts"
+#: A slot's start well inside the tidy folder, with a job of 12 slots after it.
+BEGIN = START.ceil("30min") + pd.Timedelta(days=6)
+
+
+def history(slots: int, *, end=FIRST, known=None, clock=True, zone="z", values=None) -> History:
+    """A history that ends at ``end``, its counts rising by one a slot; ``known`` maps slots to when they were learned."""
+    index = pd.date_range(end=end, periods=slots, freq=STEP, unit="us")
+    learned = pd.Series(index, index=index)
+    for slot, at in (known or {}).items():
+        learned[slot] = at
+    counts = np.arange(slots, dtype=float) if values is None else np.asarray(values, dtype=float)
+    frame = pd.DataFrame({"price_usd": 1.0 + counts / 1000, "available": counts, "known_at": learned})
+    late = max([end, *(known or {}).values()])
+    return History(
+        market=Market.parse(f"p/r/{zone}/t"), step=STEP, known_at=late, frame=frame, on_demand_usd=4.0,
+        capacity=100_000, real_clock=clock,
+    )  # fmt: skip
+
+
+def test_the_record_reaches_from_its_span_before_the_job_to_the_slot_asked_for():
+    long = history(1000)
+    record = market_record(long, [], first=FIRST - 4 * STEP, last=FIRST - STEP, known_by=FIRST - STEP)
+    assert record.first == RECORD_SPAN / STEP == 480
+    assert record.price.shape == record.available.shape == (480 + 4,)
+    assert record.available[-1] == 998  # the slot before the history's last
+    assert record.available[record.first] == 995
+    assert record.peers.shape == (0, 484)
+    assert record.slot_hours == 0.5
+    assert record.hour == 4.0  # ten days before 04:00
+    assert record.until(3).hour == 5.5
+    with pytest.raises(MarketError, match="has no slot 4"):
+        record.until(4)
+    assert record_start(FIRST) == FIRST - RECORD_SPAN
+
+
+def test_a_short_history_gives_a_short_record_and_no_clock_gives_no_hour():
+    record = market_record(history(6, clock=False), [], first=FIRST - STEP, last=FIRST, known_by=FIRST)
+    assert record.first == 4
+    assert record.hour is None
+    before_all = market_record(history(3), [], first=FIRST - 4 * STEP, last=FIRST, known_by=FIRST)
+    assert before_all.first == 0
+    assert np.isnan(before_all.available).tolist() == [True, True, False, False, False]
+
+
+def test_a_row_learned_after_its_slot_and_after_the_job_began_is_a_gap():
+    """The four slots end at FIRST; two were learned late: one before the job began, one while it ran."""
+    slots = [FIRST - k * STEP for k in (3, 2, 1, 0)]
+    late = {slots[0]: slots[1], slots[2]: slots[2] + pd.Timedelta("5min")}
+    market, peer = history(4, known=late), history(4, known=late, zone="y")
+    replayed = market_record(market, [peer], first=slots[1], last=slots[3], known_by=slots[1])
+    assert np.isnan(replayed.available).tolist() == [False, False, True, False]
+    assert np.array_equal(np.isnan(replayed.price), np.isnan(replayed.available))
+    assert np.array_equal(replayed.peers[0], replayed.available, equal_nan=True)
+    live = market_record(market, [peer], first=slots[1], last=slots[3], known_by=slots[3])
+    assert not np.isnan(live.available).any()
+
+
+def test_peers_stand_on_the_slots_of_the_market():
+    gone = history(4, end=FIRST - 2 * STEP, zone="y", values=[7, 8, np.nan, 9])
+    ahead = history(4, end=FIRST + STEP, zone="x")
+    record = market_record(history(5), [gone, ahead], first=FIRST, last=FIRST, known_by=FIRST)
+    assert np.array_equal(
+        record.peers, [[8, np.nan, 9, np.nan, np.nan], [np.nan, np.nan, 0, 1, 2]], equal_nan=True
+    )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = write_tidy(tmp_path_factory.mktemp("tidy") / "data")
+    with open_store(folder / "w.duckdb") as opened:
+        ingest_paths(
+            opened, "tabular", [folder], options={}, known_at=None, imported_at=BEGIN, progress=lambda _: None
+        )
+        yield opened
+
+
+def request(name="learner", **changes):
+    terms = {
+        "name": name, "deadline_in": "6h", "n_max": 8, "value_usd": 120.0,
+        "workload": {"amount": 20.0, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+        "checkpoint": {"resumable": True, "overhead_minutes": 3},
+    }  # fmt: skip
+    placed = parse_request({**terms, **changes}, "test")
+    return placed.model_copy(update={"start": BEGIN.to_pydatetime()}).placed(
+        at=BEGIN, market=MARKET.split("@")[0], source="lab:counts"
+    )
+
+
+def taken(store, at, start=None):
+    """The market, its history and its peers' as read at ``at``."""
+    turn = Turn(store=store, at=at, settings=SETTINGS, run_id="x")
+    followed = find_market(store, MARKET, at=at, settings=SETTINGS)
+    begin = record_start(BEGIN)
+    own = read_history(store, followed, settings=SETTINGS, start=begin)
+    return own, PeerReader(turn=turn, start=start or begin).peers_of(followed)
+
+
+def test_a_live_record_ends_at_the_logical_time_and_is_the_replays_cut_there(store):
+    """What a decision sees at any slot is what the replay of the ended job shows its policies there."""
+    own, peers = taken(store, BEGIN + 12 * STEP)
+    ended = ended_job(request(), own, [], peers)
+    assert len(peers) == 2
+    assert ended.record is not None
+    assert len(ended.record.price) == ended.record.first + 12
+    for slot in (0, 5, 11):
+        own, peers = taken(store, BEGIN + slot * STEP)
+        running = open_job(request(), own, decided={}, forecasts=[], peers=peers)
+        record = running.seen.record
+        assert running.slot == slot
+        assert record is not None
+        assert len(record.price) - 1 - record.first == slot
+        live, then = record.until(slot), ended.record.until(slot)
+        for name in ("price", "available", "peers"):
+            assert np.array_equal(getattr(live, name), getattr(then, name), equal_nan=True), name
+        assert live.hour == then.hour == 0.5 + 0.5 * slot  # the job begins at 00:30
+        assert np.isfinite(live.peers[:, -6 * 48 :]).all()  # known since six days before
+        assert live.available[-1] == running.seen.available[slot]
+        with pytest.raises(MarketError, match="covers the job"):
+            record.until(slot + 1)
+
+
+def test_peers_are_of_the_same_source_and_type_the_same_region_first_and_read_once(store):
+    at = BEGIN
+    turn = Turn(store=store, at=at, settings=SETTINGS, run_id="x")
+    reader = PeerReader(turn=turn, start=at - pd.Timedelta(days=2))
+    one, two = (
+        find_market(store, f"lab/r1/{zone}/a3-highgpu-1g@lab:counts", at=at, settings=SETTINGS)
+        for zone in ("z1", "z2")
+    )
+    of_one, of_two = reader.peers_of(one), reader.peers_of(two)
+    assert [peer.market.zone for peer in of_one] == ["z2", "z3"]
+    assert [peer.market.zone for peer in of_two] == ["z1", "z3"]
+    assert of_one[1] is of_two[1]
+    alone = find_market(store, "lab/r1/z9/p3.2xlarge", at=at, settings=SETTINGS)
+    assert reader.peers_of(alone) == []
+
+
+def test_no_more_than_the_most_peers_are_read(tmp_path):
+    folder = write_tidy(tmp_path / "data", days=4)
+    counts = pd.read_parquet(folder / "availability.parquet")
+    zone = counts[counts["zone"] == "z2"]
+    more = [zone.assign(zone=f"n{k:02d}", region="r0") for k in range(MOST_PEERS)]
+    pd.concat([counts, *more]).to_parquet(folder / "availability.parquet")
+    at = START.ceil("30min") + pd.Timedelta(days=3)
+    with open_store(tmp_path / "w.duckdb") as store:
+        ingest_paths(
+            store, "tabular", [folder], options={}, known_at=None, imported_at=at, progress=lambda _: None
+        )
+        turn = Turn(store=store, at=at, settings=SETTINGS, run_id="x")
+        followed = find_market(store, MARKET, at=at, settings=SETTINGS)
+        found = PeerReader(turn=turn, start=at - pd.Timedelta(days=1)).peers_of(followed)
+    zones = [peer.market.zone for peer in found]
+    assert zones == ["z2", "z3", *(f"n{k:02d}" for k in range(MOST_PEERS - 2))]
+
+
+@pytest.mark.parametrize("name", ["Stochastic", "AHAP(3,1,0.9,expected)"])
+def test_what_a_policy_holds_does_not_depend_on_what_comes_later(store, name):
+    """Scramble the market and its peers after a slot: what was held up to it stays; the past it learned from matters."""
+    own, peers = taken(store, BEGIN + 12 * STEP)
+    policy, cut = policy_named(name), BEGIN + 5 * STEP
+
+    def run(market, others):
+        ended = ended_job(request(), market, [], others)
+        return replay(policy, ended.job, ended.window, record=ended.record).allocations
+
+    true = run(own, peers)
+    assert run(own, peers) == true
+    mixed = run(scrambled(own, cut), [scrambled(peer, cut) for peer in peers])
+    assert mixed[:6] == true[:6]
+    assert mixed != true
+
+
+def scrambled(market: History, after: pd.Timestamp) -> History:
+    """The same history with every count and price after a slot changed."""
+    frame = market.frame.copy()
+    later = frame.index > after
+    frame.loc[later, "available"] = np.where(frame["available"][later] > 0, 0.0, 8.0)
+    frame.loc[later, "price_usd"] = frame["price_usd"][later] * 0.5
+    return History(
+        market=market.market, step=market.step, known_at=market.known_at, frame=frame,
+        on_demand_usd=market.on_demand_usd, capacity=market.capacity, source=market.source,
+    )  # fmt: skip
+
+
+class Watching:
+    """Holds nothing and notes how long the past was in each slot."""
+
+    name = "watching"
+
+    def __init__(self):
+        self.lengths = []
+
+    def start(self, job):
+        return None
+
+    def decide(self, state, view):
+        self.lengths.append((view.slot, len(view.past.price), view.past.peers.shape, view.past.age))
+        return Allocation(0, 0), None
+
+    def explain(self, state, view, allocation):
+        return "watching"
+
+
+def test_every_replay_and_decision_of_the_flows_gives_the_policy_its_past(store):
+    own, peers = taken(store, BEGIN + 12 * STEP)
+    scored = Watching()
+    ended = ended_job(request(), own, [], peers)
+    score_job(ended, [scored])
+    first = ended.record.first
+    assert scored.lengths == [(t, first + t + 1, (2, first + t + 1), 0) for t in range(12)]
+    perfect = Watching()
+    ahead = list(perfect_forecasts(ended.window, 3))
+    score_job(replace(ended, forecasts=ahead), [perfect])
+    assert perfect.lengths == 2 * scored.lengths
+    live = Watching()
+    own, peers = taken(store, BEGIN + 4 * STEP)
+    decide(open_job(request(), own, decided={}, forecasts=[], peers=peers), live, settings=SETTINGS)
+    assert live.lengths[:5] == scored.lengths[:5]  # what went before, then the present slot
+    begins = first + 4 + 1
+    assert live.lengths[5:13] == [(t, begins, (2, begins), t - 4) for t in range(4, 12)]  # the look ahead
+
+
+def test_a_live_decision_is_the_replays_and_comes_out_the_same_twice(store):
+    own, peers = taken(store, BEGIN + 12 * STEP)
+    policy = policy_named("Stochastic")
+    ended = ended_job(request(), own, [], peers)
+    whole = replay(policy, ended.job, ended.window, record=ended.record)
+    assert len(whole.allocations) > 7
+    held = {BEGIN + slot * STEP: whole.allocations[slot] for slot in range(7)}
+    own, peers = taken(store, BEGIN + 7 * STEP)
+    rows = []
+    for _ in range(2):
+        running = open_job(request(), own, decided=held, forecasts=[], peers=peers)
+        decision = decide(running, policy, settings=SETTINGS)
+        assert decision.allocation == whole.allocations[7]
+        rows.append(decision.row())
+    assert rows[0] == rows[1]
+    assert "chance of" in rows[0]["reason"]

@@ -1,0 +1,221 @@
+"""``slackwater status``: what it prints, its exit codes, its page, and that it neither writes nor starts anything."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from test_alarms import AT, HALF, every, lively, put
+from test_status_completeness import A, facts_of, issued_rows, job_row, run_rows, seen_rows
+
+from flows import cli
+from flows.config import Settings
+from flows.ledger.runs import STAGES, save_failure, save_run
+from flows.monitoring.alarms import Alarm
+from flows.monitoring.completeness import classify
+from flows.monitoring.freshness import feed_freshness, freshness
+from flows.monitoring.page import render_status_page
+from flows.monitoring.status import Status, present_of
+from warehouse.errors import MarketError
+from warehouse.store.connection import open_store
+
+MARKET = "aws/r/z/g@s"
+
+
+def warehouse(folder: Path, *, end: pd.Timestamp = AT) -> Path:
+    """Three slots of turns that did everything on one market, up to ``AT``; its counts end at ``end``."""
+    db = folder / "w.duckdb"
+    with open_store(db) as store:
+        times = every(10, end=end)
+        put(store, "availability", times, lively(len(times)))
+        put(store, "price", times[::36], [1.0] * len(times[::36]))
+        for place in range(3):
+            slot = AT - place * HALF
+            store.execute(
+                "INSERT INTO vintages VALUES (?, 'aws/r/z/g', 's', 'combined', ?, 1800, ?, 48, 16, '', '', FALSE)",
+                [place, slot.to_pydatetime(), slot.to_pydatetime()],
+            )
+            for stage in STAGES:
+                save_run(store, f"run-{place}", at=slot, stage=stage, details={})
+    return db
+
+
+def run(monkeypatch, capsys, *arguments) -> tuple[int, str]:
+    """Exit code and output of a command; the last turn is in the past, so its time is given."""
+    monkeypatch.setattr(sys, "argv", ["slackwater", "status", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr()
+    return int(ended.value.code), said.out + said.err
+
+
+def test_the_exit_code_says_what_is_wrong(tmp_path, monkeypatch, capsys):
+    well = warehouse(tmp_path)
+    asked = ("--db", well, "--at", AT.isoformat())
+    code, said = run(monkeypatch, capsys, *asked)
+    assert code == 0, said
+    assert "All 6 pieces of work are done; no alarm." in said
+    code, said = run(monkeypatch, capsys, "--db", well, "--at", (AT + 2 * HALF).isoformat())
+    assert (code, "stale source" in said) == (5, True)
+    assert "missing" in said
+    with open_store(well) as store:
+        times = every(10, days=1, end=AT + HALF)
+        put(store, "availability", times[times > AT], lively(int((times > AT).sum())))
+        save_failure(store, "run-x", at=AT + HALF, stage="forecast", reason="OSError: no space left")
+    code, said = run(monkeypatch, capsys, "--db", well, "--at", (AT + HALF).isoformat())
+    assert code == 3
+    assert "OSError: no space left" in said
+
+
+def test_an_alarm_alone_is_four(tmp_path, monkeypatch, capsys):
+    db = warehouse(tmp_path, end=AT - pd.Timedelta(minutes=40))
+    code, said = run(monkeypatch, capsys, "--db", db, "--at", AT.isoformat())
+    assert (code, "stale source" in said) == (4, True)
+
+
+def test_the_answer_is_one_object_and_nothing_is_written(tmp_path, monkeypatch, capsys):
+    db = warehouse(tmp_path, end=AT - pd.Timedelta(minutes=40))
+    before = hashlib.sha256(db.read_bytes()).digest()
+    page = tmp_path / "out" / "status.html"
+    code, said = run(monkeypatch, capsys, "--db", db, "--at", AT.isoformat(), "--json", "--html", page)
+    answer = json.loads(said)
+    assert (answer["schema"], answer["exit_code"]) == ("slackwater.status/1", code)
+    assert {row["stage"] for row in answer["completeness"]} == set(STAGES)
+    assert answer["not_done"] == []
+    assert answer["doubtful"][0]["stage"] == "ingest"
+    (fresh, _) = answer["freshness"]
+    assert (fresh["age_minutes"], fresh["late_by_minutes"], fresh["stale"]) == (40.0, 30.0, True)
+    alarm, empty = answer["alarms"]
+    assert empty["kind"] == "empty ingest"
+    assert (alarm["kind"], alarm["severity"], alarm["raised_at"]) == ("stale source", "serious", None)
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert hashlib.sha256(db.read_bytes()).digest() == before
+
+
+def test_user_errors_are_two(tmp_path, monkeypatch, capsys):
+    db = warehouse(tmp_path)
+    for arguments, words in (
+        (("--db", tmp_path / "none.duckdb"), "no warehouse"),
+        (("--db", db, "--at", "noon"), "--at 'noon'"),
+        (("--db", db, "--at", AT.isoformat(), "--market", "aws/r/z/other"), "has no forecast and no job"),
+        (("--db", db, "--at", AT.isoformat(), "--since", (AT + HALF).isoformat()), "no slot from"),
+    ):
+        code, said = run(monkeypatch, capsys, *arguments)
+        assert code == 2
+        assert words in said
+    code, said = run(monkeypatch, capsys, "--db", db, "--at", AT.isoformat(), "--market", MARKET)
+    assert code == 0
+
+
+def test_nothing_followed_is_not_well(tmp_path, monkeypatch, capsys):
+    code, said = run(monkeypatch, capsys, "--db", warehouse(tmp_path), "--at", "2026-08-01")
+    assert code == 3
+    assert "No market was followed" in said
+
+
+def test_without_a_time_a_living_pipeline_is_seen_from_now_and_a_history_from_its_end(tmp_path):
+    db = warehouse(tmp_path)
+    settings = Settings()
+    with open_store(db) as store:
+        now = AT + pd.Timedelta(days=2)
+        assert present_of(store, settings, clock=now) == (now, "")
+        years = AT + pd.Timedelta(days=900)
+        at, note = present_of(store, settings, clock=years)
+        assert at == AT
+        assert "newest turn, 2026-03-20 00:00 UTC" in note
+        store.execute(
+            "INSERT INTO fetches VALUES ('f', ?, 'done', 1, 0, 0, 1, '{}', '')", [AT.to_pydatetime()]
+        )
+        assert present_of(store, settings, clock=years) == (years, "")
+    with open_store(":memory:") as empty, pytest.raises(MarketError, match="no turn has run"):
+        present_of(empty, settings, clock=AT)
+
+
+def test_the_command_loads_no_engine_and_no_solver(tmp_path):
+    db = warehouse(tmp_path)
+    code = (
+        "import sys; from flows import cli; "
+        f"sys.argv = ['slackwater', 'status', '--db', {str(db)!r}, '--at', '2026-03-20', '--html', {str(tmp_path / 's.html')!r}]\n"
+        "try:\n    cli.main()\nexcept SystemExit as ended:\n    assert ended.code == 0, ended.code\n"
+        "found = {'prefect', 'pyomo', 'lightgbm', 'matplotlib'} & set(sys.modules)\nassert not found, found"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+class Page(HTMLParser):
+    """Tags must be closed in order; keeps attributes and text."""
+
+    void = ("meta", "br", "wbr", "link", "img")
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text += data
+
+
+EVIL = '<script>alert("x")</script>'
+
+
+def demo() -> Status:
+    """Every state, in a market whose reasons are hostile."""
+    runs = run_rows((3, "forecast", "failed", EVIL, []))
+    issued = pd.concat([issued_rows(A, [0]), issued_rows(A, [1], price_fallback="flat"),
+                        issued_rows(A, [2], newest_row=pd.Timestamp("2026-03-10T00:00Z"))])  # fmt: skip
+    facts = facts_of(issued=issued, runs=runs, seen=seen_rows(A, [0] * 6), jobs=[job_row(EVIL, deadline=2)])
+    with open_store(":memory:") as store:
+        feeds = feed_freshness(store, Settings(), at=AT)
+    return Status(
+        at=AT,
+        completeness=classify(facts, Settings()),
+        freshness=freshness(facts.promises, at=AT),
+        feeds=feeds,
+        alarms=(Alarm(kind="drift", subject=f"{MARKET} {EVIL}", severity="warning", since=AT, text=EVIL),),
+        note="as at the newest turn",
+    )
+
+
+def test_the_page_is_whole_escaped_and_readable_without_colour():
+    content = render_status_page(demo())
+    page = Page(content)
+    assert "<script" not in content
+    assert EVIL in page.text
+    assert "http://" not in content
+    assert "https://" not in content
+    strips = [one for tag, one in page.tags if one.get("class") == "strip"]
+    assert len(strips) == len(STAGES)
+    assert all(one["role"] == "img" for one in strips)
+    labels = {one["aria-label"] for one in strips}
+    assert "forecast: of 6 slots 1 done, 1 fallback, 1 stale, 1 failed, 2 missing" in labels
+    boxes = [one for tag, one in page.tags if tag == "span" and "style" in one and "flex" in one["style"]]
+    assert sum(int(one["style"].split()[1]) for one in boxes) == 6 * len(STAGES)
+    for letter in "BSFM":
+        assert f">{letter}</span>" in content
+    tables = [one for tag, one in page.tags if tag == "table"]
+    assert len(tables) >= 4
+    assert render_status_page(demo()) == content
+
+
+def test_an_empty_map_has_a_page_too(tmp_path, monkeypatch, capsys):
+    target = tmp_path / "s.html"
+    run(monkeypatch, capsys, "--db", warehouse(tmp_path), "--at", "2026-08-01", "--html", target)
+    assert "No market was followed in these slots." in Page(target.read_text()).text

@@ -1,0 +1,205 @@
+"""``slackwater rent`` as a command: the answer, its page, a market's price, and what is refused."""
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tidy_folder import write_tidy
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.renting.file import read_types
+from optimization.renting.speedup import TableSpeedup
+from warehouse.errors import JobError, SlackwaterError
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "types.toml"
+VECTORS = """
+[[type]]
+name = "amdahl"
+rate_per_hour = 0.4
+mean_hours = 1.0
+speedup = { form = "amdahl", parallel = 0.8 }
+
+[[type]]
+name = "root"
+rate_per_hour = 0.4
+mean_hours = 1.0
+speedup = { form = "power", exponent = 0.5 }
+"""
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    path = tmp_path / "types.toml"
+    path.write_text(VECTORS, encoding="utf-8")
+    return path
+
+
+def answer(*words):
+    result = CliRunner().invoke(app, ["rent", *map(str, words), "--json"])
+    assert result.exit_code == 0, result.output + str(result.exception)
+    return json.loads(result.stdout)
+
+
+def refused(*words):
+    result = CliRunner().invoke(app, ["rent", *map(str, words), "--json"])
+    assert isinstance(result.exception, SlackwaterError), result.output
+    return str(result.exception)
+
+
+def test_published_vector_as_a_command(vectors, tmp_path):
+    found = answer(vectors, "--budget", 1.5, "--html", tmp_path / "rent.html")
+    assert found["response_hours"] == pytest.approx(0.4322, abs=5e-5)
+    assert [row["widths"][0]["gpus"] for row in found["types"]] == pytest.approx([4.2143, 4.4401], abs=6e-5)
+    optimal, equal, one, sharing, fifo = found["baselines"]
+    assert abs(optimal["simulated_response_hours"] - 0.4322) < 4 * optimal["response_error"]
+    assert optimal["response_hours"] <= equal["response_hours"] < one["response_hours"] == pytest.approx(1.0)
+    assert one["gpus"] == pytest.approx(0.8)
+    for cluster in (sharing, fifo):  # one GPU with a load of 0.8, exponential sizes: 1 / (1 - 0.8) hours
+        assert abs(cluster["simulated_response_hours"] - 5.0) < 4 * cluster["response_error"]
+    response = [row["response_hours"] for row in found["frontier"]]
+    assert response == sorted(response, reverse=True)
+    assert all(
+        row["response_hours"] <= row["equal_widths_response_hours"] + 1e-12 for row in found["frontier"]
+    )
+    assert {row["arrivals_of"] for row in found["sensitivity"]} == {"all types", "amdahl", "root"}
+    # An hour of response time of 0.8 jobs an hour is 0.8 jobs in the system: the multiplier in both units.
+    more = answer(vectors, "--budget", 1.501)
+    assert found["multiplier"] == pytest.approx(
+        0.8 * (found["response_hours"] - more["response_hours"]) / 0.001, rel=0.01
+    )
+    page = (tmp_path / "rent.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 2
+    assert not re.search(r'(src|href)="(?!#)', page)
+    assert "Renting for 1.5 GPUs" in page
+
+
+def test_tables_for_people(vectors):
+    result = CliRunner().invoke(app, ["rent", str(vectors), "--budget", "1.5", "--whole"])
+    assert result.exit_code == 0, result.output
+    for words in (
+        "Widths for 1.5 GPUs",
+        "root mixes two widths",
+        "4 (36 %) or 5 (64 %)",
+        "One more GPU would save",
+    ):
+        assert words in result.stdout
+
+
+def test_list_price_is_gpus_in_money(vectors):
+    gpus, money = answer(vectors, "--budget", 1.5), answer(vectors, "--budget", 6, "--price", 4)
+    assert money["response_hours"] == pytest.approx(gpus["response_hours"])
+    assert money["gpus"] == pytest.approx(1.5)
+    assert money["unit"] == "USD per hour"
+    assert money["hours_saved_by_one_more_gpu"] == pytest.approx(gpus["hours_saved_by_one_more_gpu"])
+
+
+@pytest.mark.slow
+def test_the_example_is_priced_in_a_market(tmp_path):
+    """Spot makes GPUs cheaper than list price by what the forecast says, and restarts make jobs longer (M8.6)."""
+    write_tidy(tmp_path / "tidy")
+    found = answer(
+        EXAMPLE, "--budget", 70, "--market", "lab/r1/z1/a3-highgpu-1g", "--data", tmp_path / "tidy",
+        "--at", "2025-03-08T00:00Z", "--model", "last_value", "--html", tmp_path / "rent.html",
+    )  # fmt: skip
+    market = found["market"]
+    assert 0 < market["spot_share"] <= 1
+    assert market["list_usd_per_gpu_hour"] == 4.0
+    assert (
+        market["spot_usd_per_gpu_hour"] < market["usd_per_gpu_hour"] <= 4.0 * (1 + market["lost_to_restarts"])
+    )
+    assert found["gpus"] == pytest.approx(market["fleet_gpus"], rel=1e-6)
+    assert found["gpus"] > market["at_list_price"]["gpus"]
+    assert found["spend"] == pytest.approx(70)
+    assert "on demand" in (tmp_path / "rent.html").read_text(encoding="utf-8")
+
+
+def test_nothing_after_the_time_is_read(tmp_path):
+    """Rows after --at are changed: the answer is the same (M1.2)."""
+    folder = write_tidy(tmp_path / "tidy")
+    words = (
+        EXAMPLE, "--budget", 70, "--market", "lab/r1/z1/a3-highgpu-1g", "--data", folder,
+        "--at", "2025-03-08T00:00Z", "--model", "last_value",
+    )  # fmt: skip
+    before = answer(*words)
+    for name, column in (("availability", "available"), ("prices", "spot_price_usd_per_hour")):
+        table = pd.read_parquet(folder / f"{name}.parquet")
+        late = table["timestamp"] > pd.Timestamp("2025-03-08T00:00Z")
+        assert late.any()
+        table.loc[late, column] = 3
+        table.to_parquet(folder / f"{name}.parquet")
+    assert answer(*words) == before
+
+
+def measured_file(tmp_path, **changed):
+    part = {
+        "model_name": "m",
+        "method": "lora",
+        "gpu_model": "g",
+        "tokens_per_sample": 512,
+        "batch_size": 8,
+    } | changed
+    lines = [f"{key} = {json.dumps(value)}" for key, value in part.items()]
+    path = tmp_path / "measured.toml"
+    head = '[[type]]\nname = "t"\nrate_per_hour = 1\nmean_hours = 1\n[type.speedup]\nform = "measured"\n'
+    path.write_text(head + "\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def runs():
+    return pd.DataFrame(
+        {
+            "model_name": "m", "method": "lora", "gpu_model": "g", "tokens_per_sample": 512, "batch_size": 8,
+            "torch_dtype": "bfloat16", "number_gpus": [2, 4, 8, 2], "tokens_per_second": [90.0, 150.0, 140.0, 110.0],
+        }
+    )  # fmt: skip
+
+
+def test_measured_speedups(tmp_path, runs):
+    """Medians by GPUs; 8 are no faster than 4 and left out; sizes count on the fewest measured."""
+    (kind,), notes = read_types(measured_file(tmp_path), runs)
+    assert kind.speedup == TableSpeedup(gpus=(2, 4), speedups=(2.0, 3.0))
+    assert "8 GPUs left out" in notes[0]
+    assert "on 2 GPUs, the fewest" in notes[0]
+    with pytest.raises(JobError, match="no measured run with model_name 'other'; expected one of m"):
+        read_types(measured_file(tmp_path, model_name="other"), runs)
+    with pytest.raises(JobError, match="float16"):
+        read_types(measured_file(tmp_path, torch_dtype="float16"), runs)
+    with pytest.raises(JobError, match="--runs DIR"):
+        read_types(measured_file(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("exponent = 0.5", "exponent = 1.0"), "`most`"),
+        (("exponent = 0.5", "exponent = 1.5"), "as a table"),
+        (('form = "power"', 'form = "cubic"'), "type.1.speedup"),
+        (("rate_per_hour = 0.4", "rate_per_hour = -1"), "type.0.rate_per_hour"),
+        (("rate_per_hour = 0.4", "rate_per_hour = inf"), "type.0.rate_per_hour"),
+        (('name = "root"', 'name = "amdahl"'), "a name for each"),
+        (("mean_hours = 1.0", "mean_hours = 1.0\ncolour = 3"), "type.0.colour"),
+        (("mean_hours = 1.0", "mean_hours = 1.0\ndelay = { value_usd = 3 }"), "gives value_usd"),
+        (("mean_hours = 1.0", "mean_hours = 1.0\ndelay = { usd_per_hour = 3 }"), "do not add up"),
+        (('{ form = "power", exponent = 0.5 }', '{ form = "table", gpus = [1, 2], speedup = [1.0, 0.9] }'), "leave 2 GPUs out"),
+        (('{ form = "power", exponent = 0.5 }', '{ form = "table", gpus = [1, 2], speedup = [1.5, 1.9] }'), "s(1) = 1"),
+        (("[[type]]", "[[kind]]"), "type"),
+        (("[[type]]", "[[type"), "valid TOML"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused_with_its_key(vectors, change, says):
+    vectors.write_text(VECTORS.replace(*change, 1), encoding="utf-8")
+    message = refused(vectors, "--budget", 1.5)
+    assert says in message
+    assert "\n" not in message.strip() or "TOML" in message
+
+
+def test_wrong_options_are_refused(vectors, tmp_path):
+    assert "unstable by 0.3" in refused(vectors, "--budget", 0.5)
+    assert "one of them" in refused(vectors, "--budget", 9, "--price", 2, "--market", "a/b/c/d")
+    assert "positive" in refused(vectors, "--budget", 9, "--price", -2)
+    assert "positive" in refused(vectors, "--budget", "nan")
+    assert "readable TOML" in refused(tmp_path / "absent.toml", "--budget", 9)

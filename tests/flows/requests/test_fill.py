@@ -1,0 +1,419 @@
+"""`slackwater fill`: what is chosen, by what rule, what is told of it, and that nothing later is read (M9.1, M9.4, M1.2)."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, write_measurements
+
+from flows.jobs.file import slot_job
+from flows.jobs.reports import Report, save_report
+from flows.ledger.records import find_job, save_jobs
+from flows.requests.candidates import Candidate, candidates_of
+from flows.requests.choice import RULES, spread
+from flows.requests.file import completed, parse_tuning_request
+from flows.requests.fill import answer_of, fill, with_measured
+from flows.requests.measured_runs import measured_runs
+from flows.requests.offers import gpu_type_of, gpu_types, offers_of
+from flows.requests.plan import screened_of
+from flows.requests.score import run_filled, score_answer
+from flows.requests.widths import Knowledge, Terms, Width, usable, widths_of
+from forecasting.configurations.facts import gpu
+from forecasting.configurations.model import fit_configurations
+from optimization.job.progress import finished
+from optimization.policies.pool import policy_named
+from optimization.replay.run import replay
+from optimization.trials.misjudged import Misjudged
+from warehouse.errors import InputError, JobError, MarketError
+from warehouse.history import Market
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return fit_configurations(write_measurements(tmp_path_factory.mktemp("runs")), seed=1)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Markets that are only read."""
+    with market_store(tmp_path_factory.mktemp("markets")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def filled(store, model):
+    return fill(turn_at(store), asked(), model)
+
+
+def values(filled):
+    return answer_of(filled, STEP)
+
+
+# what a request says
+
+
+def test_every_default_is_told():
+    told = " ".join(asked().assumed)
+    for name in ("method", "tokens_per_sample", "overhead_minutes", "value_usd", "epochs"):
+        assert name in told
+    whole = asked(method="full", tokens_per_sample=1024, overhead_minutes=3.0, value_usd=9.0, epochs=2.0)
+    assert whole.assumed == ()
+    assert whole.tokens == 50_000 * 1024 * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"samples": None}, "neither samples nor tokens"),
+        ({"tokens": 1e6}, "both samples and tokens"),
+        ({"deadline_in": None}, "neither deadline nor deadline_in"),
+        ({"model": None}, "model"),
+        ({"gpus": 8}, "gpus"),
+        ({"method": "prompt"}, "method"),
+        ({"batch_size": 0}, "batch_size"),
+    ],
+)
+def test_what_a_request_cannot_say(changes, why):
+    given = {k: v for k, v in {**THREE, **changes}.items() if v is not None}
+    with pytest.raises(JobError, match=why):
+        completed(parse_tuning_request(given, "test"))
+
+
+# GPUs of instance types
+
+
+def test_every_gpu_of_the_table_has_known_figures():
+    assert {gpu(one.gpu_model).name for one in gpu_types()} <= {one.gpu_model for one in gpu_types()}
+    assert len({(one.provider, one.instance_type) for one in gpu_types()}) == len(gpu_types())
+
+
+@pytest.mark.parametrize(
+    ("key", "gpus"),
+    [
+        ("primeintellect/global/all/A100_80GB_SXM4_x8", 8),
+        ("primeintellect/global/all/A100_80GB_SXM4", None),  # machines of different sizes together
+        ("primeintellect/global/all/A100_80GB_SXM4_x0", None),
+        ("primeintellect/global/all/A100_80GB_SXM4_xl", None),
+        ("aws/us-east-1/us-east-1a/p3.16xlarge", 8),
+        ("gcp/us-east-1/us-east-1a/p3.16xlarge", None),
+    ],
+)
+def test_gpus_of_an_instance(key, gpus):
+    found = gpu_type_of(Market.parse(key))
+    assert (found.gpus if found else None) == gpus
+
+
+# H(n)
+
+
+def terms(**changes):
+    base = {
+        "model_name": "llama3.1-8b", "method": "lora", "tokens_per_sample": 2048, "gpu_model": "NVIDIA-A100-SXM4-80GB",
+        "gpus": 2, "batch_size": 24, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    return Terms(**{**base, **changes})
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 3])
+@pytest.mark.parametrize("batch", [7, 24, 32])
+def test_the_samples_of_a_step_stay_the_same_for_every_n(model, gpus, batch):
+    knowledge = Knowledge(model=model)
+    own = terms(gpus=gpus, batch_size=batch)
+    for width in widths_of(knowledge, [own], 12)[own]:
+        number = width.instances * gpus
+        if number > batch:
+            assert not width.runs
+            assert "more than" in width.reason
+            continue
+        did = width.rounds * width.configuration.batch_size
+        assert width.configuration.batch_size % number == 0
+        assert batch <= did < batch + width.rounds * number  # no GPU idles for more than a sample a round
+        (rate,) = model.predict([width.configuration])
+        assert width.tokens_per_second == pytest.approx(rate.tokens_per_second * batch / did)
+        assert width.low < width.tokens_per_second < width.high
+
+
+def test_a_batch_that_does_not_fit_is_done_in_rounds(model):
+    small = {"gpu_model": "NVIDIA-A100-SXM4-80GB", "gpus": 1, "batch_size": 128, "tokens_per_sample": 4096}
+    own = terms(**small)
+    knowledge = Knowledge(model=model)
+    one = widths_of(knowledge, [own], 1)[own][0]
+    assert one.rounds > 1
+    assert one.rounds * one.configuration.batch_size == 128
+    fewer = own.configuration(1, one.rounds // 2)
+    assert not knowledge.validity(fewer).valid or knowledge.validity(fewer).p_valid < 0.8
+
+
+def width(n, p):
+    return Width(
+        instances=n, configuration=None, rounds=1, tokens_per_second=float(p > 0), low=0.5, high=2.0, reason="",
+        outside=(), p_valid=p,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chances", "kept"),
+    [
+        ([0.9, 0.9, 0.9], [1, 2, 3]),
+        ([0.0, 0.9, 0.9], [2, 3]),
+        ([0.9, 0.0, 0.9], [3]),
+        ([0.6, 0.9, 0.6], [2]),
+        ([0.6, 0.0, 0.7], [3]),
+        ([0.0, 0.0], []),
+        ([], []),
+    ],
+)
+def test_a_job_holds_any_n_between_two_bounds(chances, kept):
+    widths = [width(n, p) for n, p in enumerate(chances, start=1)]
+    assert [one.instances for one in usable(widths)] == kept
+
+
+# what is chosen
+
+
+def test_three_fields_give_a_job_that_can_be_stored(filled, tmp_path):
+    answer = values(filled)
+    request = filled.winner.candidate.request
+    assert request.workload.amount == 50_000 * 2048
+    assert request.ends - request.starts == pd.Timedelta("12h")
+    assert len(request.throughput.rates) == request.n_max == answer["configuration"]["n_max"]
+    assert {"configuration", "tokens_per_second", "validity", "on_demand", "spot", "runners_up"} <= set(
+        answer
+    )
+    assert any("batch_size" in text for text in answer["assumed"])
+    assert any(
+        "was never measured" in text for text in answer["outside"]
+    )  # no H100 with NVLink is in the measurements
+
+
+def test_the_winner_is_the_cheapest_of_those_planned(filled):
+    planned = [filled.winner, *(one.planned for one in filled.losers if one.planned)]
+    assert len(planned) > 1
+    assert all(one.screened.in_time for one in planned)
+    least = min(one.expected.cost_usd for one in planned)
+    alike = [one for one in planned if one.expected.cost_usd <= 1.01 * least]
+    assert filled.winner in alike
+    assert spread(filled.winner) == min(spread(one) for one in alike)
+    assert values(filled)["rule"] == RULES["cost"]
+
+
+def test_every_loser_has_a_sentence_with_figures(filled):
+    assert filled.losers
+    for loser in filled.losers:
+        assert any(letter.isdigit() for letter in loser.why)
+
+
+def test_time_is_an_objective_of_its_own(store, model, filled):
+    fast = fill(turn_at(store), asked(objective="time"), model)
+    planned = [fast.winner, *(one.planned for one in fast.losers if one.planned)]
+    assert fast.winner.expected.finish_slots <= 1.01 * min(one.expected.finish_slots for one in planned)
+    assert fast.winner.expected.finish_slots <= 1.01 * filled.winner.expected.finish_slots
+
+
+def test_what_is_given_is_kept(store, model):
+    one = fill(turn_at(store), asked(number_gpus=4, batch_size=16, torch_dtype="float16"), model)
+    chosen = values(one)["configuration"]
+    assert (chosen["number_gpus"], chosen["batch_size"], chosen["torch_dtype"]) == (4, 16, "float16")
+    assert not any("batch_size" in text for text in one.assumed)
+
+
+def test_the_low_end_can_be_planned_by(store, model, filled):
+    low = fill(turn_at(store), asked(plan_by="low", batch_size=32, number_gpus=4), model).winner
+    request = low.candidate.request
+    wide = request.n_max - 1
+    assert request.throughput.rates[wide] == pytest.approx(3600 * request.configuration.low[wide])
+    assert request.configuration.low[wide] < request.configuration.tokens_per_second[wide]
+
+
+def test_the_costs_on_demand_alone_are_those_of_whole_slots(filled):
+    candidate: Candidate = filled.winner.candidate
+    for bound in ("median", "low"):
+        job, alone = candidate.job(STEP, bound), candidate.alone(STEP, bound)
+        gain = job.throughput.rate(alone.instances) * 0.5
+        done = gain * (alone.slots - 1 + job.mu_up)
+        assert finished(done, job.workload)
+        assert not finished(done - gain, job.workload)
+        assert alone.cost_usd == pytest.approx(
+            alone.instances * alone.slots * 0.5 * candidate.offer.on_demand_usd
+        )
+
+
+def test_the_interval_widens_what_is_expected(filled):
+    assert filled.winner.low.cost_usd > filled.winner.expected.cost_usd > filled.winner.high.cost_usd
+    assert filled.winner.low.finish_slots > filled.winner.high.finish_slots
+
+
+# when nothing can be chosen
+
+
+def test_an_unknown_model_is_told_with_near_ones(store, model):
+    with pytest.raises(InputError, match="llama3") as told:
+        fill(turn_at(store), asked(model="lama-3.1-8b"), model)
+    assert "not known" in str(told.value)
+    other = fill(turn_at(store), asked(model="our-own", params_b=8.0), model)
+    assert values(other)["configuration"]["model"] == "our-own@8b"
+    assert any("our-own" in text for text in values(other)["outside"])
+
+
+def test_no_market_of_a_known_gpu(store, model):
+    with pytest.raises(MarketError, match="L40S"):
+        fill(turn_at(store), asked(gpu_model="L40S"), model)
+    with pytest.raises(MarketError, match="which GPU"):
+        fill(turn_at(store), asked(markets=["gcp/r1/z9/p3.2xlarge"]), model)
+    with pytest.raises(MarketError, match="known GPU"):
+        fill(turn_at(store, AT - pd.Timedelta(days=30)), asked(), model)
+
+
+def test_no_valid_configuration_says_how_much_memory_lacks(store, model):
+    with pytest.raises(JobError, match=r"GB too much") as told:
+        fill(turn_at(store), asked(model="llama3.1-70b", method="full", number_gpus=2), model)
+    assert "80.0 GB" in str(told.value)
+
+
+def test_a_deadline_out_of_reach_says_by_how_much(store, model):
+    with pytest.raises(JobError, match=r"\d+\.\d h too late") as told:
+        fill(turn_at(store), asked(samples=5_000_000), model)
+    assert "has 12.0 h" in str(told.value)
+
+
+def test_a_budget_out_of_reach_names_the_cheapest(store, model):
+    with pytest.raises(JobError, match=r"within 0\.01 USD.*expected to cost"):
+        fill(turn_at(store), asked(budget_usd=0.01), model)
+
+
+def test_a_budget_is_kept_at_the_low_end(store, model, filled):
+    limit = filled.winner.low.cost_usd
+    assert fill(turn_at(store), asked(budget_usd=limit + 0.01), model).winner.low.cost_usd <= limit + 0.01
+
+
+# nothing later is read
+
+
+def scrambled(store, when):
+    """The same warehouse with every observation after ``when`` changed."""
+    store.execute(
+        "UPDATE availability SET available = 16 - available WHERE observed_at > ?", [when.to_pydatetime()]
+    )
+    store.execute(
+        "UPDATE price SET price_usd = 0.01 + price_usd / 7 WHERE observed_at > ?", [when.to_pydatetime()]
+    )
+
+
+def told(answer):
+    return {key: value for key, value in answer.items() if key != "decision"} | {
+        "decision": {k: v for k, v in answer["decision"].items() if k != "solver"}
+    }
+
+
+def test_what_comes_after_does_not_change_what_is_filled(tmp_path, model, filled):
+    with market_store(tmp_path) as other:
+        scrambled(other, AT)
+        again = fill(turn_at(other), asked(), model)
+        assert told(values(again)) == told(values(filled))
+        later = fill(turn_at(other, AT + pd.Timedelta("6h")), asked(), model)
+        assert values(later)["spot"] != values(filled)["spot"]
+
+
+def test_a_report_is_fed_back_from_when_it_was_known(tmp_path, model):
+    with market_store(tmp_path) as own:
+        first = fill(turn_at(own), asked(batch_size=32, number_gpus=4), model)
+        request = first.winner.candidate.request
+        save_jobs(own, [request], origin="user", at=AT, step=STEP)
+        n, when = request.n_max, AT + 2 * STEP
+        slower = 0.7 * request.configuration.tokens_per_second[n - 1]
+        known = AT + 4 * STEP
+        stored = find_job(own, request.name)
+        done = slower * (3600 - 60 * request.checkpoint.overhead_minutes)
+        report = Report(job=request.name, reported_at=when, known_at=known, progress=done, spot=n)
+        save_report(own, report, stored)
+        fixed = {"batch_size": 32, "number_gpus": 4, "markets": [f"{request.market}@{request.source}"]}
+        before, after = (fill(turn_at(own, at), asked(**fixed), model) for at in (known - STEP, known))
+        assert (before.measured, after.measured) == (0, 1)
+        wide = -1
+        old, new = (values(one)["widths"][wide]["tokens_per_second"] for one in (before, after))
+        assert old == pytest.approx(request.configuration.tokens_per_second[n - 1])
+        assert abs(math.log(new / slower)) < abs(math.log(old / slower))
+        assert with_measured(model, measured_runs(own, known_at=when)) is model
+
+
+# what a wrong throughput costs
+
+
+@pytest.mark.parametrize(
+    "name", ["UP", "OD-only", pytest.param("AHAP(3,1,0.9)", marks=pytest.mark.slow)]
+)  # compiles the twin
+def test_a_policy_that_is_right_is_not_misjudged(filled, name):
+    running = filled.winner.running
+    window, policy = market_of(running), policy_named(name)
+    plain = replay(policy, running.job, window)
+    assert replay(Misjudged(policy=policy, believes=running.job), running.job, window) == plain
+
+
+def test_believing_too_much_finishes_later_than_knowing(filled):
+    candidate, running = filled.winner.candidate, filled.winner.running
+    true, window = candidate.job(STEP, "low"), market_of(running, spot=0)
+    policy = policy_named("MSU")  # waits as long as it believes it can
+    believed = replay(Misjudged(policy=policy, believes=running.job), true, window)
+    known = replay(policy, true, window)
+    assert known.on_time
+    assert (believed.finish_slots or math.inf) > known.finish_slots
+
+
+def market_of(running, spot=3):
+    from optimization.market.window import market_window
+
+    slots = running.job.deadline_slots
+    return market_window(
+        np.full(slots, 1.0), np.full(slots, spot), on_demand_usd=running.history.on_demand_usd, slot_hours=0.5
+    )
+
+
+# the whole loop
+
+
+def test_the_replay_is_that_of_the_job(store, model, filled):
+    ran = run_filled(turn_at(store), filled, policy_named("UP"))
+    answer = score_answer(ran, filled, STEP)
+    ended = ran.scored.ended
+    assert ended.job == slot_job(
+        filled.winner.candidate.request, step=STEP, on_demand_usd=ended.window.on_demand_usd
+    )
+    outcome = ran.scored.outcomes[0]
+    paid = sum(
+        (held.on_demand * ended.window.on_demand_usd + held.spot * ended.window.price[t]) * 0.5
+        for t, held in enumerate(outcome.allocations)
+    )
+    assert answer["outcome"]["cost_usd"] == pytest.approx(paid + outcome.termination_cost_usd)
+    assert [row["policy"] for row in answer["policies"]] == ["UP", "OD-only", "MSU"]
+    assert all(row["gap_to_hindsight_usd"] >= -1e-9 for row in answer["policies"])
+    assert len(answer["runners_up"]) == sum(one.planned is not None for one in filled.losers)
+    assert answer["at_high"]["cost_usd"] <= answer["outcome"]["cost_usd"] <= answer["at_low"]["cost_usd"]
+    assert answer["regret_usd"] >= 0
+
+
+def test_a_record_that_ends_too_soon_is_told(store, model):
+    late = AT + pd.Timedelta("20h")
+    one = fill(turn_at(store, late), asked(), model)
+    with pytest.raises(MarketError, match="the job's last slot"):
+        run_filled(turn_at(store, late), one, policy_named("UP"))
+
+
+def test_a_market_is_offered_by_what_it_has_shown(store):
+    left_out = []
+    offers = offers_of(turn_at(store), asked=(), gpu_model=None, left_out=left_out)
+    assert {one.gpu.instance_type for one in offers} == {"a3-highgpu-1g"}
+    assert len(offers) + len(left_out) == 3
+    assert all(0.0 <= one.spot_share(n) <= 1.0 for one in offers for n in (1, 4, 16))
+    for one in offers:
+        assert one.screened_usd(4) <= 4 * one.on_demand_usd + 1e-9
+
+
+def test_candidates_are_asked_for_once(store, model, filled):
+    knowledge = Knowledge(model=model)
+    rejected = []
+    offers = offers_of(turn_at(store), asked=(), gpu_model=None, left_out=[])
+    found = candidates_of(asked(), offers, knowledge, rejected)
+    assert len({(one.offer.followed, one.terms, one.gpus) for one in found}) == len(found)
+    assert all(one.alone.slots > 0 for one in screened_of(found, STEP))
+    assert SETTINGS.planner == "last_value"

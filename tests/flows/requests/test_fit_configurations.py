@@ -1,0 +1,61 @@
+"""`slackwater fit-configurations` as a command: its answer, its file, its page, its errors (M9.2, M9.3)."""
+
+import json
+import sys
+
+import pytest
+from configuration_kit import configuration, made_up_folder, made_up_runs
+
+from flows import cli
+from forecasting.configurations.model import load_configurations
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return made_up_folder(tmp_path_factory.mktemp("finetune"))
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*words):
+        sys.argv = ["slackwater", "fit-configurations", *map(str, words)]
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return run
+
+
+def test_one_command_fits_measures_keeps_and_draws(folder, call, tmp_path):
+    model, page = tmp_path / "model.zip", tmp_path / "page.html"
+    code, out, err = call(folder, "--out", model, "--html", page, "--fast", "--json", "--seed", 3)
+    assert code == 0
+    assert "fit on" in err
+    answer = json.loads(out)
+    assert answer["runs"] == len(made_up_runs())
+    unseen = answer["summary"][0]
+    assert 0 < unseen["mdape"] < 6  # the made-up runs follow the law but for an offset and 1 % of noise
+    assert 70 < unseen["coverage"] <= 100
+    assert sum(row["rows"] for row in answer["by_group"]) == answer["runs"]
+    assert [row["rows"] for row in answer["learning_curve"]][:1] == [50]
+    assert {row["held_out"] for row in answer["validity"]} >= {"grid points", "whole models"}
+    assert any("SYNTHETIC" in note for note in answer["notes"])
+    assert load_configurations(model).predict([configuration()])[0].tokens_per_second > 0
+    text = page.read_text()
+    assert text.count("<svg") == 4
+    assert "synthetic" in text
+    for foreign in ("http://", "https://", "src="):
+        assert foreign not in text.replace("http://www.w3.org", "")
+
+
+def test_what_is_missing_is_one_line_and_exit_code_two(folder, call, tmp_path):
+    code, out, err = call(tmp_path, "--out", tmp_path / "model.zip")
+    assert (code, out) == (2, "")
+    assert "ft_throughput.csv" in err
+    assert "name the folder that holds it" in err
+    assert not (tmp_path / "model.zip").exists()
+    (tmp_path / "file").write_text("")
+    code, _, err = call(folder, "--out", tmp_path / "file" / "model.zip")
+    assert code == 2
+    assert "choose another path" in err

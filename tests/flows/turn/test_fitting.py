@@ -1,0 +1,263 @@
+"""Estimations of a turn: kept and restored, the same forecasts with and without them, on any runner and after a kill (M6.4)."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_killed_turn import run_through, start
+from test_turn import AT, dump, one_turn, panel_settings, scramble_after, tidy_tables
+
+from flows.config import Settings, read_settings
+from flows.turn.context import Turn, in_turn, staged
+from flows.turn.estimate import panel_name, prepare, stored_name, timetable_of
+from flows.turn.forecast import forecasts_of
+from flows.turn.markets import Followed, read_histories
+from flows.turn.work import work_stage
+from forecasting.origins.timetable import Cohort
+from forecasting.predictor import NEVER_SEEN
+from warehouse.history import Market
+from warehouse.issued.records import read_rows
+from warehouse.store.connection import open_store
+
+STEP = pd.Timedelta("30min")
+#: Trees on little data are quick; `markov` stands for what is estimated market by market.
+MODELS = ("combined", "markov")
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    return Settings(
+        models=MODELS, planner="combined", measured_origins=3, horizon=4, planning_horizon=6, max_markets=3,
+        history_days=4, backlog_jobs=0,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(days=1))
+    return folder
+
+
+def ingested(db: Path, data: Path) -> None:
+    from flows.turn.ingest import ingest_paths
+
+    with open_store(db) as store:
+        ingest_paths(store, "tabular", [data], options={}, known_at=None, imported_at=AT)
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory, data) -> Path:
+    """A warehouse with the record and nothing else; what tests store they store in a copy."""
+    db = tmp_path_factory.mktemp("warehouse") / "w.duckdb"
+    ingested(db, data)
+    return db
+
+
+class Recorder:
+    """Counts the calls of a fan by label."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+
+    def __call__(self, function, calls, *, label):
+        self.calls[label] = self.calls.get(label, 0) + len(calls)
+        return in_turn(function, calls, label=label)
+
+
+def forecasts_at(db: Path, settings: Settings, origins, *, at=AT, save=True, say=lambda _: None, fan=None):
+    """Forecasts of the followed markets at ``origins``, made from a warehouse as of ``at``, and how often was estimated."""
+    fan = fan or Recorder()
+    with open_store(db) as store:
+        turn = Turn(store=store, at=at, settings=settings, run_id="x", fan=fan, say=say)
+        markets = work_stage(turn, []).markets
+        start = timetable_of(settings).start(origins[0])
+        histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
+        missing = {one: {model: list(origins) for model in settings.models} for one in markets}
+        prepared = staged(prepare(turn, histories, missing), turn.fan)
+        made = {
+            (one.key, forecast.predictor, forecast.issued_at): forecast
+            for one in markets
+            for forecast in forecasts_of(histories[one], prepared.batches[one], settings=settings)
+        }
+        if save:
+            with store.transaction():
+                prepared.save(store)
+    return made, getattr(fan, "calls", {})
+
+
+def equal(a, b, *, exactly=True):
+    assert a.keys() == b.keys()
+    assert a
+    for key in a:
+        for name in ("price", "price_mean", "count", "count_mean"):
+            tolerance = 0.0 if exactly else 1e-9
+            np.testing.assert_allclose(
+                getattr(a[key], name), getattr(b[key], name), rtol=tolerance, atol=tolerance, err_msg=str(key)
+            )
+        for name in ("newest_row", "capacity", "price_fallback", "count_fallback"):
+            assert getattr(a[key], name) == getattr(b[key], name), (key, name)
+
+
+@pytest.fixture
+def copy(warehouse, tmp_path) -> Path:
+    db = tmp_path / "w.duckdb"
+    db.write_bytes(warehouse.read_bytes())
+    return db
+
+
+def test_stored_estimations_give_the_same_forecasts_and_spare_the_work(copy, settings):
+    origins = [AT - STEP, AT]
+    first, before = forecasts_at(copy, settings, origins)
+    again, after = forecasts_at(copy, settings, origins)
+    equal(first, again)
+    assert before["estimate"] > 0
+    assert after.get("estimate", 0) == 0
+    with open_store(copy) as store:
+        rows = read_rows(store, "fitted")
+    panels = rows[rows["predictor"] == stored_name("combined", settings)]
+    assert len(panels) == 2, "one estimation of price and one of count for all three markets"
+    assert len(rows[rows["predictor"] == stored_name("markov", settings)]) == 2 * 3
+    assert set(rows["fitted_at"]) == {AT.floor("24h")}
+    assert (rows["known_at"] == rows["fitted_at"]).all()
+
+
+def test_a_forecast_made_later_is_the_one_that_would_have_been_made_then(copy, warehouse, tmp_path, settings):
+    """Live turns slot by slot against one look back from the end, which estimates anew."""
+    origins = [AT - 2 * STEP, AT - STEP, AT]
+    live = {}
+    for at in origins:
+        live |= forecasts_at(copy, settings, [at], at=at)[0]
+    late, _ = forecasts_at(warehouse, settings, origins, at=AT + 3 * STEP, save=False)
+    equal(live, late, exactly=False)
+
+
+def test_neither_a_markets_future_nor_its_peers_is_seen(tmp_path, settings, warehouse):
+    folder = tmp_path / "scrambled"
+    folder.mkdir()
+    tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(days=1))
+    scramble_after(folder, AT)
+    other = tmp_path / "other.duckdb"
+    ingested(other, folder)
+    later = AT + 6 * STEP  # the scrambled rows are in the histories; the origins lie before them
+    origins = [AT - STEP, AT]
+    equal(
+        forecasts_at(warehouse, settings, origins, at=later, save=False)[0],
+        forecasts_at(other, settings, origins, at=later, save=False)[0],
+    )
+    changed, _ = forecasts_at(other, settings, [later], at=later, save=False)
+    true, _ = forecasts_at(warehouse, settings, [later], at=later, save=False)
+    assert any((changed[key].count_mean != true[key].count_mean).any() for key in true)
+
+
+def test_other_settings_and_other_markets_use_other_estimations(copy, settings):
+    forecasts_at(copy, settings, [AT])
+    for other in (
+        settings.model_copy(update={"history_days": 3.0}),
+        settings.model_copy(update={"refit_hours": 48.0}),
+        settings.model_copy(update={"assumed_spot_share": 0.5}),
+    ):
+        assert stored_name("combined", other) != stored_name("combined", settings)
+        assert forecasts_at(copy, other, [AT])[1]["estimate"] > 0
+    fewer = settings.model_copy(update={"max_markets": 2})
+    with open_store(copy) as store:
+        store.execute("DELETE FROM jobs")  # the examples of the turns before are on three markets
+    assert forecasts_at(copy, fewer, [AT])[1]["estimate"] == 1, (
+        "the panel anew, of single markets those there are"
+    )
+
+
+def test_an_estimation_of_another_version_is_made_again_and_said(copy, settings):
+    first, _ = forecasts_at(copy, settings, [AT])
+    with open_store(copy) as store:
+        store.execute(
+            "UPDATE fitted SET state = replace(state, '\"members\"', '\"fellows\"') WHERE variable = 'count' "
+            "AND predictor = ?",
+            [stored_name("combined", settings)],
+        )
+    said: list[str] = []
+    again, counts = forecasts_at(copy, settings, [AT], say=said.append)
+    equal(first, again)
+    assert counts["estimate"] == 1
+    assert any("estimated again" in text and "fellows" in text for text in said)
+    assert forecasts_at(copy, settings, [AT])[1].get("estimate", 0) == 0, "what was made is kept in its place"
+
+
+def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings, data):
+    """It has a forecast at once, by what the others taught, and its reason says so until the next estimation."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    fit = AT.floor("24h")
+    folder = tmp_path / "young"
+    folder.mkdir()
+    zone = sorted(set(pq.read_table(data / "availability.parquet")["zone"].to_pylist()))[0]
+    for name in ("prices", "availability"):
+        table = pq.read_table(data / f"{name}.parquet")
+        old = pc.less_equal(table["timestamp"], pc.cast(fit.to_pydatetime(), table["timestamp"].type))
+        keep = pc.invert(pc.and_(pc.equal(table["zone"], zone), old))
+        pq.write_table(table.filter(keep), folder / f"{name}.parquet")
+    db = tmp_path / "w.duckdb"
+    ingested(db, folder)
+    with open_store(db) as store:
+        turn = Turn(store=store, at=AT, settings=settings, run_id="x")
+        rows = read_rows(store, "markets")
+        keys = [
+            "/".join(map(str, row))
+            for row in rows[["provider", "region", "zone", "instance_type"]].to_numpy()
+        ]
+        source = str(read_rows(store, "series")["source"].iloc[0])
+        markets = [Followed(market=Market.parse(key), source=source, at=AT) for key in keys]
+        start = timetable_of(settings).start(AT)
+        histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
+        prepared = staged(prepare(turn, histories, {one: {"combined": [AT]} for one in markets}), turn.fan)
+    made = {one: forecasts_of(histories[one], prepared.batches[one], settings=settings)[0] for one in markets}
+    young = {one for one in markets if one.market.zone == zone}
+    assert young
+    for one, forecast in made.items():
+        assert (forecast.count_fallback == NEVER_SEEN) == (one in young), one.key
+
+
+def test_the_age_of_a_panel_is_that_of_its_oldest_market(warehouse, settings):
+    with open_store(warehouse) as store:
+        turn = Turn(store=store, at=AT, settings=settings, run_id="x")
+        markets = work_stage(turn, []).markets
+        begins = {one: AT - pd.Timedelta(hours=3 + 40 * i) for i, one in enumerate(markets)}
+        histories = read_histories(store, begins, settings=settings)
+    together = Cohort(histories=tuple(histories.values()), timetable=timetable_of(settings))
+    young = Cohort(histories=(histories[markets[0]],), timetable=timetable_of(settings))
+    assert [one.at for one in together.estimations([AT])] == [AT.floor("24h")]
+    assert [one.at for one in young.estimations([AT - STEP, AT])] == [AT - STEP, AT]
+    turned = Cohort(histories=tuple(reversed(histories.values())), timetable=timetable_of(settings))
+    assert panel_name(turned) == panel_name(together)
+
+
+@pytest.fixture(scope="module")
+def settings_file(tmp_path_factory) -> Path:
+    return panel_settings(tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, settings_file):
+    db = tmp_path_factory.mktemp("whole") / "w.duckdb"
+    one_turn(db, read_settings(settings_file))
+    return dump(db)
+
+
+@pytest.mark.slow
+def test_a_turn_killed_while_it_estimates_ends_with_the_same_tables(tmp_path, settings_file, whole):
+    db = tmp_path / "w.duckdb"
+    process = start(db, settings_file)
+    for line in process.stdout:
+        if line.startswith("estimate"):
+            os.kill(process.pid, signal.SIGKILL)
+            break
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    with open_store(db) as store:
+        assert read_rows(store, "fitted").empty
+    run_through(db, settings_file)
+    assert dump(db) == whole

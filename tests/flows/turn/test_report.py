@@ -1,0 +1,439 @@
+"""The report page: complete, self-contained, escaped, reproducible, and in words where there is nothing to draw."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from report_demo import NOW, STEP, demo_data, demo_panel
+
+from flows.show.drawings import gap_runs, hour_ticks, utility_range, whole_ticks
+from flows.turn.page import ReportData, render_report, write_report
+from flows.turn.page_accuracy import accuracy_view, losing_sentences, market_rows, pooled, pooled_skill
+from flows.turn.page_policies import TOP_POLICIES, leaderboard_view, leaders_of, shown_policies, weights_view
+from flows.turn.page_sections import decided_for, decisions_view
+from warehouse.errors import InputError
+
+VOID = {"meta", "br", "wbr", "img", "link", "input", "hr"}
+SECTIONS = ("decisions", "markets", "accuracy", "policies", "weights", "ingest", "notes")
+EVIL = "<b>x</b> & \"$y$\" 'z'"
+
+
+class Page(HTMLParser):
+    """Checks that every tag is closed in order, and keeps tags, ids, and the visible text of each section."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.section = ""
+        self.texts: dict[str, list[str]] = {}
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "section":
+            self.section = dict(attrs)["id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+        if tag == "section":
+            self.section = ""
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.texts.setdefault(self.section, []).append(data)
+
+    def text(self, section: str) -> str:
+        return " ".join(" ".join(self.texts.get(section, [])).split())
+
+
+@pytest.fixture(scope="module")
+def data() -> ReportData:
+    return demo_data(markets=5, rounds=20)
+
+
+@pytest.fixture(scope="module")
+def page(data: ReportData) -> str:
+    return render_report(data)
+
+
+def empty() -> ReportData:
+    return ReportData(
+        at=NOW, run_id="run-1", simulated=False, decisions=[], accuracy=pd.DataFrame(), leaderboard=[],
+        weights=pd.DataFrame(), round_jobs=[], ingested={}, panels=[], notes=[],
+    )  # fmt: skip
+
+
+def test_page_is_well_formed_and_has_every_section(page):
+    parsed = Page(page)
+    assert page.startswith("<!DOCTYPE html>")
+    assert [a["id"] for tag, a in parsed.tags if tag == "section"] == list(SECTIONS)
+    assert "2026-05-04 12:00 UTC" in parsed.text("")
+    assert "run-20260504T120000Z" in parsed.text("")
+    links = {a["href"] for tag, a in parsed.tags if tag == "a"}
+    assert links == {f"#{section}" for section in SECTIONS}
+
+
+def test_page_needs_no_network(page):
+    assert not re.search(
+        r"https?:|//[a-z]|@import|url\((?!#)|\bsrc=|<script|<link|<iframe|<object|<image", page
+    )
+
+
+def test_ids_are_unique_and_every_reference_resolves(page):
+    ids = [a["id"] for _, a in Page(page).tags if a.get("id")]
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r"url\(#([^)]+)\)", page)) | set(re.findall(r'href="#([^"]+)"', page))
+    assert used
+    assert used <= set(ids)
+
+
+def test_colours_of_the_drawings_are_the_pages_own(page):
+    drawings = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
+    assert set(re.findall(r"#[0-9a-f]{6}\b", drawings)) <= {"#000000", "#ffffff"}
+    defined = set(re.findall(r"--([\w-]+):", page))
+    assert set(re.findall(r"var\(--([\w-]+)\)", page)) <= defined
+
+
+def test_same_data_give_the_same_bytes(data, page, tmp_path):
+    settings = {"axes.facecolor": "red", "font.size": 30}
+    import matplotlib as mpl
+
+    with mpl.rc_context(settings):  # a user's own matplotlib settings change nothing
+        assert render_report(data) == page
+    first, second = (write_report(data, tmp_path / name / "r.html") for name in ("a", "b"))
+    assert first.read_bytes() == second.read_bytes() == page.encode()
+
+
+def test_names_of_users_are_escaped_everywhere(data):
+    panel = replace(data.panels[0], title=EVIL, source=EVIL, assumptions=(EVIL,))
+    row = dict.fromkeys(("job", "market", "policy", "reason", "model", "status", "slot"), EVIL)
+    weights = data.weights.rename(
+        columns={data.weights.columns[0]: EVIL, data.weights.columns[40]: EVIL + "2"}
+    )
+    accuracy = data.accuracy.replace({"model": {"arima": EVIL}, "market": {data.panels[0].title: EVIL}})
+    page = render_report(
+        replace(
+            data, run_id=EVIL, decisions=[row], panels=[panel], weights=weights, round_jobs=[EVIL] * len(weights),
+            leaderboard=[{"policy": EVIL, "mean_utility": 1.0}], notes=[EVIL], accuracy=accuracy,
+            ingested={EVIL: {EVIL: 1}},
+        )
+    )  # fmt: skip
+    assert "<b>" not in page
+    parsed = Page(page)
+    for section in ("", *SECTIONS):
+        assert EVIL in parsed.text(section), section
+
+
+def test_banner_only_on_a_simulated_market(data, page):
+    assert "Simulated market." in Page(page).text("")
+    assert "Simulated market" not in render_report(replace(data, simulated=False))
+
+
+def test_decision_row_shows_what_is_there_and_a_dash_for_what_is_not():
+    full = {
+        "job": "j",
+        "on_demand": 2,
+        "spot": 3,
+        "late_probability": 0.61,
+        "expected_cost_usd": 1234.5,
+        "secret": "hidden",
+    }
+    view = decisions_view([full, {"job": "bare"}])
+    assert view["rows"][0]["cost"] == "1,234.50 USD"
+    assert (view["rows"][0]["late"], view["rows"][0]["risk"]) == ("61 %", "likely late")
+    assert {
+        view["rows"][1][k]
+        for k in ("market", "slot", "on_demand", "spot", "policy", "reason", "cost", "finish", "late")
+    } == {"—"}
+    assert view["summary"].startswith("2 jobs: hold 2 on-demand instances and 3 spot instances")
+    assert view["summary"].endswith("1 job may miss the deadline. For 1 job this was not estimated.")
+    assert decisions_view([{"job": "bare"}])["summary"].endswith("was not estimated.")
+    assert decisions_view([{"late_probability": 0.0}])["summary"].endswith(
+        "No job is in danger of being late."
+    )
+    text = Page(render_report(replace(empty(), decisions=[full]))).text("decisions")
+    assert "hidden" not in text
+    assert "secret" not in text
+
+
+def test_every_part_without_data_says_so_in_a_sentence():
+    parsed = Page(render_report(empty()))
+    for section, sentence in {
+        "decisions": "No job is open", "markets": "No market is followed yet", "accuracy": "No forecast has been measured yet",
+        "policies": "No job has ended yet", "weights": "No round of selection yet", "ingest": "Nothing was read",
+        "notes": "Nothing out of the ordinary",
+    }.items():  # fmt: skip
+        assert sentence in parsed.text(section)
+
+
+def market_text(panel, **change) -> str:
+    return Page(render_report(replace(empty(), panels=[replace(panel, **change)], **{}))).text("markets")
+
+
+def test_panel_without_forecast_or_slots_or_observations_says_so():
+    panel = demo_panel(np.random.default_rng(0), 0, slots=20)
+    nothing = np.full(20, np.nan)
+    assert "No forecast was issued for this market." in market_text(panel, forecast=None)
+    assert "they are all gaps" in market_text(panel, price=nothing, available=nothing)
+    assert "they are all gaps" in market_text(panel, price=nothing, available=nothing, forecast=None)
+    none = np.array([])
+    text = market_text(panel, slots=panel.slots[:0], price=none, available=none, forecast=None)
+    assert "No slot was observed yet" in text
+
+
+@pytest.mark.parametrize(("slots", "horizon"), [(1, 1), (2, 1), (200, 48)])
+def test_short_and_long_panels_are_drawn(slots, horizon):
+    panel = demo_panel(np.random.default_rng(1), 1, slots=slots, horizon=horizon)
+    page = render_report(replace(empty(), panels=[panel]))
+    assert "price, USD per instance-hour" in Page(page).text("markets")
+    assert "nan" not in "".join(re.findall(r' d="[^"]*"', page))
+
+
+def test_panel_tells_gaps_fallback_assumptions_and_the_end_of_its_record():
+    panel = demo_panel(np.random.default_rng(3), 0, slots=30, at=NOW - 3 * STEP)
+    price = panel.price.copy()
+    price[3:7] = np.nan
+    forecast = replace(panel.forecast, price_fallback="flat for 7 days")
+    text = market_text(
+        panel, price=price, forecast=forecast, assumptions=("a constant price", "another's path")
+    )
+    assert "slots not observed (of 30): price 4" in text
+    assert "synthetic: a constant price; another's path" in text
+    assert "fell back (price: flat for 7 days)" in text
+    assert "The record ends at 2026-05-04 10:30 UTC" in text
+
+
+def test_markets_with_a_decision_come_first_and_name_the_job(data):
+    last = data.panels[-1]
+    row = {"job": "mine", "market": last.title, "source": last.source, "on_demand": 1, "spot": 4}
+    text = Page(render_report(replace(data, decisions=[row]))).text("markets")
+    assert text.index("mine: hold 1 on-demand + 4 spot") < text.index("Followed, no decision now")
+    assert decided_for(last, row)
+    assert decided_for(last, {"market": f"{last.title}@{last.source}"})
+    assert not decided_for(last, row | {"source": "another"})
+    assert not decided_for(data.panels[0], row)
+
+
+def accuracy_table(rows) -> pd.DataFrame:
+    """Rows (market, model, step, n, mae); every other measure follows from the error."""
+    table = pd.DataFrame(rows, columns=["market", "model", "step", "n", "mae"])
+    extra = {"variable": "price", "rmse": table["mae"], "mase": np.nan, "pinball": table["mae"] / 2, "coverage_80": 0.8,
+             "skill_mae": 0.0, "skill_pinball": 0.0, "brier": np.nan, "fallback_share": 0.0}  # fmt: skip
+    return table.assign(**extra)
+
+
+def test_pooled_errors_weigh_forecasts_alike_and_compare_like_with_like():
+    table = accuracy_table([
+        ("a", "last_value", 1, 10, 1.0), ("a", "m", 1, 10, 0.5),
+        ("b", "last_value", 1, 30, 3.0), ("b", "m", 1, 30, 3.5),
+        ("c", "last_value", 1, 99, 9.0),
+    ])  # fmt: skip
+    errors = pooled(table, "mae")
+    assert errors.loc[1, "last_value"] == pytest.approx(2.5)
+    assert errors.loc[1, "m"] == pytest.approx(2.75)
+    assert pooled_skill(table, "pinball").loc[1, "m"] == pytest.approx(-0.1)
+    note = accuracy_view(table)["blocks"][0]["note"]
+    assert "Pooled over 2 markets" in note
+    assert "Left out: 1 market " in note
+
+
+def test_sentence_names_the_models_that_lose_to_last_value_and_where():
+    rows = [("a", "last_value", s, 5, 1.0) for s in range(1, 6)]
+    rows += [("a", "bad", s, 5, 1.5) for s in range(1, 6)]
+    rows += [("a", "late", s, 5, 1.1 if s in (1, 2, 5) else 0.9) for s in range(1, 6)]
+    rows += [("a", "worse", s, 5, 1.7) for s in range(1, 6)]
+    rows += [("a", "tie", s, 5, 1.0) for s in range(1, 6)]
+    (sentence,) = losing_sentences(accuracy_table(rows), "price")
+    assert "bad and worse lose to last value at every step" in sentence
+    assert "late loses to last value at steps 1–2, 5" in sentence
+    assert "tie is at least as good as it at every step" in sentence
+    assert "not measured" in losing_sentences(accuracy_table(rows[5:]), "price")[0]
+
+
+def test_flat_series_have_an_undefined_skill_not_an_infinite_one():
+    table = accuracy_table([("a", "last_value", 1, 5, 0.0), ("a", "m", 1, 5, 0.2)])
+    assert pooled_skill(table, "mae").isna().all(axis=None)
+    assert [row["skill_mae"] for row in market_rows(table)] == ["—", "—"]
+    text = Page(render_report(replace(empty(), accuracy=table))).text("accuracy")
+    assert "Undefined: last value made no error" in text
+    assert "m loses to last value at every step" in text
+    assert "inf" not in text.replace("in full", "")
+
+
+def test_accuracy_shows_last_value_and_every_market(data, page):
+    text = Page(page).text("accuracy")
+    assert "last_value" in text
+    assert "seasonal_naive loses to last value at every step" in text
+    assert page.count("Pinball skill over last value") == 2
+    for panel in data.panels:
+        assert panel.title in text.replace("/ ", "/")
+    assert len(market_rows(data.accuracy)) == 5 * 2 * 5
+
+
+def test_accuracy_without_a_column_is_refused(data):
+    with pytest.raises(InputError, match="without pinball"):
+        render_report(replace(data, accuracy=data.accuracy.drop(columns="pinball")))
+
+
+def test_a_market_of_two_sources_counts_twice():
+    one = accuracy_table([("a", "last_value", 1, 5, 1.0), ("a", "m", 1, 5, 2.0)])
+    table = pd.concat([one.assign(source="s"), one.assign(source="t", mae=3.0)], ignore_index=True)
+    view = accuracy_view(table)
+    assert [market for market, _ in view["markets"]] == ["a@s", "a@t"]
+    assert "Pooled over 2 markets" in view["blocks"][0]["note"]
+    assert [market for market, _ in accuracy_view(one.assign(source="s"))["markets"]] == ["a"]
+
+
+def test_decision_names_the_forecaster_and_its_fallback():
+    rows = [
+        {"forecaster": "markov", "fallback": ""},
+        {"forecaster": "arima", "fallback": "count: flat"},
+        {"fallback": "no forecast"},
+    ]
+    assert [row["model"] for row in decisions_view(rows)["rows"]] == [
+        "markov",
+        "arima (fell back: count: flat)",
+        "no forecast",
+    ]
+
+
+def test_models_that_share_no_market_are_not_pooled():
+    table = accuracy_table([("a", "last_value", 1, 5, 1.0), ("b", "m", 1, 5, 2.0)])
+    text = Page(render_report(replace(empty(), accuracy=table))).text("accuracy")
+    assert "No market was measured with every model" in text
+
+
+def test_leaderboard_shows_the_best_and_every_baseline_and_folds_the_rest(data, page):
+    view = leaderboard_view(data.leaderboard)
+    assert [row["rank"] for row in view["top"]][:TOP_POLICIES] == list(range(1, TOP_POLICIES + 1))
+    assert {row["policy"] for row in view["top"] if row["baseline"]} == {"OD-only", "MSU", "UP"}
+    assert len(view["top"]) + len(view["rest"]) == len(data.leaderboard) == 116
+    utilities = [row["utility_value"] for row in view["top"] + view["rest"]]
+    assert max(utilities) == utilities[0]
+    assert page.count('class="baseline"') == 3
+    details = re.search(r"<details>\s*<summary>The other \d+ policies.*?</details>", page, flags=re.DOTALL)
+    assert details
+    assert details[0].count("<tr") == len(view["rest"]) + 1
+
+
+def test_hindsight_is_drawn_only_when_all_were_scored_on_the_same_jobs():
+    same = [
+        {"policy": "UP", "mean_utility": 0.9, "gap_to_hindsight": 0.2},
+        {"policy": "A", "mean_utility": 1.0, "gap_to_hindsight": 0.1},
+    ]
+    assert leaderboard_view(same)["bound"] == pytest.approx(1.1)
+    other = [same[0], same[1] | {"gap_to_hindsight": 0.3}]
+    assert leaderboard_view(other)["bound"] is None
+    blank = leaderboard_view([{"policy": "A"}])
+    assert blank["svg"] is None
+    assert blank["top"][0]["utility"] == "—"
+
+
+def test_utility_axis_leaves_out_only_what_lies_far_below():
+    utility, baseline = np.array([1.0, 0.98, 0.97, 0.5]), np.array([False, False, True, True])
+    low, high = utility_range(utility, baseline, 1.02)
+    assert 0.94 < low < 0.97
+    assert 1.02 < high < 1.05
+    assert utility_range(np.array([1.0]), np.array([True]), None) == pytest.approx((0.95, 1.05))
+
+
+def test_leader_keeps_the_lead_in_a_tie_and_a_change_names_the_job():
+    weights = pd.DataFrame(
+        {"A": [1 / 3, 0.5, 0.4, 0.4, 0.2], "B": [1 / 3, 0.3, 0.4, 0.5, 0.3], "C": [1 / 3, 0.2, 0.2, 0.1, 0.5]}
+    )
+    assert leaders_of(weights.to_numpy()) == [-1, 0, 0, 1, 2]
+    view = weights_view(weights, ["j1", "j2", "j3", "j4", "j5"])
+    assert view["changes"] == [
+        "round 4 (j4): B takes the lead from A",
+        "round 5 (j5): C takes the lead from B",
+    ]
+    assert "C leads with 50 % of the weight; the leader changed 2 times" in view["summary"]
+    with pytest.raises(InputError, match="2 round jobs for 5 rounds"):
+        weights_view(weights, ["j1", "j2"])
+
+
+def test_drawn_policies_are_the_heaviest_and_those_that_led():
+    values = np.tile(np.linspace(1, 2, 20), (3, 1))
+    values[0, 0] = 9.0
+    leaders = leaders_of(values)
+    shown = shown_policies(values, leaders)
+    assert len(shown) == 8
+    assert shown[:3] == [19, 18, 17]
+    assert 0 in shown
+    one = pd.DataFrame({"A": [0.5], "B": [0.5]})
+    assert "there is no leader yet" in weights_view(one, ["j"])["summary"]
+
+
+def test_weights_that_tie_or_last_one_round_are_drawn(data):
+    page = render_report(
+        replace(data, weights=data.weights.iloc[:1], round_jobs=data.round_jobs[:1], panels=[])
+    )
+    assert "After 1 round" in Page(page).text("weights")
+
+
+def test_file_is_replaced_whole_or_not_at_all(data, tmp_path):
+    path = tmp_path / "deep" / "report.html"
+    write_report(replace(empty(), run_id="old"), path)
+    assert write_report(replace(empty(), run_id="new"), path) == path
+    assert "new" in path.read_text(encoding="utf-8")
+    assert os.listdir(path.parent) == ["report.html"]
+    assert path.stat().st_mode & 0o444 == 0o444
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with pytest.raises(InputError, match="expected a writable file"):
+        write_report(empty(), blocked / "report.html")
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(InputError):
+        write_report(empty(), tmp_path / "folder.html")
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+
+
+def test_templates_are_files_of_the_package():
+    import flows
+
+    names = {p.name for p in (Path(flows.__file__).parent / "templates").iterdir()}
+    assert {"report.html", "report.css"} <= names
+
+
+def test_gap_runs_and_ticks():
+    assert gap_runs(np.array([False, True, True, False, True])) == [(1, 3), (4, 5)]
+    assert gap_runs(np.zeros(3, dtype=bool)) == []
+    assert whole_ticks(1, 12) == list(range(1, 13))
+    assert whole_ticks(1, 1000) == list(range(100, 1001, 100))
+    for hours in (0.1, 0.5, 3, 30, 300, 3000):
+        ticks, labels = hour_ticks(NOW, -hours, hours / 5)
+        assert len(ticks) == len(labels) <= 6
+        assert all(-hours <= t <= hours / 5 for t in ticks)
+
+
+@pytest.mark.parametrize("module", ["flows.show.format", "flows.show.drawings"])
+def test_examples_in_docstrings(module):
+    import doctest
+    import importlib
+
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_drawing_library_is_imported_only_to_draw():
+    code = "import sys, flows.turn.page, flows.show.drawings; sys.exit('matplotlib' in sys.modules or 'jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

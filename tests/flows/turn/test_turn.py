@@ -1,0 +1,306 @@
+"""A whole turn in plain code: what it answers, that it is repeatable, and that it cannot see the future."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+import pytest
+
+from flows.config import Settings
+from flows.jobs.file import parse_request
+from flows.ledger.records import outcome_frame, stored_rounds
+from flows.turn.context import Turn, run_id_of
+from flows.turn.whole import whole_turn
+from flows.turn.work import pool_names
+from optimization.selection.contract import weigh
+from optimization.selection.learners import DEFAULT_LEARNER, learner_named
+from warehouse.issued.records import read_rows
+from warehouse.sources.simulated.source import generate
+from warehouse.store.connection import open_store
+
+AT = pd.Timestamp("2026-03-10T06:00Z")
+POOL = """
+[[family]]
+name = "OD-only"
+[[family]]
+name = "UP"
+[[family]]
+name = "AHANP"
+sigma = [0.5, 0.9]
+[[family]]
+name = "Stochastic"
+[[family]]
+name = "AHAP"
+omega = 3
+commitment = [1, 2]
+sigma = 0.9
+"""
+SMALL = """
+models = ["last_value", "markov"]
+planner = "markov"
+measured_origins = 4
+horizon = 3
+planning_horizon = 6
+max_markets = 2
+backlog_jobs = 2
+simulated_days = 4
+history_days = 3
+risk_paths = 10
+"""
+KEYS = {"at", "ingested", "accuracy", "decisions", "leaderboard", "report"}
+DECISION_KEYS = {
+    "job", "market", "slot", "on_demand", "spot", "policy", "reason", "expected_cost_usd", "expected_finish",
+    "late_probability",
+}  # fmt: skip
+BOARD_KEYS = {"policy", "jobs", "mean_utility", "mean_cost_usd", "on_time", "gap_to_hindsight", "weight"}
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory) -> Settings:
+    pool = tmp_path_factory.mktemp("pool") / "pool.toml"
+    pool.write_text(POOL)
+    return Settings(
+        models=("last_value", "markov"),
+        planner="markov",
+        measured_origins=6,
+        horizon=4,
+        planning_horizon=12,
+        max_markets=3,
+        backlog_jobs=4,
+        simulated_days=6,
+        history_days=4,
+        risk_paths=20,
+        pool=pool,
+    )
+
+
+def small_settings(folder: Path) -> Path:
+    """A settings file for the smallest turn that still does everything."""
+    (folder / "pool.toml").write_text(POOL)
+    file = folder / "slackwater.toml"
+    file.write_text(SMALL + f'pool = "{folder / "pool.toml"}"\n')
+    return file
+
+
+def panel_settings(folder: Path) -> Path:
+    """The same with forecasters that learn from several markets."""
+    file = small_settings(folder)
+    models = 'models = ["last_value", "markov"]\nplanner = "markov"'
+    text = file.read_text()
+    assert models in text
+    file.write_text(text.replace(models, 'models = ["smoothing", "markov"]\nplanner = "combined"'))
+    return file
+
+
+def tidy_tables(folder: Path, start: pd.Timestamp, end: pd.Timestamp) -> None:
+    """The simulated market as the two tidy files that `--data` reads."""
+    names = {"observed_at": "timestamp", "price_usd": "spot_price_usd_per_hour", "capacity": "capacity_probed",
+             "on_demand_usd": "on_demand_price_usd_per_hour"}  # fmt: skip
+    tables = {"price": [], "availability": []}
+    for batch in generate(start.to_pydatetime(), end.to_pydatetime(), seed=3):
+        kept = batch.table.drop_columns(["file", "line", "known_at"])
+        tables[batch.kind].append(kept.rename_columns([names.get(c, c) for c in kept.column_names]))
+    for kind, file in (("price", "prices"), ("availability", "availability")):
+        pa.parquet.write_table(
+            pa.concat_tables(tables[kind], promote_options="permissive"), folder / f"{file}.parquet"
+        )
+
+
+def scramble_after(folder: Path, at: pd.Timestamp) -> None:
+    """Turn every row after ``at`` into nonsense: full counts to none and back, prices tripled."""
+    for file, column in (("prices", "spot_price_usd_per_hour"), ("availability", "available")):
+        path = folder / f"{file}.parquet"
+        table = pa.parquet.read_table(path)
+        later = pc.greater(table["timestamp"], pa.scalar(at.to_pydatetime(), table["timestamp"].type))
+        values = table[column]
+        other = pc.multiply(values, 3.0) if file == "prices" else pc.if_else(pc.equal(values, 0), 1, 0)
+        mixed = pc.if_else(later, other.cast(values.type), values)
+        table = table.set_column(table.column_names.index(column), column, mixed)
+        pa.parquet.write_table(table, path)
+
+
+def one_turn(db: Path, settings: Settings, *, at=AT, data: Path | None = None, requests=()):
+    with open_store(db) as store:
+        turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
+        return whole_turn(turn, data=data, requests=list(requests), report=db.parent / "report.html")
+
+
+def dump(db: Path) -> dict[str, list]:
+    """Every table as sorted rows, for comparison."""
+    tables = (
+        "imports",
+        "price",
+        "availability",
+        "vintages",
+        "forecasts",
+        "accuracy",
+        "jobs",
+        "decisions",
+        "outcomes",
+        "weights",
+        "runs",
+        "fitted",
+    )
+    with open_store(db) as store:
+        return {name: sorted(map(repr, read_rows(store, name).to_numpy().tolist())) for name in tables}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory, settings):
+    db = tmp_path_factory.mktemp("turn") / "w.duckdb"
+    return db, one_turn(db, settings)
+
+
+def test_the_answer_has_the_promised_form(first):
+    answer = first[1].answer()
+    assert set(answer) >= KEYS
+    assert answer["ingested"]["simulated"]["added"] > 0
+    assert len(answer["decisions"]) >= 3
+    assert all(set(row) >= DECISION_KEYS for row in answer["decisions"])
+    assert all(set(row) >= BOARD_KEYS for row in answer["leaderboard"])
+    assert {row["model"] for row in answer["accuracy"]} == {"last_value", "markov"}
+    assert sum(row["weight"] for row in answer["leaderboard"]) == pytest.approx(1, abs=1e-4)
+    json.dumps(answer, allow_nan=False)
+    assert Path(answer["report"]).read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_same_turn_again_writes_nothing_new(first, settings):
+    db, result = first
+    before = dump(db)
+    again = one_turn(db, settings)
+    assert again.decisions == result.decisions
+    assert again.leaderboard == result.leaderboard
+    assert again.accuracy == result.accuracy
+    assert dump(db) == before
+
+
+def test_stored_weights_are_those_rebuilt_from_stored_utilities(first, settings):
+    with open_store(first[0]) as store:
+        turn = Turn(store=store, at=AT, settings=settings, run_id="x")
+        names = pool_names(turn)
+        rounds = stored_rounds(store, names)
+        rows = read_rows(store, "weights", order_by=["round"])
+    assert settings.learner == DEFAULT_LEARNER
+    rebuilt = weigh(learner_named(DEFAULT_LEARNER), names, rounds.utilities)[1:]
+    assert len(rounds.jobs) == 4
+    for number, weights in enumerate(rebuilt, start=1):
+        stored = rows[rows["round"] == number].set_index("policy")["log_weight"]
+        assert [stored[name] for name in names] == weights.log_weight.tolist()
+
+
+def test_the_ledger_knows_what_wrong_forecasts_cost(first, settings):
+    with open_store(first[0]) as store:
+        names = pool_names(Turn(store=store, at=AT, settings=settings, run_id="x"))
+        lost = outcome_frame(store, names).pivot(
+            index="job", columns="policy", values="lost_to_forecast_error"
+        )
+    assert lost.shape == (4, len(names))
+    assert lost.notna().all().all()
+    assert (lost[[name for name in names if not name.startswith("AHAP")]] == 0.0).all().all(), (
+        "they read no forecast"
+    )
+    assert (lost[[name for name in names if name.startswith("AHAP(")]] != 0.0).any().any()
+    assert any(note.startswith("Wrong forecasts cost") for note in first[1].notes)
+
+
+def test_a_later_turn_goes_on_from_the_earlier(first, settings):
+    db, result = first
+    later = one_turn(db, settings, at=AT + pd.Timedelta("30min"))
+    assert {row["job"] for row in later.decisions} <= {row["job"] for row in result.decisions}
+    assert all(pd.Timestamp(row["slot"]) == AT + pd.Timedelta("30min") for row in later.decisions)
+    assert 0 < later.ingested["simulated"]["added"] < result.ingested["simulated"]["added"] / 10
+
+
+def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, settings):
+    answers = []
+    for name in ("true", "scrambled"):
+        folder = tmp_path / name
+        folder.mkdir()
+        tidy_tables(folder, AT - pd.Timedelta(days=6), AT + pd.Timedelta(days=2))
+        if name == "scrambled":
+            scramble_after(folder, AT)
+        db = folder / "w.duckdb"
+        answer = one_turn(db, settings, data=folder).answer()
+        tables = dump(db)
+        assert len(answer["decisions"]) >= 3
+        answers.append(
+            [answer["decisions"], answer["accuracy"], answer["leaderboard"]]
+            + [tables[key] for key in ("vintages", "forecasts", "decisions", "outcomes", "weights")]
+        )
+    assert answers[0] == answers[1]
+
+
+def test_the_stochastic_policy_decides_live_as_a_plan_would_and_is_blind_to_the_future(tmp_path, settings):
+    """It decides from the record: the same whether the record goes on after the logical time or not."""
+    blind = settings.model_copy(update={"practice_policy": "Stochastic", "backlog_jobs": 0})
+    answers = []
+    for name, days in (("ends", 0), ("goes on", 1), ("goes on otherwise", 1)):
+        folder = tmp_path / name
+        folder.mkdir()
+        tidy_tables(folder, AT - pd.Timedelta(days=6), AT + pd.Timedelta(days=days))
+        if name == "goes on otherwise":
+            scramble_after(folder, AT)
+        answers.append(one_turn(folder / "w.duckdb", blind, data=folder).decisions)
+    assert answers[0] == answers[1] == answers[2]
+    assert {row["policy"] for row in answers[0]} == {"Stochastic(24)"}
+    assert all("chance of" in row["reason"] or "finished" in row["reason"] for row in answers[0])
+
+
+def test_a_job_that_cannot_resume_is_planned_without_spot(tmp_path, settings):
+    with open_store(tmp_path / "w.duckdb") as store:
+        turn = Turn(store=store, at=AT, settings=settings, run_id="x")
+        whole_turn(turn, data=None, requests=[], report=tmp_path / "r.html")
+        market = read_rows(store, "jobs")["market"].iloc[0]
+    request = parse_request(
+        {
+            "name": "fixed", "deadline_in": "6h", "n_min": 1, "n_max": 4,
+            "workload": {"amount": 8, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+            "checkpoint": {"resumable": False},
+        },
+        "test",
+    ).placed(at=AT, market=market, source=None)  # fmt: skip
+    result = one_turn(tmp_path / "w.duckdb", settings, requests=[request])
+    row = next(row for row in result.decisions if row["job"] == "fixed")
+    assert row["spot"] == 0
+    assert row["policy"] == "OD-only"
+    assert "cannot resume" in row["reason"]
+
+
+def _request(name: str, **changes: object):
+    terms = {
+        "name": name, "deadline_in": "6h", "n_min": 1, "n_max": 4,
+        "workload": {"amount": 8, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+        "checkpoint": {"resumable": True, "overhead_minutes": 2},
+    }  # fmt: skip
+    return parse_request({**terms, **changes}, "test")
+
+
+def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings):
+    """A job that cannot finish, one on a market that is not there, one on a market that has gone silent."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    tidy_tables(folder, AT - pd.Timedelta(days=6), AT)
+    table = pa.parquet.read_table(folder / "availability.parquet")
+    zone = sorted(set(table["zone"].to_pylist()))[0]
+    silent = AT - pd.Timedelta(hours=5)
+    late = pc.greater(table["timestamp"], pa.scalar(silent.to_pydatetime(), table["timestamp"].type))
+    gone = pc.and_(pc.equal(table["zone"], zone), late)
+    row = table.filter(pc.equal(table["zone"], zone)).slice(0, 1).to_pylist()[0]
+    pa.parquet.write_table(table.filter(pc.invert(gone)), folder / "availability.parquet")
+    there = "/".join(row[key] for key in ("provider", "region", "zone", "instance_type"))
+    hopeless = _request("hopeless", workload={"amount": 500, "unit": "gpu_hours"})
+    requests = [
+        hopeless.placed(at=AT, market=there, source=None),
+        _request("blind").placed(at=AT, market=there, source=None),
+        _request("nowhere").placed(at=AT, market="no/such/market/here", source=None),
+    ]
+    result = one_turn(tmp_path / "w.duckdb", settings, data=folder, requests=requests)
+    rows = {row["job"]: row for row in result.decisions}
+    assert "best effort" in rows["hopeless"]["reason"]
+    assert rows["hopeless"]["late_probability"] == 1
+    assert rows["blind"]["spot"] == 0  # the count of this slot is unknown
+    assert "nowhere" not in rows
+    assert any("nowhere is left out" in note for note in result.notes)

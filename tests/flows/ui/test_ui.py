@@ -1,0 +1,542 @@
+"""The page to watch: every page and its data over a real warehouse, hostile names, refused requests, and a real browser."""
+
+import asyncio
+import itertools
+import json
+import re
+import shutil
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import quote, urlencode, urlsplit
+
+import httpx
+import pandas as pd
+import pytest
+import uvicorn
+from chromium import chromium_page, find_chromium
+from test_turn import AT, one_turn, small_settings
+
+from flows.config import read_settings
+from flows.jobs.file import parse_request
+from flows.ledger.records import allocations_of, decisions_of, find_job
+from flows.ledger.runs import save_failure
+from flows.turn.decide import open_job
+from flows.turn.markets import Followed, read_history
+from flows.ui import views
+from flows.ui.app import make_app
+from flows.ui.reading import Snapshots
+from flows.ui.server import bound_socket
+from flows.ui.views import VIEWS
+from warehouse.history import Market
+from warehouse.issued.records import read_rows, write_rows
+from warehouse.reader import open_reader
+from warehouse.store.connection import open_store
+
+STEP = pd.Timedelta(minutes=30)
+NOW = AT + STEP + pd.Timedelta(minutes=10)
+MARKET = "simulated/east/east-a/h100"
+HOSTILE = "<img src=x onerror=alert(1)>'; DROP TABLE jobs; --/../ü&\"%2F#?"
+ALARM = "nothing came <b>since</b> 05:00"
+
+
+def request_of(name: str, gpu_hours: float):
+    return parse_request(
+        {
+            "name": name, "deadline_in": "6h", "n_min": 1, "n_max": 4,
+            "workload": {"amount": gpu_hours, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+            "checkpoint": {"resumable": True, "overhead_minutes": 2},
+        },
+        "test",
+    ).placed(at=AT, market=MARKET, source=None)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    return read_settings(small_settings(tmp_path_factory.mktemp("settings")))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, settings) -> Path:
+    """A warehouse after two turns, with a job of a hostile name, one that must be late, a failure and an alarm."""
+    db = tmp_path_factory.mktemp("ui") / "w.duckdb"
+    one_turn(db, settings, requests=[request_of(HOSTILE, 8), request_of("hopeless", 500)])
+    one_turn(db, settings, at=AT + STEP)
+    with open_store(db) as store:
+        save_failure(store, "run-before", at=AT - STEP, stage="forecast", reason="<i>solver</i> gave up")
+        alarm = {
+            "kind": "stale source",
+            "subject": MARKET,
+            "raised_at": AT,
+            "severity": "serious",
+            "text": ALARM,
+            "began_at": AT,
+        }
+        write_rows(store, "alarms", [alarm])
+    return db
+
+
+@pytest.fixture
+def db(made, tmp_path) -> Path:
+    """A warehouse of the test's own."""
+    return Path(shutil.copy(made, tmp_path / "w.duckdb"))
+
+
+class Asking:
+    """Requests to the app without a socket; an exception in it is one here, unless ``raising`` is off."""
+
+    def __init__(self, app, *, raising: bool = True) -> None:
+        self._app = app
+        self._raising = raising
+
+    def request(self, method: str, path: str, **more) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self._app, raise_app_exceptions=self._raising)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8642") as client:
+                return await client.request(method, path, **more)
+
+        return asyncio.run(ask())
+
+    def get(self, path: str, **more) -> httpx.Response:
+        return self.request("GET", path, **more)
+
+
+def client_of(db: Path, settings, *, now: pd.Timestamp = NOW) -> Asking:
+    return Asking(make_app(Snapshots(db, settings, lambda: now)))
+
+
+@pytest.fixture(scope="module")
+def snapshots(made, settings) -> Snapshots:
+    """One for all tests that change nothing: what a page is made from is made once."""
+    return Snapshots(made, settings, lambda: NOW)
+
+
+@pytest.fixture(scope="module")
+def client(snapshots) -> Asking:
+    return Asking(make_app(snapshots))
+
+
+def addresses(client: Asking) -> dict[str, str]:
+    """An address for every view."""
+    vintages = client.get("/api/market", params={"key": MARKET}).json()["vintages"]
+    ended = next(job["job"] for job in client.get("/api/jobs?state=ended").json()["jobs"])
+    return {
+        "/": "glance", "/jobs": "jobs", "/jobs?state=running": "jobs", "/jobs?state=finished": "jobs",
+        "/job?" + urlencode({"name": HOSTILE}): "job", "/job?name=hopeless": "job",
+        "/job?" + urlencode({"name": ended}): "job", "/markets": "markets", f"/market?key={quote(MARKET)}": "market",
+        "/market?" + urlencode({"key": MARKET, "issued": vintages[-3], "model": "last_value"}): "market",
+        "/accuracy": "accuracy", "/accuracy?" + urlencode({"at": AT.isoformat()}): "accuracy", "/policies": "policies",
+        "/completeness": "completeness", "/runs": "runs",
+    }  # fmt: skip
+
+
+class Outline(HTMLParser):
+    """The tags of a page with their attributes, in order, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.said += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def test_every_page_is_sound(client):
+    """Language, landmarks, one h1, headings in order, table headers with a scope, captions, ids, and nothing from elsewhere."""
+    for path in addresses(client):
+        answer = client.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        page = Outline(answer.text)
+        assert page.all("html")[0]["lang"] == "en"
+        assert [len(page.all(tag)) for tag in ("main", "header", "footer", "h1")] == [1, 1, 1, 1], path
+        levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+        assert levels[0] == 1, path
+        assert all(later <= before + 1 for before, later in itertools.pairwise(levels)), (path, levels)
+        assert all(attrs.get("scope") in ("col", "row") for attrs in page.all("th")), path
+        assert len(page.all("caption")) == len(page.all("table")), path
+        ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+        assert len(ids) == len(set(ids)), path
+        assert {attrs["aria-labelledby"] for attrs in page.all("section")} <= set(ids), path
+        assert [a.get("aria-current") for a in page.all("a")].count("page") == 1, path
+        assert page.all("a")[0]["href"] == "#content", path
+        drawn = [attrs for attrs in page.all("svg") if attrs.get("aria-hidden") != "true"]
+        assert all(attrs.get("role") == "img" for attrs in drawn), path
+        assert all(attrs.get("aria-label") or attrs.get("aria-labelledby") for attrs in drawn), path
+        for tag, attrs in page.tags:
+            for name in ("src", "href", "action"):
+                link = attrs.get(name)
+                assert link is None or (link.startswith(("/", "#")) and not link.startswith("//")), (
+                    path,
+                    tag,
+                    link,
+                )
+            assert not [name for name in attrs if name.startswith("on")], (path, tag)
+        assert not page.all("style")
+        assert [attrs["src"] for attrs in page.all("script")] == ["/static/ui.js"]
+
+
+def follow_links(client, most: int) -> set[str]:
+    """Every link from the front page on, ``most`` pages at most, must lead to a page."""
+    seen: list[str] = []
+    todo = ["/"]
+    while todo and len(seen) < most:
+        path = todo.pop(0)
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        seen.append(path)
+        if "html" in answer.headers["content-type"]:
+            links = [
+                urlsplit(a["href"])._replace(fragment="").geturl() for a in Outline(answer.text).all("a")
+            ]
+            todo += [link for link in dict.fromkeys(links) if link and link not in [*seen, *todo]]
+    return set(seen)
+
+
+def test_the_links_of_the_front_page_lead_somewhere(client):
+    pages = {"/jobs", "/markets", "/accuracy", "/policies", "/completeness", "/runs", "/api"}
+    assert pages <= follow_links(client, 14)
+
+
+@pytest.mark.slow
+def test_every_link_of_every_page_leads_somewhere(client):
+    assert len(follow_links(client, 300)) > 40
+
+
+def test_hostile_names_are_shown_as_they_are(client, made):
+    page = client.get("/job", params={"name": HOSTILE}).text
+    for text in (page, client.get("/").text, client.get("/jobs").text):
+        assert "<img" not in text
+        assert HOSTILE in Outline(text).said
+    assert "<i>solver" not in client.get("/runs").text
+    assert "<i>solver</i> gave up" in Outline(client.get("/runs").text).said
+    assert "<b>since" not in client.get("/").text
+    assert ALARM in Outline(client.get("/").text).said
+    assert client.get("/api/job", params={"name": HOSTILE}).json()["job"]["job"] == HOSTILE
+    with open_reader(made) as store:
+        assert HOSTILE in set(read_rows(store, "jobs")["name"])
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", "'; DROP TABLE runs; --", "../../etc/passwd", "\x00", "%s{{7*7}}"]
+)
+def test_hostile_questions_are_only_words(client, made, text):
+    before = made.read_bytes()
+    asked = {
+        "/job": "name",
+        "/market": "key",
+        "/jobs": "state",
+        "/runs": "page",
+        "/accuracy": "at",
+        "/api/job": "name",
+    }
+    for path, key in asked.items():
+        answer = client.get(path, params={key: text})
+        assert answer.status_code in (400, 404), (path, key)
+        assert "<script>alert" not in answer.text
+        if path in ("/job", "/market"):
+            assert text in Outline(answer.text).said or "\x00" in text
+    for key in ("issued", "model"):
+        assert client.get("/market", params={"key": MARKET, key: text}).status_code == 400
+    assert made.read_bytes() == before
+
+
+def test_the_front_page_says_what_to_hold_and_who_is_in_danger(client, made):
+    data = client.get("/api/glance").json()
+    with open_reader(made) as store:
+        rows = [json.loads(text) for text in read_rows(store, "decisions")["details"]]
+    due = [row for row in rows if pd.Timestamp(row["slot"]) == AT + STEP]
+    assert len(due) == 2
+    assert data["hold"] == {
+        "on_demand": sum(row["on_demand"] for row in due), "spot": sum(row["spot"] for row in due), "jobs": len(due),
+    }  # fmt: skip
+    assert data["verdict"] == "act"
+    texts = [finding["text"] for finding in data["findings"]]
+    assert any("hopeless is likely late: P(late) = 100 %" in text for text in texts)
+    assert any("Stale source" in text and ALARM in text for text in texts)
+    assert data["jobs"][0]["job"] == "hopeless"  # the one in danger comes first
+    assert not any(
+        "run-before" in text for text in texts
+    )  # an old failure is in the ledger, not on the front page
+
+
+def test_the_front_page_says_when_the_turns_have_stopped(made, settings):
+    late = client_of(made, settings, now=NOW + pd.Timedelta(hours=5))
+    texts = [finding["text"] for finding in late.get("/api/glance").json()["findings"]]
+    assert any("5.2 h old" in text and "out of date" in text for text in texts)
+
+
+def test_a_jobs_standing_is_that_of_the_decider(client, made, settings):
+    """Progress and cost so far are those that the allocate stage itself would start from (M2.4)."""
+    with open_reader(made) as store:
+        job = find_job(store, HOSTILE)
+        rows = decisions_of(store, HOSTILE)
+        followed = Followed(market=Market.parse(MARKET), source=rows[-1]["source"], at=AT + STEP)
+        history = read_history(store, followed, settings=settings, start=job.start)
+        running = open_job(job.request, history, decided=allocations_of(rows), forecasts=[])
+        progress = running.progress()
+    data = client.get("/api/job", params={"name": HOSTILE}).json()
+    assert len(rows) == len(data["decisions"]) == 2
+    assert progress.done > 0
+    assert data["job"]["cost_usd"] == pytest.approx(progress.cost_usd)
+    assert data["job"]["share_done"] == pytest.approx(progress.done / running.job.workload)
+    assert data["job"]["share_expected"] == pytest.approx(1 / 12)
+    assert [slot["held_spot"] is None for slot in data["slots"]] == [False, True]
+    assert data["slots"][1]["decided_spot"] == rows[1]["spot"]
+    page = client.get("/job", params={"name": HOSTILE}).text
+    assert f"Hold {rows[1]['on_demand']} on-demand and {rows[1]['spot']} spot" in page
+
+
+def test_an_ended_job_shows_every_policy_and_the_best_first(client, made):
+    name = next(job["job"] for job in client.get("/api/jobs?state=ended").json()["jobs"])
+    data = client.get("/api/job", params={"name": name}).json()
+    with open_reader(made) as store:
+        outcomes = read_rows(store, "outcomes", where={"job": name})
+    utilities = [row["utility_usd"] for row in data["outcomes"]]
+    assert len(utilities) == len(outcomes) == 7
+    assert utilities == sorted(utilities, reverse=True)
+    listed = next(job for job in client.get("/api/jobs?state=ended").json()["jobs"] if job["job"] == name)
+    assert listed["best"]["policy"] == data["outcomes"][0]["policy"]
+
+
+def test_past_vintages_are_shown_against_what_came(client, made):
+    newest = client.get("/api/market", params={"key": MARKET}).json()
+    assert newest["issued_at"] == (AT + STEP).isoformat() == newest["vintages"][-1]
+    assert all(row["price"]["came"] is None for row in newest["forecast"])
+    before = client.get("/api/market", params={"key": MARKET, "issued": AT.isoformat()}).json()
+    assert before["past"][-1]["slot"] == AT.isoformat()
+    assert before["forecast"][0]["count"]["came"] == newest["past"][-1]["available"]
+    assert before["forecast"][1]["count"]["came"] is None  # nothing later is known yet
+    with open_reader(made) as store:
+        sql = "SELECT q10, q50, q90 FROM forecasts JOIN vintages USING (vid) WHERE market = ? AND model = ? "
+        sql += "AND issued_at = ? AND variable = 'count' AND step_ahead = 1"
+        (stored,) = store.execute(sql, [MARKET, before["model"], AT.to_pydatetime()])
+    shown = before["forecast"][0]["count"]
+    assert (shown["q10"], shown["q50"], shown["q90"]) == stored
+    page = client.get("/market", params={"key": MARKET, "issued": AT.isoformat()}).text
+    assert "1 slot that came lay in the 80 % band" in page
+    assert 'rel="next"' in page
+
+
+def test_runs_accuracy_policies_and_completeness_are_the_warehouses(client, made, monkeypatch):
+    runs = client.get("/api/runs").json()
+    assert [run["status"] for run in runs["runs"]] == ["done", "done", "failed"]
+    assert runs["runs"][2]["reasons"] == ["forecast: <i>solver</i> gave up"]
+    accuracy = client.get("/api/accuracy").json()
+    with open_reader(made) as store:
+        measured = read_rows(store, "accuracy", where={"measured_at": AT + STEP})
+    assert len(accuracy["accuracy"]) == len(measured) > 0
+    assert accuracy["measured"] == [(AT + STEP).isoformat(), AT.isoformat()]
+    policies = client.get("/api/policies").json()
+    assert len(policies["round_jobs"]) == len(policies["weights"]) == 2
+    assert all(sum(row) == pytest.approx(1) for row in policies["weights"])
+    complete = client.get("/api/completeness").json()
+    forecasts = {row["market"]: row["states"] for row in complete["stages"]["forecast"]}
+    assert forecasts[MARKET].count("d") >= 2
+    assert len({len(row["states"]) for rows in complete["stages"].values() for row in rows}) == 1
+
+
+def test_prefect_is_linked_when_it_is_known(made, settings, monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
+    assert 'href="http://127.0.0.1:4200/runs"' in client_of(made, settings).get("/runs").text
+    monkeypatch.setenv("PREFECT_UI_URL", "javascript:alert(1)")
+    monkeypatch.delenv("PREFECT_API_URL")
+    assert "javascript:" not in client_of(made, settings).get("/runs").text
+
+
+def test_only_get_and_head_from_known_hosts(client, settings, made):
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+        answer = client.request(method, "/jobs")
+        assert answer.status_code == 405
+        assert answer.headers["allow"] == "GET, HEAD"
+    head = client.request("HEAD", "/jobs")
+    assert (head.status_code, head.content) == (200, b"")
+    for host in ("evil.example", "127.0.0.1.evil.example", ""):
+        assert client.get("/", headers={"host": host}).status_code == 421
+    for path in ("/", "/api/glance", "/static/ui.css", "/nothing"):
+        headers = client.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe-inline" not in headers["content-security-policy"].split("style-src-attr")[0]
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_nothing_is_there(client):
+    for path in (
+        "/nothing",
+        "/job",
+        "/job?name=nobody",
+        "/market?key=a/b/c/d",
+        "/market?key=x",
+        "/static/../app.py",
+        "/docs",
+    ):
+        answer = client.get(path)
+        assert answer.status_code == 404, path
+        assert 'href="/"' in answer.text
+        assert len(Outline(answer.text).all("h1")) == 1
+    assert "hopeless" in client.get("/job?name=nobody").text  # what there is instead
+    assert MARKET in client.get("/market?key=x/y/z/h100").text
+    wrong = client.get("/api/market", params={"key": MARKET, "issued": "2020-01-01"})
+    assert wrong.status_code == 400
+    assert "expected" in wrong.json()["error"]
+    for path in (
+        "/runs?page=0x",
+        "/jobs?state=asleep",
+        "/accuracy?at=later",
+        f"/market?key={MARKET}&model=oracle",
+    ):
+        assert client.get(path).status_code == 400, path
+
+
+def test_a_mistake_of_the_program_is_a_page_too(made, settings, monkeypatch):
+    broken = views.View(
+        name="runs", template="runs.html", menu="/runs", about="", data=lambda reading, query: {}["x"]
+    )
+    monkeypatch.setattr("flows.ui.views.VIEWS", (broken,))
+    asking = Asking(make_app(Snapshots(made, settings, lambda: NOW)), raising=False)
+    answer = asking.get("/runs")
+    assert answer.status_code == 500
+    assert "KeyError" in answer.text
+    assert 'href="/"' in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert asking.get("/api/runs").json()["error"]["remedy"]
+
+
+def test_a_page_past_the_end_is_the_last_one(client):
+    assert client.get("/api/runs?page=99").json()["page"] == 1
+    assert client.get("/api/jobs?page=0").json()["page"] == 1
+
+
+def test_no_warehouse_an_empty_one_and_a_damaged_one(tmp_path, settings):
+    db = tmp_path / "w.duckdb"
+    client = client_of(db, settings)
+    missing = client.get("/jobs")
+    assert missing.status_code == 503
+    assert "No warehouse yet" in missing.text
+    assert "slackwater run" in missing.text
+    with open_store(db):
+        pass
+    for path in ("/", "/jobs", "/markets", "/accuracy", "/policies", "/completeness", "/runs"):
+        answer = client.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        assert 'class="empty"' in answer.text, path
+        assert client.get(f"/api{path if path != '/' else '/glance'}").status_code == 200
+    for file in tmp_path.rglob("*.duckdb"):
+        file.write_bytes(b"no database at all" * 1000)
+    damaged = client.get("/jobs")
+    assert damaged.status_code == 503
+    assert "cannot be read" in damaged.text
+    assert db.read_bytes().startswith(b"no database")
+
+
+def test_a_new_turn_shows_after_a_reload_while_a_writer_works(db, settings):
+    client = client_of(db, settings)
+    assert client.get("/api/state").json()["at"] == (AT + STEP).isoformat()
+    one_turn(db, settings, at=AT + 2 * STEP)
+    assert client.get("/api/state").json()["at"] == (AT + 2 * STEP).isoformat()
+    with open_store(db) as writer, writer.transaction():
+        save_failure(writer, "run-half", at=AT + 3 * STEP, stage="ingest", reason="half a turn")
+        assert client.get("/api/state").json()["at"] == (AT + 2 * STEP).isoformat()
+        assert "half a turn" not in client.get("/runs").text
+    assert client.get("/api/state").json()["run"] == "run-half"
+
+
+def test_the_page_changes_nothing(db, settings):
+    before = db.read_bytes()
+    client = client_of(db, settings)
+    for view in VIEWS:
+        client.get(f"/api/{view.name}", params={"name": "hopeless", "key": MARKET})
+    assert db.read_bytes() == before
+
+
+def test_the_index_of_the_api_names_every_address(client):
+    index = client.get("/api").json()
+    assert set(index["views"]) == {f"/api/{view.name}" for view in VIEWS}
+
+
+@pytest.fixture(scope="module")
+def served(snapshots):
+    """The address of the app served for real."""
+    taken = bound_socket("127.0.0.1", 0)
+    taken.listen()
+    app = make_app(snapshots)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(timeout=20)
+
+
+needs_chromium = pytest.mark.skipif(find_chromium() is None, reason="no chromium on this machine")
+#: What a keyboard can reach, in the order of the page; closed details hide what is in them.
+REACHABLE = """
+Array.from(document.querySelectorAll('a[href], button, select, input:not([type=hidden]), summary, [tabindex="0"]'))
+  .filter(e => e.checkVisibility({contentVisibilityAuto: true, visibilityProperty: true}) && !e.closest('[hidden]'))
+  .filter(e => { const d = e.closest('details:not([open])'); return !d || e.tagName === 'SUMMARY'; }).length
+"""
+ACTIVE = """(() => { const e = document.activeElement; const all = Array.from(document.querySelectorAll('*'));
+return e === document.body ? null : all.indexOf(e); })()"""
+
+
+def tabbed(page, most: int) -> list[int]:
+    """Elements that Tab reaches from the top of the page, in order."""
+    found: list[int] = []
+    for _ in range(most + 2):
+        page.press("Tab", 9)
+        place = page.js(ACTIVE)
+        if place is None or place in found:
+            break
+        found.append(place)
+    return found
+
+
+@needs_chromium
+def test_a_browser_shows_every_page_and_a_keyboard_reaches_all_of_it(client, served):
+    with chromium_page() as page:
+        everywhere = list(addresses(client))
+        for width, dark, paths in ((1280, False, everywhere[::2]), (400, True, everywhere)):
+            page.look(width=width, dark=dark)
+            for path in paths:
+                page.open(served + path)
+                over = page.js("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                assert over <= 0, (path, width)
+        paper = page.js("getComputedStyle(document.body).backgroundColor")
+        assert paper == "rgb(18, 23, 30)"
+        page.look(width=1280)
+        for path in ("/", "/jobs", "/accuracy", f"/market?key={quote(MARKET)}"):
+            page.open(served + path)
+            there = page.js(REACHABLE)
+            reached = tabbed(page, there)
+            assert len(reached) == there > 8, (path, len(reached), there)
+            assert reached == sorted(reached), path  # the order of the page
+        assert page.problems == []
+        assert {urlsplit(url).netloc for url in page.requests if url.startswith("http")} == {
+            urlsplit(served).netloc
+        }
+
+
+@needs_chromium
+def test_the_slider_goes_through_the_vintages_by_keyboard(served):
+    with chromium_page() as page:
+        page.look(width=1280)
+        page.open(f"{served}/market?key={quote(MARKET)}")
+        before = page.js("document.getElementById('drawn').textContent")
+        page.js("document.querySelector('[data-slider]').focus()")
+        page.press("ArrowLeft", 37)
+        for _ in range(40):
+            page.settle(0.1)
+            if page.js("document.getElementById('drawn').textContent") != before:
+                break
+        assert AT.strftime("%Y-%m-%d %H:%M UTC") in page.js("document.getElementById('drawn').textContent")
+        assert page.js("document.activeElement.type") == "range"
+        assert quote(AT.isoformat(), safe="") in page.js("location.href")
+        assert page.js("document.querySelector('[name=issued]').value") == AT.isoformat()
+        assert page.problems == []

@@ -1,0 +1,335 @@
+"""The tables of a backtest beside slow twins: the long-table scores of `forecasting.accuracy.losses`, and sums written out
+(M6.5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from rolling_kit import HALF_HOUR, LAST, a_rolling, a_series, accuracy_by, binary, blocks_of, registered
+from series_kit import DATA, history, real_histories, wandering
+
+from forecasting.accuracy.columns import (
+    CALIBRATION_COLUMNS,
+    CLASS_COLUMNS,
+    DAILY_COLUMNS,
+    FAN_COLUMNS,
+    PERIOD_COLUMNS,
+    POOLED_COLUMNS,
+    REASON_COLUMNS,
+    RELIABILITY_COLUMNS,
+    SCORE_COLUMNS,
+)
+from forecasting.accuracy.losses import score
+from forecasting.accuracy.measures import conditional_frequencies, diebold_mariano
+from forecasting.accuracy.sums import tally, yardstick_of
+from forecasting.accuracy.tables import accuracy_of
+from forecasting.origins.backtest import issued
+from forecasting.origins.rolling import REFIT, second_half
+from forecasting.predictor import Panel
+from forecasting.series import series_of
+from warehouse.errors import ForecastError
+
+MODELS = {"last_value": LAST, "markov": registered("markov"), "seasonal_naive": registered("seasonal_naive")}
+
+
+@pytest.fixture(scope="module")
+def rolling():
+    panels = [
+        Panel(series=(a_series(700), binary(a_series(500, zone="b", seed=1, later=90)))),
+        Panel(series=(a_series(700, variable="price"),)),
+        Panel(series=(a_series(1500, zone="long", seed=5, source="other"),)),
+    ]
+    return a_rolling(panels, MODELS, horizon=4)
+
+
+@pytest.fixture(scope="module")
+def accuracy(rolling):
+    return accuracy_by(rolling, default="markov")
+
+
+def test_the_tables_have_the_columns_they_are_said_to_have(accuracy):
+    wanted = {
+        "scores": SCORE_COLUMNS, "pooled": POOLED_COLUMNS, "periods": PERIOD_COLUMNS, "reliability": RELIABILITY_COLUMNS,
+        "calibration": CALIBRATION_COLUMNS, "daily": DAILY_COLUMNS, "fans": FAN_COLUMNS, "reasons": REASON_COLUMNS,
+        "classes": CLASS_COLUMNS,
+    }  # fmt: skip
+    for name, columns in wanted.items():
+        table = getattr(accuracy, name)
+        assert tuple(table.columns) == columns, name
+        assert len(table), name
+        assert not np.isinf(table.select_dtypes("number").to_numpy(dtype=float)).any()
+    assert accuracy.models == tuple(MODELS)
+    assert (accuracy.default, accuracy.step) == ("markov", HALF_HOUR)
+
+
+def test_scores_are_those_of_the_long_table(rolling, accuracy):
+    """The other implementation: forecasts as values, one row per forecast and step."""
+    whole = wandering(700)
+    made = [
+        forecast
+        for name in MODELS
+        for forecast in issued([b for b in blocks_of(rolling) if b.model == name], rolling)["lab"]
+        if forecast.market.zone == "ra"
+    ]
+    whole = replace(whole, market=made[0].market)
+    slow = score(made, whole).set_index(["variable", "model", "step"])
+    fast = accuracy.scores[accuracy.scores["market"] == f"{whole.market.key}@lab"]
+    fast = fast.set_index(["variable", "model", "step"])
+    columns = [c for c in slow.columns if c in fast.columns and c != "market"]
+    assert {"mae", "rmse", "mase", "pinball", "skill_pinball", "coverage_80", "width_90", "absent"} <= set(
+        columns
+    )
+    assert len(fast) == len(slow) == 24
+    for column in columns:
+        # The long table has quantiles only: of a model with a whole distribution these are rougher there.
+        rougher = column == "brier" or column.startswith("coverage")
+        rows = fast.drop(index=("count", "markov")) if rougher else fast
+        wanted = slow.loc[rows.index, column].to_numpy(dtype=float)
+        got = rows[column].to_numpy(dtype=float)
+        assert got == pytest.approx(wanted, rel=1e-9, nan_ok=True), column
+
+
+def test_periods_and_days_add_up_to_the_scores(accuracy):
+    keys = ["variable", "model", "market", "step"]
+    periods = accuracy.periods.assign(total=accuracy.periods["pinball"] * accuracy.periods["n"])
+    summed = periods.groupby(keys)[["n", "total"]].sum()
+    scores = accuracy.scores.set_index(keys)
+    assert (summed["n"] == scores.loc[summed.index, "n"]).all()
+    assert (summed["total"] / summed["n"]).to_numpy() == pytest.approx(
+        scores.loc[summed.index, "pinball"].to_numpy()
+    )
+    daily = accuracy.daily.assign(total=accuracy.daily["mae"] * accuracy.daily["n"])
+    days = daily.groupby(keys[:3])[["n", "total"]].sum()
+    whole = accuracy.scores.assign(total=accuracy.scores["mae"] * accuracy.scores["n"])
+    whole = whole.groupby(keys[:3])[["n", "total"]].sum()
+    assert days["n"].equals(whole["n"])
+    assert days["total"].to_numpy() == pytest.approx(whole["total"].to_numpy())
+
+
+def test_a_long_dated_test_part_is_cut_in_calendar_weeks_others_in_four(rolling, accuracy):
+    periods = accuracy.periods[accuracy.periods["step"] == 1]
+    long = periods[periods["market"].str.contains("/rlong/") & (periods["model"] == "markov")]
+    assert len(long) == 4 - (long["start"].iloc[0].weekday() == 0)
+    assert all(start.weekday() == 0 and start.hour == 0 for start in long["start"].iloc[1:])
+    assert all(end.weekday() == 6 and end.hour == 23 for end in long["end"].iloc[:-1])
+    assert long["period"].tolist() == list(range(len(long)))
+    short = periods[periods["market"].str.contains("/ra/") & (periods["model"] == "markov")]
+    short = short[short["variable"] == "count"]
+    assert len(short) == 4
+    series, part = rolling.panels[0].series[0], rolling.parts[0][0]
+    first = pd.Timestamp(0, tz="UTC") + (series.first_slot + part.origins[0]) * HALF_HOUR
+    assert short["start"].iloc[0] == first
+    assert short["n"].sum() == (~np.isnan(series.values[part.origins + 1])).sum()
+
+
+def test_days_are_those_of_the_origins(rolling, accuracy):
+    series, part = rolling.panels[1].series[0], rolling.parts[1][0]
+    origins = pd.Timestamp(0, tz="UTC") + (series.first_slot + pd.Index(part.origins)) * HALF_HOUR
+    rows = accuracy.daily[(accuracy.daily["variable"] == "price") & (accuracy.daily["model"] == "markov")]
+    assert rows["day"].tolist() == sorted(set(origins.floor("D")))
+
+
+def test_the_test_of_equal_accuracy_is_that_of_the_losses_in_order(rolling, accuracy):
+    found = {}
+    for model in ("last_value", "markov"):
+        tallies = [
+            tally(b, rolling) for b in blocks_of(rolling) if b.model == model and (b.panel, b.which) == (0, 0)
+        ]
+        found[model] = np.concatenate([t.losses for t in sorted(tallies, key=lambda t: t.place)])[
+            :, 2, 0
+        ].astype(float)
+    known = ~np.isnan(found["markov"])
+    wanted = diebold_mariano(found["markov"][known], found["last_value"][known], 3)
+    row = accuracy.scores.query("variable == 'count' and model == 'markov' and step == 3")
+    row = row[row["market"].str.contains("/ra/")].iloc[0]
+    assert (row["dm"], row["dm_p"]) == pytest.approx(wanted)
+    assert np.isnan(accuracy.scores.query("model == 'last_value'")["dm"]).all()
+
+
+def test_the_brier_floor_is_last_values_conditional_frequency(rolling, accuracy):
+    """By hand on the 0/1 series: P(1 | last value) counted on the first half, never again."""
+    series, part = rolling.panels[0].series[1], rolling.parts[0][1]
+    table = conditional_frequencies(series.values[: part.start + 1], 1, 20)
+    for step in (1, 4):
+        errors = []
+        for origin in part.origins:
+            place = origin + step
+            if place < len(series) and not np.isnan(series.values[place]):
+                age = origin - series.newest[origin]
+                chance = table[min(age + step, 8) - 1, 0, int(series.values[series.newest[origin]])]
+                errors.append((chance - series.values[place]) ** 2)
+        rows = accuracy.scores[
+            accuracy.scores["market"].str.contains("/rb/") & (accuracy.scores["step"] == step)
+        ]
+        assert len(rows) == 3
+        for _, row in rows.iterrows():
+            assert row["skill_brier"] == pytest.approx(1 - row["brier"] / np.mean(errors))
+
+
+def test_pooled_skill_weighs_markets_by_capacity_and_origins(accuracy):
+    scores = accuracy.scores
+    assert set(scores.query("variable == 'count'")["scale"]) == {8.0, 1.0}
+    for variable, step in (("count", 1), ("count", 4), ("price", 2)):
+        rows = scores[(scores["variable"] == variable) & (scores["step"] == step)]
+        mine, floor = (rows[rows["model"] == m].set_index("market") for m in ("markov", "last_value"))
+        loss = sum(r["pinball"] * r["n"] / r["scale"] for _, r in mine.iterrows())
+        base = sum(r["pinball"] * r["n"] / r["scale"] for _, r in floor.iterrows())
+        pooled = accuracy.pooled.query("variable == @variable and step == @step and model == 'markov'").iloc[
+            0
+        ]
+        assert pooled["skill_pinball"] == pytest.approx(1 - loss / base)
+        assert pooled["mae"] == pytest.approx(np.average(mine["mae"], weights=mine["n"]))
+        assert pooled["median_skill_pinball"] == pytest.approx(mine["skill_pinball"].median())
+        assert pooled["share_worse"] == pytest.approx((mine["skill_pinball"] < 0).mean())
+        assert pooled["n"] == mine["n"].sum()
+        assert pooled["markets"] == len(mine)
+    assert (accuracy.pooled.query("model == 'last_value'")["skill_pinball"] == 0).all()
+
+
+def test_prices_are_scaled_by_their_training_mean(rolling, accuracy):
+    series, part = rolling.panels[1].series[0], rolling.parts[1][0]
+    scale = accuracy.scores.query("variable == 'price'")["scale"]
+    assert scale.to_numpy() == pytest.approx(np.nanmean(series.values[: part.start + 1]))
+    assert (
+        accuracy.scores.query("variable == 'price'")[["brier", "skill_brier", "absent"]].isna().all(axis=None)
+    )
+
+
+def test_fans_show_the_default_model_with_what_came(rolling, accuracy):
+    assert set(accuracy.fans["model"]) == {"markov"}
+    series = {s.key: s for p in rolling.panels for s in p.series if s.variable == "count"}
+    for (market, origin), fan in accuracy.fans.query("variable == 'count'").groupby(["market", "origin"]):
+        one = series[market]
+        places = (fan["slot"] - pd.Timestamp(0, tz="UTC")) // HALF_HOUR - one.first_slot
+        inside = places < len(one)
+        assert fan["actual"][inside].to_numpy() == pytest.approx(one.values[places[inside]], nan_ok=True)
+        assert fan["step"].tolist() == list(range(-24, 5))
+        assert (fan["slot"] - fan["step"] * HALF_HOUR == origin).all()
+        assert fan["q50"].notna().tolist() == [False] * 25 + [True] * 4
+    assert (accuracy.fans.groupby(["variable", "market"])["origin"].nunique() == 4).all()
+
+
+def test_reliability_and_calibration_are_shares(accuracy):
+    table = accuracy.reliability
+    assert table["share"].between(0, 1).all()
+    assert table.groupby(["variable", "model", "step"])["share"].is_monotonic_increasing.all()
+    bins = accuracy.calibration
+    assert ((bins["chance"] * 10).astype(int).clip(upper=9) == bins["bin"]).all()
+    assert bins["frequency"].between(0, 1).all()
+    counts = accuracy.scores.query("variable == 'count' and model == 'markov' and step == 1")
+    answered = bins.query("model == 'markov' and step == 1")["n"].sum()
+    assert answered == (counts["n"] * counts["capacity"]).sum()
+
+
+def test_reasons_are_counted_and_their_numbers_masked(accuracy):
+    rows = accuracy.reasons
+    assert not rows["reason"].str.contains(r"\d").any()
+    naive = rows[
+        (rows["model"] == "seasonal_naive")
+        & rows["market"].str.contains("/ra/")
+        & (rows["variable"] == "count")
+    ]
+    scores = accuracy.scores.query("model == 'seasonal_naive' and variable == 'count' and step == 1")
+    share = scores[scores["market"].str.contains("/ra/")]["fallback_share"].iloc[0]
+    assert 0 < share < 1
+    assert naive["n"].sum() == pytest.approx(share * 350, abs=12)
+
+
+def test_flat_series_have_no_skill_and_no_scaled_error_but_a_row():
+    flat = series_of(history(np.full(300, 0.9), np.zeros(300), capacity=4), "price")
+    table = accuracy_by(a_rolling([Panel(series=(flat,))], MODELS)).scores
+    assert (table["mae"] == 0).all()
+    assert table[["mase", "skill_pinball", "skill_mae", "dm_p"]].isna().all(axis=None)
+    assert (table["n"] == [150, 149, 148] * 3).all()
+
+
+def test_a_floor_that_erred_by_rounding_only_gives_no_skill():
+    """Nine tenths and the float before it: last value's loss is a sum of last bits, which is no error to be measured by."""
+    values = np.where(np.arange(300) % 7 == 0, np.nextafter(0.9, 0.0), 0.9)
+    near = series_of(history(values, np.zeros(300), capacity=4), "price")
+    accuracy = accuracy_by(a_rolling([Panel(series=(near,))], MODELS))
+    assert accuracy.scores["pinball"].between(0, 1e-15, inclusive="right").any()
+    for table in (accuracy.scores, accuracy.pooled, accuracy.classes, accuracy.periods):
+        assert table[["skill_pinball", "skill_mae"]].isna().all(axis=None)
+
+
+def test_classes_are_pooled_scores_of_their_markets(accuracy):
+    scores, classes = accuracy.scores, accuracy.classes
+    kinds = scores.groupby(["variable", "market"])["class"].agg(["nunique", "first"])
+    assert (kinds["nunique"] == 1).all()
+    assert kinds["first"].tolist() == ["2-15", "0/1", "2-15", "moving"]
+    for (variable, kind), own in scores.groupby(["variable", "class"]):
+        rows = classes[(classes["variable"] == variable) & (classes["class"] == kind)]
+        assert (rows["markets"] == own["market"].nunique()).all()
+        if (rows["markets"] == 1).all():
+            for name in ("n", "mae", "skill_pinball", "skill_brier", "coverage_80", "coverage_80_closed"):
+                both = rows.merge(own, on=["model", "step"], suffixes=("", "_own"))
+                assert both[name].to_numpy(dtype=float) == pytest.approx(
+                    both[f"{name}_own"].to_numpy(dtype=float), nan_ok=True
+                )
+    whole = classes.groupby(["variable", "model", "step"])["n"].sum()
+    assert whole.equals(accuracy.pooled.set_index(["variable", "model", "step"])["n"].sort_index())
+    assert list(dict.fromkeys(classes[classes["variable"] == "count"]["class"])) == ["0/1", "2-15"]
+
+
+def test_markets_are_classed_by_what_was_known_at_their_test_start():
+    counts = a_series(400)
+    for capacity, kind in ((0, "0/1"), (1, "0/1"), (2, "2-15"), (15, "2-15"), (16, "16 and more")):
+        stated = replace(counts, upper=np.full(400, float(capacity)))
+        assert yardstick_of(stated, second_half(stated)).kind == kind
+        unstated = replace(stated, capacity_stated=False)
+        assert yardstick_of(unstated, second_half(unstated)).kind == "offers"
+    for gap, kind in ((40, "moving"), (49, "still"), (1000, "still")):
+        values = 1.0 + (np.arange(960) // gap % 2)
+        values[480:] = np.arange(480)  # what came after the test start says nothing
+        price = series_of(history(values, np.zeros(960), capacity=4), "price")
+        assert yardstick_of(price, second_half(price)).kind == kind
+
+
+def test_tallies_in_any_order_of_units_give_the_same_numbers(rolling, accuracy):
+    tallies = [tally(b, rolling, fans=b.model == "markov") for b in blocks_of(rolling)]
+    rng = np.random.default_rng(0)
+    mixed = []
+    for panel in range(len(rolling.panels)):
+        own = [t for t in tallies if t.panel == panel]
+        mixed += [own[i] for i in rng.permutation(len(own))]
+    again = accuracy_of(rolling, mixed, default="markov")
+    pd.testing.assert_frame_equal(again.scores, accuracy.scores, rtol=1e-12)
+    pd.testing.assert_frame_equal(again.fans, accuracy.fans)
+
+
+def test_a_missing_unit_or_floor_is_refused(rolling):
+    tallies = [tally(b, rolling) for b in blocks_of(rolling)]
+    with pytest.raises(ForecastError, match="did not answer every origin"):
+        accuracy_of(rolling, tallies[:-1], default="markov")
+    without = replace(rolling, models={"markov": MODELS["markov"]})
+    with pytest.raises(ForecastError, match="last_value among them"):
+        accuracy_of(without, [], default="markov")
+
+
+def test_long_blocks_are_scored_in_pieces_alike(rolling, accuracy, monkeypatch):
+    monkeypatch.setattr("forecasting.accuracy.sums._CHUNK", 37)
+    again = accuracy_by(rolling, default="markov")
+    pd.testing.assert_frame_equal(again.scores, accuracy.scores, rtol=1e-9)
+    pd.testing.assert_frame_equal(again.daily, accuracy.daily, rtol=1e-9)
+
+
+@pytest.mark.skipif(
+    not (DATA / "availability.parquet").is_file(), reason="real histories are absent: set SLACKWATER_DATA"
+)
+def test_last_value_on_the_open_counts_is_the_measured_floor():
+    """MAE 2.00/1.96/2.29/2.75/3.02 at 1/2/4/8/12 half hours, mean over 9 H100 zones and both 16-node V100 zones."""
+    sources = ("skynomad-artifact:h100", "spot-traces:availability/16-node")
+    panels = [
+        Panel(series=tuple(series_of(h, "count") for h in real_histories(source).values()))
+        for source in sources
+    ]
+    table = accuracy_by(a_rolling(panels, {"last_value": LAST}, horizon=12, refit=REFIT)).scores
+    mean = table.groupby("step")["mae"].mean().loc[[1, 2, 4, 8, 12]]
+    assert table["market"].nunique() == 11
+    assert mean.to_numpy() == pytest.approx([2.00, 1.96, 2.29, 2.75, 3.02], abs=0.015)
+    assert second_half(panels[0].series[0]).origins.size > 340

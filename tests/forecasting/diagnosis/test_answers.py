@@ -1,0 +1,112 @@
+"""Predictable or not: what the answer says of made-up scores (M6.7)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecasting.diagnosis.answers import ANSWER_COLUMNS, ANY, answer_sentences, answers
+from warehouse.errors import ForecastError
+
+
+def scores(skills, p_values, *, model="arima", market="m@s", variable="count"):
+    """Rows of the scores table of one model: the sign of the statistic is that of the skill."""
+    return pd.DataFrame(
+        {
+            "variable": variable,
+            "model": model,
+            "market": market,
+            "step": np.arange(1, len(skills) + 1),
+            "skill_pinball": skills,
+            "dm": np.sign(skills) * 3.0,
+            "dm_p": p_values,
+        }
+    )
+
+
+def one(table, model="arima"):
+    return table[table["model"] == model].iloc[0]
+
+
+def test_up_to_the_last_step_without_a_break():
+    found = one(answers(scores([0.3, 0.2, 0.1, 0.05], [1e-6, 1e-5, 1e-3, 0.5]), models=["arima"]))
+    assert found["up_to"] == 3
+    assert found["steps"] == (1, 2, 3)
+    assert found["answer"] == "predictable up to step 3"
+    assert found["best_step"] == 1
+
+
+def test_a_break_and_a_late_start_are_told():
+    gap = one(answers(scores([0.3, 0.0, 0.1], [1e-6, 0.5, 1e-3]), models=["arima"]))
+    assert gap["answer"] == "predictable up to step 1 (and at 3)"
+    late = one(answers(scores([0.01, 0.2, 0.1], [0.6, 1e-4, 1e-3]), models=["arima"]))
+    assert (late["up_to"], late["answer"]) == (0, "predictable at step 2, 3, not from the first")
+
+
+def test_being_significantly_worse_is_not_predictable():
+    found = one(answers(scores([-0.3, -0.2], [1e-6, 1e-5]), models=["arima"]))
+    assert found["answer"] == "not predictable"
+    assert found["worse_steps"] == (1, 2)
+
+
+def test_many_tests_are_counted():
+    lone = scores([0.1] * 12, [0.03] + [0.5] * 11)
+    assert one(answers(lone, models=["arima"]))["up_to"] == 0
+    pair = pd.concat([scores([0.1], [0.03]), scores([0.1], [0.9], model="lightgbm")])
+    table = answers(pair, models=["arima", "lightgbm"])
+    assert one(table)["up_to"] == 1
+    assert one(table, ANY)["up_to"] == 0
+
+
+def test_any_takes_the_best_of_the_models():
+    pair = pd.concat([scores([0.1, 0.1], [1e-4, 0.9]), scores([-0.1, 0.4], [1e-4, 1e-4], model="lightgbm")])
+    found = one(answers(pair, models=["arima", "lightgbm"]), ANY)
+    assert found["steps"] == (1, 2)
+    assert found["worse_steps"] == ()
+    assert (found["skill_1"], found["best_skill"], found["best_step"]) == (0.1, 0.4, 2)
+
+
+def test_a_flat_market_is_undecided():
+    table = answers(scores([np.nan] * 3, [np.nan] * 3), models=["arima"])
+    assert one(table)["answer"].startswith("undecided")
+    assert np.isnan(one(table)["best_skill"])
+    assert "0 of 0 markets" in answer_sentences(table)[0]
+
+
+def test_nulls_are_called_predictable_rarely():
+    rng = np.random.default_rng(0)
+    wrong = []
+    for _ in range(300):
+        p = rng.random(24)
+        sign = rng.choice([-1, 1], 24)
+        pair = [scores(0.1 * sign[:12], p[:12]), scores(0.1 * sign[12:], p[12:], model="lightgbm")]
+        found = one(answers(pd.concat(pair), models=["arima", "lightgbm"]), ANY)
+        wrong.append(len(found["steps"]) > 0)
+    assert np.mean(wrong) < 0.05
+
+
+def test_the_table_and_its_sentences():
+    many = pd.concat(
+        [
+            scores([0.3, 0.2], [1e-6, 1e-6], market="a@s"),
+            scores([0.0, 0.0], [0.8, 0.9], market="b@s"),
+            scores([0.2, 0.0], [1e-6, 0.9], market="a@s", variable="price"),
+        ]
+    )
+    table = answers(many, models=["arima", "absent"])
+    assert tuple(table.columns) == ANSWER_COLUMNS
+    assert len(table) == 6
+    count, price = answer_sentences(table)
+    assert (
+        "count: 1 of 2 markets are predictable from the first step on, in the median up to step 2; 1 at no step"
+        in count
+    )
+    assert "arima 1" in price
+
+
+def test_a_wrong_table_says_what_is_missing():
+    with pytest.raises(ForecastError, match="dm_p"):
+        answers(scores([0.1], [0.1]).drop(columns="dm_p"), models=["arima"])
+    with pytest.raises(ForecastError, match="models to ask"):
+        answers(scores([0.1], [0.1]), models=[])

@@ -1,0 +1,259 @@
+"""Drift: quiet on what does not change, loud soon after what does, blind to what comes later."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from series_kit import DATA, history, real_histories
+
+from forecasting.diagnosis.drift import (
+    DRIFT_COLUMNS,
+    autocorrelation_time,
+    contrast,
+    detect,
+    detect_loss,
+    drift_sentences,
+    drift_table,
+    drifted_since,
+    loss_drift_table,
+    series_drifts,
+    slots_per_day,
+    watched,
+)
+from forecasting.series import series_of
+
+DAY = 48
+
+
+def simulate(matrix, slots, rng, start=0):
+    """A Markov chain of counts."""
+    reached = np.cumsum(matrix, axis=1)
+    draws, out, state = rng.random(slots), np.empty(slots), start
+    for t in range(slots):
+        state = min(int(np.searchsorted(reached[state], draws[t])), len(matrix) - 1)
+        out[t] = state
+    return out
+
+
+def stays(cap, keep, *, zero=0.35, full=0.35):
+    """Stays with ``keep``, else goes to 0, to the cap or anywhere between."""
+    law = np.full(cap + 1, (1 - zero - full) / (cap - 1))
+    law[0], law[-1] = zero, full
+    return keep * np.eye(cap + 1) + (1 - keep) * law[None, :]
+
+
+def two_state(up, down):
+    return np.array([[1 - up, up], [down, 1 - down]])
+
+
+#: Stationary chains: mean stays from one hour to a day, at 0, at the cap, in between.
+STATIONARY = {
+    "0/1, 5 h": two_state(0.1, 0.1),
+    "0/1, 25 h": two_state(0.02, 0.02),
+    "0/1, rarely up": two_state(0.01, 0.1),
+    "0..16, 1 h": stays(16, 0.5),
+    "0..16, 4 h": stays(16, 0.875),
+    "0..16, 12 h": stays(16, 0.958),
+    "0..16, mostly 0": stays(16, 0.9, zero=0.8, full=0.05),
+}
+
+
+def last_value_losses(values, steps=4):
+    out = np.full(len(values), np.nan)
+    out[steps:] = np.abs(values[steps:] - values[:-steps])
+    return out
+
+
+def false_alarms(matrix, runs, seed, days=60):
+    """Alarms in 30 days on a chain that never changes: of the distribution, of last value's loss."""
+    rng = np.random.default_rng(seed)
+    found = np.zeros(2)
+    for _ in range(runs):
+        values = simulate(matrix, days * DAY, rng)
+        found += (
+            len(detect(values, slots_per_day=DAY)),
+            len(detect_loss(last_value_losses(values), slots_per_day=DAY)),
+        )
+    return found / (runs * days / 30)
+
+
+def test_false_alarms_are_fewer_than_one_in_30_days():
+    rates = np.array([false_alarms(matrix, 3, seed) for seed, matrix in enumerate(STATIONARY.values())])
+    # 42 months over all chains together: the mean is known well enough, single chains are in the long form.
+    assert rates.sum(axis=1).mean() < 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(STATIONARY))
+def test_false_alarms_of_every_chain(name):
+    of_values, of_losses = false_alarms(STATIONARY[name], 40, 11)
+    assert of_values < 0.8
+    assert of_losses < 0.6
+    assert of_values + of_losses < 1.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "days"),
+    [
+        (None, two_state(0.1, 0.1), 4.5),
+        (stays(16, 0.9, zero=0.8, full=0.05), stays(16, 0.9, zero=0.05, full=0.8), 3.0),
+    ],
+    ids=["always 0, then moving", "mostly 0, then mostly the cap"],
+)
+def test_a_planted_change_is_marked_within_days(before, after, days):
+    rng = np.random.default_rng(5)
+    delays = []
+    for _ in range(8):
+        old = np.zeros(10 * DAY) if before is None else simulate(before, 10 * DAY, rng)
+        values = np.concatenate([old, simulate(after, 10 * DAY, rng)])
+        later = [mark.at for mark in detect(values, slots_per_day=DAY) if mark.at >= 10 * DAY]
+        delays.append(later[0] / DAY - 10 if later else np.inf)
+    assert np.median(delays) < days
+    assert np.isfinite(delays).mean() >= 0.75
+
+
+def test_a_change_that_only_the_loss_shows_is_marked():
+    rng = np.random.default_rng(6)
+    delays = []
+    for _ in range(8):
+        values = np.concatenate(
+            [simulate(stays(16, 0.95), 10 * DAY, rng), simulate(stays(16, 0.4), 6 * DAY, rng)]
+        )
+        marks = detect_loss(last_value_losses(values), slots_per_day=DAY)
+        later = [mark.at for mark in marks if mark.at >= 10 * DAY]
+        delays.append(later[0] / DAY - 10 if later else np.inf)
+    assert np.median(delays) < 3
+
+
+def test_marks_do_not_depend_on_what_comes_later():
+    rng = np.random.default_rng(7)
+    values = np.concatenate([np.zeros(6 * DAY), simulate(stays(16, 0.7, zero=0.1), 10 * DAY, rng)])
+    values[rng.random(values.size) < 0.05] = np.nan
+    losses = last_value_losses(values)
+    whole, of_loss = detect(values, slots_per_day=DAY), detect_loss(losses, slots_per_day=DAY)
+    assert whole
+    assert of_loss
+    for cut in range(5 * DAY, len(values), 31):
+        known = [mark for mark in whole if mark.at < cut]
+        assert detect(values[:cut], slots_per_day=DAY) == known
+        assert detect_loss(losses[:cut], slots_per_day=DAY) == [m for m in of_loss if m.at < cut]
+
+
+def test_checks_stand_at_the_same_times_wherever_a_series_begins():
+    values = np.concatenate([np.zeros(7 * DAY), np.full(7 * DAY, 5.0)])
+    for first in (0, 5, 11):
+        (mark,) = detect(values[first:], slots_per_day=DAY, first_slot=first)
+        assert (mark.at + first + 1) % 12 == 0
+        assert mark.since + first == pytest.approx(7 * DAY, abs=12)
+    losses = np.concatenate([np.full(7 * DAY, 1.0), np.full(7 * DAY, 4.0)])
+    (mark,) = detect_loss(losses[5:], slots_per_day=DAY, first_slot=5)
+    assert (mark.at + 5 + 1) % 12 == 0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.zeros(0), np.full(2000, 3.0), np.full(2000, np.nan), np.arange(40.0), np.array([1.0])],
+    ids=["nothing", "flat", "all gaps", "short", "one"],
+)
+def test_nothing_to_find_is_no_mark(values):
+    assert detect(values, slots_per_day=DAY) == []
+    assert detect_loss(values, slots_per_day=DAY) == []
+
+
+def test_one_wild_block_is_no_drift_of_the_loss():
+    rng = np.random.default_rng(8)
+    losses = rng.random(20 * DAY)
+    losses[10 * DAY : 10 * DAY + 12] = 1e6
+    marks = detect_loss(losses[: 11 * DAY], slots_per_day=DAY)
+    assert marks == []
+    rise = np.concatenate([rng.random(10 * DAY), 2 + rng.random(2 * DAY)])
+    (mark,) = detect_loss(rise, slots_per_day=DAY)
+    assert 9 * DAY <= mark.since <= 10 * DAY + 12
+    assert float(mark.found.split("before ")[1]) == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_falling_loss_is_no_mark():
+    rng = np.random.default_rng(9)
+    assert (
+        detect_loss(np.concatenate([2 + rng.random(10 * DAY), rng.random(5 * DAY)]), slots_per_day=DAY) == []
+    )
+
+
+def test_autocorrelation_time_of_a_first_order_chain():
+    rng = np.random.default_rng(10)
+    x = np.zeros(40_000)
+    for t in range(1, len(x)):
+        x[t] = 0.8 * x[t - 1] + rng.normal()
+    assert autocorrelation_time([x], 400) == pytest.approx((1 + 0.8) / (1 - 0.8), rel=0.15)
+    assert autocorrelation_time([rng.normal(size=5000)], 100) == pytest.approx(1.0, abs=0.2)
+    assert autocorrelation_time([np.zeros(50), np.ones(50)], 10) == 1.0
+
+
+def test_contrast_of_independent_samples_is_that_of_kolmogorov_and_smirnov():
+    from scipy.stats import ks_2samp
+
+    rng = np.random.default_rng(11)
+    a, b = rng.integers(0, 9, 300).astype(float), rng.integers(0, 12, 100).astype(float)
+    distance = ks_2samp(a, b).statistic
+    holed = np.append(a, [np.nan] * 20)
+    tau = max(2.0, autocorrelation_time((holed, b), 50))
+    found = contrast(holed, b, floor=2.0, longest=50)
+    assert found == pytest.approx(distance * np.sqrt(300 * 100 / 400 / tau))
+    assert contrast(holed, b, floor=2.0, longest=50, least=0.99 * found) == found
+    assert contrast(holed, b, floor=2.0, longest=50, least=20.0) == 0.0
+    assert np.isnan(contrast(np.append(a, [np.nan] * 400), b, floor=1.0, longest=50))
+
+
+def test_a_model_is_estimated_again_only_after_a_change():
+    rng = np.random.default_rng(12)
+    same = simulate(stays(16, 0.8), 20 * DAY, rng)
+    changed = np.concatenate(
+        [simulate(stays(16, 0.8, zero=0.8, full=0.05), 14 * DAY, rng), np.full(2 * DAY, 16.0)]
+    )
+    for values, expected in ((same, False), (changed, True)):
+        series = series_of(history(np.ones(len(values)), values, capacity=16), "count")
+        fit = series.first_slot + 14 * DAY - 1
+        assert bool(drifted_since(series, fit)) is expected
+        assert drifted_since(series, series.end - 1) == ""
+        assert drifted_since(series.until(fit + 10), fit) == ""
+    assert "mean 16" in drifted_since(series, fit)
+
+
+def test_a_new_price_level_is_no_drift_but_a_moving_price_is():
+    rng = np.random.default_rng(13)
+    level = np.concatenate([np.full(10 * DAY, 1.0), np.full(10 * DAY, 1.4)])
+    moving = np.concatenate([np.full(10 * DAY, 1.0), 1.0 + 0.3 * rng.random(10 * DAY)])
+    flat, lively = (series_of(history(p, np.ones(len(p))), "price") for p in (level, moving))
+    assert series_drifts(flat) == []
+    assert series_drifts(lively)[0].at < 13 * DAY
+    assert "still 100 % of the time)" in series_drifts(lively)[0].found
+    assert np.isnan(watched(flat)[0])
+
+
+def test_the_tables_say_when():
+    counts = np.concatenate([np.zeros(8 * DAY), np.full(6 * DAY, 8.0)])
+    series = series_of(history(np.ones(len(counts)), counts, capacity=8), "count")
+    table = drift_table([series])
+    assert tuple(table.columns) == DRIFT_COLUMNS
+    start = pd.Timestamp("2025-10-04", tz="UTC")
+    assert table["at"].between(start + pd.Timedelta(days=8), start + pd.Timedelta(days=10)).all()
+    assert (table["since"] <= table["at"]).all()
+    of_loss = loss_drift_table([(series, np.where(counts > 0, 3.0, 0.5))])
+    assert of_loss["kind"].tolist() == ["loss"]
+    both = pd.concat([table, of_loss])
+    assert "1 of 1 markets" in drift_sentences(both, [series])[0]
+    assert drift_table([]).empty
+    assert slots_per_day(series) == DAY
+
+
+@pytest.mark.skipif(not (DATA / "availability.parquet").exists(), reason=f"no data folder at {DATA}")
+def test_the_zones_that_wake_up_are_marked():
+    for one in real_histories("16-node").values():
+        series = series_of(one, "count")
+        marks = series_drifts(series)
+        assert marks
+        first = one.slots[marks[0].at] - one.slots[0]
+        # They are at 0 for five days and mostly above it in the second half.
+        assert pd.Timedelta(days=5) < first < pd.Timedelta(days=10)
+        assert "at zero" in marks[0].found

@@ -1,0 +1,186 @@
+"""Each model against what it is defined to be, by a slower or simpler road (M6.2)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from series_kit import history, wandering
+
+from forecasting.forecast import LEVELS
+from forecasting.predictors import PREDICTORS, make_predictor
+from forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ahead, error_quantiles, quantiles_of, widest
+from forecasting.predictors.lightgbm import FittedBoostedCount
+from forecasting.predictors.markov import FittedMarkovChain
+from forecasting.predictors.seasonal_naive import FittedSeasonalNaive
+
+NAN = float("nan")
+
+
+def test_importing_the_predictors_loads_no_heavy_library():
+    """The command line's felt speed: statsmodels and lightgbm load when one is made, not before."""
+    code = (
+        "import sys; import forecasting, forecasting.predictors, forecasting.origins.backtest; "
+        "print([m for m in ('statsmodels', 'lightgbm', 'sklearn') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_last_value_spreads_by_past_changes_over_as_many_slots():
+    whole = wandering(200, gaps=0.1, seed=8)
+    forecast = make_predictor("last_value").fit(whole).forecast(horizon=5)
+    values = whole.price
+    newest = np.flatnonzero(~np.isnan(values))[-1]
+    for k in range(1, 6):
+        step = 199 - newest + k
+        pairs = [values[t + step] - values[t] for t in range(200 - step)]
+        past = np.quantile([p for p in pairs if not np.isnan(p)], LEVELS)
+        expected = np.clip(values[newest] + past - past[9], 0, 3.06)
+        assert forecast.price[k - 1] == pytest.approx(expected)
+    assert (forecast.price_mean == values[newest]).all()
+
+
+def test_steps_with_few_errors_take_the_widest_spread_known():
+    rng = np.random.default_rng(0)
+    errors = rng.normal(size=(60, 4)) * [1.0, 3.0, 2.0, 9.0]
+    errors[MIN_ERRORS - 1 :, 3] = NAN
+    table = error_quantiles(errors).table
+    assert table.shape == (MAX_STEP, LEVELS.size)
+    assert (table[3:] == table[1]).all()
+    assert widest(table) == pytest.approx(np.quantile(errors[:, 1], LEVELS))
+    assert error_quantiles(errors).at(np.array([1, 500]))[1] == pytest.approx(table[1])
+    few = error_quantiles(errors[:3])
+    assert few.errors == 3
+    assert "3 past errors" in few.reason
+    assert (error_quantiles(errors[:, :0]).table == 0).all()
+
+
+def test_ahead_lines_up_the_future():
+    assert np.array_equal(ahead(np.arange(4.0), 2), [[1, 2], [2, 3], [3, NAN], [NAN, NAN]], equal_nan=True)
+
+
+def daily_pattern(days, *, noise=0.0, seed=0, **options):
+    """A count that repeats every day of 48 slots."""
+    rng = np.random.default_rng(seed)
+    pattern = np.repeat([0, 3, 8, 5], 12).astype(float)
+    count = np.tile(pattern, days)
+    count = np.where(rng.random(count.size) < noise, rng.integers(0, 9, count.size), count)
+    return history(1.0 + 0.1 * np.tile(pattern, days), count, capacity=8, **options), pattern
+
+
+def test_seasonal_naive_repeats_the_newest_day_it_knows():
+    whole, pattern = daily_pattern(5)
+    short = replace(whole, frame=whole.frame.iloc[: 48 * 3 + 10], known_at=whole.slots[48 * 3 + 9])
+    forecast = make_predictor("seasonal_naive").fit(short).forecast(horizon=48)
+    assert (forecast.median("count") == np.roll(pattern, -10)).all()
+    assert forecast.fallback == ""
+
+
+def test_seasonal_naive_takes_the_week_where_the_week_repeats():
+    rng = np.random.default_rng(1)
+    week = rng.integers(0, 9, 7 * 48).astype(float)
+    whole = history(np.tile(1 + week, 4), np.tile(week, 4), capacity=8)
+    fitted = make_predictor("seasonal_naive").fit(whole)
+    assert isinstance(fitted.count, FittedSeasonalNaive)
+    assert fitted.count.season == 7 * 48
+    assert (fitted.forecast(horizon=48).median("count") == week[:48]).all()
+    drifting = history(1 + np.tile(week[:48], 28) + 0.1 * np.repeat(np.arange(28), 48), [1] * 1344)
+    assert make_predictor("seasonal_naive").fit(drifting).price.season == 48
+
+
+def test_seasonal_naive_says_why_it_cannot():
+    unknown = make_predictor("seasonal_naive").fit(daily_pattern(5, clock=False)[0]).forecast(horizon=2)
+    assert "time of day is unknown" in unknown.count_fallback
+    short = make_predictor("seasonal_naive").fit(wandering(40)).forecast(horizon=2)
+    assert "shorter than a day" in short.price_fallback
+    whole, _ = daily_pattern(5)
+    frame = whole.frame.copy()
+    frame.iloc[-47:-45] = [NAN, NAN, pd.NaT]
+    holed = make_predictor("seasonal_naive").fit(replace(whole, frame=frame)).forecast(horizon=4)
+    assert "2 of 4 slots have no value a day before" in holed.count_fallback
+    assert holed.median("count")[0] == whole.available[-48]
+    assert holed.median("count")[1] == whole.available[-1]
+
+
+def slow_chain(values, states, forget, prior):
+    """The transition matrix at the end of a series, counted pair by pair."""
+    counts = np.zeros((states, states))
+    n = len(values)
+    for t in range(1, n):
+        if not (np.isnan(values[t - 1]) or np.isnan(values[t])):
+            counts[int(values[t - 1]), int(values[t])] += forget ** (n - 1 - t)
+    stay = (np.trace(counts) + 4) / (counts.sum() + 5)
+    visits = counts.sum(axis=0) + 1 / states
+    matrix = np.empty_like(counts)
+    for i in range(states):
+        base = (1 - stay) * visits / visits.sum()
+        base[i] += stay
+        matrix[i] = (counts[i] + prior * base) / (counts[i].sum() + prior)
+    return matrix
+
+
+def test_markov_equals_matrix_powers_of_counted_transitions():
+    whole = wandering(300, seed=2, gaps=0.05)
+    fitted = make_predictor("markov").fit(whole.until(whole.slots[200]))
+    chain = fitted.count
+    assert isinstance(chain, FittedMarkovChain)
+    for place in (230, 280, 299):
+        values = whole.available[: place + 1]
+        matrix = slow_chain(values, 9, chain.forget, chain.prior)
+        assert matrix.sum(axis=1) == pytest.approx(1)
+        newest = np.flatnonzero(~np.isnan(values))[-1]
+        forecast = fitted.extend(whole.until(whole.slots[place])).forecast(horizon=5)
+        for k in range(1, 6):
+            law = np.linalg.matrix_power(matrix, place - newest + k)[int(values[newest])]
+            assert forecast.count_mean[k - 1] == pytest.approx(law @ np.arange(9))
+            cdf = np.cumsum(law)
+            least = [next(n for n in range(9) if cdf[n] >= level - 1e-9) for level in LEVELS]
+            assert forecast.count[k - 1].tolist() == least
+
+
+def test_markov_learns_a_known_chain():
+    """Two states with known rates, long and without forgetting: the forecast is the chain's own."""
+    rng = np.random.default_rng(5)
+    state, path = 0, []
+    for u in rng.random(4000):
+        state = (1 if u < 0.05 else 0) if state == 0 else (0 if u < 0.15 else 1)
+        path.append(state)
+    path[-1] = 1
+    fitted = make_predictor("markov").fit(history([1.0] * 4000, path))
+    law = np.linalg.matrix_power(np.array([[0.95, 0.05], [0.15, 0.85]]), 6)[1]
+    assert fitted.forecast(horizon=6).count_mean[5] == pytest.approx(law[1], abs=0.08)
+    assert fitted.count.forget > 0.995, "a chain that never changes should be forgotten slowly"
+
+
+def test_quantiles_of_a_law_are_the_least_values_that_reach_the_level():
+    law = np.array([0.05, 0.45, 0.0, 0.5])
+    assert quantiles_of(law).tolist() == [0] + [1] * 9 + [3] * 9
+    assert quantiles_of(np.array([0.0, 0.0, 1.0])).tolist() == [2] * 19
+    tenths = np.full(10, 0.1)  # cumulative sums of 0.1 fall a rounding error short
+    assert quantiles_of(tenths)[[1, 3, 5]].tolist() == [0, 1, 2]
+
+
+def test_boosting_learns_what_a_chain_cannot_say():
+    """Blips: for two days 8 with lone slots of 0, for two days 0 with lone slots of 8. The present value is all the chain knows;
+    what the last slots were mostly like tells a blip from a change."""
+    rng = np.random.default_rng(0)
+    mostly = np.tile(np.repeat([0.0, 8.0], 96), 5)
+    count = np.where(rng.random(mostly.size) < 0.15, 8 - mostly, mostly)
+    whole = history([1.0] * count.size, count, capacity=8)
+    loss = {}
+    for name in ("markov", "lightgbm"):
+        fitted = make_predictor(name).fit(whole.until(whole.slots[575]))
+        made = fitted.forecast_many(whole, list(whole.slots[575:-1]), horizon=1)
+        error = count[576:, None] - np.array([f.count[0] for f in made])
+        loss[name] = np.maximum(LEVELS * error, (LEVELS - 1) * error).mean()
+    assert isinstance(fitted.count.model, FittedBoostedCount)
+    assert loss["lightgbm"] < 0.95 * loss["markov"]
+
+
+def test_every_model_of_the_method_is_there():
+    assert set(PREDICTORS) >= {"last_value", "seasonal_naive", "arima", "lightgbm", "markov"}

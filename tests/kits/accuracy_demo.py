@@ -1,0 +1,239 @@
+"""Random but plausible tables of a backtest; ``python tests/kits/accuracy_demo.py page.html`` writes a page to look at."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from flows.accuracy.error_cost import NONE, PERFECT, ErrorCost, summarise
+from flows.accuracy.page import About, write_accuracy_page
+from forecasting.accuracy.columns import (
+    CALIBRATION_COLUMNS,
+    DAILY_COLUMNS,
+    FAN_COLUMNS,
+    PERIOD_COLUMNS,
+    RELIABILITY_COLUMNS,
+    SCORE_COLUMNS,
+    Accuracy,
+)
+from forecasting.accuracy.losses import QUANTILES
+from forecasting.accuracy.pooling import class_scores, pooled_scores
+from forecasting.diagnosis.predictability import predictability_columns
+
+START = pd.Timestamp("2025-10-10T00:00Z")
+STEP = pd.Timedelta(minutes=30)
+LEVELS = np.round(np.arange(0.05, 0.951, 0.05), 2)
+MODELS = ("last_value", "seasonal_naive", "arima", "lightgbm", "markov", "combined_raw", "combined")
+#: How much of last value's loss each saves at step 1, and how much of that is left at the last step.
+SKILL = {
+    "last_value": 0.0,
+    "seasonal_naive": -0.4,
+    "arima": 0.12,
+    "lightgbm": 0.24,
+    "markov": -0.1,
+    "combined_raw": 0.3,
+    "combined": 0.33,
+}
+
+
+def demo_market(variable: str, i: int) -> str:
+    zone = f"us-east4-{'abcdefgh'[i % 8]}" if variable == "count" else f"us-east-1{'abcdefgh'[i % 8]}"
+    kind = "gcp/us-east4" if variable == "count" else "aws/us-east-1"
+    return f"{kind}/{zone}/type-{i}@{'skynomad-h100' if variable == 'count' else 'amazon-spot-2021'}"
+
+
+def demo_scores(rng: np.random.Generator, *, markets: int, steps: int, shift: float = 0.0) -> pd.DataFrame:
+    """Every model on every market; the first price market is flat. ``shift`` is added to the skill of all but last value."""
+    rows = []
+    for variable in ("count", "price"):
+        for i in range(markets):
+            scale = 16.0 if variable == "count" else 1.0 + i
+            base = scale * rng.uniform(0.02, 0.2) * (0.0 if variable == "price" and i == 0 else 1.0)
+            luck = rng.normal(0.0, 0.08)
+            for model in MODELS:
+                for step in range(1, steps + 1):
+                    rows.append(
+                        _score(
+                            rng, variable, demo_market(variable, i), model, step, base, scale, luck + shift
+                        )
+                    )
+    return pd.DataFrame(rows, columns=list(SCORE_COLUMNS))
+
+
+def _score(
+    rng: np.random.Generator,
+    variable: str,
+    market: str,
+    model: str,
+    step: int,
+    base: float,
+    scale: float,
+    luck: float,
+) -> dict[str, object]:
+    floor = base * (1.1 if step == 1 else 1 + 0.08 * step)
+    skill = 0.0 if model == "last_value" else (SKILL[model] + luck) * (1 - 0.04 * step) + rng.normal(0, 0.01)
+    loss, flat = floor * (1 - skill), base == 0
+    out = {
+        "variable": variable, "model": model, "market": market, "step": step, "n": 336 - step, "mae": 2 * loss,
+        "rmse": 3 * loss, "mase": np.nan if flat else loss / base, "pinball": loss,
+        "skill_pinball": np.nan if flat else skill, "skill_mae": np.nan if flat else skill - 0.05,
+        "brier": loss / scale if variable == "count" else np.nan, "skill_brier": skill if variable == "count" else np.nan,
+        "fallback_share": (1.0 if flat else 0.02) if model == "arima" else 0.0,
+        "absent": loss if variable == "count" else np.nan, "unpredicted": loss / 2 if variable == "count" else np.nan,
+        "dm": 30 * skill, "dm_p": np.nan if flat or model == "last_value" else float(np.exp(-60 * abs(skill))),
+        "source": market.split("@")[1],
+        "class": "16 and more" if variable == "count" else "still" if flat else "moving",
+        "scale": scale, "capacity": 16.0 if variable == "count" else np.nan,
+    }  # fmt: skip
+    off = {"combined_raw": -0.07, "last_value": 0.04}.get(model, 0.0)
+    for percent in (50, 80, 90):
+        out[f"coverage_{percent}"] = min(percent / 100 + off + rng.normal(0, 0.006), 1.0)
+        out[f"coverage_{percent}_closed"] = min(out[f"coverage_{percent}"] + 0.05, 1.0)
+        out[f"width_{percent}"] = loss * percent / 20
+    return out
+
+
+def demo_fans(rng: np.random.Generator, *, markets: int, steps: int) -> pd.DataFrame:
+    """Five forecasts a market whose bands widen with the step; one actual value is missing."""
+    z = np.array([-1.645, -1.28, -1.04, -0.84, -0.67, -0.52, -0.39, -0.25, -0.13, 0.0])
+    z = np.append(z, -z[-2::-1])
+    rows = []
+    for variable in ("count", "price"):
+        for i in range(markets):
+            top = 16.0 if variable == "count" else 1.5
+            for f in range(5):
+                origin = START + f * pd.Timedelta(hours=31)
+                walk = np.clip(top * (0.5 + np.cumsum(rng.normal(0, 0.07, 2 * steps))), 0, top)
+                walk = np.round(walk) if variable == "count" else walk
+                now = walk[steps - 1]
+                for step in range(1 - steps, steps + 1):
+                    q = (
+                        np.clip(now + 0.12 * top * np.sqrt(step) * z, 0, top)
+                        if step > 0
+                        else np.full(19, np.nan)
+                    )
+                    actual = np.nan if (f, step) == (1, 3) else walk[step + steps - 1]
+                    rows.append(
+                        [
+                            variable,
+                            "combined",
+                            demo_market(variable, i),
+                            origin,
+                            step,
+                            origin + step * STEP,
+                            actual,
+                            now if step > 0 else np.nan,
+                            *(np.round(q) if variable == "count" else q),
+                            demo_market(variable, i).split("@")[1],
+                        ]
+                    )
+    table = pd.DataFrame(rows, columns=list(FAN_COLUMNS))
+    assert list(QUANTILES) == list(table.columns[8:27])
+    return table
+
+
+def demo_daily(rng: np.random.Generator, *, markets: int, days: int) -> pd.DataFrame:
+    """Losses that rise in the second half; the third day is missing."""
+    rows = [
+        [variable, model, demo_market(variable, i), START + pd.Timedelta(days=day), 48, 2 * loss, loss, "s"]
+        for variable in ("count", "price")
+        for i in range(markets)
+        for model in MODELS
+        for day in range(days)
+        if day != 2
+        for loss in [(1 - SKILL[model]) * rng.uniform(0.4, 0.6) * (2 if day > days / 2 else 1)]
+    ]
+    return pd.DataFrame(rows, columns=list(DAILY_COLUMNS))
+
+
+def demo_accuracy(
+    *, markets: int = 5, steps: int = 12, seed: int = 1, shift: float = 0.0, days: int = 8
+) -> Accuracy:
+    rng = np.random.default_rng(seed)
+    scores = demo_scores(rng, markets=markets, steps=steps, shift=shift)
+    bins = np.arange(10)
+    calibration = [
+        [model, step, b, 0.05 + 0.1 * b, np.clip(0.05 + 0.1 * b + (0.1 if model == "markov" else 0.02) * np.sin(b), 0, 1), 100]
+        for model in MODELS for step in range(1, steps + 1) for b in bins
+    ]  # fmt: skip
+    reliability = [
+        [variable, model, step, level, np.clip(level + 0.04 * np.sin(6 * level), 0, 1), 1000]
+        for variable in ("count", "price") for model in MODELS for step in range(1, steps + 1) for level in LEVELS
+    ]  # fmt: skip
+    referenced = scores.assign(reference=scores["brier"] / (1 - scores["skill_brier"]))
+    periods = scores.assign(period=0, start=START, end=START + pd.Timedelta(days=7))[list(PERIOD_COLUMNS)]
+    return Accuracy(
+        scores=scores,
+        pooled=pooled_scores(referenced),
+        periods=periods,
+        classes=class_scores(referenced),
+        reliability=pd.DataFrame(reliability, columns=list(RELIABILITY_COLUMNS)),
+        calibration=pd.DataFrame(calibration, columns=list(CALIBRATION_COLUMNS)),
+        daily=demo_daily(rng, markets=markets, days=days),
+        fans=demo_fans(rng, markets=markets, steps=steps),
+        models=MODELS,
+        default="combined",
+        step=STEP,
+        notes=("left out: aws/x/y/z (12 observed slots in the first half, at least 48 wanted)",),
+    )
+
+
+def demo_predictability(*, markets: int = 5, steps: int = 12, seed: int = 2) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for variable in ("count", "price"):
+        for i in range(markets):
+            row = {c: float(rng.uniform(0, 1)) for c in predictability_columns(steps)}
+            row |= {f"error_{k}": (1.1 if k == 1 else 1 + 0.08 * k) for k in range(1, steps + 1)}
+            row |= {"variable": variable, "market": demo_market(variable, i), "part": "whole", "slots": 672}
+            if variable == "price" and i == 0:
+                row |= {c: np.nan for c in row if c.startswith(("acf", "strength", "told"))} | {
+                    f"error_{k}": 0.0 for k in range(1, steps + 1)
+                }
+            rows.append(row)
+    return pd.DataFrame(rows, columns=predictability_columns(steps))
+
+
+def demo_drift(markets: int = 5) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "variable": "count",
+            "market": [demo_market("count", i) for i in range(markets)],
+            "at": START + pd.Timedelta(days=4, hours=13),
+            "found": "loss rose from 0.41 to 0.98",
+        }
+    )
+
+
+def demo_cost(*, jobs: int = 60, seed: int = 3) -> ErrorCost:
+    """Jobs on which the more accurate model earns more."""
+    rng = np.random.default_rng(seed)
+    named, policies = (*MODELS, PERFECT, NONE), ("AHAP(5,1,0.9)", "AHAP(5,1,0.9,target)")
+    worth = np.array([0.96 + 0.03 * SKILL.get(name, 1.0 if name == PERFECT else -0.3) for name in named])
+    errors = np.array([2.0 - 2.0 * SKILL.get(name, 1.0) for name in named])
+    utility = worth[:, None] + rng.normal(0.0, 0.02, (jobs, len(named), len(policies)))
+    error = np.broadcast_to(errors[:, None], utility.shape)
+    results = np.stack([utility, np.ones_like(utility), error, error / 20, utility + 0.01], axis=-1)
+    results[:, -1, :, 2:4] = np.nan
+    markets = [demo_market("count", i % 5) for i in range(jobs)]
+    return summarise(
+        results, models=MODELS, policies=policies, markets=markets, notes=("all joins are synthetic",), seed=7
+    )
+
+
+if __name__ == "__main__":
+    write_accuracy_page(
+        Path(sys.argv[1]),
+        demo_accuracy(markets=9),
+        about=About(
+            data="a demonstration",
+            uncalibrated="combined_raw",
+            alternation=["In 5 of 9 series the probes alternate."],
+        ),
+        predictability=demo_predictability(markets=9),
+        drift=demo_drift(9),
+        cost=demo_cost(),
+    )

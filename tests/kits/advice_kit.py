@@ -1,0 +1,83 @@
+"""A small warehouse, a job on its market, and decisions for it of every kind, without an engine and without a whole turn."""
+
+import pandas as pd
+from tidy_folder import START, write_tidy
+
+from flows.config import Settings
+from flows.jobs.file import parse_request
+from flows.jobs.record import record_start
+from flows.ledger.records import allocations_of, decisions_of, find_job, save_decisions, save_jobs
+from flows.turn.context import Turn, run_id_of
+from flows.turn.decide import decide, open_job
+from flows.turn.ingest import ingest_paths
+from flows.turn.markets import find_market, read_history
+from optimization.policies.pool import policy_named
+from optimization.window.plan import Allocation
+from warehouse.store.connection import open_store
+
+STEP = pd.Timedelta("30min")
+BEGIN = START.ceil("30min") + pd.Timedelta(days=6)
+MARKET, SOURCE = "lab/r1/z1/a3-highgpu-1g", "lab:counts"
+SETTINGS = Settings(history_days=3, risk_paths=10, seed=5)
+AHAP = "AHAP(3,1,0.9)"
+
+
+def request(name="demo", *, market=MARKET, source=SOURCE, **changes):
+    terms = {
+        "name": name, "deadline_in": "6h", "n_min": 1, "n_max": 8, "value_usd": 120.0,
+        "workload": {"amount": 20.0, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+        "checkpoint": {"resumable": True, "overhead_minutes": 3},
+    }  # fmt: skip
+    return parse_request({**terms, **changes}, "test").placed(at=BEGIN, market=market, source=source)
+
+
+def new_store(folder):
+    """An open warehouse with the tidy folder's observations in it."""
+    store = open_store(folder / "w.duckdb")
+    tidy = write_tidy(folder / "data")
+    ingest_paths(
+        store, "tabular", [tidy], options={}, known_at=None, imported_at=BEGIN, progress=lambda _: None
+    )
+    return store
+
+
+def add_job(store, **changes):
+    placed = request(**changes)
+    save_jobs(store, [placed], origin="user", at=BEGIN, step=STEP)
+    return find_job(store, placed.name)
+
+
+def opened(store, slot, *, asked=None, decided=None, reports=()):
+    """A job at a slot, with the decisions given, or those of the warehouse."""
+    asked = asked or request()
+    text = f"{asked.market}@{asked.source}"
+    followed = find_market(store, text, at=BEGIN + slot * STEP, settings=SETTINGS)
+    history = read_history(store, followed, settings=SETTINGS, start=record_start(BEGIN))
+    if decided is None:
+        decided = allocations_of(decisions_of(store, asked.name))
+    return open_job(asked, history, decided=decided, forecasts=[], reports=reports)
+
+
+def decided_row(store, slot, *, policy="UP", **more):
+    row = decide(opened(store, slot, **more), policy_named(policy), settings=SETTINGS).row()
+    return row | {"chosen_because": "asked for"}
+
+
+def hold(allocation, slots):
+    return {BEGIN + slot * STEP: Allocation(*allocation) for slot in range(slots)}
+
+
+def turn_at(store, slot=0, *, sinks=(), made="live", said=None):
+    at = BEGIN + slot * STEP
+    settings = SETTINGS.model_copy(update={"sinks": tuple(sinks)})
+    say = (lambda _: None) if said is None else said.append
+    return Turn(store=store, at=at, settings=settings, run_id=run_id_of(at), made=made, say=say)
+
+
+def keep(store, turn, rows):
+    """Keep decisions as the allocate stage does."""
+    from flows.ledger.runs import save_run
+
+    with store.transaction():
+        save_decisions(store, [(turn.run_id, row) for row in rows])
+        save_run(store, turn.run_id, at=turn.at, stage="allocate", details={}, made=turn.made)

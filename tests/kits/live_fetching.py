@@ -1,0 +1,42 @@
+"""Fetching from a live source without a warehouse: pages in, rows out."""
+
+import datetime as dt
+
+from loopback import AT
+
+from warehouse.sources.live import LIVE_SOURCES
+from warehouse.sources.live.contract import Asked, Mark, Page, PartFailed
+from warehouse.sources.live.transport import Retry, Transport
+
+EVERY = dt.timedelta(hours=1)
+
+
+def asked(options, *, at=AT, marks=None, **others) -> Asked:
+    return Asked(options=options, at=at.to_pydatetime(), every=EVERY, marks=marks or {}, **others)
+
+
+def items(source, options, *, transport=None, tries=2, **others) -> list[Page | PartFailed]:
+    transport = transport or Transport(seed=1, retry=Retry(tries=tries), seconds=5.0, sleep=lambda _: None)
+    try:
+        return list(LIVE_SOURCES[source].fetch(asked(options, **others), transport))
+    finally:
+        transport.close()
+
+
+def rows_of(found, kind: str) -> list[dict]:
+    return [
+        row
+        for item in found
+        if isinstance(item, Page)
+        for batch in item.batches
+        if batch.kind == kind
+        for row in batch.table.to_pylist()
+    ]
+
+
+def marked(page: Page) -> dict[str, Mark]:
+    """The mark of a snapshot's part that was cut behind a page, at the same logical time."""
+    from warehouse.sources.live.contract import Listing
+
+    listing = Listing(opened_at=AT.to_pydatetime(), token=page.token)
+    return {page.part: Mark(listing=listing, memory=page.memory or ())}

@@ -1,0 +1,105 @@
+"""Panels made for the tests of the backtest engine, and panel models that are simple enough to check by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from series_kit import HALF_HOUR, wandering
+
+from forecasting.accuracy.sums import tally
+from forecasting.accuracy.tables import accuracy_of
+from forecasting.origins.rolling import REFIT, Rolling, forecast_unit, models_of, second_half, units_of
+from forecasting.predictor import EachAlone, Outlook, Panel
+from forecasting.predictors.last_value import LastValue
+from forecasting.series import Series, series_of
+from warehouse.history import Market
+
+
+def a_series(slots, *, variable="count", zone="a", later=0, source="lab", **options):
+    """One variable of a wandering history, in a zone of its own, beginning ``later`` slots after the others."""
+    made = series_of(wandering(slots, **options), variable)
+    market = Market(provider="aws", region="r", zone=f"r{zone}", instance_type="gpu")
+    return replace(made, market=market, source=source, first_slot=made.first_slot + later)
+
+
+def binary(series):
+    """The series of [y >= 1]."""
+    return replace(series, values=np.minimum(series.values, 1.0), upper=np.ones(len(series)))
+
+
+def a_rolling(panels, models, **options):
+    parts = tuple(tuple(second_half(series) for series in panel.series) for panel in panels)
+    return Rolling(
+        panels=tuple(panels), parts=parts, models=models, **{"horizon": 3, "refit": REFIT} | options
+    )
+
+
+def blocks_of(rolling):
+    return [block for unit in units_of(rolling) for block in forecast_unit(unit, rolling)]
+
+
+def accuracy_by(rolling, default="last_value"):
+    tallies = (tally(block, rolling, fans=block.model == default) for block in blocks_of(rolling))
+    return accuracy_of(rolling, tallies, default=default)
+
+
+LAST = {"price": EachAlone(model=LastValue()), "count": EachAlone(model=LastValue())}
+
+
+@dataclass(frozen=True)
+class Watching:
+    """A panel model that answers with the mean of all it was fitted on, and notes what it was shown."""
+
+    shown: list
+
+    def fit(self, panel):
+        self.shown.append(("fit", max(series.end for series in panel.series) - 1))
+        seen = np.concatenate([series.observed for series in panel.series])
+        return WatchingFit(self.shown, float(seen.mean()) if seen.size else 0.0)
+
+
+@dataclass(frozen=True)
+class WatchingFit:
+    shown: list
+    level: float
+
+    def outlook(self, panel, which, origins, horizon):
+        series: Series = panel.series[which]
+        self.shown.append(
+            ("outlook", max(one.end for one in panel.series) - 1, series.first_slot + origins[-1])
+        )
+        mean = np.full((origins.size, horizon), self.level)
+        return Outlook(
+            quantiles=np.repeat(mean[:, :, None], 19, axis=2), mean=mean, reasons=("",) * origins.size
+        )
+
+
+def scrambled(panel, after, rng):
+    """The panel with everything after a slot (since the epoch) replaced by other numbers."""
+    out = []
+    for series in panel.series:
+        keep = series.first_slot + np.arange(len(series)) <= after
+        noise = np.floor(rng.uniform(0, 9, len(series)))
+        within = np.where(keep[:, None], series.within, noise[:, None])
+        values = np.where(keep, series.values, noise)
+        places = np.where(np.isnan(values), -1, np.arange(len(series)))
+        upper = series.upper if series.variable == "count" else np.where(keep, series.upper, 99.0)
+        out.append(
+            replace(
+                series, values=values, companion=np.where(keep, series.companion, noise), within=within, upper=upper,
+                newest=np.maximum.accumulate(places),
+            )
+        )  # fmt: skip
+    return Panel(series=tuple(out))
+
+
+def registered(name):
+    from forecasting.predictors import make_predictor
+
+    return models_of(make_predictor(name))
+
+
+DAY = pd.Timedelta(days=1)
+__all__ = ["DAY", "HALF_HOUR"]

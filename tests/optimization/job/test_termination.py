@@ -1,0 +1,100 @@
+"""The ending on on-demand, what cannot be finished at all, and the one tolerance of work (M2.4, M2.6, M2.7)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from window_cases import random_problem, to_go
+
+from optimization.job.definition import Job
+from optimization.job.progress import TOLERANCE, finished, needed
+from optimization.job.termination import ToGo, check_job, infeasible_by, on_demand_to_go, slots_needed
+from optimization.job.throughput import Linear
+from optimization.window.plan import EndRule
+from warehouse.errors import JobError
+
+JOB = Job(
+    name="j",
+    workload=20,
+    deadline_slots=6,
+    n_min=2,
+    n_max=5,
+    throughput=Linear(),
+    mu_up=0.9,
+    mu_down=0.5,
+    value=60,
+)
+
+
+def ending(job=JOB, **state):
+    return on_demand_to_go(job, slot=6, on_demand_usd=1.0, slot_hours=1.0, **state)
+
+
+def test_takes_the_constant_size_worth_most():
+    # 5.5 left from nothing held: 2 slots with 3 (2.7 + 3), 4 or 5; V(8) = 60 / 3 = 20.
+    assert ending(done=14.5, n_previous=0) == ToGo(value_usd=20.0 - 6.0, n=3, slots=2)
+    # Holding 3 already, the first slot is whole; two of 2 after shrinking would make 1 + 2 only.
+    assert ending(done=14.0, n_previous=3) == ToGo(value_usd=14.0, n=3, slots=2)
+
+
+def test_gives_up_when_nothing_is_worth_it():
+    assert ending(done=4.0, n_previous=0) == ToGo(value_usd=0.0, n=0, slots=0)
+    assert ending(replace(JOB, value=1.0), done=19.0, n_previous=0) == ToGo(value_usd=0.0, n=0, slots=0)
+
+
+def test_a_finished_job_is_worth_its_value():
+    assert ending(done=20.0, n_previous=4) == ToGo(value_usd=60.0, n=0, slots=0)
+
+
+def test_equals_stepping_slot_by_slot():
+    rng = np.random.default_rng(41)
+    for _ in range(300):
+        case = random_problem(rng, w=2, n_max=5, end_rule=EndRule.TARGET)
+        job, window, slot = case.job, case.window, int(rng.integers(0, case.job.deadline_slots + 1))
+        told = on_demand_to_go(
+            job,
+            done=case.done,
+            n_previous=case.n_previous,
+            slot=slot,
+            on_demand_usd=window.on_demand_usd,
+            slot_hours=window.slot_hours,
+        )
+        if finished(case.done, job.workload):
+            assert told.value_usd == job.completion_value(slot)
+            continue
+        stepped = to_go(job, case.done, case.n_previous, slot, window.on_demand_usd, window.slot_hours)
+        assert told.value_usd == pytest.approx(stepped, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rest", "first", "gain", "slots"),
+    [(1.0, 2.0, 2.0, 1), (2.0, 2.0, 2.0, 1), (2.1, 2.0, 2.0, 2), (10.0, 0.0, 2.0, 6), (0.3, 0.1, 0.1, 3)],
+)
+def test_slots_needed(rest, first, gain, slots):
+    assert slots_needed(rest - 1e-12, first, gain) == slots
+
+
+def test_misses_by_slots():
+    # 20 work: 4.5 + 5 + 5 + 5 + 0.5: five slots at best.
+    assert infeasible_by(JOB, slot_hours=1.0) == 0
+    late = replace(JOB, workload=42.0)
+    # 4.5 + 7 x 5 = 39.5 in eight slots, nine needed, and gamma d = 9 is worth nothing already.
+    assert infeasible_by(late, slot_hours=1.0) == 1
+    assert infeasible_by(replace(late, workload=60.0), slot_hours=1.0) == 5
+    assert infeasible_by(JOB, slot_hours=0.25) > 0
+
+
+def test_spot_needs_a_job_that_resumes():
+    once = replace(JOB, resumable=False)
+    check_job(JOB, uses_spot=True)
+    check_job(once, uses_spot=False)
+    with pytest.raises(JobError, match="resume"):
+        check_job(once, uses_spot=True)
+
+
+def test_rounding_does_not_leave_a_job_unfinished():
+    done = sum([0.1] * 10)
+    assert done < 1.0
+    assert finished(done, 1.0)
+    assert not finished(1.0 - 10 * TOLERANCE, 1.0)
+    assert needed(1e12) < 1e12

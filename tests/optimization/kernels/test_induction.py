@@ -1,0 +1,174 @@
+"""The induction equals a plain decision tree where all work lies on its grid, and hindsight where all is certain (M4.6)."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from market_games import HALF_HOUR, by_tree, game_of, random_game, random_job
+from numpy.testing import assert_allclose
+
+from optimization import EndRule, HorizonProblem, Job
+from optimization.induction import best_size, induct, slot_cost, value_at
+from optimization.job.throughput import Linear
+from optimization.market.window import market_window
+from optimization.replay.hindsight import hindsight
+from optimization.window.twin import solve_window
+
+#: Tables are kept in single precision.
+SINGLE = 1e-6
+
+
+def check_against_tree(seed: int, *, slots: int, n_max: int) -> None:
+    """Values after every slot, in every state, for every size and every eighth amount of work left."""
+    rng = np.random.default_rng(seed)
+    job, game = random_game(rng, slots=slots, n_max=n_max, start=int(rng.integers(0, 2)))
+    kept = induct(game, slots)
+    _, after = by_tree(job, game)
+    scale = SINGLE * (1.0 + job.value + n_max * slots)
+    most = round(job.workload / game.step)
+    steps = sorted({0, 1, most, *range(0, most + 1, max(1, most // 8))})
+    for i in range(slots):
+        for s, x, j in itertools.product(range(kept.shape[1]), range(kept.shape[2]), range(kept.shape[3])):
+            for g in steps:
+                told = after(i, g, int(game.sizes[j]), s, x)
+                assert kept[i, s, x, j, g] == pytest.approx(told, abs=scale), (seed, i, s, x, j, g)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_values_are_those_of_the_decision_tree(seed):
+    check_against_tree(seed, slots=1 + seed % 4, n_max=1 + seed % 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_values_are_those_of_the_decision_tree_long(seed):
+    check_against_tree(seed, slots=1 + seed % 5, n_max=1 + seed % 3)
+
+
+def known_market(seed: int, *, slots: int, n_max: int):
+    """(job, game, window) where every slot has its own state and leads to the next one's for certain."""
+    rng = np.random.default_rng(seed)
+    job, step = random_job(rng, slots=slots, n_max=n_max)
+    price = rng.choice([0.1, 0.3, 0.5, 0.9, 1.0, 1.3], slots)
+    count = rng.integers(0, n_max + 2, slots)
+    onward = np.eye(slots, k=1)
+    onward[-1, -1] = 1.0
+    game = game_of(
+        job, step, slot=0, available=count, chain=np.stack([onward] * slots), price=price * HALF_HOUR,
+        price_chain=onward,
+    )  # fmt: skip
+    return job, game, market_window(price, count, on_demand_usd=1.0, slot_hours=HALF_HOUR)
+
+
+def held_at_start(job: Job, game, kept) -> float:
+    """The worth of the best first size, nothing held before and all work left."""
+    work = np.array([job.efficiency(int(n), 0) for n in game.sizes]) * game.gain
+    costs = np.array([slot_cost(game, n, game.available[0], game.price[0]) for n in game.sizes])
+    left = np.maximum(0.0, job.workload - work) / game.step
+    worth = [np.interp(left[j], np.arange(game.points), kept[0, 0, 0, j]) for j in range(len(work))]
+    chosen = best_size(
+        game, kept[0, 0, 0], costs, work, np.arange(len(work)), job.workload, job.completion_value(1)
+    )
+    best = float(np.max(worth - costs))
+    assert (worth - costs)[chosen] == pytest.approx(best, abs=SINGLE * (1 + job.value))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_market_known_for_certain_is_worth_its_hindsight(seed):
+    """The exact twin over the whole job is the same number, by another way (M3.2, M4.7)."""
+    job, game, window = known_market(seed, slots=1 + seed % 8, n_max=1 + seed % 3)
+    told = hindsight(job, window)
+    assert told.exact
+    scale = SINGLE * (1.0 + job.value + 3 * len(window))
+    assert held_at_start(job, game, induct(game, 1)) == pytest.approx(told.low, abs=scale)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_later_slot_of_a_known_market_is_a_window_of_the_twin(seed):
+    """After slot i the table is the optimum of the rest, for every size held and amount left (M3.3b up to d)."""
+    job, game, window = known_market(900 + seed, slots=5, n_max=3)
+    kept = induct(game, 4)
+    most = round(job.workload / game.step)
+    for i, (j, n) in itertools.product(range(4), enumerate(game.sizes.tolist())):
+        for g in range(1, most + 1, max(1, most // 6)):
+            rest = HorizonProblem(
+                job=job, slot=i + 1, done=job.workload - g * game.step, n_previous=n,
+                window=window.cut(i + 1, 5), end_rule=EndRule.ON_DEMAND_TO_GO,
+            )  # fmt: skip
+            assert kept[i, i, i, j, g] == pytest.approx(
+                solve_window(rest).objective, abs=SINGLE * (20 + job.value)
+            )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_holds_for_every_game(seed):
+    """Never above v, never less for more work done, never better on dearer spot or on fewer instances."""
+    _, game = random_game(np.random.default_rng(300 + seed), slots=4, n_max=3)
+    kept = induct(game, 4)
+    slack = SINGLE * (1.0 + game.value)
+    assert kept.max() <= game.value + slack
+    assert (np.diff(kept, axis=-1) <= slack).all()
+    dearer = induct(game._replace(price=np.minimum(game.price * 1.3, 1.4)), 4)
+    assert (dearer <= kept + slack).all()
+    fewer = induct(game._replace(available=np.maximum(game.available - 1, 0)), 4)
+    assert (fewer <= kept + slack).all()
+    worthless = induct(game._replace(value=0.0), 4)
+    assert_allclose(worthless, 0.0, atol=slack)
+
+
+def test_fewer_slots_kept_are_the_same_slots():
+    _, game = random_game(np.random.default_rng(8), slots=5, n_max=2)
+    np.testing.assert_array_equal(induct(game, 2), induct(game, 5)[:2])
+
+
+def test_chains_that_change_with_the_hour_are_followed():
+    """Spot that comes for certain with slot 2 is waited for, spot that goes is not (M4.6)."""
+    job = Job(name="t", workload=1.0, deadline_slots=3, n_min=1, n_max=1, throughput=Linear(), value=10.0)
+    stay, rise = np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]])
+    rest = {"price": [0.05], "price_chain": np.eye(1), "slot": 0, "available": [0, 1]}
+    coming = game_of(job, 0.5, chain=np.stack([rise, stay, stay]), **rest)
+    staying = game_of(job, 0.5, chain=np.stack([stay, stay, stay]), **rest)
+    # Two slots of work in three: idle at slot 0, then two on spot; or two on demand, whenever.
+    assert induct(coming, 1)[0, 0, 0, 0, 2] == pytest.approx(10.0 - 2 * 0.05)
+    assert induct(staying, 1)[0, 0, 0, 0, 2] == pytest.approx(10.0 - 2 * 0.5)
+
+
+def test_off_the_grid_the_error_vanishes_with_the_step():
+    """Gains that are no whole steps: linear between points, so nearer to the tree on ever finer grids, work owed included."""
+    for mu_up in (0.83, -0.37):
+        job = Job(
+            name="f", workload=2.9, deadline_slots=4, n_min=1, n_max=2, throughput=Linear(beta=0.31), mu_up=mu_up,
+            mu_down=0.91, value=7.0, gamma=2.0,
+        )  # fmt: skip
+        market = {
+            "available": [0, 1, 2], "chain": np.stack([np.full((3, 3), 0.2) + 0.4 * np.eye(3)] * 4),
+            "price": [0.1, 0.3], "price_chain": np.array([[0.8, 0.2], [0.3, 0.7]]), "slot": 0,
+        }  # fmt: skip
+        errors = []
+        for parts in (2, 16, 128):
+            game = game_of(job, 0.3 / parts, **market)
+            kept, (_, after) = induct(game, 4), by_tree(job, game, on_grid=False)
+            wrong = [
+                abs(np.interp(rest, np.arange(game.points), kept[i, s, x, j]) - after(i, rest, int(n), s, x))
+                for i, s, x in np.ndindex(kept.shape[:3])
+                for j, n in enumerate(game.sizes)
+                for rest in np.linspace(0.01, job.workload, 17) / game.step
+            ]
+            errors.append(float(np.mean(wrong)))
+        assert errors[1] < 0.4 * errors[0]
+        assert errors[2] < 0.4 * errors[1]
+        assert errors[2] < 0.001 * job.value
+
+
+def test_the_value_falls_linearly_after_the_deadline():
+    job = Job(
+        name="v", workload=1, deadline_slots=4, n_min=1, n_max=1, throughput=Linear(), value=8.0, gamma=1.5
+    )
+    game = game_of(
+        job, 0.5, slot=0, available=[0], chain=np.ones((4, 1, 1)), price=[0.1], price_chain=np.eye(1)
+    )
+    for slots in (0.0, 3.5, 4.0, 4.5, 5.0, 5.999, 6.0, 7.0):
+        assert value_at(game, slots) == pytest.approx(job.completion_value(slots))

@@ -1,0 +1,129 @@
+"""UP-single by the paper's rules, with changeovers in hours, also longer than a slot (M4.3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optimization import Allocation, Job, Progress, View
+from optimization.job.throughput import Linear, Table
+from optimization.market.window import market_window
+from optimization.policies.pool import expand, policy_named
+from optimization.policies.single_cluster import Held, SingleCluster, cluster_size
+from optimization.replay.run import replay
+from warehouse.errors import SettingsError
+
+JOB = Job(name="s", workload=40, deadline_slots=20, n_min=1, n_max=4, throughput=Linear(), value=100)
+
+
+def view(job: Job = JOB, **changes: Any) -> View:
+    base = View(
+        job=job, progress=Progress(), slot=0, price=0.5, available=4, observed=True, on_demand_usd=1.0, slot_hours=1.0
+    )  # fmt: skip
+    progress = {key: changes.pop(key) for key in ("done", "n_previous") if key in changes}
+    return replace(base, progress=Progress(**progress), **changes)
+
+
+def after(policy: SingleCluster, state: Held, seen: View) -> tuple[Allocation, Held]:
+    return policy.decide(state, seen)
+
+
+UP = SingleCluster()
+SPOT, ON_DEMAND, NOTHING = Allocation(0, 4), Allocation(4, 0), Allocation(0, 0)
+
+
+def test_all_or_nothing():
+    assert after(UP, Held.NOTHING, view()) == (SPOT, Held.SPOT)
+    assert after(UP, Held.NOTHING, view(available=3)) == (NOTHING, Held.NOTHING)
+    assert after(UP, Held.NOTHING, view(price=1.0)) == (NOTHING, Held.NOTHING)
+    assert after(UP, Held.NOTHING, view(slot=3, done=4.0, available=3)) == (ON_DEMAND, Held.ON_DEMAND)
+
+
+def test_exploitation_stays_on_spot_even_behind_and_short_of_time():
+    # 10 slots of work in 11: no start of anything is safe with a changeover of 1, but spot is held already
+    slow = SingleCluster(changeover_hours=1.0)
+    assert after(slow, Held.SPOT, view(slot=9, n_previous=4)) == (SPOT, Held.SPOT)
+    assert after(slow, Held.NOTHING, view(slot=9)) == (ON_DEMAND, Held.TO_THE_END)
+    assert after(slow, Held.SPOT, view(slot=9, available=3, n_previous=4)) == (ON_DEMAND, Held.TO_THE_END)
+
+
+def test_the_end_is_not_left_for_spot():
+    slow = SingleCluster(changeover_hours=1.0)
+    assert after(slow, Held.TO_THE_END, view(slot=12, done=16.0)) == (ON_DEMAND, Held.TO_THE_END)
+
+
+@pytest.mark.parametrize(("hours", "slot_hours"), [(0.5, 1.0), (3.0, 1.0), (0.3, 0.1)])
+def test_on_demand_is_left_two_changeovers_ahead(hours, slot_hours):
+    job = replace(
+        JOB, throughput=Linear(alpha=1.0 / slot_hours), deadline_slots=40
+    )  # 4 work a slot, the line 1 a slot
+    policy = SingleCluster(changeover_hours=hours)
+    lead = 2 * hours / slot_hours
+    seen = view(job, slot=3, slot_hours=slot_hours, n_previous=4)
+    short = replace(seen, progress=Progress(done=3.0 + lead - 0.01, n_previous=4))
+    enough = replace(seen, progress=Progress(done=3.0 + lead + 0.01, n_previous=4))
+    assert after(policy, Held.ON_DEMAND, short) == (ON_DEMAND, Held.ON_DEMAND)
+    assert after(policy, Held.ON_DEMAND, enough) == (SPOT, Held.SPOT)
+    assert "two changeovers ahead" in policy.explain(Held.ON_DEMAND, short, ON_DEMAND)
+
+
+def test_the_net_keeps_two_changeovers():
+    # R - 1 < C + 2 delta: with 10 slots of work and delta = 1.5 the last idle slot is that with R = 14
+    policy = SingleCluster(changeover_hours=1.5)
+    held = {slot: after(policy, Held.NOTHING, view(slot=slot, done=0.0, available=0))[1] for slot in (6, 7)}
+    assert held == {6: Held.ON_DEMAND, 7: Held.TO_THE_END}  # behind at 6 already, but not yet to the end
+    none = SingleCluster(changeover_hours=0.0)
+    assert after(none, Held.NOTHING, view(slot=9, available=0))[1] is Held.ON_DEMAND
+    assert after(none, Held.NOTHING, view(slot=10, available=0))[1] is Held.TO_THE_END
+    assert "to the end" in policy.explain(Held.NOTHING, view(slot=7, available=0), ON_DEMAND)
+
+
+def test_without_a_time_the_changeover_is_the_jobs():
+    job = replace(JOB, mu_up=-1.5)  # 2.5 slots
+    for done in np.linspace(-5, 30, 30):
+        for slot in range(0, 18, 3):
+            for state in Held:
+                seen = view(
+                    job, slot=slot, done=float(done), n_previous=4 if state is not Held.NOTHING else 0
+                )
+                assert after(UP, state, seen) == after(SingleCluster(changeover_hours=2.5), state, seen)
+
+
+def test_a_gap_holds_nothing_until_the_net_calls():
+    gap = view(available=0, observed=False, price=1.0, slot=4, done=10.0, n_previous=4)
+    assert after(UP, Held.ON_DEMAND, gap) == (NOTHING, Held.NOTHING)
+    assert after(UP, Held.SPOT, replace(gap, slot=13)) == (ON_DEMAND, Held.TO_THE_END)
+
+
+def test_the_cluster_is_the_fastest_size():
+    job = replace(JOB, throughput=Table(rates=(1.0, 2.2, 4.0, 3.0)))
+    assert cluster_size(view(job)) == 3
+    assert after(UP, Held.NOTHING, view(job, available=3)) == (Allocation(0, 3), Held.SPOT)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_runs_hold_none_or_all_and_never_both(seed):
+    rng = np.random.default_rng(seed)
+    job = replace(JOB, mu_up=(0.9, 0.2, -1.0, -2.5, 1.0)[seed], workload=24.0)
+    count = np.where(rng.random(20).cumsum() % 2 < 1, 4, rng.integers(0, 4, 20))
+    outcome = replay(UP, job, market_window([0.4] * 20, count, on_demand_usd=1.0, slot_hours=1.0))
+    assert outcome.on_time
+    assert all(a.on_demand == 0 or a.spot == 0 for a in outcome.allocations)
+    assert all(a.total in (0, 4) for a in outcome.allocations[:-1])
+
+
+def test_names():
+    assert UP.name == "UP-single"
+    assert policy_named("UP-single") == UP
+    assert policy_named("UP-single(0.2)") == SingleCluster(changeover_hours=0.2)
+    assert policy_named("UP-single(0.2)").name == "UP-single(0.2)"
+    assert [p.name for p in expand({"name": "UP-single", "changeover_hours": [0, 1.5]})] == [
+        "UP-single(0)",
+        "UP-single(1.5)",
+    ]
+    for wrong in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(SettingsError, match="changeover"):
+            SingleCluster(changeover_hours=wrong)

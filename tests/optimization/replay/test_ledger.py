@@ -1,0 +1,113 @@
+"""The ledger per job, the leaderboard, and the money lost to forecast error (M5.5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from optimization import Job, PointForecast
+from optimization.job.throughput import Linear
+from optimization.market.window import market_window
+from optimization.policies.pool import policy_named
+from optimization.replay.ledger import (
+    leaderboard,
+    ledger_frame,
+    on_demand_only_cost,
+    perfect_forecasts,
+    perfect_outcomes,
+    score,
+)
+from optimization.replay.run import PlanMemo, replay, replay_pool
+from optimization.selection.weights import even_weights, update
+from warehouse.errors import SettingsError
+
+JOB = Job(name="j", workload=12, deadline_slots=6, n_min=1, n_max=4, throughput=Linear(), value=30)
+MARKET = market_window(
+    [0.5, 0.5, 0.3, 0.3, np.nan, 0.6], [1, 4, 4, 0, 4, 4], on_demand_usd=1.0, slot_hours=1.0
+)
+POLICIES = [policy_named(name) for name in ("OD-only", "MSU", "AHAP(3,1,0.9)")]
+
+
+def test_the_unit_is_what_od_only_pays():
+    assert on_demand_only_cost(JOB, MARKET) == pytest.approx(12.0)
+    late = replace(JOB, workload=26.0, value=500.0)
+    assert on_demand_only_cost(late, MARKET) == pytest.approx(24.0 + 2.0)
+
+
+def test_perfect_forecasts_are_what_came():
+    forecasts = perfect_forecasts(MARKET, 2)
+    assert len(forecasts) == 6
+    assert forecasts[0].price.tolist() == [0.5, 0.3]
+    assert forecasts[3].available.tolist() == [0, 4]
+    assert forecasts[3].price.tolist() == [1.0, 0.6]
+    assert [len(forecast.price) for forecast in forecasts] == [2, 2, 2, 2, 1, 0]
+    with pytest.raises(SettingsError):
+        perfect_forecasts(MARKET, 0)
+
+
+def test_rows_of_a_job():
+    wrong = [PointForecast(price=np.full(3, 0.9), available=np.full(3, 0)) for _ in range(6)]
+    issued = replay_pool(POLICIES, JOB, MARKET, forecasts=wrong)
+    perfect = replay_pool(POLICIES, JOB, MARKET, forecasts=perfect_forecasts(MARKET, 3))
+    rows = score(JOB, MARKET, issued, hindsight_low=26.0, perfect=perfect)
+    assert [row.policy for row in rows] == [policy.name for policy in POLICIES]
+    for row, outcome, best in zip(rows, issued, perfect, strict=True):
+        assert row.utility_usd == outcome.utility_usd
+        assert row.utility == pytest.approx(outcome.utility_usd / 12.0)
+        assert row.cost_usd == pytest.approx(outcome.total_cost_usd)
+        assert row.gap_to_hindsight_usd == pytest.approx(26.0 - outcome.utility_usd)
+        assert row.gap_to_hindsight == pytest.approx((26.0 - outcome.utility_usd) / 12.0)
+        assert row.lost_to_forecast_error_usd == pytest.approx(best.utility_usd - outcome.utility_usd)
+        # bounds of M5.2: -4 x 9 slots = -36 below, 30 above
+        assert row.normalised == pytest.approx((outcome.utility_usd + 36.0) / 66.0)
+    assert rows[0].utility == pytest.approx(18.0 / 12.0)
+    assert [row.lost_to_forecast_error_usd for row in rows[:2]] == [0.0, 0.0]
+    assert rows[2].lost_to_forecast_error_usd > 0.0
+    assert np.isnan(score(JOB, MARKET, issued, hindsight_low=26.0)[0].lost_to_forecast_error_usd)
+    with pytest.raises(SettingsError, match="same policies"):
+        score(JOB, MARKET, issued, hindsight_low=26.0, perfect=perfect[::-1])
+
+
+def test_what_the_same_policies_make_of_perfect_forecasts():
+    wrong = [PointForecast(price=np.full(3, 0.9), available=np.full(3, 0)) for _ in range(6)]
+    expected = replay_pool(POLICIES, JOB, MARKET, forecasts=perfect_forecasts(MARKET, 3))
+    memo = PlanMemo()
+    replay_pool(POLICIES, JOB, MARKET, forecasts=wrong, memo=memo)
+    assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=wrong, memo=memo) == expected
+    some = [wrong[0], None, *wrong[2:]]
+    late = perfect_forecasts(MARKET, 3)
+    late[1] = None
+    assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=some) == replay_pool(
+        POLICIES, JOB, MARKET, forecasts=late
+    ), "where none was issued there is none to be right"
+    assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=[None] * 6) is None
+
+
+def test_the_leaderboard_is_the_mean_per_policy():
+    rows = []
+    for i, workload in enumerate((8.0, 16.0, 30.0)):
+        job = replace(JOB, name=f"j{i}", workload=workload)
+        outcomes = [replay(policy, job, MARKET) for policy in POLICIES]
+        rows += score(job, MARKET, outcomes, hindsight_low=25.0)
+    weights = update(even_weights([p.name for p in POLICIES]), np.array([0.1, 0.9, 0.5]), rate=1.0)
+    board = leaderboard(rows, weights)
+    assert list(board.columns) == [
+        "policy", "jobs", "mean_utility", "mean_utility_usd", "mean_cost_usd", "on_time", "gap_to_hindsight", "weight",
+    ]  # fmt: skip
+    assert board["mean_utility"].is_monotonic_decreasing
+    frame = ledger_frame(rows)
+    for line in board.itertuples():
+        own = frame[frame["policy"] == line.policy]
+        assert line.jobs == 3
+        assert line.mean_utility == pytest.approx(np.mean(own["utility"]))
+        assert line.mean_utility_usd == pytest.approx(np.mean(own["utility_usd"]))
+        assert line.mean_cost_usd == pytest.approx(np.mean(own["cost_usd"]))
+        assert line.on_time == pytest.approx(np.mean(own["on_time"]))
+        assert line.gap_to_hindsight == pytest.approx(np.mean(own["gap_to_hindsight"]))
+        assert line.weight == pytest.approx(weights.probability[weights.names.index(line.policy)])
+    assert 0.0 < board["on_time"].min() < 1.0
+    assert leaderboard(frame)["weight"].isna().all()
+    with pytest.raises(SettingsError, match="no jobs"):
+        leaderboard([])

@@ -1,0 +1,93 @@
+"""The pool on measured counts: H100 probes of 14 days, at a flat price as in the catalog (open data)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from optimization import Job
+from optimization.job.throughput import Linear
+from optimization.market.window import MarketWindow, market_window, record_of
+from optimization.policies.pool import load_pool
+from optimization.replay.hindsight import hindsight
+from optimization.replay.ledger import leaderboard, perfect_forecasts, score
+from optimization.replay.run import replay, replay_pool
+from optimization.window.audit import audit_outcome
+
+DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no open data at {DATA}; set SLACKWATER_DATA")
+POOL = [
+    p
+    for p in load_pool()
+    if not p.name.startswith("AHAP") or (p.commitment in (1, p.omega) and p.sigma == 0.9)
+]
+
+
+def counts(zone: str) -> np.ndarray:
+    """Half-hour counts by sample and hold; a slot whose last probe is older than an hour is a gap (M1.3)."""
+    rows = pd.read_parquet(
+        DATA / "availability.parquet",
+        filters=[("zone", "==", zone), ("instance_type", "==", "a3-highgpu-1g")],
+        columns=["timestamp", "available"],
+    ).sort_values("timestamp")
+    grid = pd.DataFrame(
+        {
+            "slot": pd.date_range(
+                rows["timestamp"].iloc[0].ceil("30min"), rows["timestamp"].iloc[-1], freq="30min"
+            )
+        }
+    )
+    held = pd.merge_asof(grid, rows, left_on="slot", right_on="timestamp", tolerance=pd.Timedelta(hours=1))
+    return held["available"].to_numpy(dtype=float)
+
+
+def windows(zone: str, slots: int, every: int) -> list[MarketWindow]:
+    count = counts(zone)
+    return [
+        market_window(np.full(slots, 0.4), count[k : k + slots], on_demand_usd=1.0, slot_hours=0.5)
+        for k in range(0, len(count) - slots, every)
+    ]
+
+
+@pytest.mark.parametrize(("zone", "load"), [("us-west1-a", 0.5), ("us-west1-b", 0.7), ("us-east4-a", 0.3)])
+def test_the_pool_on_measured_counts(zone, load):
+    job = Job(
+        name="h100", workload=load * 24 * 8 * 0.5, deadline_slots=24, n_min=1, n_max=8, throughput=Linear(),
+        mu_up=0.9, mu_down=0.95, value=1.5 * load * 24 * 8 * 0.5,
+    )  # fmt: skip
+    rows = []
+    for i, window in enumerate(windows(zone, 24, 96)):
+        outcomes = replay_pool(POOL, job, window, forecasts=perfect_forecasts(window, 5))
+        best = hindsight(job, window)
+        for outcome in outcomes:
+            assert outcome.on_time
+            audit_outcome(job, window, outcome)
+            assert outcome.utility_usd <= best.high + 1e-6
+        rows += score(replace(job, name=f"h100-{i}"), window, outcomes, hindsight_low=best.low)
+    board = leaderboard(rows).set_index("policy")
+    assert (board["jobs"] >= 7).all()
+    assert (board["gap_to_hindsight"] >= -1e-9).all()
+    assert (board["mean_utility"].drop("OD-only") > board.loc["OD-only", "mean_utility"]).all()
+
+
+def test_the_whole_pool_equals_one_by_one_on_measured_counts():
+    """Outcomes are equal, not merely close: sharing plans, windows and paces changes nothing (M5.1)."""
+    pool, count = load_pool(), counts("us-west1-b")
+    for mu_up, first in ((0.6, 300), (-0.4, 500)):
+        there = count[: first + 24]
+        window = market_window(np.full(24, 0.4), there[first:], on_demand_usd=1.0, slot_hours=0.5)
+        job = Job(
+            name="one", workload=0.6 * 24 * 8 * 0.5, deadline_slots=24, n_min=1, n_max=8, throughput=Linear(),
+            mu_up=mu_up, mu_down=0.95, value=60.0,
+        )  # fmt: skip
+        seen = {
+            "forecasts": perfect_forecasts(window, 3),
+            "record": record_of(np.full(len(there), 0.4), there, first=first, slot_hours=0.5, hour=0.0),
+        }
+        together = replay_pool(pool, job, window, **seen)
+        assert together == [replay(policy, job, window, **seen) for policy in pool]

@@ -1,0 +1,265 @@
+"""Replay: the order inside a slot, what is refused, continuing a job, and the pool with shared plans (M2.3-M2.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optimization import Allocation, Job, PointForecast, Progress, View
+from optimization.job.throughput import Linear
+from optimization.market.window import MarketWindow, market_window, record_of
+from optimization.policies.pool import load_pool, policy_named
+from optimization.replay.hindsight import hindsight
+from optimization.replay.ledger import perfect_forecasts
+from optimization.replay.run import PlanMemo, catch_up, in_force, replay, replay_pool, see, with_shared_plans
+from optimization.window.audit import audit_outcome
+from warehouse.errors import JobError, MarketError, PolicyError
+
+
+@dataclass
+class Scripted:
+    """Answers slot t with ``answers[t]`` and records the views it was given."""
+
+    answers: list[Any]
+    name: str = "Scripted"
+
+    def __post_init__(self):
+        self.views: list[View] = []
+
+    def start(self, job: Job) -> None:
+        return None
+
+    def decide(self, state: None, view: View) -> tuple[Allocation, None]:
+        self.views.append(view)
+        return self.answers[view.slot], None
+
+    def explain(self, state: None, view: View, allocation: Allocation) -> str:
+        return ""
+
+
+JOB = Job(
+    name="j", workload=10, deadline_slots=4, n_min=2, n_max=4, throughput=Linear(), mu_up=0.5, mu_down=0.8,
+    value=100, gamma=2.0,
+)  # fmt: skip
+
+
+def flat(slots: int, price: float = 0.4, count: float = 4) -> MarketWindow:
+    return market_window(np.full(slots, price), np.full(slots, count), on_demand_usd=1.0, slot_hours=1.0)
+
+
+def random_market(seed: int, slots: int, n_max: int) -> MarketWindow:
+    rng = np.random.default_rng(seed)
+    price = np.clip(0.5 + 0.15 * rng.normal(size=slots).cumsum(), 0.2, 1.2)
+    count = np.clip(n_max // 2 + rng.integers(-3, 4, size=slots).cumsum(), 0, n_max).astype(float)
+    price[rng.random(slots) < 0.05] = np.nan
+    return market_window(price, count, on_demand_usd=1.0, slot_hours=0.5)
+
+
+def test_order_inside_a_slot():
+    policy = Scripted([Allocation(0, 2), Allocation(2, 2), Allocation(0, 3), Allocation(0, 3)])
+    outcome = replay(policy, JOB, flat(4))
+    # work: 0.5 x 2, then 0.5 x 4, then 0.8 x 3, then 3: 8.4 of 10 at d; 1.6 left take n = 2 at 0.8: one slot
+    assert outcome.progress == pytest.approx(8.4)
+    assert outcome.cost_usd == pytest.approx(2 * 0.4 + 2 * 1.0 + 2 * 0.4 + 3 * 0.4 + 3 * 0.4)
+    assert [view.progress.done for view in policy.views] == pytest.approx([0, 1, 3, 5.4])
+    assert [view.progress.n_previous for view in policy.views] == [0, 2, 4, 3]
+    assert [view.progress.cost_usd for view in policy.views] == pytest.approx([0, 0.8, 3.6, 4.8])
+    assert (outcome.finished_slot, outcome.finish_slots, outcome.on_time) == (None, 5, False)
+    assert outcome.termination_cost_usd == pytest.approx(2.0)
+    assert outcome.value_usd == pytest.approx(100 * (8 - 5) / 4)
+    assert outcome.spot_share == pytest.approx(10 / 12)
+
+
+def test_a_finished_job_stops_and_is_not_paid_further():
+    outcome = replay(Scripted([Allocation(0, 4)] * 9), replace(JOB, workload=6.0), flat(9))
+    assert (outcome.finished_slot, outcome.finish_slots) == (2, 2)
+    assert outcome.allocations == (Allocation(0, 4), Allocation(0, 4))
+    assert outcome.progress == 6.0
+    assert outcome.value_usd == 100
+
+
+def test_giving_up_keeps_the_sunk_cost():
+    outcome = replay(Scripted([Allocation(0, 2)] * 4), replace(JOB, value=0.5), flat(4))
+    assert outcome.finish_slots is None
+    assert outcome.value_usd == outcome.termination_cost_usd == 0.0
+    assert outcome.utility_usd == pytest.approx(-3.2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (Allocation(1, 0), "0 or 2..4"),
+        (Allocation(5, 0), "0 or 2..4"),
+        (Allocation(0, 5), "spot within 0..4"),
+        (Allocation(3, -1), "spot within 0..4"),
+        (Allocation(-1, 3), "on-demand >= 0"),
+        (Allocation(2.0, 0), "whole numbers"),  # type: ignore[arg-type]
+        (Allocation(0, np.float64(2.5)), "whole numbers"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_cannot_be_held_is_refused(answer, what):
+    with pytest.raises(PolicyError, match=what):
+        replay(Scripted([answer] * 4), JOB, flat(4))
+
+
+def test_numpy_integers_are_whole_numbers():
+    answer = Allocation(np.int64(1), np.int32(2))  # type: ignore[arg-type]
+    outcome = replay(Scripted([answer] * 4), JOB, flat(4))
+    assert type(outcome.allocations[0].spot) is int
+
+
+def test_a_short_market_is_refused():
+    with pytest.raises(MarketError, match="4 slots"):
+        replay(Scripted([]), JOB, flat(3))
+    with pytest.raises(MarketError, match="for each of 4 slots"):
+        replay(Scripted([]), JOB, flat(4), forecasts=[None])
+
+
+def test_a_longer_market_is_cut_at_the_deadline():
+    policy = Scripted([Allocation(0, 0)] * 9)
+    replay(policy, JOB, flat(9))
+    assert len(policy.views) == JOB.deadline_slots
+
+
+def test_forecasts_reach_the_slot_they_speak_of():
+    first = PointForecast(price=np.array([0.1, 0.2, 0.3]), available=np.array([1, 2, 3]))
+    second = PointForecast(price=np.array([0.9]), available=np.array([9]))
+    policy = Scripted([Allocation(0, 0)] * 4)
+    replay(policy, JOB, flat(4), forecasts=[first, None, second, None])
+    given = [view.forecast for view in policy.views]
+    assert given[0] is first
+    assert given[1].price.tolist() == [0.2, 0.3]
+    assert given[1].available.tolist() == [2, 3]
+    assert given[2] is second
+    assert given[3] is None
+    assert in_force(None, 2) == (None, None)
+
+
+def test_continuing_gives_the_rest_of_the_same_run():
+    market = random_market(3, 24, 8)
+    job = Job(
+        name="k", workload=40, deadline_slots=24, n_min=1, n_max=8, throughput=Linear(), mu_up=0.9, value=80
+    )
+    whole = replay(policy_named("MSU"), job, market)
+    done = Progress()
+    for slot, held in enumerate(whole.allocations[:9]):
+        view = see(job, market, None).view(job, done, slot)
+        paid = (held.on_demand + held.spot * view.price) * 0.5
+        done = Progress(
+            done=done.done + job.efficiency(held.total, done.n_previous) * held.total * 0.5,
+            n_previous=held.total,
+            cost_usd=done.cost_usd + paid,
+        )
+    rest = replay(policy_named("MSU"), job, market, start=(9, done))
+    assert rest.allocations == whole.allocations[9:]
+    assert rest.utility_usd == pytest.approx(whole.utility_usd)
+    assert rest.finish_slots == whole.finish_slots
+
+
+@pytest.mark.parametrize("start", [(-1, Progress()), (5, Progress()), (0, Progress(n_previous=9))])
+def test_an_impossible_start_is_refused(start):
+    with pytest.raises(JobError, match="start at slot"):
+        replay(Scripted([]), JOB, flat(4), start=start)
+
+
+POOL = [p for p in load_pool() if not p.name.startswith("AHAP") or p.sigma in (0.5, 0.9)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_pool_equals_one_by_one(seed):
+    n_max = (5, 1, 4)[seed]
+    job = Job(name="p", workload=0.4 * 10 * n_max, deadline_slots=14, n_min=1, n_max=n_max, throughput=Linear(),
+              mu_up=0.8, mu_down=0.95, value=12.0 * n_max)  # fmt: skip
+    market = random_market(seed, 14, n_max)
+    forecasts = list(perfect_forecasts(market, 3))
+    forecasts[4] = None
+    told: list[tuple[int, int]] = []
+    together = replay_pool(
+        POOL, job, market, forecasts=forecasts, progress=lambda done, total: told.append((done, total))
+    )
+    alone = [replay(policy, job, market, forecasts=forecasts) for policy in POOL]
+    assert together == alone
+    assert told == [(i + 1, len(POOL)) for i in range(len(POOL))]
+
+
+def test_the_memo_asks_the_solver_once_a_program():
+    asked = []
+
+    def counting(problem):
+        asked.append(problem)
+        return PlanMemo()(problem)
+
+    memo = PlanMemo(solve=counting)
+    market = random_market(5, 14, 5)
+    job = Job(name="m", workload=20, deadline_slots=14, n_min=1, n_max=5, throughput=Linear(), value=40)
+    same = [with_shared_plans(policy_named("AHAP(3,1,0.9)"), memo) for _ in range(2)]
+    outcomes = [replay(policy, job, market) for policy in same]
+    assert outcomes[0] == outcomes[1]
+    assert len(asked) == len(memo.plans) <= len(outcomes[0].allocations)
+
+
+def test_the_memo_keeps_the_tables_of_one_job_on_one_market_only():
+    rng = np.random.default_rng(2)
+    count = np.repeat(rng.integers(0, 6, 16), 2).astype(float)
+    price = rng.uniform(0.2, 0.8, 32)
+    record = record_of(price, count, first=20, slot_hours=1.0)
+    market = market_window(price[20:], count[20:], on_demand_usd=1.0, slot_hours=1.0)
+    dearer = replace(market, on_demand_usd=2.0)
+    job = Job(name="m", workload=20, deadline_slots=12, n_min=1, n_max=5, throughput=Linear(), value=60)
+    pool = [policy_named(name) for name in ("Stochastic", "AHAP(3,1,0.9,expected)")]
+    memo = PlanMemo()
+    for one, window in ((job, market), (job, dearer), (replace(job, workload=15.0), dearer), (job, market)):
+        alone = [replay(policy, one, window, record=record) for policy in pool]
+        assert replay_pool(pool, one, window, record=record, memo=memo) == alone
+    kept = memo.tables(job, market, record)
+    assert kept
+    before = dict(kept)
+    assert replay_pool(pool[:1], job, market, record=record, memo=memo) == alone[:1]
+    assert memo.tables(job, market, record) is kept
+    assert kept == before
+    assert memo.tables(job, market, None) == {}
+
+
+def test_catching_up_gives_the_state_of_the_run():
+    market = random_market(8, 12, 6)
+    job = Job(
+        name="c", workload=30, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), mu_up=0.9, value=60
+    )
+    policy = policy_named("AHAP(3,2,0.7)")
+    states, views = [policy.start(job)], []
+
+    class Watched:
+        name = "watched"
+
+        def start(self, job):
+            return policy.start(job)
+
+        def decide(self, state, view):
+            views.append(view)
+            allocation, after = policy.decide(state, view)
+            states.append(after)
+            return allocation, after
+
+        def explain(self, state, view, allocation):
+            return ""
+
+    replay(Watched(), job, market)
+    assert len(views) > 4
+    for slot in range(len(views)):
+        assert catch_up(policy, job, views[:slot]) == states[slot]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_outcomes_pass_the_audit_and_stay_below_hindsight(seed):
+    """Cost, progress and utility recomputed apart from the replay (M3.5), and the bound of M4.7."""
+    n_max = (3, 6, 1, 5)[seed]
+    job = Job(name="a", workload=(0.3, 0.5, 0.4, 0.9)[seed] * 6 * n_max, deadline_slots=12, n_min=1, n_max=n_max,
+              throughput=Linear(alpha=1.0, beta=0.25), mu_up=0.6, mu_down=0.95, value=9.0 * n_max)  # fmt: skip
+    market = random_market(seed + 20, 12, n_max)
+    best = hindsight(job, market)
+    for outcome in replay_pool(POOL, job, market, forecasts=perfect_forecasts(market, 5)):
+        audit_outcome(job, market, outcome)
+        assert outcome.utility_usd <= best.high + 1e-6

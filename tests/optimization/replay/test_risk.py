@@ -1,0 +1,247 @@
+"""Looking ahead over sampled futures: the same replay, from the state the policy is in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optimization import Job, PointForecast, Progress
+from optimization.job.throughput import Linear
+from optimization.market.window import market_window, record_of
+from optimization.policies.pool import policy_named
+from optimization.replay.ledger import perfect_forecasts
+from optimization.replay.risk import simulate_ahead
+from optimization.replay.run import catch_up, replay, see, step
+from warehouse.errors import MarketError
+
+JOB = Job(
+    name="r", workload=30, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), mu_up=0.9, value=70
+)
+
+
+def market(seed: int):
+    rng = np.random.default_rng(seed)
+    price = np.clip(0.5 + 0.1 * rng.normal(size=12).cumsum(), 0.2, 1.2)
+    return market_window(price, rng.integers(0, 7, 12), on_demand_usd=1.0, slot_hours=1.0)
+
+
+@pytest.mark.parametrize("name", ["MSU", "UP", "AHANP(0.6)", "AHAP(3,2,0.8)", "OD-only"])
+def test_the_true_future_gives_the_true_end(name):
+    """One path, the one that comes: cost and finish are those of the replay, with the one vintage held."""
+    policy, window = policy_named(name), market(2)
+    at = 4
+    issued = [*perfect_forecasts(window, 5)[: at + 1], *[None] * 7]
+    whole = replay(policy, JOB, window, forecasts=issued)
+    assert len(whole.allocations) > at + 1
+    seen, progress, views = see(JOB, window, issued), Progress(), []
+    for slot in range(at):
+        views.append(seen.view(JOB, progress, slot))
+        progress = step(progress, whole.allocations[slot], views[-1])
+    state = catch_up(policy, JOB, views)
+    expected = simulate_ahead(
+        policy,
+        state,
+        seen.view(JOB, progress, at),
+        window.price[None, at + 1 :],
+        window.available[None, at + 1 :],
+    )
+    assert expected.cost_usd == pytest.approx(whole.total_cost_usd)
+    assert expected.utility_usd == pytest.approx(whole.utility_usd)
+    assert expected.finish_slots == expected.finish_median == whole.finish_slots
+    assert expected.late_probability == (0.0 if whole.on_time else 1.0)
+
+
+def first_view(job: Job, **changes):
+    window = market_window(np.full(12, 0.5), np.full(12, 3), on_demand_usd=1.0, slot_hours=1.0)
+    return see(job, window, [changes.get("forecast")] + [None] * 11).view(job, Progress(), 0)
+
+
+def test_the_mean_is_over_paths():
+    view = first_view(JOB)
+    rng = np.random.default_rng(0)
+    prices, counts = rng.uniform(0.2, 0.9, (20, 11)), rng.integers(0, 7, (20, 11))
+    policy = policy_named("UP")
+    together = simulate_ahead(policy, policy.start(JOB), view, prices, counts)
+    alone = [
+        simulate_ahead(policy, policy.start(JOB), view, prices[i : i + 1], counts[i : i + 1])
+        for i in range(20)
+    ]
+    assert together.paths == 20
+    assert together.cost_usd == pytest.approx(np.mean([one.cost_usd for one in alone]))
+    assert together.finish.tolist() == [one.finish_slots for one in alone]
+    assert together.cost_p10_usd <= together.cost_usd <= together.cost_p90_usd
+    assert together.late_probability == 0.0, "the safety net promises it"
+
+
+def test_what_cannot_be_met_is_late_and_what_cannot_pay_is_given_up():
+    late = Job(name="l", workload=75, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), value=400)
+    flat = np.full((3, 11), 0.5), np.full((3, 11), 6)
+    policy = policy_named("MSU")
+    expected = simulate_ahead(policy, None, first_view(late), *flat)
+    assert expected.late_probability == 1.0
+    assert expected.given_up_probability == 0.0
+    assert 12 < expected.finish_slots < 18
+    poor = Job(name="p", workload=75, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), value=0.5)
+    hopeless = simulate_ahead(policy, None, first_view(poor), *flat)
+    assert hopeless.given_up_probability == hopeless.late_probability == 1.0
+    assert hopeless.finish_slots == poor.late_limit
+    assert np.isnan(hopeless.finish).all()
+
+
+def test_the_forecast_at_hand_is_read_shifted():
+    forecast = PointForecast(price=np.array([0.3, 0.4, 0.5]), available=np.array([1, 2, 3]))
+    read = []
+
+    class Watching:
+        name = "watching"
+
+        def start(self, job):
+            return None
+
+        def decide(self, state, view):
+            read.append(None if view.forecast is None else view.forecast.available.tolist())
+            return policy_named("MSU").decide(None, view)
+
+        def explain(self, state, view, allocation):
+            return ""
+
+    flat = np.full((1, 11), 0.5), np.full((1, 11), 3)
+    simulate_ahead(Watching(), None, first_view(JOB, forecast=forecast), *flat)
+    assert read[:5] == [[1, 2, 3], [2, 3], [3], None, None]
+
+
+def test_the_last_slot_has_no_future():
+    view = first_view(
+        Job(name="o", workload=3, deadline_slots=1, n_min=1, n_max=6, throughput=Linear(), value=9)
+    )
+    expected = simulate_ahead(policy_named("MSU"), None, view, np.empty((1, 0)), np.empty((1, 0)))
+    assert (expected.cost_usd, expected.finish_slots, expected.late_probability) == (1.5, 1.0, 0.0)
+
+
+def test_paths_of_a_wrong_shape_are_refused():
+    view = first_view(JOB)
+    for prices, counts in [((3, 10), (3, 10)), ((3, 11), (2, 11)), ((0, 11), (0, 11)), ((11,), (11,))]:
+        with pytest.raises(MarketError, match="at least 11"):
+            simulate_ahead(policy_named("MSU"), None, view, np.ones(prices), np.ones(counts))
+
+
+def learned_view(slot: int = 0):
+    """A view after 60 slots of record, with three peers."""
+    rng = np.random.default_rng(8)
+    price = np.clip(0.5 + 0.05 * rng.normal(size=72).cumsum(), 0.2, 0.9)
+    count = np.repeat(rng.integers(0, 7, 18), 4).astype(float)
+    peers = np.repeat(rng.integers(0, 7, (3, 24)), 3, axis=1).astype(float)
+    window = market_window(price[60:], count[60:], on_demand_usd=1.0, slot_hours=1.0)
+    end = 60 + slot + 1
+    record = record_of(price[:end], count[:end], first=60, slot_hours=1.0, peers=peers[:, :end], hour=23.0)
+    return see(JOB, window, None, record).view(JOB, Progress(), slot)
+
+
+def futures(paths: int, slots: int):
+    rng = np.random.default_rng(1)
+    return rng.uniform(0.2, 0.9, (paths, slots)), rng.integers(0, 7, (paths, slots))
+
+
+@pytest.mark.parametrize("name", ["Stochastic", "AHAP(3,1,0.9,expected)"])
+def test_what_was_learned_by_now_is_held_on_every_path_alike(name):
+    """The mean over paths is that of each path alone, whatever the others are: no path learns from another."""
+    policy = policy_named(name)
+    prices, counts = futures(8, 11)
+    together = simulate_ahead(policy, policy.start(JOB), learned_view(), prices, counts)
+    alone = [
+        simulate_ahead(policy, policy.start(JOB), learned_view(), prices[i : i + 1], counts[i : i + 1])
+        for i in reversed(range(8))
+    ]
+    assert together.cost_usd == pytest.approx(np.mean([one.cost_usd for one in alone]), rel=1e-12)
+    assert together.finish.tolist() == [one.finish[0] for one in reversed(alone)]
+
+
+def test_a_look_ahead_makes_its_tables_once():
+    """Beside those of the present slot, sets that last to the deadline, no more for many paths than for one."""
+    policy, made = policy_named("Stochastic"), []
+    for paths in (1, 40):
+        view = learned_view(slot=2)
+        policy.decide(policy.start(JOB), view)
+        live = dict(view.tables)
+        simulate_ahead(policy, policy.start(JOB), view, *futures(paths, 9))
+        assert all(view.tables[key] is tables for key, tables in live.items())
+        made.append(len(view.tables) - len(live))
+    assert 1 <= made[0] <= made[1] <= 2
+
+
+def test_a_record_held_still_knows_no_more_as_time_goes_on():
+    view = learned_view(slot=3)
+    end = len(view.past.price)
+    still = record_of(
+        view.past.price, view.past.available, first=end - 4, slot_hours=1.0, peers=view.past.peers,
+        hour=(view.past.hour - end + 1) % 24, still=True,
+    )  # fmt: skip
+    assert [still.until(t).age for t in (1, 3, 4, 9)] == [0, 0, 1, 6]
+    assert [len(still.until(t).price) for t in (1, 3, 4, 9)] == [end - 2, end, end, end]
+    assert still.until(3).hour == view.past.hour
+    assert still.until(9).hour == (view.past.hour + 6) % 24
+    assert still.until(9).peers.shape == (3, end)
+
+
+def test_the_present_slot_of_a_look_ahead_is_decided_as_it_is_live():
+    policy, seen = policy_named("Stochastic"), []
+
+    class Noting:
+        name = "noting"
+
+        def start(self, job):
+            return policy.start(job)
+
+        def decide(self, state, view):
+            allocation, state = policy.decide(state, view)
+            seen.append((view.slot, allocation, view.past.age))
+            return allocation, state
+
+        def explain(self, state, view, allocation):
+            return ""
+
+    view = learned_view(slot=2)
+    live, _ = policy.decide(policy.start(JOB), view)
+    simulate_ahead(Noting(), policy.start(JOB), view, *futures(3, 9))
+    present = [entry for entry in seen if entry[0] == 2]
+    assert present == [(2, live, 0)] * 3
+    assert {age for slot, _, age in seen} == {slot - 2 for slot, _, _ in seen}
+
+
+def stochastic_view(rng: np.random.Generator, job: Job, at: int, progress: Progress):
+    """A slot of a job with a record of 60 slots behind it."""
+    slots = 60 + job.deadline_slots
+    price = np.clip(0.4 + 0.05 * rng.normal(size=slots).cumsum(), 0.2, 1.3)
+    count = np.clip(4 + rng.integers(-1, 2, slots).cumsum(), 0, 9).astype(float)
+    record = record_of(price, count, first=60, slot_hours=0.5, peers=count[None, ::-1].copy())
+    window = market_window(price[60 : 60 + job.deadline_slots], count[60:], on_demand_usd=1.0, slot_hours=0.5)
+    return see(job, window, None, record).view(job, progress, at)
+
+
+@pytest.mark.parametrize("case", range(12))
+def test_many_futures_decided_together_end_as_one_by_one(case):
+    """The stochastic policy asked once a slot for all paths: every cost and finish to the bit, the net in force included."""
+    rng = np.random.default_rng(case)
+    n_max = int(rng.integers(3, 11))
+    job = Job(
+        name="t", workload=float(rng.uniform(0.4, 0.9) * n_max * 7), deadline_slots=14, n_min=int(rng.integers(1, 3)),
+        n_max=n_max, throughput=Linear(), mu_up=float(rng.choice([0.9, 0.6, -0.4])), mu_down=0.95,
+        value=float(rng.uniform(1.0, 2.0) * n_max * 7),
+    )  # fmt: skip
+    at = int(rng.integers(0, 13))
+    progress = Progress(done=float(at / 14 * job.workload), n_previous=int(rng.integers(0, n_max + 1)))
+    view = stochastic_view(rng, job, at, progress)
+    later = 13 - at
+    prices, counts = rng.uniform(0.2, 1.2, (40, later)), rng.integers(0, 10, (40, later))
+    policy = policy_named("Stochastic(24)")
+    together = simulate_ahead(policy, policy.start(job), view, prices, counts)
+
+    class OneByOne:
+        """The same policy without its way to decide together."""
+
+        name, start, decide, explain = policy.name, policy.start, policy.decide, policy.explain
+
+    alone = simulate_ahead(OneByOne(), policy.start(job), view, prices, counts)
+    assert np.array_equal(together.finish, alone.finish, equal_nan=True)
+    for term in ("cost_usd", "cost_p10_usd", "cost_p90_usd", "utility_usd", "late_probability"):
+        assert getattr(together, term) == getattr(alone, term), term

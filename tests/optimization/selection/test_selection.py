@@ -1,0 +1,284 @@
+"""Exponentiated gradient, fixed share, their bounds and the rebuilding of weights (M5)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from optimization import Job
+from optimization.job.throughput import Linear
+from optimization.selection.contract import play, weigh
+from optimization.selection.learners import LEARNERS
+from optimization.selection.regret import learner_regret, regret, why_leader_changed
+from optimization.selection.weights import (
+    ANYTIME,
+    best_sequence,
+    even_weights,
+    known_rate,
+    leader,
+    normalised,
+    replay_weights,
+    sample,
+    shifting_bound,
+    shifting_rates,
+    static_bound,
+    update,
+    utility_bounds,
+)
+from warehouse.errors import SettingsError
+
+M, K = 12, 400
+NAMES = tuple(f"p{i}" for i in range(M))
+
+
+def random_sequence(rng: np.random.Generator) -> np.ndarray:
+    return np.clip(rng.normal(np.linspace(0.3, 0.6, M), 0.3, (K, M)), 0, 1)
+
+
+def adversarial_sequence(rng: np.random.Generator) -> np.ndarray:
+    """Whoever the weights trust most earns nothing, the rest everything: played against the learner itself."""
+    weights, rows = even_weights(NAMES), []
+    for _ in range(K):
+        row = np.ones(M)
+        row[int(np.argmax(weights.log_weight))] = 0.0
+        rows.append(row)
+        weights = update(weights, row, rate=known_rate(M, K))
+    return np.array(rows)
+
+
+def alternating_sequence(rng: np.random.Generator) -> np.ndarray:
+    """The classic trap of following the leader: two policies take turns, shifted by half a round."""
+    rows = np.zeros((K, M))
+    rows[0, 0], rows[1::2, 1], rows[2::2, 0] = 0.5, 1.0, 1.0
+    return rows
+
+
+def switching_sequence(rng: np.random.Generator) -> np.ndarray:
+    """Another policy is the good one in each quarter."""
+    rows = rng.uniform(0.0, 0.5, (K, M))
+    for quarter, best in enumerate((0, 5, 2, 9)):
+        rows[quarter * K // 4 : (quarter + 1) * K // 4, best] += 0.5
+    return rows
+
+
+SEQUENCES = [random_sequence, adversarial_sequence, alternating_sequence, switching_sequence]
+
+
+def table(utilities: np.ndarray) -> pd.DataFrame:
+    rounds = [(f"j{k}", NAMES[i], u) for k, row in enumerate(utilities) for i, u in enumerate(row)]
+    return pd.DataFrame(rounds, columns=["job", "policy", "normalised"])
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+@pytest.mark.parametrize("seed", range(3))
+def test_known_rounds_keep_the_bound(sequence, seed):
+    utilities = sequence(np.random.default_rng(seed))
+    result = regret(table(utilities), rate=known_rate(M, K))
+    assert static_bound(M, K, rate=known_rate(M, K)) == pytest.approx(math.sqrt(K * math.log(M) / 2))
+    assert (result["static_regret"] <= result["static_bound"] + 1e-9).all()
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+@pytest.mark.parametrize("seed", range(3))
+def test_anytime_keeps_its_bound_at_every_round(sequence, seed):
+    result = regret(table(sequence(np.random.default_rng(seed))), rate=ANYTIME)
+    assert (result["static_regret"] <= result["static_bound"] + 1e-9).all()
+    assert result["static_bound"].iloc[-1] == pytest.approx(
+        2 * math.sqrt(K * math.log(M) / 2) + math.sqrt(math.log(M) / 8)
+    )
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_fixed_share_keeps_the_shifting_bound(sequence):
+    rate, share = shifting_rates(M, K, 3)
+    result = regret(table(sequence(np.random.default_rng(1))), rate=rate, share=share, shifts=3)
+    assert result["shifting_regret"].iloc[-1] <= result["shifting_bound"].iloc[-1] + 1e-9
+    assert result["static_bound"].isna().all()
+
+
+def test_the_bound_is_not_slack_by_orders():
+    """The adversary gets a sizeable part of what the bound allows, so that a wrong bound would show."""
+    result = regret(table(adversarial_sequence(np.random.default_rng(0))), rate=known_rate(M, K))
+    assert result["static_regret"].iloc[-1] > -0.05 * result["static_bound"].iloc[-1]
+    trap = regret(table(alternating_sequence(np.random.default_rng(0))), rate=known_rate(M, K))
+    assert trap["static_regret_leader"].iloc[-1] > trap["static_bound"].iloc[-1], (
+        "the leader has no guarantee"
+    )
+    assert trap["static_regret"].iloc[-1] > 0.2 * trap["static_bound"].iloc[-1]
+
+
+def test_fixed_share_follows_a_switch_that_plain_weights_miss():
+    utilities = switching_sequence(np.random.default_rng(3))
+    rate, share = shifting_rates(M, K, 3)
+    plain = regret(table(utilities), rate=known_rate(M, K), shifts=3)
+    shared = regret(table(utilities), rate=rate, share=share, shifts=3)
+    assert shared["shifting_regret"].iloc[-1] < 0.7 * plain["shifting_regret"].iloc[-1]
+
+
+def test_weights_are_the_formula():
+    utilities = np.random.default_rng(0).uniform(size=(30, M))
+    fixed = replay_weights(NAMES, utilities, rate=0.7)[-1]
+    anytime = replay_weights(NAMES, utilities, rate=ANYTIME)[-1]
+    for weights, eta in ((fixed, 0.7), (anytime, math.sqrt(8 * math.log(M) / 31))):
+        expected = np.exp(eta * utilities.sum(axis=0))
+        np.testing.assert_allclose(weights.probability, expected / expected.sum(), rtol=1e-12)
+    assert fixed.rounds == 30
+    assert leader(fixed) == NAMES[int(utilities.sum(axis=0).argmax())]
+
+
+def test_fixed_share_is_the_formula():
+    utilities = np.random.default_rng(1).uniform(size=(20, M))
+    weight = np.full(M, 1 / M)
+    for row in utilities:
+        weight = weight * np.exp(0.9 * row)
+        weight = 0.95 * weight + 0.05 * weight.sum() / M
+    weights = replay_weights(NAMES, utilities, rate=0.9, share=0.05)[-1]
+    np.testing.assert_allclose(weights.probability, weight / weight.sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("rate", "share"), [(0.4, 0.0), (ANYTIME, 0.0), (0.4, 0.02)])
+def test_rebuilt_weights_are_the_same_bits(rate, share):
+    utilities = np.random.default_rng(2).uniform(size=(200, M))
+    live = even_weights(NAMES)
+    kept = [live]
+    for row in utilities:
+        live = update(live, row, rate=rate, share=share)
+        kept.append(live)
+    stored = np.frombuffer(utilities.tobytes()).reshape(utilities.shape)
+    rebuilt = replay_weights(NAMES, stored, rate=rate, share=share)
+    assert [w.log_weight.tobytes() for w in rebuilt] == [w.log_weight.tobytes() for w in kept]
+    half = replay_weights(NAMES, stored[:100], rate=rate, share=share)[-1]
+    assert half.log_weight.tobytes() == kept[100].log_weight.tobytes()
+
+
+def test_thousands_of_rounds_stay_finite():
+    utilities = np.zeros((5000, 3))
+    utilities[:, 0] = 1.0
+    weights = replay_weights(("a", "b", "c"), utilities, rate=1.0)[-1]
+    assert weights.probability == pytest.approx([1, 0, 0])
+    assert np.isfinite(weights.log_weight).all()
+
+
+def test_sampling_follows_the_weights():
+    weights = replay_weights(("a", "b"), np.array([[1.0, 0.0]]), rate=math.log(3))[-1]
+    rng = np.random.default_rng(0)
+    share = np.mean([sample(weights, rng) == "a" for _ in range(4000)])
+    assert share == pytest.approx(0.75, abs=4 * math.sqrt(0.75 * 0.25 / 4000))
+    assert sample(weights, np.random.default_rng(5)) == sample(weights, np.random.default_rng(5))
+
+
+def test_best_sequence_is_the_best_by_enumeration():
+    rng = np.random.default_rng(4)
+    utilities = rng.uniform(size=(5, 3))
+    grid = np.array(np.meshgrid(*[range(3)] * 5)).reshape(5, -1).T
+    gains = utilities[np.arange(5), grid].sum(axis=1)
+    changes = (grid[:, 1:] != grid[:, :-1]).sum(axis=1)
+    for shifts in range(5):
+        assert best_sequence(utilities[:3], shifts).tolist() == best_sequence(utilities, shifts)[:3].tolist()
+        assert best_sequence(utilities, shifts)[-1] == pytest.approx(gains[changes <= shifts].max())
+
+
+def test_the_best_share_is_near_the_least_bound():
+    rate, share = shifting_rates(M, K, 3)
+    best = shifting_bound(M, K, rate=rate, share=share, shifts=3)
+    for other in (0.3, 0.5, 2.0, 3.0):
+        assert best <= shifting_bound(M, K, rate=rate * other, share=share, shifts=3)
+        assert best <= shifting_bound(M, K, rate=rate, share=share * other, shifts=3)
+
+
+def test_bounds_of_a_job():
+    job = Job(
+        name="b", workload=9, deadline_slots=10, n_min=1, n_max=4, throughput=Linear(), value=60, gamma=1.5
+    )
+    bounds = utility_bounds(job, on_demand_usd=2.0, slot_hours=0.5)
+    assert bounds == (-60.0, 60.0)
+    assert normalised(np.array([-100.0, -60.0, 0.0, 30.0, 60.0]), bounds).tolist() == [0, 0, 0.5, 0.75, 1]
+
+
+def test_wrong_rounds_are_refused():
+    weights = even_weights(("a", "b"))
+    with pytest.raises(SettingsError, match="one for each policy"):
+        update(weights, np.array([0.1]), rate=1.0)
+    with pytest.raises(SettingsError, match="normalised"):
+        update(weights, np.array([0.1, 1.1]), rate=1.0)
+    with pytest.raises(SettingsError, match="normalised"):
+        update(weights, np.array([0.1, np.nan]), rate=1.0)
+    with pytest.raises(SettingsError, match="rate"):
+        update(weights, np.array([0.1, 0.2]), rate=-1.0)
+    with pytest.raises(SettingsError, match="share"):
+        update(weights, np.array([0.1, 0.2]), rate=ANYTIME, share=0.1)
+    with pytest.raises(SettingsError, match="each once"):
+        even_weights(("a", "a"))
+    with pytest.raises(SettingsError, match="replay the whole pool"):
+        regret(table(np.ones((2, M)) * 0.5).iloc[1:], rate=1.0)
+
+
+def test_one_policy_has_nothing_to_learn():
+    weights = update(even_weights(("only",)), np.array([0.3]), rate=ANYTIME)
+    assert leader(update(weights, np.array([0.4]), rate=known_rate(1, 5))) == "only"
+    assert static_bound(1, 5, rate=known_rate(1, 5)) == 0.0
+
+
+def test_why_the_leader_changed_names_the_jobs():
+    rows = [("j0", 0.9, 0.5), ("j1", 0.5, 0.6), ("j2", 0.2, 0.8), ("j3", 0.5, 0.5), ("j4", 1.0, 0.0)]
+    ledger = pd.DataFrame(
+        [(job, name, u) for job, *pair in rows for name, u in zip(("A", "B"), pair, strict=True)],
+        columns=["job", "policy", "normalised"],
+    )
+    history = replay_weights(("A", "B"), np.array([pair for _, *pair in rows]), rate=1.0)
+    changes = why_leader_changed(ledger, history)
+    assert [(c.round, c.job, c.before, c.after) for c in changes] == [
+        (3, "j2", "A", "B"),
+        (5, "j4", "B", "A"),
+    ]
+    assert [job for job, _ in changes[0].moved] == ["j2", "j1", "j0"]
+    assert [by for _, by in changes[0].moved] == pytest.approx([0.6, 0.1, -0.4])
+    assert sum(by for _, by in changes[1].moved) == pytest.approx(0.7)
+    assert changes[0].sentence() == "B overtook A after job j2, mostly by j2 (+0.60), j1 (+0.10)"
+    with pytest.raises(SettingsError, match="one more than rounds"):
+        why_leader_changed(ledger, history[:-1])
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("sequence", [random_sequence, switching_sequence])
+def test_the_regret_of_any_learner_beside_its_bound(name, sequence):
+    utilities = sequence(np.random.default_rng(2))[:120]
+    learner = LEARNERS[name]
+    result = learner_regret(table(utilities), learner, shifts=2)
+    played = play(learner, NAMES, utilities)
+    assert result["static_regret"].tolist() == played.static_regret.tolist()
+    assert result["expected"].tolist() == played.expected.tolist()
+    assert (result["static_regret"] <= result["static_bound"] + 1e-9).all()
+    assert (result["shifting_regret"] <= result["shifting_bound"] + 1e-9).all()
+    assert (result["shifting_regret"] >= result["static_regret"] - 1e-9).all()
+
+
+def test_a_learner_of_selection_has_the_regret_of_selection():
+    ledger = table(random_sequence(np.random.default_rng(2))[:60])
+    pd.testing.assert_frame_equal(
+        learner_regret(ledger, LEARNERS["anytime"]),
+        regret(ledger, rate=ANYTIME).assign(shifting_bound=lambda frame: frame["static_bound"]),
+    )
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_what_moved_the_leader_adds_up_to_its_lead(name):
+    utilities = switching_sequence(np.random.default_rng(8))[::4, ::-1]
+    learner, ledger = LEARNERS[name], table(utilities)
+    history = weigh(learner, NAMES, utilities)
+    changes = why_leader_changed(ledger, history, memory=learner.memory)
+    assert changes
+    for change in changes:
+        log = history[change.round].log_weight
+        lead = log[NAMES.index(change.after)] - log[NAMES.index(change.before)]
+        assert sum(by for _, by in change.moved) == pytest.approx(lead, rel=1e-6, abs=1e-9)
+        assert {job for job, _ in change.moved} == {f"j{k}" for k in range(change.round)}
+        if learner.memory is not None and lead > 0:
+            ahead = utilities[: change.round, NAMES.index(change.after)]
+            ahead = ahead - utilities[: change.round, NAMES.index(change.before)]
+            by = dict(change.moved)
+            signs = np.sign([by[f"j{k}"] for k in range(change.round)])
+            assert (signs == np.sign(ahead)).all(), "a job moved the lead the way its own utilities did"

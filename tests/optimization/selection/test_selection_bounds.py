@@ -1,0 +1,77 @@
+"""Fixed bounds of a job's utility that no decisions leave (M5.2)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimization import Job
+from optimization.job.throughput import Amdahl, Linear
+from optimization.market.window import market_window
+from optimization.policies.contract import View
+from optimization.replay.run import replay
+from optimization.selection.weights import attainable_bounds, utility_bounds
+from optimization.window.plan import Allocation
+
+
+@dataclass(frozen=True)
+class Written:
+    """Decisions written down beforehand."""
+
+    decisions: tuple[Allocation, ...]
+    name: str = "Written"
+
+    def start(self, job: Job) -> None:
+        return None
+
+    def decide(self, state: None, view: View) -> tuple[Allocation, None]:
+        return self.decisions[view.slot], None
+
+    def explain(self, state: None, view: View, allocation: Allocation) -> str:
+        return "written down"
+
+
+@given(
+    data=st.data(),
+    workload=st.floats(0.5, 40.0),
+    mu_up=st.sampled_from([1.0, 0.6, 0.2, 0.0, -0.7]),
+    mu_down=st.sampled_from([1.0, 0.9, 0.5]),
+    value=st.floats(0.0, 60.0),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_decisions_leave_the_attainable_bounds(data, workload, mu_up, mu_down, value):
+    """Whatever is decided, as long as nothing is dearer than on-demand."""
+    slots = data.draw(st.integers(1, 7))
+    throughput = data.draw(st.sampled_from([Linear(), Linear(alpha=1.0, beta=2.0), Amdahl(parallel=0.8)]))
+    job = Job(
+        name="b", workload=workload, deadline_slots=slots, n_min=data.draw(st.integers(1, 2)), n_max=4,
+        throughput=throughput, mu_up=mu_up, mu_down=mu_down, value=value,
+    )  # fmt: skip
+    numbers = st.sampled_from([0, *range(job.n_min, job.n_max + 1)])
+    sizes = data.draw(st.lists(numbers, min_size=slots, max_size=slots))
+    spots = [data.draw(st.integers(0, n)) for n in sizes]
+    market = market_window(
+        data.draw(st.lists(st.floats(0.0, 2.0), min_size=slots, max_size=slots)),
+        [4] * slots, on_demand_usd=2.0, slot_hours=0.5,
+    )  # fmt: skip
+    decided = tuple(Allocation(n - s, s) for n, s in zip(sizes, spots, strict=True))
+    utility = replay(Written(decided), job, market).utility_usd
+    low, high = attainable_bounds(job, on_demand_usd=2.0, slot_hours=0.5)
+    assert low - 1e-9 <= utility <= high + 1e-9
+    wide_low, wide_high = utility_bounds(job, on_demand_usd=2.0, slot_hours=0.5)
+    assert wide_low <= low
+    assert wide_high == high
+
+
+def test_attainable_bounds_of_a_job():
+    job = Job(
+        name="b", workload=9, deadline_slots=10, n_min=1, n_max=4, throughput=Linear(), value=60, mu_up=0.9, mu_down=0.95
+    )  # fmt: skip
+    low, high = attainable_bounds(job, on_demand_usd=2.0, slot_hours=0.5)
+    assert (low, high) == (pytest.approx(-(2.0 * 9 / 0.9 + 4.0)), 60)
+    owing = dataclasses.replace(job, mu_up=-0.5)
+    assert attainable_bounds(owing, on_demand_usd=2.0, slot_hours=0.5)[0] == -40.0

@@ -1,0 +1,139 @@
+"""M1.2: what a moving reader finds at each of its times is what a new read at that time finds."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from storekit import HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
+
+from warehouse.asof.load import load_histories
+from warehouse.asof.moving import MovingReader, Span
+from warehouse.asof.on_demand import HistoryAssumptions
+from warehouse.asof.request import HistoryRequest
+from warehouse.errors import MarketError, SettingsError
+from warehouse.history import Market
+from warehouse.observations.ingest import append
+from warehouse.observations.listing import list_markets, list_markets_at
+from warehouse.store.connection import open_store
+
+ZONES = ("us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d", "us-west-2e")
+SPAN = Span(first=T0 + 20 * HOUR, last=T0 + 26 * HOUR, step=30 * MINUTE, since=T0 + 10 * HOUR)
+
+
+def rows(rng, zone, kind):
+    """A day and a half of counts and prices of one zone; ``kind`` says what is odd about it."""
+    counts, prices = [], []
+    at = T0
+    for k in range(190):
+        at += MINUTE * (10 if kind != "irregular" else int(rng.integers(3, 50)))
+        own = {"zone": zone}
+        if kind == "late" and rng.random() < 0.1:
+            own["known_at"] = at + int(rng.integers(1, 300)) * MINUTE
+        stated = {"capacity": None, "gap_seconds": None} if kind in ("irregular", "unstated") else {}
+        counts.append(count_row(at, int(rng.integers(0, 17)), **own, **stated))
+        if kind == "revised" and rng.random() < 0.1:
+            counts.append(count_row(at, 3, **{**own, "known_at": at + int(rng.integers(30, 400)) * MINUTE}))
+        if kind != "no price" and k % 9 == 0:
+            prices.append(price_row(at, 1 + float(rng.integers(9)), on_demand_usd=3.0 + k // 50, **own))
+    return batch("availability", counts), batch("price", prices) if prices else None
+
+
+@pytest.fixture(params=range(2))
+def store(request):
+    rng = np.random.default_rng(request.param)
+    kinds = ("plain", "irregular", "late", "revised", "no price")
+    with open_store(":memory:") as opened:
+        for zone, kind in zip(ZONES, rng.permutation(kinds), strict=True):
+            made = rows(rng, zone, kind)
+            append(opened, [one for one in made if one is not None], source="t")
+        yield opened
+
+
+def asked(zone, at, start, within):
+    return HistoryRequest(
+        market=Market(**(MARKET | {"zone": zone})), start=start, end=at, step=30 * MINUTE, known_at=at,
+        source="lab", assumptions=HistoryAssumptions(spot_share=0.3), within=within,
+    )  # fmt: skip
+
+
+def same(a, b):
+    pd.testing.assert_frame_equal(a.frame, b.frame, check_exact=True)
+    for name in (
+        "market",
+        "known_at",
+        "on_demand_usd",
+        "capacity",
+        "capacity_stated",
+        "assumptions",
+        "source",
+    ):
+        assert getattr(a, name) == getattr(b, name)
+    assert (a.within is None) == (b.within is None)
+    if a.within is not None:
+        np.testing.assert_array_equal(a.within, b.within)
+
+
+def test_every_history_is_the_one_read_at_its_time(store):
+    reader = MovingReader(store, SPAN)
+    for at in SPAN.times():
+        for start in (at, T0 + 15 * HOUR, T0 + 2 * HOUR):
+            wanted = [asked(zone, at, start, within) for zone in ZONES for within in (False, True)]
+            for a, b in zip(
+                load_histories(store, wanted, reader=reader), load_histories(store, wanted), strict=True
+            ):
+                same(a, b)
+
+
+def test_what_was_learned_late_is_read_time_by_time(store):
+    """Series with late or revised rows are found out, and only they."""
+    late = MovingReader(store, SPAN)._late
+    kept = {sid for (sid,) in store.execute("SELECT DISTINCT sid FROM series")}
+    assert late
+    assert late < kept
+
+
+def test_a_punctual_market_asks_the_store_for_nothing_more(store, monkeypatch):
+    reader = MovingReader(store, SPAN)
+    fitting = []
+    for zone in ZONES:
+        load_histories(store, [asked(zone, SPAN.first, T0 + 10 * HOUR, True)], reader=reader)
+        sids = store.execute("SELECT sid FROM series JOIN markets USING (mid) WHERE zone = ?", [zone])
+        stated = store.execute(
+            "SELECT count(gap_seconds) FROM availability JOIN series USING (sid) JOIN markets USING (mid) WHERE zone = ?",
+            [zone],
+        )[0][0]  # where no gap is stated the median one moves, and with it the age of a gap
+        if stated and not {sid for (sid,) in sids} & reader._late:
+            fitting.append(zone)
+    assert fitting
+
+    def refuse(*_):
+        raise AssertionError("asked again")
+
+    monkeypatch.setattr(type(store), "arrays", refuse)
+    for at in SPAN.times():
+        load_histories(store, [asked(zone, at, T0 + 12 * HOUR, True) for zone in fitting], reader=reader)
+
+
+def test_a_time_before_anything_was_seen_is_refused_as_ever():
+    with open_store(":memory:") as store:
+        append(store, [batch("availability", [count_row(T0 + 25 * HOUR, 3)])], source="t")
+        reader = MovingReader(store, SPAN)
+        with pytest.raises(MarketError, match="no observations"):
+            load_histories(store, [asked("us-west-2a", SPAN.first, T0, False)], reader=reader)
+        assert load_histories(store, [asked("us-west-2a", SPAN.last, T0, False)], reader=reader)
+
+
+def test_a_span_that_does_not_come_out_even_is_refused():
+    with pytest.raises(SettingsError, match="whole positive steps"):
+        Span(first=T0, last=T0 + 100 * MINUTE, step=HOUR, since=T0)
+
+
+def test_listings_at_many_times_are_those_of_each(store):
+    times = SPAN.times()
+    found = list_markets_at(store, times)
+    assert list(found) == list(times)
+    for at in times:
+        pd.testing.assert_frame_equal(found[at], list_markets(store, known_at=at))
+    before = list_markets_at(store, pd.DatetimeIndex([T0 - HOUR]))
+    assert before[T0 - HOUR].empty
+    assert len(found[times[-1]]) == len(ZONES)
+    assert not found[times[0]].equals(found[times[-1]])

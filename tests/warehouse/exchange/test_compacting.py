@@ -1,0 +1,131 @@
+"""A smaller file with the same rows, put in the old one's place at once or not at all."""
+
+import pandas as pd
+import pytest
+from storekit import DAY, HOUR, T0, price_row, prices
+from storeprocess import writer
+
+from warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
+from warehouse.exchange.compact import compact
+from warehouse.issued.fitted import FittedState, load_fitted, save_fitted
+from warehouse.issued.records import read_rows
+from warehouse.observations.ingest import append
+from warehouse.reader import open_reader
+from warehouse.store.connection import open_store
+from warehouse.store.schema import TABLES
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "w.duckdb"
+
+
+def state(day):
+    at = T0 + day * DAY
+    return FittedState(
+        predictor="p", variable="price", panel="m", step=HOUR, fitted_at=at, known_at=at, state="x" * 200_000
+    )
+
+
+def fill(path, days=30):
+    with open_store(path) as store:
+        append(store, prices(*(price_row(T0 + k * HOUR, 1.0 + k % 7, k) for k in range(500))), source="t")
+        for day in range(days):
+            save_fitted(store, [state(day)])
+
+
+def rows(path, skip=()):
+    with open_reader(path) as store:
+        return {name: store.execute(f"SELECT * FROM {name}") for name in TABLES if name not in skip}
+
+
+def names(path):
+    return sorted(p.name for p in path.parent.iterdir())
+
+
+def test_the_same_rows_in_a_smaller_file(path):
+    fill(path)
+    before, there = rows(path), names(path)
+    with open_reader(path) as reader:
+        done = compact(open_store(path))
+        assert len(read_rows(reader, "fitted")) == 30  # opened before, and not under its feet
+    assert done.fitted_dropped == 15
+    assert done.bytes_after == path.stat().st_size < done.bytes_before
+    after = rows(path)
+    assert after.pop("fitted") == before.pop("fitted")[15:]
+    assert after == before
+    assert names(path) == there
+    with open_store(path) as store:  # and it goes on being a warehouse
+        save_fitted(store, [state(31)])
+        known = {"predictor": "p", "step": HOUR, "panels": ["m"], "known_at": T0 + 99 * DAY}
+        assert len(load_fitted(store, fitted_at=T0 + 31 * DAY, **known)) == 1
+        assert len(load_fitted(store, fitted_at=T0 + 15 * DAY, **known)) == 1
+        assert load_fitted(store, fitted_at=T0 + 14 * DAY, **known) == {}
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(0, 1), (3, 4), (500, 5)])
+def test_how_much_is_kept(path, keep, kept):
+    fill(path, days=5)
+    assert compact(open_store(path), keep_fitted=pd.Timedelta(days=keep)).fitted_dropped == 5 - kept
+    assert len(rows(path)["fitted"]) == kept
+    with open_store(path) as store, pytest.raises(SettingsError):
+        compact(store, keep_fitted=-DAY)
+
+
+def test_constraints_and_defaults_are_kept(path):
+    fill(path, days=1)
+    compact(open_store(path))
+    with open_store(path) as store:
+        store.execute(
+            "INSERT INTO runs (run, logical_at, stage, status) VALUES ('r', '2026-01-01', 's', 'done')"
+        )
+        assert read_rows(store, "runs")["made"].tolist() == ["live"]
+        with pytest.raises(StoreError, match="NOT NULL"):
+            store.execute("INSERT INTO markets VALUES (NULL, 'a', 'b', 'c', 'd')")
+        with pytest.raises(StoreError, match="CHECK"):
+            store.execute("INSERT INTO series VALUES (1, 1, 'a', 'b', 'c')")
+
+
+def test_not_under_the_feet_of_another(path):
+    fill(path, days=1)
+    with writer(path), pytest.raises(StoreLockedError):
+        compact(open_store(path, wait=0))
+    with open_store(path), open_store(path) as second, pytest.raises(StoreLockedError, match="this process"):
+        compact(second)
+    compact(open_store(path))
+
+
+@pytest.mark.parametrize("where", ["sync_file", "_compare"])
+def test_a_failure_leaves_the_file_as_it_was(path, monkeypatch, where):
+    fill(path, days=2)
+    before, there = rows(path), names(path)
+    error = OSError(28, "No space left on device") if where == "sync_file" else DamagedStoreError("differs")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(f"warehouse.exchange.compact.{where}", fail)
+    with open_store(path) as store, pytest.raises(StoreError, match=r"No space left|differs"):
+        compact(store)
+    assert rows(path) == before
+    assert names(path) == there
+
+
+def test_a_copy_that_lost_rows_is_noticed(path, monkeypatch):
+    fill(path, days=2)
+    before = rows(path)
+    from warehouse.store.connection import Store
+
+    execute = Store.execute
+
+    def losing(self, sql, parameters=()):
+        found = execute(self, sql, parameters)
+        if sql.startswith("COPY FROM"):
+            execute(self, "DELETE FROM compacted.price WHERE price_usd > 5")
+        return found
+
+    monkeypatch.setattr(Store, "execute", losing)
+    with open_store(path) as store, pytest.raises(DamagedStoreError, match="table price"):
+        compact(store)
+    monkeypatch.undo()
+    assert rows(path) == before

@@ -1,0 +1,458 @@
+"""Out to Parquet and in again: the same tables, once only, and nothing from a folder that is not what was exported."""
+
+import json
+import random
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from storekit import (
+    DAY,
+    HOUR,
+    OPTIONS,
+    T0,
+    JsonSource,
+    batch,
+    count_row,
+    counts,
+    price_row,
+    prices,
+    tables,
+    write_json,
+)
+
+from warehouse.errors import InputError, SchemaError, StoreError
+from warehouse.exchange.export import MANIFEST, export_store, hashed, read_manifest
+from warehouse.exchange.import_ import import_folder
+from warehouse.issued.records import read_rows, write_rows
+from warehouse.observations.ingest import append, ingest_file
+from warehouse.store.connection import open_store
+from warehouse.store.schema import TABLES, with_needs
+
+
+@pytest.fixture
+def store():
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def fill(store, *, source="lab", hours=range(30), tmp_path=None):
+    """Something in every table."""
+    append(
+        store, prices(*(price_row(T0 + k * HOUR, 1.0 + k % 5, k, source=source) for k in hours)), source="t"
+    )
+    append(store, counts(*(count_row(T0 + k * HOUR, k % 16, k, source=source) for k in hours)), source="t",
+           assumptions=("a word",), imported_at=T0)  # fmt: skip
+    append(
+        store,
+        [batch("price", [price_row(T0 + k * HOUR, -1.0, k, source=source) for k in (1, 1, 2)])],
+        source="bad",
+    )
+    first, last = T0 + min(hours) * HOUR, T0 + max(hours) * HOUR
+    vintage = {"market": "aws/r/z/x", "source": source, "model": "m", "step_seconds": 3600, "newest_row": T0, "horizon": 1,
+               "capacity": 4, "price_fallback": "", "count_fallback": "", "backfilled": False}  # fmt: skip
+    (top,) = store.execute("SELECT coalesce(max(vid), 0) FROM vintages")[0]
+    for place, at in enumerate((first, last), start=top + 1):
+        names = ", ".join(["vid", "issued_at", *vintage])
+        store.execute(
+            f"INSERT INTO vintages ({names}) VALUES ({', '.join('?' * 12)})",
+            [
+                place,
+                at.to_pydatetime(),
+                *(v.to_pydatetime() if isinstance(v, pd.Timestamp) else v for v in vintage.values()),
+            ],
+        )
+        for variable in ("price", "count"):
+            store.execute(
+                f"INSERT INTO forecasts VALUES (?, ?, 1, {', '.join('?' * 20)})",
+                [place, variable, *range(20)],
+            )
+    for at in (first, last):
+        write_rows(store, "decisions", [some_row(store, "decisions", source, at) | {"slot": at}])
+    for name in (
+        "accuracy",
+        "jobs",
+        "outcomes",
+        "weights",
+        "fitted",
+        "reports",
+        "deliveries",
+        "fetches",
+        "alarms",
+    ):
+        write_rows(store, name, [some_row(store, name, source, first)])
+    run = some_row(store, "runs", source, first) | {"status": "done", "made": "live"}
+    write_rows(store, "runs", [run])
+
+
+def some_row(store, table, text, at):
+    """A row of a table whatever its columns are: a text, a time, or a small number."""
+    columns = store.execute(
+        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ?", [table]
+    )
+    kinds = {"VARCHAR": text, "TIMESTAMP WITH TIME ZONE": at, "BOOLEAN": False}
+    row = {name: kinds.get(kind, 1) for name, kind in columns}
+    return row | ({"variable": "price"} if "variable" in row else {})
+
+
+def everything(store):
+    """All rows of all tables with ids as they are, sorted."""
+    return {name: sorted(map(repr, store.execute(f"SELECT * FROM {name}"))) for name in TABLES}
+
+
+def meaning(store):
+    """All rows without the ids that depend on the order of import."""
+    found = dict(tables(store))
+    found["forecasts"] = sorted(
+        map(
+            repr,
+            store.execute(
+                "SELECT v.* EXCLUDE (vid), f.* EXCLUDE (vid) FROM vintages AS v JOIN forecasts AS f USING (vid)"
+            ),
+        )
+    )
+    found["imports"] = sorted(map(repr, store.execute("SELECT * EXCLUDE (batch) FROM imports")))
+    for kind in ("price", "availability"):
+        found[f"{kind} by import"] = sorted(
+            map(
+                repr,
+                store.execute(
+                    f"SELECT fingerprint, count(*) FROM {kind} JOIN imports USING (batch) GROUP BY ALL"
+                ),
+            )
+        )
+    for name in set(TABLES) - {
+        "markets",
+        "series",
+        "imports",
+        "price",
+        "availability",
+        "rejected",
+        "vintages",
+        "forecasts",
+    }:
+        found[name] = sorted(map(repr, store.execute(f"SELECT * FROM {name}")))
+    return found
+
+
+def test_every_table_of_the_schema_is_exchanged(store):
+    names = {row[0] for row in store.execute("SELECT table_name FROM duckdb_tables()")}
+    assert set(TABLES) == names - {"schema_steps"}
+    place = list(TABLES).index
+    assert all(place(needed) < place(name) for name, rule in TABLES.items() for needed in rule.needs)
+    fill(store)
+    assert all(everything(store).values()), "the tests below need a row in every table"
+
+
+def test_a_round_trip_gives_the_same_tables(store, tmp_path):
+    fill(store)
+    fill(store, source="other")
+    manifest = export_store(store, tmp_path / "out")
+    with open_store(tmp_path / "new.duckdb") as new:
+        done = import_folder(new, tmp_path / "out")
+        assert everything(new) == everything(store)
+        assert {name: one.added for name, one in done.items()} == {
+            n: f.rows for n, f in manifest.tables.items()
+        }
+        export_store(new, tmp_path / "again")
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["again", "new.duckdb.read", "out"]
+    with open_store(":memory:") as third:
+        import_folder(third, tmp_path / "again")
+        assert everything(third) == everything(store)
+
+
+def test_the_same_again_adds_nothing(store, tmp_path):
+    fill(store)
+    export_store(store, tmp_path / "out")
+    with open_store(":memory:") as new:
+        import_folder(new, tmp_path / "out")
+        before = everything(new)
+        done = import_folder(new, tmp_path / "out")
+        assert everything(new) == before
+        assert {name for name, one in done.items() if one.added or one.rejected} == set()
+        assert all(one.repeated for one in done.values())
+    before = everything(store)
+    import_folder(store, tmp_path / "out")  # into the warehouse it came from
+    assert everything(store) == before
+
+
+def test_ids_are_found_again_by_what_they_stand_for(store, tmp_path):
+    """The other warehouse has other markets, series, imports and vintages under the same numbers."""
+    fill(store)
+    export_store(store, tmp_path / "out")
+    with open_store(":memory:") as both, open_store(":memory:") as expected:
+        fill(both, source="other", hours=range(10, 50))
+        import_folder(both, tmp_path / "out")
+        fill(expected, source="other", hours=range(10, 50))
+        fill(expected)
+        assert meaning(both) == meaning(expected)
+        before = everything(both)
+        import_folder(both, tmp_path / "out")
+        assert everything(both) == before
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 6))])
+def test_in_parts_and_in_any_order(tmp_path, seed):
+    """Folders of different files, and of some tables at a time, add up to the same warehouse."""
+    rng = random.Random(seed)
+    with open_store(":memory:") as one, open_store(":memory:") as expected:
+        folders = []
+        for number, hours in enumerate((range(12), range(12, 30))):
+            with open_store(":memory:") as store:
+                for opened in (store, expected):
+                    fill(opened, hours=hours, source=f"s{number}")
+                for part in range(2):
+                    names = rng.sample(sorted(TABLES), 4) if part else []
+                    folder = tmp_path / f"{number}-{part}"
+                    export_store(store, folder, tables=names)
+                    folders.append(folder)
+        rng.shuffle(folders)
+        for folder in folders:
+            import_folder(one, folder)
+        found, wanted = meaning(one), meaning(expected)
+        for name in ("weights", "fetches"):  # the same key in both: which is kept depends on the order
+            assert len(found.pop(name)) == len(wanted.pop(name))
+        assert found == wanted
+
+
+@pytest.mark.parametrize("size", [1, 31, 70])
+def test_observations_come_in_parts(store, tmp_path, monkeypatch, size):
+    for source in "abc":
+        fill(store, source=source)
+    export_store(store, tmp_path / "out")
+    monkeypatch.setattr("warehouse.exchange.import_.PART_ROWS", size)
+    with open_store(":memory:") as new:
+        import_folder(new, tmp_path / "out")
+        assert meaning(new) == meaning(store)
+
+
+def test_rows_since_a_time(store, tmp_path):
+    fill(store)
+    since = T0 + 20 * HOUR
+    manifest = export_store(store, tmp_path / "late", since=since)
+    rows = {name: one.rows for name, one in manifest.tables.items()}
+    assert rows["price"] == rows["availability"] == 10
+    assert rows["vintages"] == 1
+    assert rows["forecasts"] == 2
+    assert rows["decisions"] == 1
+    assert rows["imports"] == 2  # the refused one brought nothing since then
+    assert rows["rejected"] == rows["accuracy"] == 0
+    assert rows["jobs"] == rows["markets"] == 1
+    with open_store(":memory:") as new:
+        import_folder(new, tmp_path / "late")
+        assert new.execute("SELECT min(observed_at) FROM price")[0][0] == since.to_pydatetime()
+        export_store(store, tmp_path / "all")
+        import_folder(new, tmp_path / "all")
+        assert meaning(new) == meaning(store)
+
+
+def test_a_table_brings_what_it_refers_to(store, tmp_path):
+    fill(store)
+    manifest = export_store(store, tmp_path / "out", tables=["forecasts", "price"])
+    assert list(manifest.tables) == ["markets", "series", "imports", "price", "vintages", "forecasts"]
+    with pytest.raises(StoreError, match="no table 'prices'"):
+        with_needs(["prices"])
+
+
+def test_a_value_that_contradicts_a_stored_one_is_kept_aside_once(store, tmp_path):
+    append(store, prices(price_row(T0, 1.0), price_row(T0 + HOUR, 2.0)), source="t")
+    export_store(store, tmp_path / "out")
+    with open_store(":memory:") as other:
+        append(other, prices(price_row(T0, 1.5)), source="t")
+        for again in range(2):
+            done = import_folder(other, tmp_path / "out")
+            assert (done["price"].added, done["price"].repeated, done["price"].rejected) == (
+                1 - again,
+                again,
+                1,
+            )
+            assert [row[0] for row in other.execute("SELECT price_usd FROM price ORDER BY observed_at")] == [
+                1.5,
+                2.0,
+            ]
+            assert other.execute("SELECT file, reason FROM rejected") == [
+                ("price.parquet", "conflicts with stored value 1.5")
+            ]
+
+
+def test_a_failure_does_not_come_back_over_a_stage_that_is_done(store, tmp_path):
+    run = {"run": "r1", "logical_at": T0, "stage": "ingest", "details": "{}"}
+    write_rows(store, "runs", [{**run, "status": "failed"}])
+    export_store(store, tmp_path / "failed")
+    with open_store(":memory:") as other:
+        write_rows(other, "runs", [{**run, "status": "done"}])
+        import_folder(other, tmp_path / "failed")
+        assert read_rows(other, "runs")["status"].tolist() == ["done"]
+
+
+def test_a_file_read_there_is_not_read_again_here(store, tmp_path):
+    path = write_json(tmp_path / "a.json", price=[price_row(T0, 1.0)])
+    ingest_file(store, JsonSource(), path, options=OPTIONS)
+    export_store(store, tmp_path / "out")
+    with open_store(":memory:") as other:
+        import_folder(other, tmp_path / "out")
+        source = JsonSource()
+        assert ingest_file(other, source, path, options=OPTIONS).repeated == 1
+        assert source.reads == 0
+
+
+def exported(store, tmp_path):
+    fill(store)
+    export_store(store, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def edit(folder, **changes):
+    found = json.loads((folder / MANIFEST).read_text())
+    found |= changes
+    (folder / MANIFEST).write_text(json.dumps(found))
+
+
+def rewrite(folder, name, change):
+    """Put a changed table in the place of an exported one, with a manifest that agrees."""
+    path = folder / f"{name}.parquet"
+    table = change(pa.parquet.read_table(path))
+    pa.parquet.write_table(table, path)
+    found = json.loads((folder / MANIFEST).read_text())["tables"]
+    found[name] = {"rows": table.num_rows, "sha256": hashed(path)}
+    edit(folder, tables=found)
+
+
+def test_what_is_not_what_was_exported_is_refused_before_anything_is_touched(store, tmp_path):
+    folder = exported(store, tmp_path)
+    with open_store(":memory:") as other:
+        price = folder / "price.parquet"
+        whole = price.read_bytes()
+        price.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(InputError, match="SHA-256 differs"):
+            import_folder(other, folder)
+        price.unlink()
+        with pytest.raises(InputError, match=r"no file .*price\.parquet"):
+            import_folder(other, folder)
+        price.write_bytes(b"PAR1")
+        found = json.loads((folder / MANIFEST).read_text())["tables"]
+        edit(folder, tables=found | {"price": {"rows": 30, "sha256": hashed(price)}})
+        with pytest.raises(InputError, match=r"price\.parquet"):
+            import_folder(other, folder)
+        price.write_bytes(whole)
+        edit(folder, tables=found | {"price": {"rows": 31, "sha256": hashed(price)}})
+        with pytest.raises(InputError, match="30 rows; expected 31"):
+            import_folder(other, folder)
+        assert not any(everything(other).values())
+        edit(folder, tables=found)
+        import_folder(other, folder)
+
+
+def test_a_newer_schema_is_refused_and_an_older_one_taken(store, tmp_path):
+    folder = exported(store, tmp_path)
+    steps = list(read_manifest(folder).steps)
+    with open_store(":memory:") as other:
+        edit(folder, schema_steps=[*steps, "0099_from_the_future"])
+        with pytest.raises(SchemaError, match="0099_from_the_future"):
+            import_folder(other, folder)
+        edit(folder, schema_steps=steps[:4])
+        rewrite(folder, "runs", lambda table: table.drop_columns(["made"]))
+        import_folder(other, folder)
+        assert read_rows(other, "runs")["made"].tolist() == ["live"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"format": "other", "version": 1}', '{"format": "slackwater-export", "version": 2}',
+             '{"format": "slackwater-export", "version": 1, "schema_steps": [], "since": "", "tables": {"price": 3}}'],
+)  # fmt: skip
+def test_a_manifest_of_nonsense(store, tmp_path, text):
+    folder = exported(store, tmp_path)
+    (folder / MANIFEST).write_text(text)
+    with pytest.raises(InputError, match=MANIFEST):
+        import_folder(store, folder)
+
+
+def test_a_folder_that_is_none(store, tmp_path):
+    with pytest.raises(InputError, match="slackwater export"):
+        import_folder(store, tmp_path / "nowhere")
+
+
+def test_hostile_folders_change_nothing(store, tmp_path):
+    """Tables of the manifest are looked up by name, never by path; rows that cannot be are refused with the whole folder."""
+    folder = exported(store, tmp_path)
+    kept = (folder / MANIFEST).read_text()
+    found = json.loads(kept)["tables"]
+    cases = {
+        "../price": lambda: edit(folder, tables=found | {"../price": found["price"]}),
+        "schema_steps": lambda: edit(folder, tables=found | {"schema_steps": found["price"]}),
+        "without series": lambda: edit(folder, tables={"markets": found["markets"], "price": found["price"]}),
+        "x; DROP TABLE": lambda: rewrite(
+            folder, "runs", lambda table: table.append_column("x; DROP TABLE price", table["run"])
+        ),
+        "lacks the column": lambda: rewrite(folder, "decisions", lambda table: table.drop_columns(["slot"])),
+        "names sid": lambda: rewrite(folder, "series", lambda table: table.slice(1)),
+        "price_usd of": lambda: rewrite(
+            folder, "price", lambda t: t.set_column(3, "price_usd", pa.array([float("nan")] * t.num_rows))
+        ),
+    }
+    with open_store(":memory:") as other:
+        for words, change in cases.items():
+            keep = {path: path.read_bytes() for path in folder.iterdir()}
+            change()
+            with pytest.raises(InputError, match=words):
+                import_folder(other, folder)
+            for path, content in keep.items():
+                path.write_bytes(content)
+        rewrite(folder, "price", lambda t: t.set_column(3, "price_usd", pa.array(["much"] * t.num_rows)))
+        with pytest.raises(StoreError):
+            import_folder(other, folder)
+        assert not any(everything(other).values())
+    assert len(everything(store)["price"]) == 30
+
+
+def test_names_with_quotes(store, tmp_path):
+    folder = tmp_path / "it's; DROP TABLE price; --"
+    fill(store, source="o'brien")
+    export_store(store, folder)
+    with open_store(":memory:") as other:
+        import_folder(other, folder)
+        assert everything(other) == everything(store)
+
+
+def test_nothing_is_written_over(store, tmp_path):
+    (tmp_path / "out").mkdir()
+    export_store(store, tmp_path / "out")
+    with pytest.raises(InputError, match="exists"):
+        export_store(store, tmp_path / "out")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="exists"):
+        export_store(store, tmp_path / "file")
+    with pytest.raises(StoreError, match="cannot write"):
+        export_store(store, tmp_path / "file" / "deeper")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "out"]
+
+
+def test_an_export_that_fails_leaves_nothing(store, tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    fill(store)
+    monkeypatch.setattr("warehouse.exchange.export.hashed", full)
+    with pytest.raises(StoreError, match="No space left"):
+        export_store(store, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    export_store(store, tmp_path / "out")
+
+
+def test_a_reader_can_export_while_a_writer_works(tmp_path):
+    path = tmp_path / "w.duckdb"
+    with open_store(path) as store:
+        fill(store)
+        store.publish()
+        store.execute("DELETE FROM price")
+        from warehouse.reader import open_reader
+
+        with open_reader(path) as reader:
+            assert export_store(reader, tmp_path / "out").tables["price"].rows == 30
+
+
+def test_days_are_times(store, tmp_path):
+    fill(store)
+    assert export_store(store, tmp_path / "out", since=T0 + DAY).tables["price"].rows == 6

@@ -1,0 +1,218 @@
+"""Many readers on shared storage: whole generations behind one pointer, and the same as a DuckLake."""
+
+import json
+from importlib.util import find_spec
+
+import pytest
+from storekit import HOUR, T0, count_row, counts, price_row, prices
+
+from warehouse.asof.load import load_history
+from warehouse.errors import DamagedStoreError, StoreError, StoreLockedError
+from warehouse.exchange.share import (
+    CATALOGUE,
+    POINTER,
+    current_generation,
+    extension_file,
+    generations,
+    publish_generation,
+    publish_to_lake,
+    publishing,
+)
+from warehouse.history import Market
+from warehouse.issued.records import read_rows
+from warehouse.observations.ingest import append
+from warehouse.observations.listing import list_markets
+from warehouse.reader import open_reader
+from warehouse.store.connection import open_store
+from warehouse.store.schema import TABLES, quoted
+
+MARKET = Market(provider="aws", region="us-west-2", zone="us-west-2a", instance_type="p3.2xlarge")
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "w.duckdb"
+    add(path, 0)
+    return path
+
+
+def add(path, number):
+    with open_store(path) as store:
+        append(
+            store,
+            prices(*(price_row(T0 + (10 * number + k) * HOUR, 1.0 + k, k) for k in range(10))),
+            source="t",
+        )
+        append(
+            store, counts(*(count_row(T0 + (10 * number + k) * HOUR, k, k) for k in range(10))), source="t"
+        )
+
+
+def publish(path, folder, **options):
+    with open_reader(path) as store:
+        return publish_generation(store, folder, **options)
+
+
+def all_rows(store):
+    return {name: store.execute(f"SELECT * FROM {name}") for name in TABLES}
+
+
+def test_readers_name_the_folder_as_their_warehouse(path, tmp_path):
+    folder = tmp_path / "shared"
+    assert publish(path, folder).new
+    with open_reader(path) as own, open_reader(folder) as shared:
+        assert all_rows(shared) == all_rows(own)
+        assert list_markets(shared).equals(list_markets(own))
+        asked = {"start": T0, "end": T0 + 9 * HOUR, "step": HOUR, "known_at": T0 + 9 * HOUR}
+        found, expected = (load_history(store, MARKET, **asked) for store in (shared, own))
+        assert found.frame.equals(expected.frame)
+        assert read_rows(shared, "imports").equals(read_rows(own, "imports"))
+        with pytest.raises(StoreError):
+            shared.execute("INSERT INTO markets VALUES (1, 'a', 'b', 'c', 'd')")
+
+
+def test_generations_are_whole_kept_and_swept(path, tmp_path):
+    folder = tmp_path / "shared"
+    for number in range(1, 6):
+        done = publish(path, folder, keep=3)
+        assert (done.number, done.new) == (number, True)
+        again = publish(path, folder, keep=3)
+        assert (again.number, again.new) == (number, False)
+        add(path, number)
+    assert generations(folder) == [3, 4, 5]
+    assert current_generation(folder).number == 5
+    with open_reader(folder) as shared:
+        assert len(read_rows(shared, "price")) == 50
+    with pytest.raises(StoreError, match="no generation 2; expected one of 3, 4, 5"):
+        current_generation(folder, 2)
+    assert sorted(p.name for p in folder.iterdir()) == [".publishing", POINTER, "generations"]
+
+
+def test_a_reader_goes_on_while_the_next_generation_comes(path, tmp_path):
+    folder = tmp_path / "shared"
+    publish(path, folder)
+    with open_reader(folder) as early:
+        add(path, 1)
+        publish(path, folder)
+        assert len(read_rows(early, "price")) == 10
+        with open_reader(folder) as late:
+            assert len(read_rows(late, "price")) == 20
+
+
+def test_a_publication_that_fails_leaves_the_one_before(path, tmp_path, monkeypatch):
+    folder = tmp_path / "shared"
+    publish(path, folder)
+    add(path, 1)
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("warehouse.store.files.sync_file", full)
+    with pytest.raises(StoreError, match="No space left"):
+        publish(path, folder)
+    monkeypatch.undo()
+    assert generations(folder) == [1]
+    assert publish(path, folder).number == 2
+
+
+def test_killed_between_generation_and_pointer(path, tmp_path, monkeypatch):
+    folder = tmp_path / "shared"
+    publish(path, folder)
+    add(path, 1)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("warehouse.exchange.share.point_to", killed)
+    with pytest.raises(KeyboardInterrupt):
+        publish(path, folder)
+    monkeypatch.undo()
+    assert current_generation(folder).number == 1
+    assert publish(path, folder).number == 3
+    with open_reader(folder) as shared:
+        assert len(read_rows(shared, "price")) == 20
+
+
+def test_one_publisher_at_a_time(path, tmp_path):
+    folder = tmp_path / "shared"
+    publish(path, folder)
+    with publishing(folder), pytest.raises(StoreLockedError, match="another process publishes"):
+        publish(path, folder)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": "x", "version": 1, "generation": 1}', "[1]"])
+def test_a_pointer_of_nonsense(path, tmp_path, text):
+    folder = tmp_path / "shared"
+    publish(path, folder)
+    (folder / POINTER).write_text(text)
+    with pytest.raises(DamagedStoreError, match=POINTER):
+        open_reader(folder)
+
+
+def test_a_pointer_to_nothing(tmp_path, path):
+    folder = tmp_path / "shared"
+    publish(path, folder)
+    (folder / POINTER).write_text(json.dumps({"format": "slackwater-shared", "version": 1, "generation": 7}))
+    with pytest.raises(StoreError, match="no generation 7"):
+        open_reader(folder)
+    with pytest.raises(StoreError, match="is a folder"):
+        open_reader(tmp_path)
+
+
+lake = pytest.mark.skipif(
+    find_spec("duckdb_extension_ducklake") is None, reason="the DuckLake extension is not installed"
+)
+
+
+def to_lake(path, folder, **options):
+    with open_reader(path) as store:
+        return publish_to_lake(store, folder, **options)
+
+
+def lake_counts(folder, version=None):
+    with open_store(":memory:") as store:
+        store.execute(f"LOAD {quoted(extension_file(store.execute('SELECT version()')[0][0]))}")
+        store.execute(f"ATTACH {quoted(f'ducklake:{folder / CATALOGUE}')} AS lake (READ_ONLY)")
+        at = "" if version is None else f" AT (VERSION => {version})"
+        return [
+            store.execute(f"SELECT count(*) FROM lake.{name}{at}")[0][0] for name in ("price", "availability")
+        ]
+
+
+@lake
+@pytest.mark.slow
+def test_a_lake_follows_the_warehouse(path, tmp_path):
+    folder = tmp_path / "lake's"
+    first = to_lake(path, folder)
+    assert first.new
+    assert not to_lake(path, folder).new
+    add(path, 1)
+    second = to_lake(path, folder)
+    assert second.new
+    assert lake_counts(folder) == [20, 20]
+    assert lake_counts(folder, first.number) == [10, 10]
+    with open_store(path) as store:
+        store.execute("DELETE FROM price WHERE price_usd > 5")
+    to_lake(path, folder)
+    assert lake_counts(folder) == [10, 20]
+    assert sorted(p.name for p in folder.iterdir()) == [".publishing", CATALOGUE, "data"]
+
+
+@lake
+@pytest.mark.slow
+def test_a_lake_forgets_old_snapshots(path, tmp_path):
+    folder = tmp_path / "lake"
+    numbers = []
+    for number in range(1, 6):
+        numbers.append(to_lake(path, folder, keep=2).number)
+        add(path, number)
+    assert lake_counts(folder) == [50, 50]
+    assert lake_counts(folder, numbers[-2]) == [40, 40]
+    with pytest.raises(StoreError):
+        lake_counts(folder, numbers[0])
+
+
+@pytest.mark.skipif(find_spec("duckdb_extension_ducklake") is not None, reason="the extension is installed")
+def test_without_the_extension_the_extra_is_named(path, tmp_path):
+    with pytest.raises(StoreError, match=r"slackwater\[ducklake\]"):
+        to_lake(path, tmp_path / "lake")

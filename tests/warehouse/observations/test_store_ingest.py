@@ -1,0 +1,489 @@
+"""M1.2: rows in, each counted once as added, repeated or rejected; the same rows again change nothing."""
+
+import os
+from typing import ClassVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storekit import (
+    DAY,
+    HOUR,
+    MINUTE,
+    OPTIONS,
+    T0,
+    JsonSource,
+    batch,
+    count_row,
+    counts,
+    duplicates,
+    price_row,
+    prices,
+    random_observations,
+    reasons,
+    tables,
+    text_rows,
+    write_json,
+)
+
+from benchmarks.ingest import run as run_ingest
+from warehouse.errors import SettingsError, SourceFileError, StoreError
+from warehouse.issued.records import read_rows
+from warehouse.observations.ingest import Appended, append, ingest_file
+from warehouse.sources.contract import Batch, SourceOptions
+from warehouse.store.connection import open_store
+
+
+@pytest.fixture
+def store():
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def done(added=0, repeated=0, rejected=0):
+    return Appended(added=added, repeated=repeated, rejected=rejected)
+
+
+def test_rows_are_cast_from_text_as_from_numbers():
+    rows = [price_row(T0, 0.5, on_demand_usd=3.06), price_row(T0 + HOUR, 1.25, line=2, product=None)]
+    typed, text = open_store(":memory:"), open_store(":memory:")
+    with typed, text:
+        assert append(typed, prices(*rows), source="t") == done(added=2)
+        assert append(text, prices(*text_rows(rows)), source="t") == done(added=2)
+        assert tables(typed) == tables(text)
+        assert [r[5] for r in tables(typed)["price"]] == ["Linux/UNIX", "unspecified"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2023-03-01",
+        "2023-03-01T00:00:00Z",
+        "2023-03-01 02:00:00+02:00",
+        "2023-03-01T00:00Z",
+        "2023-03-01T00:00:00.000000000",
+    ],
+)
+def test_times_are_iso_8601_and_utc_when_they_name_no_zone(store, text):
+    append(store, prices(price_row(text, "1")), source="t")
+    assert store.execute("SELECT epoch_us(observed_at) FROM price") == [(T0.value // 1000,)]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
+def test_arrow_timestamps_of_every_unit(store, unit, zone):
+    rows = pa.Table.from_pylist([price_row(None, 1.0)])
+    at = pa.array([T0.value // 10 ** {"s": 9, "ms": 6, "us": 3, "ns": 0}[unit]], pa.timestamp(unit, zone))
+    rows = rows.set_column(rows.column_names.index("observed_at"), "observed_at", at)
+    append(store, [Batch(kind="price", table=rows)], source="t")
+    assert store.execute("SELECT epoch_us(observed_at) FROM price") == [(T0.value // 1000,)]
+
+
+BAD_PRICES = {
+    "no price_usd": {"price_usd": ""},
+    "price_usd abc is not a number": {"price_usd": "abc"},
+    "price_usd nan is not finite": {"price_usd": "nan"},
+    "price_usd inf is not finite": {"price_usd": "inf"},
+    "price_usd -0.1 is negative": {"price_usd": "-0.1"},
+    "on_demand_usd 0 is not a positive number": {"on_demand_usd": "0"},
+    "on_demand_usd x is not a positive number": {"on_demand_usd": "x"},
+    "no observed_at": {"observed_at": None},
+    "observed_at yesterday is not a time": {"observed_at": "yesterday"},
+    "observed_at epoch is not a time": {"observed_at": "epoch"},
+    "observed_at infinity is not a time": {"observed_at": "infinity"},
+    "observed_at 2023-02-30 is not a time": {"observed_at": "2023-02-30"},
+    "observed_at 2023-03-01T25:00:00 is not a time": {"observed_at": "2023-03-01T25:00:00"},
+    "observed_at 1066-10-14 is outside 1900..2200": {"observed_at": "1066-10-14"},
+    "known_at soon is not a time": {"known_at": "soon"},
+    "known_at 2023-02-28 is before observed_at": {"known_at": "2023-02-28"},
+    "no zone": {"zone": "  "},
+    "no source": {"source": None},
+    "instance_type a/b contains / or @": {"instance_type": "a/b"},
+    "region r@s contains / or @": {"region": "r@s"},
+}
+BAD_COUNTS = {
+    "no available": {"available": None},
+    "available 1.5 is not a whole number >= 0": {"available": "1.5"},
+    "available -1 is not a whole number >= 0": {"available": "-1"},
+    "available many is not a whole number >= 0": {"available": "many"},
+    "available 99999999999 is not a whole number >= 0": {"available": "99999999999"},
+    "available 17 is above the capacity 16": {"available": "17"},
+    "capacity -4 is not a whole number >= 0": {"capacity": "-4"},
+    "gap_seconds 0 is not a positive number": {"gap_seconds": "0"},
+    "truncated maybe is not true or false": {"truncated": "maybe"},
+    "no provider": {"provider": ""},
+}
+
+
+@pytest.mark.parametrize("reason", BAD_PRICES)
+def test_a_price_that_cannot_be_used_is_kept_with_its_reason(store, reason):
+    rows = text_rows([price_row(T0, 1.0, 7) | BAD_PRICES[reason], price_row(T0 + HOUR, 1.0, 8)])
+    assert append(store, prices(*rows), source="t") == done(added=1, rejected=1)
+    (kept,) = read_rows(store, "rejected").to_dict("records")
+    assert (kept["file"], kept["line"], kept["reason"]) == ("f.csv", 7, reason)
+    assert '"instance_type":' in kept["raw"]
+
+
+@pytest.mark.parametrize("reason", BAD_COUNTS)
+def test_a_count_that_cannot_be_used_is_kept_with_its_reason(store, reason):
+    rows = text_rows([count_row(T0, 1, 7) | BAD_COUNTS[reason], count_row(T0 + HOUR, 1, 8)])
+    assert append(store, counts(*rows), source="t") == done(added=1, rejected=1)
+    assert reasons(store) == [reason]
+
+
+def test_missing_numbers_of_floating_columns_are_missing(store):
+    nan = float("nan")
+    append(store, counts(count_row(T0, 7.0, capacity=nan, gap_seconds=nan)), source="t")
+    append(store, prices(price_row(T0, 0.5, on_demand_usd=nan)), source="t")
+    assert tables(store)["availability"][0][-3:] == (7, None, False)
+    assert tables(store)["price"][0][-1] is None
+
+
+def test_optional_columns_may_be_absent(store):
+    needed = {
+        k: count_row(T0, 3)[k]
+        for k in ("source", "provider", "region", "zone", "instance_type", "observed_at", "available")
+    }
+    assert append(store, counts(needed), source="t") == done(added=1)
+    assert append(store, counts({k: v for k, v in needed.items() if k != "available"}), source="t") == done(
+        rejected=1
+    )
+
+
+def test_within_a_file_the_last_line_wins_and_equal_lines_repeat(store):
+    rows = [
+        price_row(T0, 1.0, 1),
+        price_row(T0, 2.0, 2),
+        price_row(T0, 1.0, 3),
+        price_row(T0, 1.0, 4),
+        price_row(T0 + HOUR, 5.0, 5),
+    ]
+    assert append(store, prices(*rows), source="t") == done(added=2, repeated=2, rejected=1)
+    assert reasons(store) == ["superseded by line 4"]
+    assert [(r[8], r[6]) for r in tables(store)["price"]] == [
+        (1.0, T0.value // 1000),
+        (5.0, (T0 + HOUR).value // 1000),
+    ]
+
+
+def test_the_last_line_wins_across_chunks_of_a_file(store, tmp_path):
+    path = write_json(tmp_path / "a.json", availability=[count_row(T0, n, n) for n in range(1, 9)])
+    assert ingest_file(store, JsonSource(chunk=2), path, options=OPTIONS) == done(added=1, rejected=7)
+    assert tables(store)["availability"][0][8] == 8
+    assert set(reasons(store)) == {"superseded by line 8"}
+
+
+def test_across_files_equal_rows_repeat_and_others_conflict(store):
+    assert append(store, counts(count_row(T0, 3)), source="t") == done(added=1)
+    assert append(store, counts(count_row(T0, 3, file="g")), source="t") == done(repeated=1)
+    assert append(store, counts(count_row(T0, 4, file="h")), source="t") == done(rejected=1)
+    assert reasons(store) == ["conflicts with stored value 3"]
+    assert [r[8] for r in tables(store)["availability"]] == [3]
+
+
+def test_a_different_value_known_later_is_a_revision(store):
+    append(store, prices(price_row(T0, 1.0)), source="t")
+    assert append(store, prices(price_row(T0, 2.0)), source="t", known_at=T0 + DAY) == done(added=1)
+    assert append(store, prices(price_row(T0, 2.0)), source="t", known_at=T0 + 2 * DAY) == done(repeated=1)
+    assert append(store, prices(price_row(T0, 1.0)), source="t", known_at=T0 + 3 * DAY) == done(added=1)
+    assert [(r[7], r[8]) for r in tables(store)["price"]] == [
+        (T0.value // 1000, 1.0),
+        ((T0 + DAY).value // 1000, 2.0),
+        ((T0 + 3 * DAY).value // 1000, 1.0),
+    ]
+
+
+def test_revisions_inside_one_file(store):
+    rows = [price_row(T0, v, n, known_at=T0 + n * HOUR) for n, v in enumerate([1.0, 1.0, 2.0, 1.0, 1.0])]
+    assert append(store, prices(*rows), source="t") == done(added=3, repeated=2)
+
+
+def test_known_at_rules(store):
+    rows = [price_row(T0, 1.0, known_at=T0 + MINUTE), price_row(T0 + DAY, 1.0), price_row(T0 + 3 * DAY, 1.0)]
+    append(store, prices(*rows), source="t", known_at=T0 + 2 * DAY)
+    known = [pd.Timestamp(r[7] * 1000, tz="UTC") for r in tables(store)["price"]]
+    assert known == [T0 + MINUTE, T0 + 2 * DAY, T0 + 3 * DAY]
+    append(store, prices(price_row(T0 + 9 * DAY, 1.0)), source="t", known_at=5 * MINUTE)
+    assert store.execute("SELECT max(known_at) - max(observed_at) FROM price")[0][0] == 5 * MINUTE
+    with pytest.raises(SettingsError, match="time zone"):
+        append(store, [], source="t", known_at=pd.Timestamp("2023-01-01"))
+    rules = read_rows(store, "imports")["known_at_rule"].tolist()
+    assert rules == ["max(observed_at, 2023-03-03T00:00:00+00:00)", "observed_at + P0DT0H5M0S"]
+
+
+def test_an_on_demand_price_that_is_not_stated_contradicts_nothing(store):
+    append(store, prices(price_row(T0, 1.0)), source="t")
+    assert append(store, prices(price_row(T0, 1.0, on_demand_usd=3.06)), source="t") == done(repeated=1)
+    assert append(store, prices(price_row(T0, 1.0, file="x")), source="t") == done(repeated=1)
+    assert tables(store)["price"][0][-2:] == (1.0, 3.06)
+    assert append(store, prices(price_row(T0, 1.0, on_demand_usd=4.0)), source="t") == done(rejected=1)
+    assert reasons(store) == ["conflicts with stored on_demand_usd 3.06"]
+    later = prices(price_row(T0, 1.0, on_demand_usd=4.0))
+    assert append(store, later, source="t", known_at=T0 + DAY) == done(added=1)
+
+
+def test_inside_a_file_a_stated_on_demand_price_is_not_lost(store):
+    rows = [price_row(T0, 1.0, 1, on_demand_usd=3.06), price_row(T0, 1.0, 2)]
+    assert append(store, prices(*rows), source="t") == done(added=1, repeated=1)
+    assert tables(store)["price"][0][-2:] == (1.0, 3.06)
+
+
+def test_series_do_not_touch_each_other(store):
+    rows = [
+        price_row(T0, 1.0),
+        price_row(T0, 2.0, source="b"),
+        price_row(T0, 3.0, product="Windows"),
+        price_row(T0, 4.0, zone="us-west-2b"),
+    ]
+    assert append(store, prices(*rows), source="t") == done(added=4)
+
+
+def test_rejected_batches_are_kept_as_they_are(store):
+    rows = [
+        {"file": "f", "line": 3, "raw": "???", "reason": "not a row"},
+        {"file": "f", "line": 9, "raw": "x", "reason": "superseded by magic"},
+    ]
+    mixed = [batch("rejected", rows), *prices(price_row(T0, 1.0))]
+    assert append(store, mixed, source="t") == done(added=1, rejected=2)
+    assert read_rows(store, "rejected")["raw"].tolist() == ["???", "x"]
+
+
+def test_the_same_file_again_is_not_read_again_and_adds_nothing(store, tmp_path):
+    rows = [count_row(T0 + k * HOUR, k, k) for k in range(5)] + [
+        count_row(T0, 1, 6),
+        count_row(T0 + DAY, -1, 7),
+    ]
+    path = write_json(tmp_path / "a.json", availability=rows, price=[price_row(T0, 1.0)])
+    source = JsonSource(words=["dates assumed"])
+    at = pd.Timestamp("2026-01-01", tz="UTC")
+    assert ingest_file(store, source, path, options=OPTIONS, imported_at=at) == done(added=6, rejected=2)
+    before = tables(store), len(read_rows(store, "imports"))
+    assert ingest_file(store, source, path, options=OPTIONS, imported_at=at + DAY) == done(
+        repeated=6, rejected=2
+    )
+    assert (tables(store), len(read_rows(store, "imports"))) == before
+    assert source.reads == 1
+    (ledger,) = read_rows(store, "imports").to_dict("records")
+    assert (ledger["added"], ledger["repeated"], ledger["rejected"], ledger["imported_at"]) == (6, 0, 2, at)
+    assert read_rows(store, "assumptions")["text"].tolist() == ["dates assumed"]
+
+
+def test_other_options_or_another_name_read_the_file_again_but_keep_no_row_twice(store, tmp_path):
+    rows = [price_row(T0, 1.0, 1), price_row(T0, 2.0, 2), price_row(T0 + HOUR, -1.0, 3)]
+    source = JsonSource()
+    path = write_json(tmp_path / "a.json", price=rows)
+    assert ingest_file(store, source, path, options=OPTIONS) == done(added=1, rejected=2)
+    before = tables(store)
+    assert ingest_file(store, source, path, options=SourceOptions(values={"zone": "z"})) == done(
+        repeated=1, rejected=2
+    )
+    other = write_json(tmp_path / "b.json", price=rows)
+    assert ingest_file(store, source, other, options=OPTIONS) == done(repeated=1, rejected=2)
+    assert source.reads == 3
+    assert tables(store) == before
+
+
+def test_the_same_batches_again_add_nothing(store):
+    rows = [price_row(T0, 1.0), price_row(T0, -1.0, 2)]
+    assert append(store, prices(*rows), source="t") == done(added=1, rejected=1)
+    before = tables(store)
+    assert append(store, prices(*rows), source="t") == done(repeated=1, rejected=1)
+    assert tables(store) == before
+
+
+def test_a_file_that_fails_half_way_leaves_nothing(store, tmp_path):
+    class Breaking(JsonSource):
+        def read(self, path, options):
+            yield from super().read(path, options)
+            raise SourceFileError(path, 99, "the end is missing", remedy="fetch it again")
+
+    path = write_json(tmp_path / "a.json", price=[price_row(T0, 1.0)])
+    with pytest.raises(SourceFileError, match="line 99"):
+        ingest_file(store, Breaking(), path, options=OPTIONS)
+    assert tables(store) == {"price": [], "availability": [], "rejected": []}
+    assert ingest_file(store, JsonSource(), path, options=OPTIONS) == done(added=1)
+
+
+def test_a_whole_turn_in_one_transaction(store):
+    def fail_late():
+        with store.transaction():
+            append(store, prices(price_row(T0, 1.0)), source="t")
+            append(store, counts(count_row(T0, 1)), source="t")
+            assert len(tables(store)["price"]) == 1
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_late()
+    assert tables(store) == {"price": [], "availability": [], "rejected": []}
+    with store.transaction():
+        append(store, prices(price_row(T0, 1.0)), source="t")
+    assert len(tables(store)["price"]) == 1
+
+
+def by_kind(rows):
+    return [batch(kind, [row for k, row in rows if k == kind]) for kind in ("price", "availability")]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    cuts=st.lists(st.integers(1, 20), max_size=6),
+    order=st.randoms(use_true_random=False),
+)
+def test_any_order_and_any_split_give_the_same_tables(seed, cuts, order):
+    """Every version has a value of its own, so no version can repeat an older one (that is decided by what is there already)."""
+    rows = random_observations(seed)
+    shuffled = rows * 2
+    order.shuffle(shuffled)
+    with open_store(":memory:") as one, open_store(":memory:") as many:
+        append(one, by_kind(rows), source="t")
+        total = 0
+        for size in [*cuts, len(shuffled)]:
+            part, shuffled = shuffled[:size], shuffled[size:]
+            got = append(many, by_kind(part), source="t")
+            assert got.added + got.repeated + got.rejected == len(part)
+            total += got.added
+        assert tables(one) == tables(many)
+        assert duplicates(many) == 0
+        assert total == len(tables(many)["price"]) + len(tables(many)["availability"])
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.integers(0, 2),
+            st.sampled_from([None, 3, 4]),
+            st.integers(0, 2),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=24,
+    ),
+    cut=st.integers(0, 24),
+)
+def test_contradicting_rows_are_all_counted_and_never_double(rows, cut):
+    made = [
+        price_row(
+            T0 + at * HOUR,
+            float(price) if ok else -1.0,
+            line,
+            on_demand_usd=od,
+            known_at=T0 + (at + known) * HOUR,
+        )
+        for line, (at, price, od, known, ok) in enumerate(rows, 1)
+    ]
+    with open_store(":memory:") as store:
+        for part in (made[:cut], made[cut:], made[:cut], made[cut:]):
+            before = len(tables(store)["price"]), len(reasons(store))
+            got = append(store, prices(*part) if part else [], source="t")
+            assert got.added + got.repeated + got.rejected == len(part)
+            assert len(tables(store)["price"]) - before[0] == got.added
+            assert len(reasons(store)) - before[1] <= got.rejected
+            assert duplicates(store) == 0
+        final = tables(store)
+        for part in (made[:cut], made[cut:]):
+            assert append(store, prices(*part) if part else [], source="t").added == 0
+        assert tables(store) == final
+
+
+@pytest.mark.parametrize("part_rows", [1, 4, 25])
+def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
+    """Large files are merged in parts, by series and, where one series is long, by time."""
+    rows = random_observations(3, size=120) + random_observations(3, size=40)
+    rows += [("price", price_row(T0 + k * MINUTE, 1.0, k, source="long")) for k in range(60)]
+    rows += [("price", price_row(T0 + k * MINUTE, 2.0, 100 + k, source="long")) for k in range(5)]
+    with open_store(":memory:") as whole, open_store(":memory:") as parts:
+        expected = append(whole, by_kind(rows), source="t")
+        monkeypatch.setattr("warehouse.observations.merge.PART_ROWS", part_rows)
+        assert append(parts, by_kind(rows), source="t") == expected
+        assert expected.rejected == 5
+        assert tables(parts) == tables(whole)
+        assert append(parts, by_kind(rows[::-1]), source="t").added == 0
+
+
+def test_an_import_that_breaks_inside_a_turn_says_what_broke(store):
+    def fail():
+        with store.transaction():
+            store.execute("DROP TABLE rejected")
+            append(store, prices(price_row(T0, 1.0)), source="t")
+
+    with pytest.raises(StoreError, match="rejected"):
+        fail()
+    assert append(store, prices(price_row(T0, 1.0)), source="t") == done(added=1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "suffix"),
+    [
+        (200_000, ".csv"),
+        pytest.param(10_000_000, ".csv", marks=pytest.mark.slow),
+        pytest.param(10_000_000, ".parquet", marks=pytest.mark.slow),
+    ],
+)
+def test_a_large_file_is_taken_in_bounded_memory(tmp_path, rows, suffix):
+    """The process may grow by little more than the store's memory limit (1 GB), however large the file is."""
+    figures = run_ingest(rows, suffix=suffix, folder=tmp_path)
+    assert (figures["first"]["added"], figures["again"]["repeated"]) == (rows, rows)
+    for turn in ("first", "again"):
+        assert figures[turn]["rows_kept"] == rows
+        assert figures[turn]["peak_mib"] - figures[turn]["before_mib"] < 1500
+
+
+def test_what_cannot_be_kept_says_so(tmp_path):
+    path = tmp_path / "w.duckdb"
+    open_store(path).close()
+    with open_store(path, read_only=True) as store, pytest.raises(StoreError, match="read-only"):
+        append(store, prices(price_row(T0, 1.0)), source="t")
+
+
+class TidyParquet:
+    """The two tables of the open histories, straight from Parquet."""
+
+    name = "tidy-parquet"
+    options: ClassVar = {}
+    renamed: ClassVar = {
+        "timestamp": "observed_at",
+        "spot_price_usd_per_hour": "price_usd",
+        "on_demand_price_usd_per_hour": "on_demand_usd",
+        "capacity_probed": "capacity",
+    }
+
+    def files(self, paths):
+        return list(paths)
+
+    def assumptions(self, path, options):
+        return ()
+
+    def read(self, path, options):
+        line = 1
+        for chunk in pq.ParquetFile(path).iter_batches(100_000):
+            table = pa.Table.from_batches([chunk])
+            table = table.rename_columns([self.renamed.get(name, name) for name in table.column_names])
+            table = table.append_column("line", pa.array(range(line, line + len(table))))
+            line += len(table)
+            yield Batch(kind="price" if "price" in path.name else "availability", table=table)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("prices.parquet", 293_207), ("availability.parquet", 343_689)])
+def test_the_open_histories_are_counted_exactly(tmp_path, data_folder, name, rows):
+    with open_store(tmp_path / "w.duckdb") as store:
+        assert ingest_file(store, TidyParquet(), data_folder / name, options=OPTIONS) == done(added=rows)
+        assert ingest_file(store, TidyParquet(), data_folder / name, options=OPTIONS) == done(repeated=rows)
+        again = ingest_file(
+            store, TidyParquet(), data_folder / name, options=OPTIONS, known_at=T0 + 9999 * DAY
+        )
+        assert again == done(repeated=rows)
+        assert duplicates(store) == 0
+
+
+@pytest.fixture
+def data_folder(pytestconfig):
+    folder = pytestconfig.rootpath / os.environ.get("SLACKWATER_DATA", "../shared/data")
+    if not folder.is_dir():
+        pytest.skip(f"no open histories in {folder}: set SLACKWATER_DATA")
+    return folder

@@ -1,0 +1,201 @@
+import gzip
+import random
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from source_files import DATA, batches, count, options, read, tidy, write, write_parquet
+
+from warehouse.errors import SettingsError, SourceFileError
+from warehouse.sources.files.tabular import Tabular
+
+PRICES = "provider,region,zone,instance_type,product,timestamp,spot_price_usd_per_hour,on_demand_price_usd_per_hour,source\n"
+COUNTS = "provider,region,zone,instance_type,timestamp,available,capacity_probed,gap_seconds,kind,truncated,source\n"
+PRICE_LINE = "aws,us-east-1,us-east-1a,g3.8xlarge,Linux/UNIX,2021-03-02T01:45:29Z,0.68,2.28,here\n"
+COUNT_LINE = "gcp,us-east1,us-east1-c,v100,2021-12-10T13:07:45Z,80,80,60,held,false,here\n"
+
+
+def test_csv_rows_come_out_as_text_with_their_line(tmp_path):
+    path = write(tmp_path / "prices.csv", PRICES + PRICE_LINE + PRICE_LINE.replace("0.68", "oops"))
+    found = read(Tabular(), path)["price"]
+    assert found["line"].tolist() == [2, 3]
+    assert found["price_usd"].tolist() == ["0.68", "oops"]  # the store casts, and rejects what cannot be cast
+    assert found["on_demand_usd"].tolist() == ["2.28", "2.28"]
+    assert found["source"].tolist() == ["here", "here"]
+    assert found["file"].unique().tolist() == [str(path)]
+
+
+def test_kind_is_told_by_the_columns_not_by_the_name(tmp_path):
+    path = write(tmp_path / "whatever.csv", COUNTS + COUNT_LINE)
+    found = read(Tabular(), path)
+    assert len(found["availability"]) == 1
+    assert found["price"].empty
+    row = found["availability"].iloc[0]
+    assert (row["available"], row["capacity"], row["kind"], row["truncated"]) == ("80", "80", "held", "false")
+
+
+def test_columns_may_come_in_any_order_and_others_are_ignored(tmp_path):
+    columns = {
+        "note": ["x"], "spot_price_usd_per_hour": [0.5], "timestamp": ["2021-03-02"], "provider": ["aws"],
+        "region": ["us-east-1"], "zone": ["us-east-1a"], "instance_type": ["p3.2xlarge"],
+    }  # fmt: skip
+    path = tmp_path / "x.csv"
+    pacsv.write_csv(pa.table(columns), path)
+    row = read(Tabular(), path)["price"].iloc[0]
+    assert row["price_usd"] == "0.5"
+    assert row["source"] == "tabular"
+    assert pd.isna(row["product"])
+    assert read(Tabular(), path, source="mine")["price"].iloc[0]["source"] == "mine"
+
+
+def test_lines_with_a_wrong_number_of_fields_are_rejected_with_their_number(tmp_path):
+    lines = [PRICE_LINE, "too,few\n", "\n", PRICE_LINE, PRICE_LINE.rstrip() + ",too,many\n", PRICE_LINE]
+    found = read(Tabular(), write(tmp_path / "prices.csv", PRICES + "".join(lines)))
+    assert found["price"]["line"].tolist() == [2, 5, 7]
+    rejected = found["rejected"]
+    assert rejected["line"].tolist() == [3, 4, 6]
+    assert rejected["raw"].tolist() == ["too,few", "", PRICE_LINE.rstrip() + ",too,many"]
+    assert rejected["reason"].tolist() == [
+        "2 fields where 9 were expected", "empty line", "11 fields where 9 were expected"
+    ]  # fmt: skip
+
+
+def test_an_unclosed_quote_loses_no_line(tmp_path):
+    broken = PRICE_LINE.replace("Linux/UNIX", '"Linux/UNIX')
+    text = (
+        PRICES + PRICE_LINE + "bad\n" + broken + PRICE_LINE + PRICE_LINE.replace("0.68", '0.69"') + PRICE_LINE
+    )
+    found = read(Tabular(), write(tmp_path / "prices.csv", text))
+    lines = sorted(found["price"]["line"].tolist() + found["rejected"]["line"].tolist())
+    assert lines == [2, 3, 4, 5, 6, 7]
+    assert 2 in found["price"]["line"].tolist()
+
+
+def test_line_numbers_hold_across_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr("warehouse.sources.files.reading._BLOCK_BYTES", 4096)
+    good, bad = PRICE_LINE, "x,y\n"
+    text = "".join(bad if i % 97 == 5 else good for i in range(2000))
+    path = write(tmp_path / "prices.csv", PRICES + text)
+    found = batches(Tabular(), path)
+    assert sum(b.kind == "price" for b in found) > 10  # bounded chunks
+    frames = read(Tabular(), path)
+    expected_bad = [i + 2 for i in range(2000) if i % 97 == 5]
+    assert frames["rejected"]["line"].tolist() == expected_bad
+    assert frames["price"]["line"].tolist() == sorted(set(range(2, 2002)) - set(expected_bad))
+
+
+def test_every_line_of_a_mangled_file_is_a_row_or_a_rejection(tmp_path, monkeypatch):
+    good = PRICE_LINE.rstrip()
+    mangled = [
+        good,
+        "x,y",
+        "",
+        good + ",more",
+        good.replace("Linux/UNIX", '"a, b"'),
+        good.replace("Linux/UNIX", '"open'),
+        ",,,,,,,,",
+        good.replace("here", '"he""re"'),
+    ]
+    path, read_whole, refused = tmp_path / "prices.csv", 0, []
+    for seed in range(150):
+        rng = random.Random(seed)
+        monkeypatch.setattr("warehouse.sources.files.reading._BLOCK_BYTES", rng.choice([400, 1000, 1 << 20]))
+        lines = [*rng.choices(mangled, weights=[20, 1, 1, 1, 2, 1, 1, 1], k=rng.randrange(1, 40)), good]
+        end = rng.choice(["\n", "\r\n"])
+        path.write_text(PRICES.replace("\n", end) + end.join(lines) + rng.choice([end, ""]), newline="")
+        try:
+            found = read(Tabular(), path)
+        except SourceFileError:  # a quote that stays open over a whole block
+            refused.append("".join(lines))
+            continue
+        numbers = [n for kind in ("price", "rejected") if len(found[kind]) for n in found[kind]["line"]]
+        assert sorted(numbers) == list(range(2, len(lines) + 2)), lines
+        read_whole += 1
+    assert read_whole > 75
+    assert all('"open' in text for text in refused)
+
+
+def test_gzip_byte_order_mark_and_windows_line_ends(tmp_path):
+    text = "\ufeff" + (PRICES + PRICE_LINE).replace("\n", "\r\n")
+    path = write(tmp_path / "prices.csv.gz", gzip.compress(text.encode()))
+    row = read(Tabular(), path)["price"].iloc[0]
+    assert (row["provider"], row["source"], row["line"]) == ("aws", "here", 2)
+
+
+def test_parquet_keeps_its_types_and_naive_times_are_utc(tmp_path):
+    columns = {c: ["a"] * 3 for c in ("provider", "region", "zone", "instance_type")}
+    columns |= {
+        "timestamp": pd.date_range("2021-01-01", periods=3, freq="h").to_pydatetime().tolist(),
+        "available": [1, 2, 3],
+    }
+    found = batches(Tabular(), write_parquet(tmp_path / "availability.parquet", columns))
+    table = found[0].table
+    assert table.schema.field("observed_at").type == pa.timestamp("us", tz="UTC")
+    assert table["available"].to_pylist() == [1, 2, 3]
+    assert table["line"].to_pylist() == [1, 2, 3]
+
+
+def test_a_folder_means_its_own_tables_only(tmp_path):
+    write(tmp_path / "prices.csv", PRICES + PRICE_LINE)
+    write(tmp_path / "extra.csv", COUNTS + COUNT_LINE)
+    write(tmp_path / "notes.csv", "a,b\n1,2\n")
+    write(tmp_path / "README.md", "no table")
+    write(tmp_path / "sub" / "prices.csv", PRICES + PRICE_LINE)
+    assert [p.name for p in Tabular().files([tmp_path])] == ["extra.csv", "prices.csv"]
+    # What carries the name is read, and refused loudly, rather than passed over.
+    write(tmp_path / "availability.csv", "a,b\n1,2\n")
+    assert [p.name for p in Tabular().files([tmp_path])] == ["availability.csv", "extra.csv", "prices.csv"]
+
+
+def test_a_table_of_both_kinds_or_with_a_repeated_column_is_refused(tmp_path):
+    both = COUNTS.rstrip() + ",spot_price_usd_per_hour\n" + COUNT_LINE.rstrip() + ",1\n"
+    with pytest.raises(SourceFileError, match="both spot_price_usd_per_hour and available"):
+        batches(Tabular(), write(tmp_path / "both.csv", both))
+    twice = PRICES.rstrip() + ",zone\n" + PRICE_LINE.rstrip() + ",z\n"
+    with pytest.raises(SourceFileError, match="'zone' occurs twice"):
+        batches(Tabular(), write(tmp_path / "twice.csv", twice))
+
+
+def test_unknown_options_are_refused(tmp_path):
+    path = write(tmp_path / "prices.csv", PRICES + PRICE_LINE)
+    with pytest.raises(SettingsError, match=r"option 'zone' of the source 'tabular'; expected one of source"):
+        Tabular().read(path, options(zone="x"))
+
+
+def test_parquet_and_csv_of_the_same_table_say_the_same(tmp_path):
+    frame = tidy("availability", zone="us-west-2a", instance_type="p3.16xlarge").head(500)
+    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), tmp_path / "a.parquet")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    one = read(Tabular(), tmp_path / "a.parquet")["availability"]
+    two = read(Tabular(), tmp_path / "a.csv")["availability"]
+    assert one["available"].tolist() == pd.to_numeric(two["available"]).tolist()
+    assert one["observed_at"].tolist() == two["observed_at"].tolist()
+
+
+def test_the_open_data_set_is_read_whole_in_chunks():
+    tidy("prices", zone="nowhere")  # skips without the data
+    files = Tabular().files([DATA])
+    assert [p.name for p in files] == ["availability.parquet", "prices.parquet"]
+    found = {p.name: batches(Tabular(), p) for p in files}
+    assert count(found["availability.parquet"], "availability") == 343_689
+    assert count(found["prices.parquet"], "price") == 293_207
+    assert all(b.table.num_rows <= 131_072 for some in found.values() for b in some)
+    assert Tabular().assumptions(files[0], options()) == ()
+
+
+@pytest.mark.slow
+def test_ten_million_csv_rows_stream_in_bounded_memory(tmp_path):
+    path = tmp_path / "prices.csv"
+    block = (PRICE_LINE * 100_000).encode()
+    with path.open("wb") as file:
+        file.write(PRICES.encode())
+        for _ in range(100):
+            file.write(block)
+    before, rows, highest = pa.total_allocated_bytes(), 0, 0
+    for batch in Tabular().read(path, options()):
+        rows += batch.table.num_rows
+        highest = max(highest, pa.total_allocated_bytes() - before)
+    assert rows == 10_000_000
+    assert highest < 400 << 20

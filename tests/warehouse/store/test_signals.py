@@ -1,0 +1,46 @@
+"""What a signal's handler raises while DuckDB works reaches whoever set the handler, and is no error of the warehouse."""
+
+import signal
+
+import pytest
+
+from warehouse.store.connection import open_store
+
+LONG = "SELECT count(*) AS n FROM range(500000000) AS t(x) WHERE x % 7 = 3"
+
+
+class TimeIsUp(BaseException):
+    """As the engine's: nobody may take it for an error of his own."""
+
+
+def raising(*_):
+    raise TimeIsUp
+
+
+@pytest.fixture
+def soon():
+    before = signal.signal(signal.SIGALRM, raising)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("how", ["execute", "arrays", "arrow"])
+def test_a_time_out_during_a_statement_goes_on_as_it_is(tmp_path, soon, how):
+    with open_store(tmp_path / "w.duckdb") as store:
+        with pytest.raises(TimeIsUp):
+            getattr(store, how)(LONG)
+        assert store.execute("SELECT 1") == [(1,)], "the store works on"
+
+
+def test_a_transaction_that_is_interrupted_keeps_nothing(tmp_path, soon):
+    def half(store):
+        with store.transaction():
+            store.execute("INSERT INTO markets VALUES (1, 'aws', 'r', 'z', 'x')")
+            store.execute(LONG)
+
+    with open_store(tmp_path / "w.duckdb") as store:
+        with pytest.raises(TimeIsUp):
+            half(store)
+        assert store.execute("SELECT count(*) FROM markets") == [(0,)]

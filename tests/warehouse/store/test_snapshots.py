@@ -1,0 +1,304 @@
+"""Readers: they block nobody, wait for nobody and see whole turns only, however the writer ends."""
+
+import os
+import shutil
+import threading
+
+import duckdb
+import pytest
+from storeprocess import let_go, run_python, writer
+
+from warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
+from warehouse.reader import open_reader
+from warehouse.store.connection import open_store
+from warehouse.store.files import newest_snapshot, snapshot_folder
+from warehouse.store.lock import try_lock
+from warehouse.store.schema import MIGRATIONS, migrate
+
+INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "w.duckdb"
+
+
+def numbers(path):
+    with open_reader(path) as reader:
+        return [row[0] for row in reader.execute("SELECT mid FROM markets ORDER BY mid")]
+
+
+def add(path, number):
+    with open_store(path) as store:
+        store.execute(INSERT.format(number))
+
+
+def only_snapshot(path):
+    (found,) = snapshot_folder(path).iterdir()
+    return found.name
+
+
+def test_a_reader_sees_what_the_last_writer_left(path):
+    add(path, 1)
+    assert numbers(path) == [1]
+    add(path, 2)
+    assert numbers(path) == [1, 2]
+    assert only_snapshot(path).startswith("000000003-")  # made with the file, then once for each writer
+
+
+def test_nothing_written_is_nothing_published(path):
+    add(path, 1)
+    before = only_snapshot(path)
+    for _ in range(3):
+        open_store(path).close()
+        numbers(path)
+    assert only_snapshot(path) == before
+
+
+def test_readers_neither_wait_nor_see_half_a_turn_nor_hold_a_writer_up(path):
+    add(path, 1)
+    with open_reader(path) as early, writer(path, INSERT.format(2)) as other:
+        assert numbers(path) == [1]  # committed by the other, but its turn is not over
+        let_go(other)
+        assert early.execute("SELECT count(*) FROM markets") == [
+            (1,)
+        ]  # its snapshot is unlinked, and still there
+        assert numbers(path) == [1, 2]  # the same process sees the new one
+        assert early.execute("SELECT count(*) FROM markets") == [(1,)]
+
+
+def test_a_reader_in_the_writers_own_process(path):
+    with open_store(path) as store:
+        store.execute(INSERT.format(1))
+        assert numbers(path) == []
+        assert store.publish()
+        assert numbers(path) == [1]
+        assert not store.publish()
+        store.execute(INSERT.format(2))
+        assert numbers(path) == [1]
+    assert numbers(path) == [1, 2]
+
+
+def test_publish_is_for_writers_between_turns(path):
+    with open_store(path) as store:
+        with store.transaction(), pytest.raises(StoreError, match="inside a transaction"):
+            store.publish()
+        with open_store(path) as second:
+            second.execute(INSERT.format(1))
+            assert not store.publish()  # the other may be in the middle
+        assert numbers(path) == []
+        assert store.publish()
+    with open_reader(path) as reader, pytest.raises(StoreError, match="right to write"):
+        reader.publish()
+    assert numbers(path) == [1]
+
+
+def test_a_reader_may_not_write(path):
+    add(path, 1)
+    with open_reader(path) as reader, pytest.raises(StoreError, match="read-only"):
+        reader.execute(INSERT.format(2))
+
+
+def test_a_killed_writer_is_not_read_until_the_next_one_has_closed(path):
+    add(path, 1)
+    with writer(path, INSERT.format(2)):
+        pass
+    assert path.with_name("w.duckdb.wal").stat().st_size > 0
+    assert numbers(path) == [1]
+    assert numbers(path) == [1]
+    open_store(path).close()  # finds the committed row in the log
+    assert numbers(path) == [1, 2]
+
+
+def test_a_writer_killed_in_the_first_turn_leaves_an_empty_warehouse_to_read(path):
+    with writer(path, INSERT.format(1)):
+        assert numbers(path) == []
+    assert numbers(path) == []
+    open_store(path).close()
+    assert numbers(path) == [1]
+
+
+def stopped_turn(path, number, error):
+    with open_store(path) as store:
+        store.execute(INSERT.format(number))
+        raise error
+
+
+def test_an_error_ends_a_turn_and_an_interrupt_does_not(path):
+    add(path, 1)
+    with pytest.raises(KeyError):
+        stopped_turn(path, 2, KeyError())
+    assert numbers(path) == [1, 2]
+    with pytest.raises(KeyboardInterrupt):
+        stopped_turn(path, 3, KeyboardInterrupt())
+    assert numbers(path) == [1, 2]
+    open_store(path).close()
+    assert numbers(path) == [1, 2, 3]
+
+
+def old_file(path, number=1):
+    """A warehouse that was written before there were locks and snapshots."""
+    with duckdb.connect(str(path)) as connection:
+        migrate(connection)
+        connection.execute(INSERT.format(number))
+
+
+def test_a_file_without_snapshot_gets_one_from_its_first_reader(path):
+    old_file(path)
+    assert numbers(path) == [1]
+    assert only_snapshot(path).startswith("000000001-")
+    assert numbers(path) == [1]
+    assert only_snapshot(path).startswith("000000001-")
+
+
+def test_a_file_without_snapshot_whose_writer_was_killed_is_read_with_its_log(path):
+    code = """
+        import os, sys, duckdb
+        from warehouse.migrations import migrate
+        connection = duckdb.connect(sys.argv[1])
+        migrate(connection)
+        connection.execute(sys.argv[2])
+        os._exit(1)
+    """
+    run_python(code, path, INSERT.format(7)).communicate()
+    assert path.with_name("w.duckdb.wal").exists()
+    assert numbers(path) == [7]
+    assert not path.with_name("w.duckdb.wal").exists()
+
+
+def test_a_file_without_snapshot_gets_one_before_a_writer_begins(path):
+    old_file(path)
+    with open_store(path) as store:
+        store.execute(INSERT.format(2))
+        assert numbers(path) == [1]
+
+
+def test_a_file_put_in_the_place_of_another_is_noticed(path, tmp_path):
+    add(path, 1)
+    old_file(tmp_path / "other.duckdb", 5)
+    os.replace(tmp_path / "other.duckdb", path)
+    assert numbers(path) == [5]
+
+
+def test_a_file_that_is_begun_anew_shows_nothing_of_the_old_one(path):
+    add(path, 1)
+    with writer(path):
+        pass  # killed: what comes next must not take its snapshot for the last whole turn
+    path.unlink()
+    path.with_name("w.duckdb.wal").unlink(missing_ok=True)
+    with open_store(path):
+        assert numbers(path) == []
+
+
+def test_a_snapshot_that_goes_while_it_is_opened_is_looked_up_again(path, monkeypatch):
+    add(path, 1)
+    gone = snapshot_folder(path) / "000000000-1-1.duckdb"
+    found = iter([gone, gone, newest_snapshot(path).path])
+    monkeypatch.setattr("warehouse.store.snapshots.readable_snapshot", lambda *_: next(found))
+    assert numbers(path) == [1]
+
+
+def test_readers_and_a_busy_writer_side_by_side(path):
+    """Every reader sees a turn whole: both of its rows or none."""
+    add(path, 0)
+    seen, failures, over = [], [], threading.Event()
+
+    def read():
+        while not over.is_set():
+            try:
+                seen.append(numbers(path))
+            except StoreError as error:
+                failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for thread in readers:
+        thread.start()
+    for turn in range(1, 11):
+        with open_store(path) as store:
+            store.execute(INSERT.format(2 * turn - 1))
+            store.execute(INSERT.format(2 * turn))
+    over.set()
+    for thread in readers:
+        thread.join()
+    assert failures == []
+    assert len(seen) > 2
+    assert all(one == list(range(len(one))) and len(one) % 2 == 1 for one in seen)
+
+
+def test_parts_of_a_killed_publication_are_swept(path):
+    add(path, 1)
+    part = snapshot_folder(path) / "000000009.part"
+    part.write_bytes(b"half")
+    assert numbers(path) == [1]
+    add(path, 2)
+    assert not part.exists()
+    assert numbers(path) == [1, 2]
+
+
+def test_without_snapshots_there_is_one_file(path, monkeypatch):
+    monkeypatch.setenv("SLACKWATER_SNAPSHOTS", "off")
+    add(path, 1)
+    assert numbers(path) == [1]
+    assert not snapshot_folder(path).exists()
+    with writer(path), pytest.raises(StoreLockedError):
+        open_reader(path)
+    open_store(path).close()
+    monkeypatch.setenv("SLACKWATER_SNAPSHOTS", "on")
+    monkeypatch.setenv("SLACKWATER_LOCK_WAIT", "0.05")
+    with writer(path, SLACKWATER_SNAPSHOTS="off"), pytest.raises(StoreLockedError, match="publishes nothing"):
+        open_reader(path)
+    open_store(path).close()
+    assert numbers(path) == [1]
+    monkeypatch.setenv("SLACKWATER_SNAPSHOTS", "perhaps")
+    with pytest.raises(SettingsError, match="on or off"):
+        open_reader(path)
+
+
+def test_a_snapshot_that_is_out_of_date_without_a_writer_is_made_again(path, monkeypatch):
+    add(path, 1)
+    monkeypatch.setenv("SLACKWATER_SNAPSHOTS", "off")
+    add(path, 2)
+    monkeypatch.delenv("SLACKWATER_SNAPSHOTS")
+    assert numbers(path) == [1, 2]
+
+
+def test_a_damaged_snapshot_is_said_to_be_one(path):
+    add(path, 1)
+    snapshot = newest_snapshot(path).path
+    content = bytearray(snapshot.read_bytes())
+    content[4096:4196] = bytes(100)
+    content[8192:8292] = bytes(100)
+    snapshot.write_bytes(content)
+    with pytest.raises(DamagedStoreError, match=r"w\.duckdb"):
+        open_reader(path)
+    shutil.rmtree(snapshot_folder(path))
+    assert numbers(path) == [1]
+
+
+def test_a_reader_does_not_upgrade_a_file(path):
+    with duckdb.connect(str(path)) as connection:
+        migrate(connection, MIGRATIONS[:4])
+    with pytest.raises(StoreError, match="open it once for writing"):
+        open_reader(path)
+    open_store(path).close()
+    assert numbers(path) == []
+
+
+def test_in_memory_and_missing(path):
+    with open_reader(":memory:") as reader:
+        assert reader.execute("SELECT count(*) FROM markets") == [(0,)]
+    with pytest.raises(StoreError, match="no warehouse at"):
+        open_reader(path)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_reader_that_finds_the_lock_taken_by_a_reader_uses_what_there_is(path, tmp_path):
+    add(path, 1)
+    old_file(tmp_path / "other.duckdb", 5)
+    os.replace(tmp_path / "other.duckdb", path)
+    lock = try_lock(path)
+    try:
+        assert numbers(path) == [1]
+    finally:
+        lock.give_back()
+    assert numbers(path) == [5]

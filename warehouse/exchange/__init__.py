@@ -1,0 +1,1 @@
+"""A warehouse out of its file and back: export, import, compact, share."""

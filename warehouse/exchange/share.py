@@ -1,0 +1,275 @@
+"""The warehouse for many readers on shared storage: complete generations of Parquet files behind one pointer.
+
+``<folder>/generations/<number>/`` is an exported folder; ``<folder>/current.json`` names the one to read and is replaced at
+once. No file that is named there is ever changed, so readers need no locks, on network file systems neither. The
+generations before it stay until ``keep`` newer ones are there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warehouse.errors import DamagedStoreError, StoreError, StoreLockedError
+from warehouse.exchange.export import Manifest, appearing, read_manifest, write_export
+from warehouse.store.files import sync_file, sync_folder
+from warehouse.store.schema import TABLES
+
+if TYPE_CHECKING:
+    from warehouse.store.connection import Store
+
+
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from warehouse.store.schema import quoted
+
+if TYPE_CHECKING:
+    from warehouse.store.connection import Store
+
+
+POINTER = "current.json"
+FORMAT, VERSION = "slackwater-shared", 1
+_NUMBER = re.compile(r"\d{9}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A published state; ``new`` is False if the one published before says the same."""
+
+    number: int
+    folder: Path
+    new: bool
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether a folder is one that `publish_generation` writes."""
+    return (folder / POINTER).is_file()
+
+
+def current_generation(folder: Path, number: int | None = None) -> Generation:
+    """The newest generation, or the one of that number while it is kept; raises `StoreError`."""
+    path = folder / POINTER
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["format"] != FORMAT or found["version"] != VERSION:
+            raise ValueError(f"format {found['format']!r} version {found['version']!r}")
+        newest = int(found["generation"])
+    except OSError as error:
+        raise StoreError(
+            f"{path}: {error.strerror}", expected="a folder written by `slackwater publish`"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedStoreError(f"{path}: {error!r}", remedy="publish again") from error
+    wanted = newest if number is None else number
+    place = _place(folder, wanted)
+    if not place.is_dir():
+        raise StoreError(
+            f"{folder} has no generation {wanted}",
+            expected=f"one of {', '.join(str(one) for one in generations(folder))}",
+        )
+    return Generation(number=wanted, folder=place, new=False)
+
+
+def generations(folder: Path) -> list[int]:
+    """Numbers of the generations that are kept, ascending."""
+    try:
+        return sorted(int(name) for name in os.listdir(folder / "generations") if _NUMBER.fullmatch(name))
+    except FileNotFoundError:
+        return []
+
+
+def _place(folder: Path, number: int) -> Path:
+    return folder / "generations" / f"{number:09d}"
+
+
+def publish_generation(store: Store, folder: Path, *, keep: int = 3) -> Generation:
+    """Write the store as a new generation and point readers to it; nothing new if the current one has the same contents.
+
+    ``keep`` generations stay, so a reader has that many publications' time. Raises `StoreLockedError` while another process
+    publishes there, `StoreError` if it cannot be written; readers then go on with the one before.
+    """
+    try:
+        (folder / "generations").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {folder}: {error.strerror}", remedy="name another place") from error
+    with publishing(folder):
+        there = generations(folder)
+        before = current_generation(folder) if is_shared(folder) else None
+        number = there[-1] + 1 if there else 1
+        place = _place(folder, number)
+        with appearing(place) as part:
+            manifest = write_export(store, part, list(TABLES))
+        if before is not None and _same(before, manifest):
+            shutil.rmtree(place)
+            return before
+        point_to(folder, number)
+        for old in [one for one in there if one <= number - keep]:
+            shutil.rmtree(_place(folder, old), ignore_errors=True)
+        return Generation(number=number, folder=place, new=True)
+
+
+def _same(before: Generation, manifest: Manifest) -> bool:
+    return read_manifest(before.folder) == manifest
+
+
+@contextmanager
+def publishing(folder: Path) -> Iterator[None]:
+    """One publisher at a time, by a lock on a file in the folder."""
+    descriptor = os.open(folder / ".publishing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise StoreLockedError(
+            f"another process publishes to {folder}", remedy="try again when it is done"
+        ) from error
+    finally:
+        os.close(descriptor)
+
+
+def point_to(folder: Path, number: int) -> None:
+    """Replace the pointer at once; only to a generation that is whole on the disk."""
+    part = folder / f".{POINTER}.part"
+    part.write_text(json.dumps({"format": FORMAT, "version": VERSION, "generation": number}) + "\n")
+    sync_file(part)
+    os.replace(part, folder / POINTER)
+    sync_folder(folder)
+
+
+# ---
+# The warehouse as a DuckLake on shared storage: a catalogue that is replaced at once, over Parquet files that never change.
+#
+# DuckLake's own catalogue in a DuckDB file knows one process at a time; here it is changed as a copy and renamed, so a reader
+# goes on with the one it opened. Needs the extension as a Python package (``slackwater[ducklake]``), since it is loaded offline.
+
+CATALOGUE = "catalog.ducklake"
+_PACKAGE = "duckdb_extension_ducklake"
+
+
+def extension_file(version: str) -> Path:
+    """The DuckLake extension for a DuckDB ``version`` ("v1.5.5"); raises `StoreError` naming the extra that brings it."""
+    found = find_spec(_PACKAGE)
+    remedy = "pip install 'slackwater[ducklake]', or publish with --form parquet"
+    if found is None or not found.submodule_search_locations:
+        raise StoreError("the DuckLake extension is not installed", remedy=remedy)
+    folder = Path(found.submodule_search_locations[0]) / "extensions"
+    path = folder / version / "ducklake.duckdb_extension"
+    if not path.is_file():
+        there = ", ".join(sorted(one.name for one in folder.iterdir()))
+        raise StoreError(
+            f"the DuckLake extension that is installed is for DuckDB {there}", expected=version, remedy=remedy
+        )
+    return path
+
+
+def publish_to_lake(store: Store, folder: Path, *, keep: int = 3) -> Generation:
+    """Bring the DuckLake in ``folder`` to the state of a store that was opened for reading, as one snapshot of it.
+
+    Rows that are new are added, a table that lost any is written anew; nothing changed is no new snapshot. The last ``keep``
+    snapshots stay readable (``AT (VERSION => n)``). Raises `StoreLockedError` while another process publishes there.
+    """
+    ((source,),) = store.execute(
+        "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
+    )
+    if source is None:
+        raise StoreError(f"warehouse {store.name} is no file", remedy="publish from the warehouse itself")
+    try:
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {folder}: {error.strerror}", remedy="name another place") from error
+    part = folder / f".{CATALOGUE}.part"
+    with publishing(folder):
+        try:
+            return _published(Path(source), folder, part, keep)
+        except OSError as error:
+            raise StoreError(f"cannot write {folder}: {error.strerror}", remedy="make room there") from error
+        finally:
+            for path in (part, part.with_name(f"{part.name}.wal")):
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _published(source: Path, folder: Path, part: Path, keep: int) -> Generation:
+    catalogue = folder / CATALOGUE
+    if catalogue.exists():
+        shutil.copyfile(catalogue, part)
+    before, after = _brought_up(source, folder, part, keep)
+    if before == after:
+        return Generation(number=after, folder=folder, new=False)
+    sync_file(part)
+    os.replace(part, catalogue)
+    sync_folder(folder)
+    return Generation(number=after, folder=folder, new=True)
+
+
+def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int, int]:
+    """Change the catalogue at ``part``; the numbers of its newest snapshot before and after."""
+    from warehouse.store.connection import open_store
+
+    with open_store(":memory:") as store:
+        (version,) = store.execute("SELECT version()")[0]
+        store.execute(f"LOAD {quoted(extension_file(str(version)))}")
+        store.execute(f"ATTACH {quoted(source)} AS source (READ_ONLY)")
+        data = folder.resolve() / "data"
+        store.execute(f"ATTACH {quoted(f'ducklake:{part}')} AS lake (DATA_PATH {quoted(f'{data}/')})")
+        try:
+            before = _newest(store)
+            with store.transaction():
+                for table in (*TABLES, "schema_steps"):
+                    _bring_up(store, table)
+            after = _newest(store)
+            if after != before:
+                _expire(store, after - keep)
+        finally:
+            store.execute("DETACH lake")
+    return before, after
+
+
+def _newest(store: Store) -> int:
+    return int(store.execute("SELECT coalesce(max(snapshot_id), 0) FROM lake.snapshots()")[0][0])
+
+
+def _expire(store: Store, oldest: int) -> None:
+    """Forget snapshots up to ``oldest`` and delete the files that only they read."""
+    rows = store.execute("SELECT snapshot_id FROM lake.snapshots() WHERE snapshot_id <= ?", [oldest])
+    if rows:
+        numbers = ", ".join(str(int(row[0])) for row in rows)
+        store.execute(f"CALL ducklake_expire_snapshots('lake', versions => [{numbers}])")
+        store.execute("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+
+
+def _columns(store: Store, database: str, table: str) -> list[tuple[str, str]]:
+    return [
+        (str(row[0]), str(row[1]))
+        for row in store.execute(
+            "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND table_name = ? "
+            "ORDER BY column_index",
+            [database, table],
+        )
+    ]
+
+
+def _bring_up(store: Store, table: str) -> None:
+    here, there = _columns(store, "source", table), _columns(store, "lake", table)
+    if here != there:
+        store.execute(f"CREATE OR REPLACE TABLE lake.{table} AS SELECT * FROM source.{table}")
+        return
+    new, gone = (
+        f"SELECT * FROM {one}.{table} EXCEPT ALL SELECT * FROM {other}.{table}"
+        for one, other in (("source", "lake"), ("lake", "source"))
+    )
+    if store.execute(f"SELECT count(*) FROM ({gone})") != [(0,)]:
+        store.execute(f"DELETE FROM lake.{table}")
+        store.execute(f"INSERT INTO lake.{table} SELECT * FROM source.{table}")
+    elif store.execute(f"SELECT count(*) FROM ({new})") != [(0,)]:
+        store.execute(f"INSERT INTO lake.{table} {new}")

@@ -1,0 +1,1 @@
+"""Forecasts, estimations and decisions as they were issued; never overwritten."""

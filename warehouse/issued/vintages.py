@@ -1,0 +1,296 @@
+"""Forecasts as they were issued (M6.1): each vintage is written once and read back as the value it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from warehouse.history import Market
+from warehouse.issued.records import Written
+from warehouse.times import microseconds, moment, utc_index
+
+if TYPE_CHECKING:
+    from warehouse.store.connection import Store
+
+_QUANTILES = tuple(f"q{level:02d}" for level in range(5, 100, 5))
+ForecastT = TypeVar("ForecastT")
+
+
+class ForecastValue(Protocol):
+    """What the warehouse, which knows no model, needs of a forecast; `forecasting.forecast.Forecast` has it."""
+
+    @property
+    def market(self) -> Market:
+        """The market it speaks of."""
+
+    @property
+    def issued_at(self) -> pd.Timestamp:
+        """The slot it was issued in."""
+
+    @property
+    def step(self) -> pd.Timedelta:
+        """Length of a slot."""
+
+    @property
+    def predictor(self) -> str:
+        """Name of the model."""
+
+    @property
+    def newest_row(self) -> pd.Timestamp:
+        """The slot of the newest value it knew."""
+
+    @property
+    def price(self) -> np.ndarray:
+        """Quantiles of the price, shape (h, 19)."""
+
+    @property
+    def price_mean(self) -> np.ndarray:
+        """Mean price, shape (h,)."""
+
+    @property
+    def count(self) -> np.ndarray:
+        """Quantiles of the count, shape (h, 19)."""
+
+    @property
+    def count_mean(self) -> np.ndarray:
+        """Mean count, shape (h,)."""
+
+    @property
+    def capacity(self) -> int:
+        """Largest count the market can show."""
+
+    @property
+    def price_fallback(self) -> str:
+        """Why a simpler model answered for the price, "" if none did."""
+
+    @property
+    def count_fallback(self) -> str:
+        """The same for the count."""
+
+    @property
+    def backfilled(self) -> bool:
+        """Made later for a past time."""
+
+
+def write_forecasts(store: Store, forecasts: Iterable[ForecastValue], *, source: str) -> Written:
+    """Keep forecasts of markets of one source, counted in forecasts; nothing overwrites one (M6.1).
+
+    The key of a vintage is (market, source, model, issued_at, step); one that is there already is left as it is.
+    """
+    forecasts = list(forecasts)
+    known = {tuple(row) for row in _vintage_keys(store, source, forecasts)}
+    (next_vid,) = store.execute("SELECT coalesce(max(vid), 0) + 1 FROM vintages")[0]
+    new: list[ForecastValue] = []
+    for forecast in forecasts:
+        key = (
+            forecast.market.key,
+            forecast.predictor,
+            microseconds(forecast.issued_at, "issued_at"),
+            int(forecast.step.total_seconds()),
+        )
+        if key not in known:
+            known.add(key)
+            new.append(forecast)
+    if new:
+        vids = range(next_vid, next_vid + len(new))
+        vintages = [_vintage(forecast, vid, source) for forecast, vid in zip(new, vids, strict=True)]
+        _insert_all(store, {"vintages": pa.Table.from_pylist(vintages), "forecasts": _values(new, vids)})
+    return Written(added=len(new), repeated=len(forecasts) - len(new))
+
+
+def _vintage_keys(store: Store, source: str, forecasts: Sequence[ForecastValue]) -> list[tuple[Any, ...]]:
+    """The keys of stored vintages of a source issued within the time of some forecasts."""
+    if not forecasts:
+        return []
+    issued = [forecast.issued_at for forecast in forecasts]
+    return store.execute(
+        "SELECT market, model, epoch_us(issued_at), step_seconds FROM vintages "
+        "WHERE source = ? AND issued_at BETWEEN ? AND ?",
+        [source, moment(min(issued), "issued_at"), moment(max(issued), "issued_at")],
+    )
+
+
+def _insert_all(store: Store, tables: Mapping[str, pa.Table]) -> None:
+    with store.transaction():
+        for name, table in tables.items():
+            with store.registered("incoming", table):
+                columns = ", ".join(table.column_names)
+                store.execute(f"INSERT INTO {name} ({columns}) SELECT {columns} FROM incoming")
+
+
+def _vintage(forecast: ForecastValue, vid: int, source: str) -> dict[str, object]:
+    return {
+        "vid": vid,
+        "market": forecast.market.key,
+        "source": source,
+        "model": forecast.predictor,
+        "issued_at": moment(forecast.issued_at, "issued_at"),
+        "step_seconds": int(forecast.step.total_seconds()),
+        "newest_row": moment(forecast.newest_row, "newest_row"),
+        "horizon": int(forecast.price.shape[0]),
+        "capacity": int(forecast.capacity),
+        "price_fallback": forecast.price_fallback,
+        "count_fallback": forecast.count_fallback,
+        "backfilled": bool(forecast.backfilled),
+    }
+
+
+def _values(forecasts: Sequence[ForecastValue], vids: Sequence[int]) -> pa.Table:
+    """The rows of several forecasts: of each first its prices, then its counts, by step."""
+    horizons = np.array([forecast.price.shape[0] for forecast in forecasts])
+    twice = np.repeat(horizons, 2)
+    columns: dict[str, pa.Array] = {
+        "vid": pa.array(np.repeat(np.asarray(vids, dtype=np.int32), 2 * horizons)),
+        "variable": pa.array(
+            np.repeat(np.tile(np.array(["price", "count"], dtype=object), horizons.size), twice)
+        ),
+        "step_ahead": pa.array(np.concatenate([np.arange(1, h + 1, dtype=np.int32) for h in twice])),
+        "mean": pa.array(
+            np.concatenate([m for f in forecasts for m in (f.price_mean, f.count_mean)]).astype(float)
+        ),
+    }
+    body = np.concatenate([q for f in forecasts for q in (f.price, f.count)]).astype(float)
+    for place, name in enumerate(_QUANTILES):
+        columns[name] = pa.array(np.ascontiguousarray(body[:, place]))
+    return pa.table(columns)
+
+
+def read_forecasts(
+    store: Store,
+    make: Callable[..., ForecastT],
+    *,
+    market: Market,
+    source: str,
+    model: str,
+    start: pd.Timestamp | None = None,
+    end: pd.Timestamp | None = None,
+    step: pd.Timedelta | None = None,
+) -> list[ForecastT]:
+    """The forecasts issued from ``start`` to ``end`` (both inclusive), ascending, rebuilt by ``make`` (pass `Forecast`).
+
+    The warehouse knows no forecaster: ``make`` is called with the fields of the value by name. ``step`` None: all slot lengths.
+    """
+    bounds = {"start": start, "end": end}
+    parameters: dict[str, object] = {
+        name: None if at is None else moment(at, name) for name, at in bounds.items()
+    }
+    parameters |= {"keys": [market.key], "sources": [source], "models": [model]}
+    parameters["step"] = None if step is None else int(step.total_seconds())
+    found = _read(store, make, {(market.key, source): market}, parameters)
+    return found.get((market.key, source, model), [])
+
+
+def read_vintages(
+    store: Store,
+    make: Callable[..., ForecastT],
+    *,
+    markets: Iterable[tuple[Market, str]],
+    models: Iterable[str],
+    start: pd.Timestamp,
+    end: pd.Timestamp,
+    step: pd.Timedelta,
+) -> dict[tuple[str, str, str], list[ForecastT]]:
+    """What `read_forecasts` gives for several markets of a source and models, by (market, source, model), in two statements."""
+    named = {(market.key, source): market for market, source in markets}
+    return _read(store, make, named, _asked(named, models, start=start, end=end, step=step))
+
+
+def vintage_times(
+    store: Store,
+    *,
+    markets: Iterable[tuple[Market, str]],
+    models: Iterable[str],
+    start: pd.Timestamp,
+    end: pd.Timestamp,
+    step: pd.Timedelta,
+) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
+    """When forecasts of several markets and models were issued from ``start`` to ``end``, by (market, source, model)."""
+    named = {(market.key, source): market for market, source in markets}
+    columns = store.arrays(
+        f"SELECT market, source, model, epoch_us(issued_at) AS issued_us FROM ({_CHOSEN})",
+        _asked(named, models, start=start, end=end, step=step),
+    )
+    found: dict[tuple[str, str, str], set[pd.Timestamp]] = {}
+    issued = utc_index(columns["issued_us"].astype(np.int64))
+    for market, source, model, at in zip(
+        columns["market"], columns["source"], columns["model"], issued, strict=True
+    ):
+        found.setdefault((market, source, model), set()).add(at)
+    return found
+
+
+_CHOSEN = (
+    "SELECT * FROM vintages JOIN (SELECT unnest($keys) AS market, unnest($sources) AS source) USING (market, source) "
+    "WHERE list_contains($models, model) AND ($start IS NULL OR issued_at >= $start) "
+    "AND ($end IS NULL OR issued_at <= $end) AND ($step IS NULL OR step_seconds = $step)"
+)
+
+
+def _asked(
+    named: Mapping[tuple[str, str], Market],
+    models: Iterable[str],
+    *,
+    start: pd.Timestamp,
+    end: pd.Timestamp,
+    step: pd.Timedelta,
+) -> dict[str, object]:
+    return {
+        "keys": [key for key, _ in named],
+        "sources": [source for _, source in named],
+        "models": list(models),
+        "start": moment(start, "start"),
+        "end": moment(end, "end"),
+        "step": int(step.total_seconds()),
+    }
+
+
+def _read(
+    store: Store,
+    make: Callable[..., ForecastT],
+    named: Mapping[tuple[str, str], Market],
+    parameters: Mapping[str, object],
+) -> dict[tuple[str, str, str], list[ForecastT]]:
+    if not named:
+        return {}
+    vintages = store.execute(
+        "SELECT market, source, model, vid, epoch_us(issued_at), step_seconds, epoch_us(newest_row), capacity, "
+        f"price_fallback, count_fallback, backfilled FROM ({_CHOSEN}) ORDER BY issued_at, step_seconds, vid",
+        parameters,
+    )
+    if not vintages:
+        return {}
+    columns = store.arrays(
+        f"SELECT vid, mean, {', '.join(_QUANTILES)} FROM forecasts "
+        f"WHERE vid IN (SELECT vid FROM ({_CHOSEN})) ORDER BY vid, variable DESC, step_ahead",
+        parameters,
+    )
+    body = np.column_stack([columns[name] for name in ("mean", *_QUANTILES)])
+    issued = utc_index(np.array([row[4] for row in vintages], dtype=np.int64))
+    newest = utc_index(np.array([row[6] for row in vintages], dtype=np.int64))
+    ends = np.searchsorted(columns["vid"], [[row[3], row[3] + 1] for row in vintages])
+    found: dict[tuple[str, str, str], list[ForecastT]] = {}
+    for i, (key, source, model, *row) in enumerate(vintages):
+        fields = _fields(tuple(row), body[ends[i, 0] : ends[i, 1]])
+        fields |= {"issued_at": issued[i], "newest_row": newest[i], "market": named[key, source]}
+        found.setdefault((key, source, model), []).append(make(predictor=model, **fields))
+    return found
+
+
+def _fields(row: tuple[Any, ...], body: np.ndarray) -> dict[str, Any]:
+    _, _, step_seconds, _, capacity, price_fallback, count_fallback, backfilled = row
+    price, count = np.split(body, 2)
+    return {
+        "step": pd.Timedelta(seconds=step_seconds),
+        "price": price[:, 1:],
+        "price_mean": price[:, 0],
+        "count": count[:, 1:],
+        "count_mean": count[:, 0],
+        "capacity": capacity,
+        "price_fallback": price_fallback,
+        "count_fallback": count_fallback,
+        "backfilled": backfilled,
+    }

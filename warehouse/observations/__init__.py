@@ -1,0 +1,1 @@
+"""Rows in: staged, cast, judged, merged, counted."""

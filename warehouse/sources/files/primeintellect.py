@@ -1,0 +1,159 @@
+"""Prime Intellect marketplace snapshots: JSON Lines with counts and prices by provider and by size."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warehouse.sources.contract import Batch, Kind, SourceOptions
+from warehouse.sources.files.places import check_options, whole_option
+from warehouse.sources.files.reading import Row, collect, head, numbered_lines, pack, rejection, require_rows
+
+EXPECTED = (
+    "one JSON object a line with timestamp, gpu_type, socket_type, availability, by_provider and by_config"
+)
+REMEDY = "name another source"
+PER_GPU_MEDIAN = "per GPU, median over offers"
+PER_GPU_MIN = "per GPU, min over offers"
+PER_INSTANCE_MIN = "per instance, min over offers"
+_NOMINAL_GAP_SECONDS = 1800
+_SIZE = re.compile(r"^(\d+)x$")
+_OBJECTS = ("price_stats", "availability", "by_provider", "by_config")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Providers and sizes that occur anywhere in the file, per GPU: where one is absent from a snapshot, it had no offer."""
+
+    providers: dict[str, dict[str, None]]
+    sizes: dict[str, dict[str, None]]
+
+
+class PrimeIntellect:
+    """One line is one snapshot of one GPU.
+
+    It gives, all with that ``line``:
+
+    - availability of ``all`` (every offer listed), of every provider and of every size (``_x8``: instances of 8 GPUs) that
+      occurs anywhere in the file; a provider or size absent from the snapshot counts 0;
+    - prices per GPU of ``all`` (median and min) and of every provider present (min), and per instance of every size present (min).
+
+    Counts are offers listed, not a launch test. The low/medium/high stock split and the other price statistics are not kept.
+    """
+
+    name = "primeintellect"
+    options: Mapping[str, str] = {
+        "gap_seconds": "nominal seconds between snapshots (default: 1800)",
+        "source": "label of all rows (default: primeintellect)",
+    }
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        """Files named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
+        return collect(paths, _recognised, source=self.name, expected=EXPECTED)
+
+    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
+        """Yield the rows of one file, read twice; raises `SourceFileError` if no line of it is a snapshot."""
+        check_options(self, options)
+        constants = {
+            "source": options.get("source") or self.name,
+            "provider": "primeintellect",
+            "region": "global",
+            "gap_seconds": whole_option(options, "gap_seconds") or _NOMINAL_GAP_SECONDS,
+            "kind": "offers",
+            "truncated": False,
+            "file": str(path),
+        }
+        return require_rows(pack(_rows(path), constants), path, expected=EXPECTED, remedy=REMEDY)
+
+    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+        """None: that a count is offers listed, not launches, is its kind (offers)."""
+        return ()
+
+
+def _recognised(path: Path) -> bool:
+    return path.suffix in (".jsonl", ".ndjson") and b'"by_provider"' in head(path)
+
+
+def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
+    """(line, text, snapshot or the reason why it is none)."""
+    for line, text in numbered_lines(path):
+        if not text.strip():
+            yield line, text, "empty line"
+            continue
+        try:
+            snapshot = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            yield line, text, f"not JSON ({error})"
+            continue
+        yield line, text, _checked(snapshot)
+
+
+def _checked(snapshot: Any) -> dict[str, Any] | str:
+    if not isinstance(snapshot, dict):
+        return "not a JSON object"
+    for name in ("timestamp", "gpu_type", "socket_type"):
+        if not isinstance(snapshot.get(name), str):
+            return f"no {name}"
+    for name in _OBJECTS:
+        if not isinstance(snapshot.get(name), dict):
+            return f"no object {name}"
+    if "total" not in snapshot["availability"]:
+        return "no availability.total"
+    for group in ("by_provider", "by_config"):
+        for key, entry in snapshot[group].items():
+            if not isinstance(entry, dict) or "count" not in entry:
+                return f"no count of {key!r} in {group}"
+            if group == "by_config" and not _SIZE.match(key):
+                return f"size {key!r} is not a number followed by x"
+    return snapshot
+
+
+def _gpu(snapshot: Mapping[str, Any]) -> str:
+    return f"{snapshot['gpu_type']}_{snapshot['socket_type']}"
+
+
+def _seen(path: Path) -> _Seen:
+    seen = _Seen(providers={}, sizes={})
+    for _, _, snapshot in _snapshots(path):
+        if not isinstance(snapshot, str):
+            gpu = _gpu(snapshot)
+            seen.providers.setdefault(gpu, {}).update(dict.fromkeys(snapshot["by_provider"]))
+            seen.sizes.setdefault(gpu, {}).update(dict.fromkeys(snapshot["by_config"]))
+    return seen
+
+
+def _rows(path: Path) -> Iterator[tuple[Kind, Row]]:
+    seen = _seen(path)
+    for line, text, snapshot in _snapshots(path):
+        if isinstance(snapshot, str):
+            yield rejection(line, text, snapshot)
+            continue
+        gpu = _gpu(snapshot)
+        for kind, row in _snapshot_rows(snapshot, gpu, sorted(seen.providers[gpu]), sorted(seen.sizes[gpu])):
+            yield kind, {"observed_at": snapshot["timestamp"], "line": line, **row}
+
+
+def _snapshot_rows(
+    snapshot: Mapping[str, Any], gpu: str, providers: Sequence[str], sizes: Sequence[str]
+) -> Iterator[tuple[Kind, Row]]:
+    whole = {"zone": "all", "instance_type": gpu}
+    yield "availability", {**whole, "available": snapshot["availability"]["total"]}
+    for product, statistic in ((PER_GPU_MEDIAN, "median"), (PER_GPU_MIN, "min")):
+        if snapshot["price_stats"].get(statistic) is not None:
+            yield "price", {**whole, "product": product, "price_usd": snapshot["price_stats"][statistic]}
+    for provider in providers:
+        entry = snapshot["by_provider"].get(provider, {})
+        place = {"zone": provider, "instance_type": gpu}
+        yield "availability", {**place, "available": entry.get("count", 0)}
+        if entry.get("min") is not None:
+            yield "price", {**place, "product": PER_GPU_MIN, "price_usd": entry["min"]}
+    for size in sizes:
+        entry = snapshot["by_config"].get(size, {})
+        place = {"zone": "all", "instance_type": f"{gpu}_x{size.removesuffix('x')}"}
+        yield "availability", {**place, "available": entry.get("count", 0)}
+        if entry.get("min_total") is not None:
+            yield "price", {**place, "product": PER_INSTANCE_MIN, "price_usd": entry["min_total"]}

@@ -1,0 +1,450 @@
+"""Rows found in a file -> Arrow batches of bounded size in the columns of `warehouse.sources.contract`."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from warehouse.errors import SourceFileError
+from warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS, Batch, Kind
+
+#: Most rows of a batch built row by row; files read through Arrow are cut by bytes instead.
+CHUNK_ROWS = 50_000
+#: A file none of whose first lines is of the format is refused without reading on.
+HOPELESS_ROWS = 10_000
+
+COLUMNS: dict[Kind, tuple[str, ...]] = {
+    "price": PRICE_COLUMNS,
+    "availability": AVAILABILITY_COLUMNS,
+    "rejected": REJECTED_COLUMNS,
+}
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+#: Types of columns that a source leaves out, and of Python values it hands over.
+_TYPES: dict[str, pa.DataType] = {
+    "observed_at": _TIMESTAMP,
+    "known_at": _TIMESTAMP,
+    "price_usd": pa.float64(),
+    "on_demand_usd": pa.float64(),
+    "available": pa.int64(),
+    "capacity": pa.int64(),
+    "gap_seconds": pa.int64(),
+    "truncated": pa.bool_(),
+    "line": pa.int64(),
+}
+
+Row = Mapping[str, Any]
+
+
+def batch_of(kind: Kind, rows: int, columns: Mapping[str, Any]) -> Batch:
+    """A batch of ``rows`` rows: Arrow arrays go in with their own type, lists are typed, scalars repeated, absent ones null."""
+    arrays = [_column(name, columns.get(name), rows) for name in COLUMNS[kind]]
+    return Batch(kind=kind, table=pa.table(arrays, names=list(COLUMNS[kind])))
+
+
+def _column(name: str, value: Any, rows: int) -> pa.Array | pa.ChunkedArray:
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        return value
+    wanted = _TYPES.get(name, pa.string())
+    if value is None:
+        return pa.nulls(rows, wanted)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return _typed(list(value), wanted)
+    return pa.repeat(_typed([value], wanted)[0], rows)
+
+
+def _typed(values: list[Any], wanted: pa.DataType) -> pa.Array:
+    if not any(isinstance(value, str) for value in values):
+        try:
+            return pa.array(values, wanted)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            pass
+    # Text, and what is not of the type, goes on as text: the store casts it and counts what cannot be cast.
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+def pack(rows: Iterable[tuple[Kind, Row]], constants: Mapping[str, Any]) -> Iterator[Batch]:
+    """Chunk (kind, row) pairs into batches, one buffer per kind; ``constants`` fill columns that rows leave out."""
+    waiting: dict[Kind, list[Row]] = {"price": [], "availability": [], "rejected": []}
+    for kind, row in rows:
+        waiting[kind].append(row)
+        if len(waiting[kind]) >= CHUNK_ROWS:
+            yield _pack_one(kind, waiting[kind], constants)
+            waiting[kind] = []
+    for kind, left in waiting.items():
+        if left:
+            yield _pack_one(kind, left, constants)
+
+
+def _pack_one(kind: Kind, rows: list[Row], constants: Mapping[str, Any]) -> Batch:
+    columns: dict[str, Any] = {}
+    for name in COLUMNS[kind]:
+        default = constants.get(name)
+        if any(name in row for row in rows):
+            columns[name] = [row.get(name, default) for row in rows]
+        else:
+            columns[name] = default
+    return batch_of(kind, len(rows), columns)
+
+
+def rejection(line: int, raw: str, reason: str) -> tuple[Kind, Row]:
+    """A line that cannot be taken apart, as a row of a ``rejected`` batch."""
+    return "rejected", {"line": line, "raw": raw, "reason": reason}
+
+
+def require_rows(batches: Iterable[Batch], path: Path, *, expected: str, remedy: str) -> Iterator[Batch]:
+    """Pass batches on, but refuse a file that has no usable row at all.
+
+    Rejected batches are held back until the first usable row. Raises `SourceFileError` with the first rejected line when the
+    file ends, or `HOPELESS_ROWS` lines have gone by, without one.
+    """
+    held: list[Batch] = []
+    good = False
+    for batch in batches:
+        if not good and batch.kind == "rejected":
+            held.append(batch)
+            if sum(b.table.num_rows for b in held) >= HOPELESS_ROWS:
+                break
+            continue
+        if not good and batch.table.num_rows:
+            good = True
+            yield from held
+        if batch.table.num_rows:
+            yield batch
+    if good:
+        return
+    if not held:
+        raise SourceFileError(path, 0, "no record in the file", expected=expected, remedy=remedy)
+    first = held[0].table.slice(0, 1).to_pylist()[0]
+    found = f"{first['reason']}, and no other line can be used"
+    raise SourceFileError(path, int(first["line"]), found, expected=expected, remedy=remedy)
+
+
+# ---
+# Files of text and JSON, plain or compressed: found, opened, and refused with the line where they go wrong.
+
+_HEAD_BYTES = 8192
+#: More than that is no file of a market: a small file may unpack to far more than there is memory.
+_LONGEST_LINE = 64 << 20
+_LARGEST_JSON = 512 << 20
+
+
+def open_bytes(path: Path) -> io.BufferedReader:
+    """Open a file for reading; ``.gz``, ``.zst`` and ``.bz2`` are unpacked. Raises `SourceFileError`."""
+    try:
+        if path.is_dir():
+            raise SourceFileError(path, 0, "a folder", expected="a file")
+        return io.BufferedReader(pa.input_stream(str(path), compression="detect"))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: BaseException) -> SourceFileError:
+    """The error of a file that the system cannot open or unpack."""
+    return SourceFileError(
+        path, 0, f"cannot be read ({error})", expected="a readable file", remedy="check it is complete"
+    )
+
+
+def head(path: Path) -> bytes:
+    """The first bytes of a file, b"" if it cannot be read (used to recognise formats inside folders)."""
+    try:
+        with open_bytes(path) as stream:
+            return stream.read(_HEAD_BYTES)
+    except (SourceFileError, OSError):
+        return b""
+
+
+def collect(
+    paths: Sequence[Path], recognised: Callable[[Path], bool], *, source: str, expected: str
+) -> list[Path]:
+    """Files named in ``paths`` as they are, plus the recognised ones anywhere below the folders named, sorted.
+
+    Raises `SourceFileError` on a path that does not exist and when nothing is found.
+    """
+    found: set[Path] = set()
+    for path in paths:
+        if path.is_dir():
+            found |= {p for p in path.rglob("*") if p.is_file() and recognised(p)}
+        elif path.exists():
+            found.add(path)
+        else:
+            raise SourceFileError(path, 0, "does not exist", expected=expected, remedy="check the path")
+    if not found:
+        where = ", ".join(str(p) for p in paths) or "(no path given)"
+        raise SourceFileError(
+            where,
+            0,
+            f"no file of the source {source!r}",
+            expected=expected,
+            remedy="name another path or source",
+        )
+    return sorted(found)
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(1-based line, text without line end) of a UTF-8 file; raises `SourceFileError` at the first line that is not UTF-8."""
+    number = 0
+    try:
+        with open_bytes(path) as stream:
+            lines = iter(lambda: stream.readline(_LONGEST_LINE + 1), b"")
+            for number, raw in enumerate(lines, start=1):
+                if len(raw) > _LONGEST_LINE:
+                    raise _too_large(path, number, "a line", _LONGEST_LINE)
+                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise not_text(path, number, error) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _too_large(path: Path, line: int, what: str, most: int) -> SourceFileError:
+    return SourceFileError(
+        path,
+        line,
+        f"{what} of more than {most >> 20} MiB",
+        expected="less of it at once",
+        remedy="check the file, or split it",
+    )
+
+
+def not_text(path: Path, line: int, error: UnicodeDecodeError) -> SourceFileError:
+    """The error of a line that is not UTF-8."""
+    return SourceFileError(
+        path,
+        line,
+        f"bytes that are not UTF-8 ({error.reason})",
+        expected="UTF-8 text",
+        remedy="convert the file",
+    )
+
+
+def read_json(path: Path, *, expected: str, remedy: str) -> Any:
+    """Parse a whole JSON file; raises `SourceFileError` with the line where it stops being JSON."""
+    try:
+        with open_bytes(path) as stream:
+            raw = stream.read(_LARGEST_JSON + 1)
+        if len(raw) > _LARGEST_JSON:
+            raise _too_large(path, 0, "JSON", _LARGEST_JSON)
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise not_text(path, error.object[: error.start].count(b"\n") + 1, error) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not text.strip():
+        raise SourceFileError(path, 0, "an empty file", expected=expected, remedy=remedy)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
+        raise SourceFileError(path, line, f"not JSON ({error})", expected=expected, remedy=remedy) from error
+
+
+# ---
+# Delimited files streamed through Arrow, with the line every row stands on and the lines that cannot be taken apart.
+
+_BLOCK_BYTES = 8 << 20
+
+
+class _CheckedText(io.RawIOBase):
+    """Bytes passed on after a check that they are UTF-8: Arrow loses the line of those that are not."""
+
+    def __init__(self, stream: io.BufferedReader, path: Path) -> None:
+        self._stream, self._path, self._lines = stream, path, 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        try:
+            self._decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            line = self._lines + error.object[: error.start].count(b"\n") + 1
+            raise not_text(self._path, line, error) from error
+        self._lines += data.count(b"\n")
+        return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvChunk:
+    """Some rows of a CSV file: text columns by name, the line of every row (int64), and lines that have no such columns."""
+
+    columns: dict[str, pa.Array]
+    lines: pa.Array
+    rejected: tuple[tuple[int, str, str], ...]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def rejected_batch(self, path: Path) -> Batch:
+        """The lines that could not be taken apart, as a ``rejected`` batch."""
+        return rejected_batch(path, self.rejected)
+
+
+def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batch:
+    """A ``rejected`` batch of (line, raw text, reason) triples."""
+    lines, raw, reasons = zip(*rejected, strict=True) if rejected else ((), (), ())
+    return batch_of(
+        "rejected", len(rejected), {"file": str(path), "line": lines, "raw": raw, "reason": reasons}
+    )
+
+
+def csv_chunks(
+    path: Path,
+    *,
+    check_header: Callable[[Sequence[str]], None],
+    names: Sequence[str] | None = None,
+    delimiter: str = ",",
+) -> Iterator[CsvChunk]:
+    """Stream a delimited file as text columns in chunks of about 8 MB; no row is handled in Python.
+
+    ``names`` are the columns of a file without a header. ``check_header`` gets the column names and raises if the
+    file is not the wanted one. Lines with another number of fields come back in ``rejected`` with their number.
+    """
+    # One thread: only then does Arrow number the lines it cannot take apart.
+    invalid: list[tuple[int, str, str]] = []
+
+    def skip(row: pacsv.InvalidRow) -> str:
+        reason = f"{row.actual_columns} fields where {row.expected_columns} were expected"
+        invalid.append((int(row.number), str(row.text), reason))
+        return "skip"
+
+    try:
+        header = list(names) if names else _header(path, delimiter)
+        check_header(header)
+        with open_bytes(path) as stream:
+            reader = pacsv.open_csv(
+                _CheckedText(stream, path),
+                read_options=pacsv.ReadOptions(
+                    use_threads=False,
+                    block_size=_BLOCK_BYTES,
+                    column_names=header,
+                    skip_rows=0 if names else 1,
+                ),
+                parse_options=pacsv.ParseOptions(
+                    delimiter=delimiter, invalid_row_handler=skip, ignore_empty_lines=False
+                ),
+                convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string())),
+            )
+            numbering = _LineNumbers(first=1 if names else 2)
+            for record in reader:
+                yield numbering.chunk(record, invalid, delimiter)
+            if invalid:
+                yield CsvChunk(columns={}, lines=pa.array([], pa.int64()), rejected=numbering.take(invalid))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _csv_error(path, error) from error
+
+
+def shown(names: Sequence[str]) -> str:
+    """Column names as they can stand in a message: the first few, without control characters."""
+    text = ", ".join(names[:12])
+    return "".join(c if c.isprintable() else "?" for c in text)[:200]
+
+
+def _header(path: Path, delimiter: str) -> list[str]:
+    for _, text in numbered_lines(path):
+        # A header needs no quotes inside its names; a repeated name makes Arrow's columns ambiguous.
+        return [name.strip().strip('"') for name in text.split(delimiter)]
+    raise SourceFileError(
+        path, 0, "an empty file", expected="a header line and rows", remedy="export it again"
+    )
+
+
+def _csv_error(path: Path, error: Exception) -> SourceFileError:
+    if "Empty CSV" in str(error):
+        return SourceFileError(
+            path, 0, "no row in the file", expected="rows", remedy="check that it is complete"
+        )
+    return SourceFileError(
+        path,
+        0,
+        f"cannot be read as CSV ({error})",
+        expected="delimited text with closed quotes",
+        remedy="check that it is complete and its quotes are closed",
+    )
+
+
+@dataclass(slots=True)
+class _LineNumbers:
+    """Gives every row of successive chunks its line; rows spanning lines (an unclosed quote) are rejected line by line."""
+
+    first: int
+    extra: int = 0
+
+    def take(self, invalid: list[tuple[int, str, str]]) -> tuple[tuple[int, str, str], ...]:
+        """Lines of the unusable rows that no usable one follows."""
+        rejected: list[tuple[int, str, str]] = []
+        for number, raw, reason in invalid:
+            rejected += _split(number + self.extra, raw, reason)
+            self.extra += raw.count("\n")
+        invalid.clear()
+        return tuple(rejected)
+
+    def chunk(self, record: pa.RecordBatch, invalid: list[tuple[int, str, str]], delimiter: str) -> CsvChunk:
+        """Number the rows of ``record``; ``invalid`` holds the unusable rows up to its end, and some beyond."""
+        skipped = np.fromiter((n for n, _, _ in invalid), dtype=np.int64, count=len(invalid))
+        candidates = np.arange(self.first, self.first + record.num_rows + len(invalid), dtype=np.int64)
+        rows = candidates[~np.isin(candidates, skipped)][: record.num_rows]
+        if len(rows):
+            self.first = int(rows[-1]) + 1
+        before = [entry for entry in invalid if entry[0] < self.first]
+        invalid[:] = [entry for entry in invalid if entry[0] >= self.first]
+        breaks = _line_breaks(record)
+        lines, starts = self._lines(rows, breaks, before)
+        rejected: list[tuple[int, str, str]] = []
+        for start, (_, raw, reason) in zip(starts, before, strict=True):
+            rejected += _split(start, raw, reason)
+        keep = (breaks == 0) & ~_empty(record)
+        for i in np.flatnonzero(~keep):
+            text = delimiter.join(str(column[int(i)].as_py()) for column in record.columns)
+            rejected += _split(int(lines[i]), text if text.strip(delimiter) else "", "empty line")
+        if not keep.all():
+            record, lines = record.filter(pa.array(keep)), lines[keep]
+        columns = dict(zip(record.schema.names, record.columns, strict=True))
+        return CsvChunk(columns=columns, lines=pa.array(lines), rejected=tuple(sorted(rejected)))
+
+    def _lines(
+        self, rows: np.ndarray, breaks: np.ndarray, before: list[tuple[int, str, str]]
+    ) -> tuple[np.ndarray, list[int]]:
+        """First line of every usable and every unusable row, from their numbers and the line breaks inside rows."""
+        numbers = np.concatenate([rows, np.array([n for n, _, _ in before], dtype=np.int64)])
+        inside = np.concatenate([breaks, np.array([raw.count("\n") for _, raw, _ in before], dtype=np.int64)])
+        order = np.argsort(numbers, kind="stable")
+        shift = np.empty_like(inside)
+        shift[order] = np.cumsum(inside[order]) - inside[order]
+        lines = numbers + shift + self.extra
+        self.extra += int(inside.sum())
+        return lines[: len(rows)], [int(n) for n in lines[len(rows) :]]
+
+
+def _line_breaks(record: pa.RecordBatch) -> np.ndarray:
+    total = np.zeros(record.num_rows, dtype=np.int64)
+    for column in record.columns:
+        total += pc.count_substring(column, "\n").to_numpy(zero_copy_only=False)
+    return total
+
+
+def _empty(record: pa.RecordBatch) -> np.ndarray:
+    empty = np.ones(record.num_rows, dtype=bool)
+    for column in record.columns:
+        empty &= pc.equal(column, "").to_numpy(zero_copy_only=False)
+    return empty
+
+
+def _split(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:
+    """One rejected line per line of the text; several lines in one row come from a quote that is not closed."""
+    parts = text.split("\n")
+    if len(parts) > 1:
+        reason = f"a quote opened in line {line} runs over {len(parts)} lines"
+    return [(line + i, part.rstrip("\r"), reason) for i, part in enumerate(parts)]

@@ -1,0 +1,155 @@
+"""SkyPilot spot traces: JSON with ``metadata.gap_seconds``, ``data`` (counts) and sometimes ``prices``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from warehouse.errors import SettingsError, SourceFileError
+from warehouse.sources.contract import Batch, Kind, SourceOptions
+from warehouse.sources.files.places import (
+    UNDATED,
+    check_options,
+    market_of,
+    nodes_in,
+    start_in,
+    time_option,
+    whole_option,
+)
+from warehouse.sources.files.reading import Row, collect, head, pack, read_json, rejection, require_rows
+
+EXPECTED = 'a SkyPilot trace: {"metadata": {"gap_seconds": N}, "data": [counts], "prices": [optional]}'
+REMEDY = "name another source"
+_HUGE = 1e300
+_LONGEST_GAP_SECONDS = 31 * 86_400
+_LONGEST_SECONDS = 100 * 366 * 86_400
+
+
+class SkyPilot:
+    """One trace is one market: sample i (1-based, the ``line``) was taken at start + (i - 1) gap_seconds.
+
+    Every sample gives an availability row and, where there are prices, a price row. The file holds no place, type or date:
+    they come from file and folder names (``16-node/aws-08-27-2023/us-west-2a_v100_1.json``) or from options.
+    Kind: "held" below a folder ``preemption`` or with prices (only preemption traces carry them), else "probe".
+    The label is ``skypilot``, then the nodes and the date where names give them: ``skypilot:16node:2023-08-27``.
+    """
+
+    name = "skypilot"
+    options: Mapping[str, str] = {
+        "start": "time of the first sample, ISO 8601 (default: from a folder such as aws-08-27-2023)",
+        "zone": "zone of the trace (default: from the file name)",
+        "instance_type": "instance type of the trace (default: from the file name, v100_1 = p3.2xlarge)",
+        "capacity": "instances that were asked for (default: from a name such as 16-node, else the largest count)",
+        "kind": "probe or held (default: from the folder availability or preemption)",
+        "source": "label of all rows",
+    }
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        """Traces named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
+        return collect(paths, _recognised, source=self.name, expected=EXPECTED)
+
+    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
+        """Yield all samples; raises `SourceFileError` if it is no trace or its market cannot be told."""
+        check_options(self, options)
+        trace = _load(path)
+        market = market_of(path, options)
+        start = time_option(options, "start") or start_in(path) or UNDATED
+        constants = {
+            **market,
+            "source": options.get("source") or _label(path),
+            "capacity": _capacity(path, options, trace)[0],
+            "gap_seconds": round(trace["gap"]),
+            "kind": _kind(path, options, trace),
+            "truncated": False,
+            "product": "Linux/UNIX",
+            "file": str(path),
+        }
+        return require_rows(pack(_rows(trace, start), constants), path, expected=EXPECTED, remedy=REMEDY)
+
+    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+        """The date and the capacity, where neither names nor options give them (the time of day is never known)."""
+        said = []
+        if time_option(options, "start") is None and start_in(path) is None:
+            said.append("undated trace, counted from 1970-01-01 00:00 UTC: hour and weekday mean nothing")
+        capacity, assumed = _capacity(path, options, _load(path))
+        if assumed:
+            said.append(f"capacity taken as {capacity}, the largest count in the trace")
+        return tuple(said)
+
+
+def _recognised(path: Path) -> bool:
+    return path.suffix == ".json" and b'"gap_seconds"' in head(path)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """gap (seconds), data and prices (None if absent) of a trace, checked for form."""
+    content = read_json(path, expected=EXPECTED, remedy=REMEDY)
+    metadata = content.get("metadata") if isinstance(content, dict) else None
+    gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
+    if not _number(gap) or not 0 < gap <= _LONGEST_GAP_SECONDS:
+        raise SourceFileError(path, 1, "JSON without metadata.gap_seconds", expected=EXPECTED, remedy=REMEDY)
+    data, prices = content.get("data"), content.get("prices")
+    if not isinstance(data, list) or not (prices is None or isinstance(prices, list)):
+        raise SourceFileError(path, 1, "no list of counts under data", expected=EXPECTED, remedy=REMEDY)
+    if not data:
+        raise SourceFileError(
+            path, 1, "a trace without samples", expected=EXPECTED, remedy="check that it is complete"
+        )
+    if len(data) * gap > _LONGEST_SECONDS:
+        found = f"{len(data)} samples {gap:g} s apart, which is more than a century"
+        raise SourceFileError(path, 1, found, expected=EXPECTED, remedy="check metadata.gap_seconds")
+    if prices is not None and len(prices) != len(data):
+        found = f"{len(prices)} prices for {len(data)} counts"
+        raise SourceFileError(
+            path, 1, found, expected="one price per count", remedy="check that it is complete"
+        )
+    return {"gap": float(gap), "data": data, "prices": prices}
+
+
+def _number(value: object) -> TypeGuard[int | float]:
+    # Compared, not converted: whole numbers in JSON may be longer than any float. NaN fails both comparisons.
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_HUGE < value < _HUGE
+
+
+def _rows(trace: Mapping[str, Any], start: datetime) -> Iterator[tuple[Kind, Row]]:
+    step = timedelta(seconds=trace["gap"])
+    prices = trace["prices"] or []
+    for i, count in enumerate(trace["data"]):
+        at = start + i * step
+        if _number(count) and count == int(count):
+            yield "availability", {"observed_at": at, "available": int(count), "line": i + 1}
+        else:
+            yield rejection(i + 1, repr(count), "count is not a whole number")
+        if i < len(prices):
+            if _number(prices[i]):
+                yield "price", {"observed_at": at, "price_usd": float(prices[i]), "line": i + 1}
+            else:
+                yield rejection(i + 1, repr(prices[i]), "price is not a number")
+
+
+def _label(path: Path) -> str:
+    nodes, start = nodes_in(path), start_in(path)
+    parts = ["skypilot", f"{nodes}node" if nodes else "", f"{start:%Y-%m-%d}" if start else ""]
+    return ":".join(part for part in parts if part)
+
+
+def _kind(path: Path, options: SourceOptions, trace: Mapping[str, Any]) -> str:
+    kind = options.get("kind")
+    if kind is not None:
+        if kind not in ("probe", "held"):
+            raise SettingsError(f"option kind={kind!r}", expected="probe or held")
+        return kind
+    folders = {part.lower() for part in path.parts[:-1]}
+    if "availability" in folders:
+        return "probe"
+    return "held" if "preemption" in folders or trace["prices"] is not None else "probe"
+
+
+def _capacity(path: Path, options: SourceOptions, trace: Mapping[str, Any]) -> tuple[int, bool]:
+    """(capacity, whether it was assumed)."""
+    stated = whole_option(options, "capacity") or nodes_in(path)
+    if stated:
+        return stated, False
+    return max((int(c) for c in trace["data"] if _number(c)), default=0), True

@@ -1,0 +1,191 @@
+"""Tidy tables of prices and availability, CSV or Parquet: the form of the open data set and of our own exports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from warehouse.errors import SourceFileError
+from warehouse.sources.contract import Batch, SourceOptions
+from warehouse.sources.files.places import check_options
+from warehouse.sources.files.reading import batch_of, csv_chunks, numbered_lines, require_rows, shown
+
+Form = Literal["price", "availability"]
+
+_KEY = {"provider": "provider", "region": "region", "zone": "zone", "instance_type": "instance_type"}
+#: Canonical column <- column of the file; the first group must be there, the second may be.
+REQUIRED: dict[Form, dict[str, str]] = {
+    "price": {**_KEY, "observed_at": "timestamp", "price_usd": "spot_price_usd_per_hour"},
+    "availability": {**_KEY, "observed_at": "timestamp", "available": "available"},
+}
+OPTIONAL: dict[Form, dict[str, str]] = {
+    "price": {
+        "product": "product",
+        "on_demand_usd": "on_demand_price_usd_per_hour",
+        "known_at": "known_at",
+        "source": "source",
+    },
+    "availability": {
+        "capacity": "capacity_probed",
+        "gap_seconds": "gap_seconds",
+        "kind": "kind",
+        "truncated": "truncated",
+        "known_at": "known_at",
+        "source": "source",
+    },
+}
+EXPECTED = (
+    "columns provider, region, zone, instance_type, timestamp and either spot_price_usd_per_hour or available"
+)
+REMEDY = "rename the columns, or name another source"
+_SUFFIXES = (".parquet", ".csv", ".csv.gz", ".csv.zst")
+_NAMED = ("prices", "availability")
+_PARQUET_ROWS = 131_072
+
+
+def form_of(path: Path, columns: Sequence[str]) -> Form:
+    """Whether a table with these columns holds prices or availability; raises `SourceFileError` if neither, both or ambiguous."""
+    repeated = sorted(name for name, times in Counter(columns).items() if times > 1)
+    if repeated:
+        raise SourceFileError(
+            path, 1, f"column {repeated[0]!r} occurs twice", expected=EXPECTED, remedy=REMEDY
+        )
+    forms = [form for form, wanted in REQUIRED.items() if set(wanted.values()) <= set(columns)]
+    if len(forms) == 1:
+        return forms[0]
+    if forms:
+        found, remedy = "both spot_price_usd_per_hour and available", "split it into one file of each"
+        raise SourceFileError(path, 1, found, expected="one of them", remedy=remedy)
+    found = f"columns {shown(columns)}" if any(columns) else "no column names"
+    raise SourceFileError(path, 1, found, expected=EXPECTED, remedy=REMEDY)
+
+
+class Tabular:
+    """Tidy CSV (``.csv``, ``.csv.gz``, ``.csv.zst``) and Parquet; the columns say whether it holds prices or availability.
+
+    One row of the file is one row of a batch, in file order; further columns are ignored. ``line`` is the line of the CSV
+    file, or the 1-based row of the Parquet file. A folder means its own ``prices.*`` and ``availability.*`` and any
+    other table at its top level with these columns, not those of its subfolders. The label is the file's ``source`` column.
+    """
+
+    name = "tabular"
+    options: Mapping[str, str] = {
+        "source": "label of all rows, instead of the file's source column (default: tabular)"
+    }
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        """Tables named, and those at the top level of folders named, sorted; raises `SourceFileError` if none."""
+        found: set[Path] = set()
+        for path in paths:
+            if path.is_dir():
+                found |= {p for p in path.iterdir() if p.is_file() and _is_table(p)}
+            elif path.exists():
+                found.add(path)
+            else:
+                raise SourceFileError(
+                    path, 0, "does not exist", expected="a CSV or Parquet file", remedy="check the path"
+                )
+        if not found:
+            where = ", ".join(str(p) for p in paths) or "(no path given)"
+            remedy = "put prices.parquet or availability.csv there, or name the files"
+            raise SourceFileError(where, 0, "no tidy table", expected=EXPECTED, remedy=remedy)
+        return sorted(found)
+
+    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
+        """Stream a table; raises `SourceFileError` if it is not of one of the two forms or holds no row."""
+        check_options(self, options)
+        batches = _read_parquet(path, options) if path.suffix == ".parquet" else _read_csv(path, options)
+        return require_rows(
+            batches, path, expected="at least one row", remedy="check that the export is complete"
+        )
+
+    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+        """None: the table says everything itself."""
+        return ()
+
+
+def _is_table(path: Path) -> bool:
+    name = path.name.lower()
+    if not name.endswith(_SUFFIXES):
+        return False
+    if name.split(".", 1)[0] in _NAMED:
+        return True
+    try:
+        form_of(path, _columns(path))
+    except SourceFileError:
+        return False
+    return True
+
+
+def _columns(path: Path) -> list[str]:
+    if path.suffix == ".parquet":
+        return list(_open_parquet(path).schema_arrow.names)
+    for _, text in numbered_lines(path):
+        return [c.strip().strip('"') for c in text.split(",")]
+    return []
+
+
+def _open_parquet(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _not_parquet(path, error) from error
+
+
+def _not_parquet(path: Path, error: Exception) -> SourceFileError:
+    return SourceFileError(
+        path,
+        0,
+        f"not readable as Parquet ({error})",
+        expected="a Parquet file",
+        remedy="check that it is complete",
+    )
+
+
+def _canonical(form: Form, table: Mapping[str, Any], options: SourceOptions) -> dict[str, Any]:
+    """Columns of the file under their canonical names; naive timestamps are UTC (M1.4)."""
+    wanted = {**REQUIRED[form], **OPTIONAL[form]}
+    columns = {ours: table[theirs] for ours, theirs in wanted.items() if theirs in table}
+    for name in ("observed_at", "known_at"):
+        values = columns.get(name)
+        if values is not None and pa.types.is_timestamp(values.type) and values.type.tz is None:
+            columns[name] = values.cast(pa.timestamp(values.type.unit, tz="UTC"))
+    label = options.get("source")
+    if label or "source" not in columns:
+        columns["source"] = label or "tabular"
+    return columns
+
+
+def _read_csv(path: Path, options: SourceOptions) -> Iterator[Batch]:
+    form: list[Form] = []
+    for chunk in csv_chunks(path, check_header=lambda names: form.append(form_of(path, names))):
+        if chunk.rejected:
+            yield chunk.rejected_batch(path)
+        if len(chunk):
+            columns = _canonical(form[0], chunk.columns, options)
+            yield batch_of(form[0], len(chunk), {**columns, "file": str(path), "line": chunk.lines})
+
+
+def _read_parquet(path: Path, options: SourceOptions) -> Iterator[Batch]:
+    with _open_parquet(path) as file:
+        form = form_of(path, file.schema_arrow.names)
+        wanted = {*REQUIRED[form].values(), *OPTIONAL[form].values()}
+        first = 1
+        try:
+            for record in file.iter_batches(
+                batch_size=_PARQUET_ROWS, columns=[c for c in file.schema_arrow.names if c in wanted]
+            ):
+                rows = record.num_rows
+                table = dict(zip(record.schema.names, record.columns, strict=True))
+                lines = pa.array(range(first, first + rows), pa.int64())
+                yield batch_of(
+                    form, rows, {**_canonical(form, table, options), "file": str(path), "line": lines}
+                )
+                first += rows
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _not_parquet(path, error) from error

@@ -1,0 +1,292 @@
+"""Vast.ai offers scraped once a day into a CSV: price and number of interruptible offers per country, GPU and size."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from warehouse.errors import SettingsError, SourceFileError
+from warehouse.sources.contract import Batch, Kind, SourceOptions
+from warehouse.sources.files.places import check_options, data_file
+from warehouse.sources.files.reading import Row, collect, csv_chunks, head, pack, rejection, require_rows
+
+COLUMNS = (
+    "date", "provider", "gpu_model", "gpu_count", "region", "rental_type", "price_min_usd",
+    "price_median_usd", "price_max_usd", "n_offers", "source_url", "fetched_at",
+)  # fmt: skip
+EXPECTED = f"a CSV with the columns {', '.join(COLUMNS)}"
+REMEDY = "name another source"
+MEDIAN = "interruptible, median over offers"
+MINIMUM = "interruptible, min over offers"
+#: Prices of n GPUs are products of rounded prices per GPU; more digits would be noise of the multiplication.
+_DIGITS = 6
+_DAY_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offer:
+    """One usable line; prices are per instance (the file's, per GPU, times the GPU count)."""
+
+    line: int
+    day: str
+    model: str
+    instance_type: str
+    region: str
+    minimum: float
+    median: float
+    offers: int
+    fetched_at: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.day, self.region, self.instance_type
+
+
+class VastAi:
+    """Interruptible offers per country and machine size; n GPUs in one machine are the instance type ``MODEL_xn``.
+
+    What becomes of the lines:
+
+    - an interruptible line of Vast.ai (``rental_type`` spot) gives one availability row and two price rows (median, min);
+    - an on-demand line of Vast.ai gives ``on_demand_usd`` of the interruptible line of the same day, country and size; it is used
+      but is no row of its own. Without such a line it is rejected, and so is one that a later line replaces;
+    - a line fetched from another site is rejected: its prices are per instance and no interruptible offer;
+    - region ``all`` is derived: the sum of counts and the lowest price over countries (``line``: the last line it uses);
+    - a series (country and size seen anywhere in the file, or ``all``) absent on a whole day is derived as 0 offers
+      (``line``: the first interruptible line of that day); on a cut-off day it is unknown and gives no row.
+
+    A price was observed when it was fetched, a count at the day's first fetch of its GPU model; ``known_at`` is the last
+    fetch used. A day is cut off (``truncated``: its counts are lower bounds) when its on-demand offers add up to exactly a
+    page limit of the
+    scrape, or when it is listed in ``warehouse/data/vastai_cut_off_days.toml`` (a file thinned to some GPU models
+    no longer adds up to the limit) or in the option.
+    """
+
+    name = "vastai"
+    options: Mapping[str, str] = {
+        "truncated_days": "further days (YYYY-MM-DD, separated by commas) on which the scrape was cut off",
+        "source": "label of all rows (default: vastai)",
+    }
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        """Files named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
+        return collect(paths, _recognised, source=self.name, expected=EXPECTED)
+
+    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
+        """Yield the rows of one file; raises `SourceFileError` if it is not of this format."""
+        check_options(self, options)
+        constants = {
+            "source": options.get("source") or self.name,
+            "provider": "vast.ai",
+            "zone": "all",
+            "gap_seconds": _DAY_SECONDS,
+            "kind": "offers",
+            "file": str(path),
+        }
+        named = _named_days(options)
+        return require_rows(pack(_rows(path, named), constants), path, expected=EXPECTED, remedy=REMEDY)
+
+    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+        """None: absence from a whole listing is 0 offers, and counts of cut-off days are marked `truncated`."""
+        return ()
+
+
+def _recognised(path: Path) -> bool:
+    first = head(path).split(b"\n", 1)[0]
+    return path.suffix == ".csv" and b"rental_type" in first and b"n_offers" in first
+
+
+def _named_days(options: SourceOptions) -> frozenset[str]:
+    known = {d.isoformat() for d in data_file("vastai_cut_off_days.toml")["days"]}
+    for text in (options.get("truncated_days") or "").split(","):
+        if text.strip():
+            try:
+                known.add(date.fromisoformat(text.strip()).isoformat())
+            except ValueError as error:
+                raise SettingsError(
+                    f"option truncated_days: {text.strip()!r}", expected="YYYY-MM-DD"
+                ) from error
+    return frozenset(known)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]] | tuple[Kind, Row]]:
+    """(line, fields) of every line, and rejected rows for those that cannot be taken apart."""
+
+    def check(names: Sequence[str]) -> None:
+        if missing := [c for c in COLUMNS if c not in names]:
+            raise SourceFileError(path, 1, f"no column {missing[0]!r}", expected=EXPECTED, remedy=REMEDY)
+
+    for chunk in csv_chunks(path, check_header=check):
+        for line, raw, reason in chunk.rejected:
+            yield rejection(line, raw, reason)
+        if len(chunk):
+            columns = [chunk.columns[c].to_pylist() for c in COLUMNS]
+            for line, *fields in zip(chunk.lines.to_pylist(), *columns, strict=True):
+                yield line, dict(zip(COLUMNS, fields, strict=True))
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "an unknown site"
+    except ValueError:
+        return "an unknown site"
+
+
+def _offer(line: int, fields: Mapping[str, str]) -> _Offer | str:
+    """The offer of a line, or the reason why it cannot be used."""
+    host = _host(fields["source_url"])
+    if host != "vast.ai" and not host.endswith(".vast.ai"):
+        return f"row from {host}: prices are per instance, not an interruptible offer of Vast.ai"
+    if fields["rental_type"] not in ("spot", "on_demand"):
+        return f"rental type {fields['rental_type']!r}, expected spot or on_demand"
+    try:
+        date.fromisoformat(fields["date"])
+        gpus, offers = int(fields["gpu_count"]), int(fields["n_offers"])
+        minimum, middle = float(fields["price_min_usd"]), float(fields["price_median_usd"])
+    except ValueError as error:
+        return f"not a date or number ({error})"
+    if gpus < 1 or offers < 0:
+        return f"{gpus} GPUs and {offers} offers, expected at least 1 and 0"
+    return _Offer(
+        line=line,
+        day=fields["date"],
+        model=fields["gpu_model"],
+        instance_type=f"{fields['gpu_model']}_x{gpus}",
+        region=fields["region"],
+        minimum=round(minimum * gpus, _DIGITS),
+        median=round(middle * gpus, _DIGITS),
+        offers=offers,
+        fetched_at=fields["fetched_at"],
+    )
+
+
+def _rows(path: Path, named_days: frozenset[str]) -> Iterator[tuple[Kind, Row]]:
+    spot: list[_Offer] = []
+    on_demand: dict[tuple[str, str, str], _Offer] = {}
+    listed: dict[str, int] = defaultdict(int)
+    for first, second in _lines(path):
+        if isinstance(first, str):
+            yield first, second
+            continue
+        offer = _offer(first, second)
+        if isinstance(offer, str):
+            yield rejection(first, ",".join(second.values()), offer)
+        elif second["rental_type"] == "spot":
+            spot.append(offer)
+        else:
+            if old := on_demand.get(offer.key):
+                yield rejection(old.line, _text(old), f"on-demand offer superseded by line {offer.line}")
+                listed[offer.day] -= old.offers
+            on_demand[offer.key] = offer
+            listed[offer.day] += offer.offers
+    matched = {offer.key for offer in spot}
+    for key, offer in on_demand.items():
+        if key not in matched:
+            reason = "on-demand offer without an interruptible offer of the same day, country and size"
+            yield rejection(offer.line, _text(offer), reason)
+    limits = set(data_file("vastai_cut_off_days.toml")["page_limits"])
+    cut_off = named_days | {day for day, total in listed.items() if total in limits}
+    yield from _price_rows(spot, on_demand)
+    yield from _count_rows(spot, cut_off)
+
+
+def _text(offer: _Offer) -> str:
+    return f"{offer.day},{offer.instance_type},{offer.region},on_demand,{offer.median},{offer.offers}"
+
+
+def _price_rows(
+    spot: Sequence[_Offer], on_demand: Mapping[tuple[str, str, str], _Offer]
+) -> Iterator[tuple[Kind, Row]]:
+    world: dict[tuple[str, str], list[_Offer]] = defaultdict(list)
+    for offer in spot:
+        standard = on_demand.get(offer.key)
+        row = {
+            "region": offer.region,
+            "instance_type": offer.instance_type,
+            "observed_at": offer.fetched_at,
+            "on_demand_usd": standard.median if standard else None,
+            "line": offer.line,
+        }
+        yield "price", {**row, "product": MEDIAN, "price_usd": offer.median}
+        yield "price", {**row, "product": MINIMUM, "price_usd": offer.minimum}
+    for offer in _newest(spot):
+        world[offer.day, offer.instance_type].append(offer)
+    for (_, instance_type), offers in world.items():
+        yield (
+            "price",
+            {
+                "region": "all",
+                "instance_type": instance_type,
+                "product": MINIMUM,
+                "price_usd": min(o.minimum for o in offers),
+                "observed_at": min(o.fetched_at for o in offers),
+                "known_at": max(o.fetched_at for o in offers),
+                "line": max(o.line for o in offers),
+            },
+        )
+
+
+def _newest(spot: Sequence[_Offer]) -> list[_Offer]:
+    """The last line of every (day, country, size), in file order: sums must not count a repeated line twice."""
+    return sorted({offer.key: offer for offer in spot}.values(), key=lambda offer: offer.line)
+
+
+def _count_rows(spot: Sequence[_Offer], cut_off: frozenset[str]) -> Iterator[tuple[Kind, Row]]:
+    days: dict[str, list[_Offer]] = defaultdict(list)
+    for offer in spot:
+        days[offer.day].append(offer)
+    series = {(o.region, o.instance_type): o.model for o in spot}
+    series |= {("all", o.instance_type): o.model for o in spot}
+    for day, offers in days.items():
+        opened: dict[str, str] = {}
+        for offer in offers:
+            opened[offer.model] = min(offer.fetched_at, opened.get(offer.model, offer.fetched_at))
+        first, last = min(opened.values()), max(o.fetched_at for o in offers)
+        seen: set[tuple[str, str]] = set()
+        for row in _present(offers):
+            key = (str(row["region"]), str(row["instance_type"]))
+            seen.add(key)
+            yield "availability", {**row, "observed_at": opened[series[key]], "truncated": day in cut_off}
+        if day in cut_off:
+            continue
+        for (region, instance_type), model in series.items():
+            if (region, instance_type) not in seen:
+                yield (
+                    "availability",
+                    {
+                        "region": region,
+                        "instance_type": instance_type,
+                        "available": 0,
+                        "observed_at": opened.get(model, first),
+                        "known_at": last,
+                        "truncated": False,
+                        "line": offers[0].line,
+                    },
+                )
+
+
+def _present(offers: Sequence[_Offer]) -> Iterator[Row]:
+    """Rows of one day: each line's own count, then the sums over countries."""
+    world: dict[str, list[_Offer]] = defaultdict(list)
+    for offer in offers:
+        yield {
+            "region": offer.region,
+            "instance_type": offer.instance_type,
+            "available": offer.offers,
+            "known_at": offer.fetched_at,
+            "line": offer.line,
+        }
+    for offer in _newest(offers):
+        world[offer.instance_type].append(offer)
+    for instance_type, group in world.items():
+        yield {
+            "region": "all",
+            "instance_type": instance_type,
+            "available": sum(o.offers for o in group),
+            "known_at": max(o.fetched_at for o in group),
+            "line": max(o.line for o in group),
+        }

@@ -1,0 +1,178 @@
+"""What a live source is: an API asked at a logical time, read page by page, and where the reading stands.
+
+Like a `warehouse.sources.contract.Source` it only translates: rows go into batches as found, the store casts, judges and
+counts them.
+Instead of files it has `LiveSource.fetch`, which yields a `Page` per answer. Whoever runs it commits every page together with
+the `Mark` of its part (a region, an instance type), so that a fetch that is killed after any page goes on behind it.
+
+Two sorts of source (M1.2):
+
+- a *history* answers what was true between two times (``aws-spot``): it is read from the mark to the logical time;
+- a *snapshot* answers what is true now: its rows are observed at the logical time, or, if the server's ``Date`` says that the
+  answer was given more than one interval later, at that later time. A late answer never passes for an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from warehouse.sources.contract import Batch
+
+if TYPE_CHECKING:
+    from warehouse.sources.live.transport import Transport
+
+#: The part of a source that has no parts.
+WHOLE = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """A listing that is being read: the range asked for (None for a snapshot), the page to go on with, the time it was opened."""
+
+    opened_at: datetime
+    token: str
+    since: datetime | None = None
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Where the reading of one part stands.
+
+    ``followed_since``: rows observed from then on are known when they are fetched, earlier ones are history. ``until``: a
+    history is complete up to then. ``done_at``: logical time of the last complete reading. ``listing``: one that was cut.
+    ``memory``: what the source wants to know next time (for example the series it has seen).
+    """
+
+    followed_since: datetime | None = None
+    until: datetime | None = None
+    done_at: datetime | None = None
+    listing: Listing | None = None
+    memory: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: times as ISO 8601, absent ones left out."""
+        plain: dict[str, Any] = {name: _text(getattr(self, name)) for name in _TIMES}
+        if self.listing is not None:
+            own = self.listing
+            plain["listing"] = {
+                "opened_at": _text(own.opened_at), "token": own.token,
+                "since": _text(own.since), "end": _text(own.end),
+            }  # fmt: skip
+        if self.memory:
+            plain["memory"] = list(self.memory)
+        return {name: value for name, value in plain.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Mark:
+        """The mark that `to_json` wrote."""
+        own = plain.get("listing")
+        return cls(
+            **{name: _time(plain.get(name)) for name in _TIMES},
+            listing=None
+            if own is None
+            else Listing(
+                opened_at=datetime.fromisoformat(own["opened_at"]),
+                token=str(own["token"]),
+                since=_time(own.get("since")),
+                end=_time(own.get("end")),
+            ),
+            memory=tuple(plain.get("memory", ())),
+        )
+
+
+_TIMES = ("followed_since", "until", "done_at")
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else at.astimezone(UTC).isoformat()
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a fetch is asked for: the logical time, how often the feed is fetched, where each part stands.
+
+    ``since`` and ``until`` bound a history that is read by hand; a snapshot has none and ignores them.
+    """
+
+    options: Mapping[str, Any]
+    at: datetime
+    every: timedelta
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def mark(self, part: str) -> Mark:
+        """Where a part stands; an empty mark for one never read."""
+        return self.marks.get(part, Mark())
+
+    def is_done(self, part: str) -> bool:
+        """Whether the part was read to its end at this logical time already."""
+        return self.since is None and self.mark(part).done_at == self.at
+
+    def token(self, part: str) -> str | None:
+        """The page a snapshot goes on with: only where it was cut at this same logical time."""
+        own = self.mark(part).listing
+        return own.token if own is not None and own.opened_at == self.at else None
+
+    def observed_at(self, answered: datetime | None) -> datetime:
+        """When a snapshot that was answered at ``answered`` (the server's ``Date``) was true."""
+        if answered is not None and answered > self.at + self.every:
+            return answered
+        return self.at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One answer of one part, to be committed as a whole.
+
+    ``token`` goes on behind it, None at the part's end. ``since`` and ``end``: the range a history asked for. ``memory``
+    replaces that of the mark, unless None. ``notes`` are sentences for the record of the fetch.
+    """
+
+    part: str
+    batches: tuple[Batch, ...]
+    token: str | None = None
+    since: datetime | None = None
+    end: datetime | None = None
+    memory: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFailed:
+    """A part that could not be read, and why; the others go on."""
+
+    part: str
+    reason: str
+
+
+class LiveSource(Protocol):
+    """A reader of one API."""
+
+    name: str
+    """The word used in the settings."""
+    options: Mapping[str, str]
+    """Option name -> one sentence of help."""
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise `SettingsError` if the options cannot be used; asks nobody and needs no credentials."""
+        ...
+
+    def fetch(self, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+        """Yield the pages that were asked for, part by part.
+
+        Raises `FetchError` if nothing can be read at all (no credentials, no network, a probe that failed).
+        """
+        ...
+
+    def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """In words, what is assumed of the answers."""
+        ...

@@ -1,0 +1,206 @@
+"""The embedded market: seeded sample paths in the form of a source, for a first turn without any data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from warehouse.errors import SettingsError, SourceFileError
+from warehouse.sources.contract import Batch, SourceOptions
+from warehouse.sources.files.places import check_options, time_option
+from warehouse.sources.files.reading import batch_of
+from warehouse.sources.simulated.market import (
+    BLOCK,
+    EPOCH,
+    SamplePath,
+    SimulatedMarket,
+    block_of,
+    sample_path,
+    simulated_markets,
+)
+
+#: Stands for the simulated market where a file is asked for.
+PSEUDO_PATH = Path("simulated:")
+DEFAULT_SEED = 7
+DEFAULT_STEP_MINUTES = 30
+_DAY_MINUTES = 1440
+_PRODUCT = "Linux/UNIX"
+
+
+def generate(
+    start: datetime,
+    end: datetime,
+    *,
+    seed: int,
+    step_minutes: int = DEFAULT_STEP_MINUTES,
+    label: str | None = None,
+) -> Iterator[Batch]:
+    """Observations of every simulated market at start's midnight, then every ``step_minutes`` up to and including ``end``.
+
+    Counts are there at every step; prices at changes, and at every midnight as AWS repeats them. Times are UTC and real clock
+    times, known when observed. Rows depend on (seed, market, time, step) alone: a longer or later range extends or repeats an
+    earlier one and never changes it, so a later run adds only new rows. Batches hold one market and at most
+    28 days. ``label`` is the source label, ``simulated:<seed>`` by default. A flow appends them without any file::
+
+        append(store, generate(at - days, at, seed=7), source="simulated", assumptions=said(7))
+
+    Raises `SettingsError` on times without a zone or before 1970, an end before the start, or a step that does not divide a day.
+    """
+    if start.tzinfo is None or end.tzinfo is None or not EPOCH <= start <= end:
+        raise SettingsError(
+            f"simulated range {start} to {end}", expected="UTC times from 1970 on, start before end"
+        )
+    if not 1 <= step_minutes <= _DAY_MINUTES or _DAY_MINUTES % step_minutes:
+        raise SettingsError(
+            f"step of {step_minutes} minutes", expected="a divisor of 1440, such as 5, 10, 30 or 60"
+        )
+    if seed < 0:
+        raise SettingsError(f"seed {seed}", expected="a whole number of at least 0")
+    # From midnight on, where every price is stated: so no row depends on where a range starts.
+    first = EPOCH + (start - EPOCH) // timedelta(days=1) * timedelta(days=1)
+    step = timedelta(minutes=step_minutes)
+    name = label or f"simulated:{seed}"
+    return _batches(first, end, step, seed, name)
+
+
+@lru_cache(maxsize=128)
+def _path(place: int, block: int, seed: int) -> SamplePath:
+    """The path of the market at a place of `simulated_markets`: one turn after the other asks for the same."""
+    return sample_path(simulated_markets()[place], block, seed=seed)
+
+
+def _batches(first: datetime, end: datetime, step: timedelta, seed: int, label: str) -> Iterator[Batch]:
+    for place, market in enumerate(simulated_markets()):
+        line = 1
+        for block in range(block_of(first), block_of(end) + 1):
+            start = EPOCH + block * BLOCK
+            begin, stop = max(first, start), min(end, start + BLOCK - step)
+            rows = (stop - begin) // step + 1
+            for batch in _block_batches(market, _path(place, block, seed), begin=begin, rows=rows, step=step):
+                yield _labelled(batch, label, line)
+                line += batch.table.num_rows
+
+
+def _labelled(batch: Batch, label: str, line: int) -> Batch:
+    rows = batch.table.num_rows
+    columns: dict[str, Any] = {name: batch.table[name] for name in batch.table.column_names}
+    columns |= {"source": label, "file": str(PSEUDO_PATH), "line": pa.array(np.arange(line, line + rows))}
+    return batch_of(batch.kind, rows, columns)
+
+
+def _block_batches(
+    market: SimulatedMarket, path: SamplePath, *, begin: datetime, rows: int, step: timedelta
+) -> Iterator[Batch]:
+    every = np.timedelta64(step) * np.arange(rows)
+    ticks = (every + np.timedelta64(begin - path.start)) // np.timedelta64(market.tick)
+    times = np.datetime64(begin.replace(tzinfo=None), "us") + every
+    place = {
+        "provider": "simulated",
+        "region": market.region,
+        "zone": market.zone,
+        "instance_type": market.instance_type,
+    }
+    at = _utc(times)
+    yield batch_of(
+        "availability",
+        rows,
+        {
+            **place,
+            "observed_at": at,
+            "known_at": at,
+            "available": pa.array(path.counts[ticks]),
+            "capacity": market.capacity,
+            "gap_seconds": int(step.total_seconds()),
+            "kind": "offers" if market.capacity is None else "probe",
+            "truncated": False,
+        },
+    )
+    prices = path.prices[ticks]
+    changed = np.r_[True, prices[1:] != prices[:-1]]
+    stated = changed | (times.astype("datetime64[D]") == times)
+    at = _utc(times[stated])
+    yield batch_of(
+        "price",
+        int(stated.sum()),
+        {
+            **place,
+            "product": _PRODUCT,
+            "observed_at": at,
+            "known_at": at,
+            "price_usd": pa.array(prices[stated]),
+            "on_demand_usd": market.on_demand_usd,
+        },
+    )
+
+
+def _utc(times: np.ndarray) -> pa.Array:
+    return pa.array(times.astype("datetime64[us]"), pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
+
+
+def said(seed: int) -> tuple[str, ...]:
+    """What must be shown beside everything made of this market."""
+    return (f"simulated market (seed {seed}), calibrated to open histories, not measured",)
+
+
+class Simulated:
+    """The simulated market as a source: the pseudo-path ``simulated:`` instead of a file, the range in the options.
+
+    ``files([])`` gives the pseudo-path; ``read(Path("simulated:"), options)`` needs ``start`` and ``end``. There is no file to
+    open or to hash: a flow hands the batches of `generate` to the warehouse's ``append`` instead of ingesting a path.
+    """
+
+    name = "simulated"
+    options: Mapping[str, str] = {
+        "start": "first time, ISO 8601 (its midnight is taken)",
+        "end": "last time, ISO 8601",
+        "seed": f"seed of the sample paths (default: {DEFAULT_SEED})",
+        "step_minutes": f"minutes between observations, a divisor of 1440 (default: {DEFAULT_STEP_MINUTES})",
+        "source": "label of all rows (default: simulated:<seed>)",
+    }
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        """The pseudo-path; raises `SourceFileError` if anything else is named."""
+        for path in paths:
+            if path != PSEUDO_PATH:
+                raise SourceFileError(
+                    path,
+                    0,
+                    "the simulated market reads no files",
+                    expected="no path",
+                    remedy="leave the path out",
+                )
+        return [PSEUDO_PATH]
+
+    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
+        """Batches of `generate`; raises `SourceFileError` on any other path, `SettingsError` on missing or wrong options."""
+        check_options(self, options)
+        self.files([path])
+        start, end = time_option(options, "start"), time_option(options, "end")
+        if start is None or end is None:
+            raise SettingsError("the simulated market without a range", expected="the options start and end")
+        return generate(
+            start,
+            end,
+            seed=_whole(options, "seed", DEFAULT_SEED),
+            step_minutes=_whole(options, "step_minutes", DEFAULT_STEP_MINUTES),
+            label=options.get("source"),
+        )
+
+    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+        """That nothing of it was measured."""
+        return said(_whole(options, "seed", DEFAULT_SEED))
+
+
+def _whole(options: SourceOptions, name: str, default: int) -> int:
+    text = options.get(name)
+    if text is None:
+        return default
+    if not text.strip().isdecimal():
+        raise SettingsError(f"option {name}={text!r}", expected="a whole number")
+    return int(text)

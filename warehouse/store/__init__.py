@@ -1,0 +1,1 @@
+"""The file itself: connection, schema, lock, snapshots."""

@@ -1,0 +1,379 @@
+"""The warehouse file: open it, set it up, bring it up to date, run a transaction.
+
+One DuckDB file, one writing process at a time (decision 1), read through snapshots (decision 16, `warehouse.reader`). With the
+migrations this is the only place that imports DuckDB.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from warehouse.conventions import Conventions, read_conventions
+from warehouse.errors import DamagedStoreError, SchemaError, StoreError
+from warehouse.store.files import check_place, has_wal, is_locked, store_error
+from warehouse.store.lock import (
+    Patience,
+    Say,
+    WriterLock,
+    check_log,
+    default_wait,
+    is_waited_for,
+    locked,
+    say_on_stderr,
+    take_lock,
+)
+from warehouse.store.schema import MIGRATIONS, applied_steps, back_up, migrate, pending_steps, quoted
+from warehouse.store.snapshots import publish_at_close, publish_at_open, publish_now
+
+
+@contextmanager
+def translated(name: str) -> Iterator[None]:
+    """Turn DuckDB's errors into `StoreError` and its children, with DuckDB's own words in them.
+
+    What a signal's handler raises during a statement (an interrupt from the keyboard, the engine's time-out) goes on as it is.
+    """
+    try:
+        yield
+    except duckdb.Error as error:
+        raise store_error(name, str(error), kind=type(error).__name__) from error
+    except RuntimeError as error:
+        # DuckDB hides it in an error that stages would take for their own.
+        if "interrupted" in str(error).lower() and error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How a warehouse called ``name`` is opened."""
+
+    name: str
+    memory_limit: str
+
+    def unlocked(self, file: str, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        """A connection without a lock: to memory, or to a ``file`` for reading."""
+        with translated(self.name):
+            connection = duckdb.connect(file, read_only=read_only)
+            with closed_on_error(connection):
+                self._set_up(connection)
+                if read_only:
+                    _check_steps(connection, self.name)
+                else:
+                    migrate(connection)
+        return connection
+
+    def shared(self, steps: Sequence[str], tables: Mapping[str, Path]) -> duckdb.DuckDBPyConnection:
+        """A connection to Parquet files as if they were the tables of a warehouse whose schema has these ``steps``."""
+        with translated(self.name):
+            connection = duckdb.connect(":memory:")
+            with closed_on_error(connection):
+                self._set_up(connection)
+                connection.execute(
+                    "CREATE TABLE schema_steps AS SELECT * FROM (VALUES (0, '')) AS s(position, name) WHERE FALSE"
+                )
+                for position, step in enumerate(steps):
+                    connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, step])
+                _check_steps(connection, self.name)
+                for name, file in tables.items():
+                    connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet({quoted(file)})")
+        return connection
+
+    def writing(self, lock: WriterLock, patience: Patience, say: Say) -> duckdb.DuckDBPyConnection:
+        """A connection with the right to write: the schema is brought up to date, and readers have something to see."""
+        with lock.opening, translated(self.name):
+            if not lock.signed:
+                check_log(lock)
+                lock.sign()
+            connection = self._connected(patience)
+            with closed_on_error(connection):
+                self._set_up(connection)
+                before = _upgrade(connection, lock, say)
+                renew = before == 0 or (before < len(MIGRATIONS) and not lock.unfinished)
+                publish_at_open(lock, checkpoint_of(connection), renew=renew)
+        return connection
+
+    def settle(self) -> None:
+        """Bring what is in the log into the file; only under the lock."""
+        if has_wal(Path(self.name)):
+            with translated(self.name):
+                duckdb.connect(self.name).close()
+
+    def _connected(self, patience: Patience) -> duckdb.DuckDBPyConnection:
+        """A connection; a program that does not know our lock (or a reader of the file itself) is waited for as well."""
+        while True:
+            try:
+                return duckdb.connect(self.name)
+            except duckdb.IOException as error:
+                text = str(error)
+                if not is_locked(text):
+                    raise
+                holder = (
+                    text.partition("Conflicting lock is held in ")[2].splitlines()[0] or "another program"
+                )
+                if not patience.wait(f"waiting for {holder} to close {self.name}"):
+                    raise
+
+    def _set_up(self, connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar = false")
+        # The slots of a grid are taken for a handful of rows, for which a loop over all observations would do.
+        connection.execute("SET asof_loop_join_threshold = 0")
+        connection.execute(f"SET memory_limit = '{self.memory_limit}'")
+
+
+@contextmanager
+def closed_on_error(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Close the connection if the block does not come to its end."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+def checkpoint_of(connection: duckdb.DuckDBPyConnection) -> Callable[[], None]:
+    """Brings what is committed from the log into the file."""
+
+    def checkpoint() -> None:
+        connection.execute("CHECKPOINT")
+
+    return checkpoint
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put the warehouse's name before what is said of its schema."""
+    try:
+        yield
+    except (SchemaError, DamagedStoreError) as error:
+        raise type(error)(
+            f"warehouse {name}: {error.found}", expected=error.expected, remedy=error.remedy
+        ) from error
+
+
+def _check_steps(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    with _naming(name):
+        pending = pending_steps(applied_steps(connection))
+    if pending:
+        raise StoreError(
+            f"warehouse {name} lacks the schema step {pending[0]!r}",
+            remedy="open it once for writing (a published one: publish it again)",
+        )
+
+
+def _upgrade(connection: duckdb.DuckDBPyConnection, lock: WriterLock, say: Say) -> int:
+    """Bring the schema up to date, after a backup if there is anything to lose; returns the number of steps it had."""
+    with _naming(str(lock.database)):
+        applied = applied_steps(connection)
+        pending = pending_steps(applied)
+        if pending and _holds_rows(connection):
+            connection.execute("CHECKPOINT")
+            kept = back_up(lock.database, lock.open_source(), step=applied[-1])
+            say(
+                f"warehouse {lock.database}: schema brought from {applied[-1]} to {pending[-1]}; as it was: {kept}"
+            )
+        migrate(connection)
+    return len(applied)
+
+
+def _holds_rows(connection: duckdb.DuckDBPyConnection) -> bool:
+    tables = [str(row[0]) for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+    return any(
+        connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall()
+        for table in tables
+        if table != "schema_steps"
+    )
+
+
+#: DuckDB's own working memory; more than that is spilled to a folder beside the file.
+MEMORY_LIMIT = "1GB"
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+class Store:
+    """An open warehouse; made by `open_store`, closed by ``with`` or `close`.
+
+    It may be used by several threads of one process: statements take turns, and a transaction holds the turn to its end.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        name: str,
+        read_only: bool,
+        conventions: Conventions,
+        lock: WriterLock | None = None,
+    ) -> None:
+        self._connection = connection
+        self._lock = lock
+        self._turn = threading.RLock()
+        self._depth = 0
+        self.name = name
+        self.read_only = read_only
+        self.conventions = conventions
+        #: Columns of tables, as far as they were asked for: they stay as they are while the file is open.
+        self.columns: dict[str, list[str]] = {}
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        with suppress(StoreError):  # what went wrong first is what is told
+            # An interrupt or a cancelled run stops a turn in the middle, an error ends it: its failure is there to be read.
+            self._close(finished=isinstance(error, Exception))
+
+    def close(self) -> None:
+        """Close the file; nothing that was not committed stays, and what was is published for readers.
+
+        Raises `StoreError` if it cannot be published; it is kept all the same.
+        """
+        self._close(finished=True)
+
+    def _close(self, *, finished: bool) -> None:
+        with self._turn:
+            self._connection.close()
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                lock.release(finished=finished, at_last=lambda: publish_at_close(lock))
+
+    def close_into(self, file: Path) -> None:
+        """Close the warehouse and put another file in its place, which the next one to open it finds.
+
+        Raises `StoreLockedError` if this process has another store of it open, `OSError` if the file cannot be moved.
+        """
+        with self._turn:
+            lock = self._lock
+            if lock is None:
+                raise StoreError(f"warehouse {self.name} without the right to write")
+            with lock.alone() as alone:
+                if not alone:
+                    raise locked(lock.database, "open in another part of this process")
+                self._connection.close()
+                lock.put_in_place(file)
+            self._close(finished=True)
+
+    def publish(self) -> bool:
+        """Let readers see what was committed up to now: between two turns of a long run, never inside a transaction.
+
+        False if there is nothing new, or if this process has another store of this warehouse open for writing. Raises
+        `StoreError` inside a transaction, for a store that may not write, or if there is no room.
+        """
+        with self._turn:
+            if self._depth or self._lock is None:
+                where = "inside a transaction" if self._depth else "without the right to write"
+                raise StoreError(f"publish of warehouse {self.name} {where}", expected="between two turns")
+            with translated(self.name):
+                return publish_now(self._lock, checkpoint_of(self._connection))
+
+    def is_waited_for(self) -> bool:
+        """Whether another process waits to write here: a writer of many turns then closes the store as soon as it can."""
+        return self._lock is not None and is_waited_for(self._lock.database)
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return all its rows; raises `StoreError` or one of its children."""
+        with self._turn, translated(self.name):
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def arrays(self, sql: str, parameters: Parameters = ()) -> dict[str, np.ndarray]:
+        """Run one query and return its columns as arrays (no nulls expected: the query replaces them)."""
+        with self._turn, translated(self.name):
+            columns = self._connection.execute(sql, parameters).fetchnumpy()
+            return {name: np.asarray(column) for name, column in columns.items()}
+
+    def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
+        """Run one query and return an Arrow table."""
+        with self._turn, translated(self.name):
+            return self._connection.sql(sql, params=parameters or None).to_arrow_table()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the turn for several statements that share temporary tables."""
+        with self._turn:
+            yield
+
+    @contextmanager
+    def registered(self, name: str, table: pa.Table) -> Iterator[None]:
+        """Make an Arrow table readable under ``name`` inside the block."""
+        with self._turn:
+            self._connection.register(name, table)
+            try:
+                yield
+            finally:
+                with suppress(duckdb.TransactionException):  # a failed transaction takes the name with it
+                    self._connection.unregister(name)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Store]:
+        """Everything inside the block is kept together or not at all; blocks nest, the outermost one commits."""
+        with self._turn:
+            if self._depth == 0:
+                self.execute("BEGIN")
+            self._depth += 1
+            try:
+                yield self
+            except BaseException:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._rollback()
+                raise
+            self._depth -= 1
+            if self._depth == 0:
+                self.execute("COMMIT")
+
+    def _rollback(self) -> None:
+        with suppress(duckdb.TransactionException):  # the failure may already have ended the transaction
+            self._connection.execute("ROLLBACK")
+
+
+def open_store(
+    path: Path | str,
+    *,
+    read_only: bool = False,
+    memory_limit: str = MEMORY_LIMIT,
+    conventions: Conventions | None = None,
+    wait: float | None = None,
+    say: Say = say_on_stderr,
+) -> Store:
+    """Open the warehouse at ``path`` (":memory:" for one that is not kept) for writing, making or upgrading it if need be.
+
+    While another process writes, it waits up to ``wait`` seconds (None: `warehouse.store.lock.default_wait`) and tells ``say`` so
+    once. Several stores of one process share the right to write. With ``read_only`` the file itself is opened, which keeps
+    writers out and does not wait: `open_reader` is for reading.
+
+    Raises `StoreLockedError` naming the process that holds it, `SchemaError` if a newer version wrote it,
+    `DamagedStoreError` if it is not a readable warehouse (it is never rebuilt), `StoreError` if it cannot be opened at all.
+    """
+    opening = Opening(name=str(path), memory_limit=memory_limit)
+    facts = conventions if conventions is not None else read_conventions()
+    database = Path(path)
+    if opening.name == ":memory:":
+        read_only = False
+    else:
+        check_place(database, read_only=read_only)
+    if read_only or opening.name == ":memory:":
+        connection = opening.unlocked(opening.name, read_only=read_only)
+        return Store(connection, name=opening.name, read_only=read_only, conventions=facts)
+    patience = Patience(default_wait() if wait is None else wait, say)
+    lock = take_lock(database, patience)
+    try:
+        connection = opening.writing(lock, patience, say)
+    except BaseException:
+        lock.give_back()
+        raise
+    return Store(connection, name=opening.name, read_only=False, conventions=facts, lock=lock)

@@ -1,0 +1,188 @@
+"""A copy of a warehouse of an older schema, made before it is brought up to date."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import duckdb
+
+from warehouse.errors import DamagedStoreError, SchemaError, StoreError
+from warehouse.sql import read_sql
+from warehouse.store.files import copy_synced, identity_of, sync_folder
+
+_PIECE = 1 << 20
+
+
+def back_up(database: Path, source: int, *, step: str) -> Path:
+    """Copy the file open as ``source`` to ``<database>.backup-<step>`` and return that; no other backup is overwritten.
+
+    A backup with the same bytes is used as it is; beside one with other bytes a number is added. The file must be checkpointed and
+    stay as it is meanwhile. Raises `StoreError` if there is no room, before anything was changed.
+    """
+    target = _free_name(database, source, step)
+    if target.exists():
+        return target
+    part = target.with_name(f"{target.name}.part")
+    try:
+        copy_synced(source, part, size=identity_of(source).size)
+        os.replace(part, target)
+        sync_folder(target.parent)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise StoreError(
+            f"no backup of {database} before its schema is brought up to date: {error.strerror}",
+            remedy="make room beside the file; nothing was changed",
+        ) from error
+    return target
+
+
+def _free_name(database: Path, source: int, step: str) -> Path:
+    plain = database.with_name(f"{database.name}.backup-{step}")
+    names = (plain if number == 0 else plain.with_name(f"{plain.name}.{number}") for number in count())
+    return next(name for name in names if not name.exists() or _same(name, source))
+
+
+def _same(path: Path, source: int) -> bool:
+    size = identity_of(source).size
+    if path.stat().st_size != size:
+        return False
+    with path.open("rb") as file:
+        return all(file.read(_PIECE) == os.pread(source, _PIECE, offset) for offset in range(0, size, _PIECE))
+
+
+# ---
+# The schema of the warehouse: ordered named steps, each applied together with its record in one transaction.
+
+#: Names of the steps in order; each is the file of that name in ``warehouse/sql``. Only ever append.
+MIGRATIONS = (
+    "0001_observations",
+    "0002_forecasts",
+    "0003_decisions",
+    "0004_fitted",
+    "0005_runs",
+    "0006_reports",
+    "0007_fetches",
+    "0008_alarms",
+)
+
+_LEDGER = "CREATE TABLE IF NOT EXISTS schema_steps (position INTEGER NOT NULL, name VARCHAR NOT NULL)"
+
+
+def applied_steps(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Names of the steps the file has, in order; empty for an empty database.
+
+    Raises `DamagedStoreError` for a database that is not a warehouse: it has tables, but no record of steps.
+    """
+    tables = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    if "schema_steps" in tables:
+        rows = connection.execute("SELECT name FROM schema_steps ORDER BY position").fetchall()
+        return [str(row[0]) for row in rows]
+    if tables:
+        raise DamagedStoreError(
+            f"a DuckDB database with the tables {', '.join(sorted(tables)[:5])}",
+            expected="a warehouse made by slackwater",
+            remedy="name another file",
+        )
+    return []
+
+
+def pending_steps(applied: Sequence[str], steps: Sequence[str] = MIGRATIONS) -> list[str]:
+    """The steps still to apply; raises `SchemaError` if the file has steps this program does not know."""
+    if list(applied) != list(steps[: len(applied)]):
+        unknown = [name for name in applied if name not in steps] or list(applied)
+        raise SchemaError(
+            f"a warehouse with the schema step {unknown[0]!r}",
+            expected=f"at most {steps[-1]!r}",
+            remedy="it was written by a newer version: upgrade slackwater, or name another file",
+        )
+    return list(steps[len(applied) :])
+
+
+def migrate(connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRATIONS) -> list[str]:
+    """Bring the schema up to date and return the names applied; a step and its record stand or fall together."""
+    applied = applied_steps(connection)
+    pending = pending_steps(applied, steps)
+    for position, name in enumerate(pending, start=len(applied)):
+        connection.execute("BEGIN")
+        try:
+            connection.execute(_LEDGER)
+            connection.execute(read_sql(name))
+            connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, name])
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+    return pending
+
+
+# ---
+# The tables of the warehouse for what handles all of them: what each refers to, and which of its columns says when.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRule:
+    """``needs``: tables whose ids its rows carry; ``since``: SQL that is true for rows of the time $since or later."""
+
+    needs: tuple[str, ...] = ()
+    since: str = "TRUE"
+
+
+def _from(column: str) -> TableRule:
+    return TableRule(since=f"({column} IS NULL OR {column} >= $since)")
+
+
+_OBSERVED = TableRule(needs=("series", "imports"), since="known_at >= $since")
+_BATCHES = (
+    "batch IN (SELECT batch FROM price WHERE known_at >= $since UNION SELECT batch FROM availability WHERE known_at >= $since "
+    "UNION SELECT batch FROM imports WHERE imported_at >= $since)"
+)
+#: Every table but the schema's own record, in an order in which each follows what it needs. What is small or is referred to by
+#: later rows (markets, jobs) is always taken whole.
+TABLES: Mapping[str, TableRule] = {
+    "markets": TableRule(),
+    "series": TableRule(needs=("markets",)),
+    "imports": TableRule(since=_BATCHES),
+    "price": _OBSERVED,
+    "availability": _OBSERVED,
+    "rejected": TableRule(needs=("imports",), since=_BATCHES),
+    "assumptions": TableRule(),
+    "vintages": _from("issued_at"),
+    "forecasts": TableRule(
+        needs=("vintages",), since="vid IN (SELECT vid FROM vintages WHERE issued_at >= $since)"
+    ),
+    "accuracy": _from("measured_at"),
+    "jobs": TableRule(),
+    "decisions": _from("slot"),
+    "outcomes": _from("scored_at"),
+    "weights": _from("scored_at"),
+    "runs": _from("logical_at"),
+    "fitted": _from("fitted_at"),
+    "reports": _from("known_at"),
+    "deliveries": _from("slot"),
+    "fetches": _from("logical_at"),
+    "alarms": TableRule(since="(cleared_at IS NULL OR cleared_at >= $since)"),
+}
+
+
+def with_needs(names: Iterable[str]) -> list[str]:
+    """Some tables (none named: all) and what they need, in the order of `TABLES`; raises `StoreError` for an unknown one."""
+    asked = list(names) or list(TABLES)
+    wanted: set[str] = set()
+    while asked:
+        name = asked.pop()
+        if name not in TABLES:
+            raise StoreError(f"no table {name!r}", expected=f"some of {', '.join(TABLES)}")
+        wanted.add(name)
+        asked += [needed for needed in TABLES[name].needs if needed not in wanted]
+    return [name for name in TABLES if name in wanted]
+
+
+def quoted(text: object) -> str:
+    """A text as an SQL literal, for the statements that take no parameters."""
+    return "'" + str(text).replace("'", "''") + "'"
