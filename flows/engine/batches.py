@@ -1,4 +1,4 @@
-"""Batches of replays as Prefect tasks: `optimization.replay.run.replay_batch` over any of the engine's task runners."""
+"""Batches of replays as Prefect tasks, over any of the task runners of the engine (`optimization.replay.run.replay_batch`)."""
 
 from __future__ import annotations
 
