@@ -214,7 +214,7 @@ def rejected_rows(facts: AlarmFacts) -> list[Finding]:
 
 
 # ---
-# The checks behind the alarms that look at series and forecasts: drift, and coverage out of its band (M6.5, M6.6).
+# The checks behind the alarms that look at series and forecasts: drift, and coverage out of its band (M6.4, M6.5).
 
 #: An interval is too wide when even this one holds more than `_NOMINAL` of what came.
 _INNER = "50 %"

@@ -11,7 +11,7 @@ from warehouse.errors import SettingsError
 
 #: Sizes of the error that E2 asks for (M6.8).
 SIZES = (0.0, 0.1, 0.3, 0.5, 1.0)
-#: Degrees of freedom of the heavy-tailed law, between the 2 and 3 of M6.8.
+#: Degrees of freedom of the heavy-tailed law (M6.8).
 FREEDOM = 2.5
 #: Median of |t| with `FREEDOM` degrees of freedom: divided by it and halved, both laws have a median error of half the size (ours).
 _MEDIAN_T = 0.7850136829922992

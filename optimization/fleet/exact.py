@@ -1,4 +1,4 @@
-"""The joint horizon program in Pyomo: exact, for a few jobs (M3.1 for many jobs and markets; ours).
+"""The joint horizon program in Pyomo: exact, for a few jobs (M3.6; ours).
 
 As in `optimization.window.program`, a binary says for what reason job j runs on size s of market m in slot i: begun from nothing,
 scaled up, kept, scaled down, or moved from another market. Their sum is the choice "n = s in m", so any throughput and any

@@ -1,4 +1,4 @@
-"""Joint planning by prices: hundreds of jobs, each planning for itself against shadow prices of counts and money (ours).
+"""Joint planning by prices: hundreds of jobs, each planning for itself against shadow prices of counts and money (M3.6; ours).
 
 Relaxing "no more spot than there is" and "no more money than the cap" with prices lam >= 0 leaves one program a job, which
 `optimization.fleet.search` answers. For any prices

@@ -1,4 +1,4 @@
-"""Many jobs on one market: the statement of a joint horizon program and of its answer (M3.1 for many jobs; ours).
+"""Many jobs on one market: the statement of a joint horizon program and of its answer (M3.6; ours).
 
 Jobs compete for the same spot counts. In a slot a job runs in one market, where it has its own throughput; leaving a running
 market for another one costs a restart (mu of a start, less what the move itself takes). On-demand is there for all.

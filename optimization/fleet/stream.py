@@ -1,4 +1,4 @@
-"""Streams of jobs that compete for the counts of known markets, planned slot after slot (M2.4-M2.6 for many jobs; ours)."""
+"""Streams of jobs that compete for the counts of known markets, planned slot after slot (M2.4-M2.6, M3.6; ours)."""
 
 from __future__ import annotations
 

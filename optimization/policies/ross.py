@@ -48,7 +48,7 @@ class Ross:
     an even pace to d, so that a slot of outage costs sqrt(K) times a spot slot on average; else the slack is spent. p_s
     is the lowest price the job has seen below p_o; before any the draw waits. The draw depends on the seed, the job's
     name and the outage's first slot alone, so a replay and a live turn draw the same. A gap counts as neither spot nor
-    outage; the least net keeps the deadline.
+    outage; the safety net keeps the deadline.
 
     Raises `SettingsError` for a negative seed.
     """

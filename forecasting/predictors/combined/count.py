@@ -126,7 +126,7 @@ def simplex_weights(matrix: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 
 # ---
-# What came of past forecasts: running sums of error products and of transforms, slot by slot (M6.6, ours).
+# What came of past forecasts: running sums of error products and of transforms, slot by slot (M6.2, M6.6, ours).
 
 #: Steps at which weights and coverage are followed; between them they are interpolated, beyond them held.
 NODES = np.array([1, 2, 3, 4, 6, 8, 12, 24, 48])

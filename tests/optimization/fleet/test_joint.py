@@ -1,4 +1,4 @@
-"""Joint programs: exact against enumeration and against each other, never worse than one by one, audited (M3.1, M3.4, M3.5)."""
+"""Joint programs: exact against enumeration and against each other, never worse than one by one, audited (M3.4, M3.5, M3.6)."""
 
 from dataclasses import replace
 

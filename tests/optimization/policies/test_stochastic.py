@@ -398,7 +398,7 @@ def test_no_deadline_in_reach_is_missed_long(case):
 
 
 def test_a_job_given_up_buys_nothing_in_a_gap():
-    """No size is worth its price any more; an unknown count is no reason to rush (M2.7)."""
+    """No size is worth its price any more; an unknown count is no reason to rush (M2.6, M2.7)."""
     job = replace(JOB, workload=1e4, deadline_slots=5, value=1.0)
     market = market_window([0.4, NAN, 0.4, NAN, 0.4], [2, 2, 0, 4, 4], on_demand_usd=1.0, slot_hours=1.0)
     outcome = replay(policy_named("Stochastic"), job, market)
