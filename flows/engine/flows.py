@@ -24,7 +24,7 @@ from flows.delivery.deliver import deliver
 from flows.engine.runners import chosen_runner
 from flows.jobs.file import JobRequest
 from flows.ledger.failures import failure_kept, worth_another_try
-from flows.monitoring.alarms import raise_alarms
+from flows.monitoring.events import raise_alarms
 from flows.show.table import rows_of
 from flows.turn.context import Turn, run_id_of
 from flows.turn.markets import step_of

@@ -13,7 +13,8 @@ from flows.clock import now
 from flows.command.answer import plain
 from flows.command.options import DEFAULT_DB
 from flows.config import read_settings
-from flows.monitoring.alarms import emit_alarms, settle_alarms
+from flows.monitoring.alarms import settle_alarms
+from flows.monitoring.events import emit_alarms
 from flows.monitoring.page import write_status_page
 from flows.monitoring.status import status_of
 from warehouse.reader import open_reader

@@ -155,7 +155,8 @@ from pathlib import Path
 from warehouse.errors import SlackwaterError
 from warehouse.source import SourceOptions
 from warehouse.sources import SOURCES
-from warehouse.store import ingest_file, open_store
+from warehouse.observations.ingest import ingest_file
+from warehouse.store.connection import open_store
 with open_store(":memory:") as store:
     try:
         ingest_file(store, SOURCES[sys.argv[1]], Path(sys.argv[2]), options=SourceOptions(values={}))

@@ -21,7 +21,7 @@ def run_python(code, *arguments, **variables):
 
 HOLD = """
     import sys
-    from warehouse.store import open_store
+    from warehouse.store.connection import open_store
     with open_store(sys.argv[1]) as store:
         for statement in sys.argv[2:]:
             store.execute(statement)

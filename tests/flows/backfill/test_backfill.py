@@ -260,7 +260,8 @@ def test_a_job_whose_score_fails_is_scored_by_the_next_slot(tmp_path, settings, 
 WAITING = """
 import sys
 from pathlib import Path
-from warehouse.store import open_store, read_rows
+from warehouse.issued.records import read_rows
+from warehouse.store.connection import open_store
 with open_store(Path(sys.argv[1]), wait=120, say=lambda _: None) as store:
     print(len(set(read_rows(store, "runs").query("stage == 'allocate'")["run"])))
 """

@@ -250,9 +250,9 @@ import sys
 from pathlib import Path
 import pandas as pd
 from flows.config import read_settings
-from flows.pipeline import opened_turn
-from flows.turn import in_turn
-from flows.whole_turn import whole_turn
+from flows.engine.flows import opened_turn
+from flows.turn.context import in_turn
+from flows.turn.whole import whole_turn
 
 db = Path(sys.argv[1])
 with opened_turn(db, pd.Timestamp(sys.argv[2]), settings=read_settings(Path(sys.argv[3])), fan=in_turn) as turn:

@@ -141,12 +141,10 @@ def test_a_run_that_fails_is_tried_again_for_the_same_slot(engine, settings_file
     monkeypatch.setattr(flows, "FIRST_WAIT", 0.2)
     folder = tmp_path / "not yet"
     given = {"db": folder / "w.duckdb", "settings": settings_file}
-    run = scheduled_run(
-        flows.turn.ingest, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()}
-    )
+    run = scheduled_run(flows.ingest, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()})
     made = threading.Timer(0.5, folder.mkdir)
     made.start()
-    counts = run_flow(flows.turn.ingest, flow_run=run, parameters=given)
+    counts = run_flow(flows.ingest, flow_run=run, parameters=given)
     made.join()
     assert counts["simulated"]["added"] > 0
     with open_reader(folder / "w.duckdb") as store:
@@ -162,11 +160,9 @@ def test_a_run_on_wrong_input_is_not_tried_again(engine, settings_file, tmp_path
 
     (tmp_path / "prices.parquet").write_bytes(b"not parquet")
     given = {"db": tmp_path / "w.duckdb", "data": tmp_path, "settings": settings_file}
-    run = scheduled_run(
-        flows.turn.ingest, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()}
-    )
+    run = scheduled_run(flows.ingest, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()})
     with pytest.raises(InputError, match=r"prices\.parquet"):  # at once: the first wait is ten seconds
-        run_flow(flows.turn.ingest, flow_run=run, parameters=given)
+        run_flow(flows.ingest, flow_run=run, parameters=given)
     with open_reader(tmp_path / "w.duckdb") as store:
         kept = read_rows(store, "runs")
     assert list(zip(kept["stage"], kept["status"], strict=True)) == [("ingest", "failed")]

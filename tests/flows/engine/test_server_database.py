@@ -27,7 +27,7 @@ TURN = """
 import sys
 from datetime import datetime
 from pathlib import Path
-from flows.pipeline import pipeline
+from flows.engine.flows import pipeline
 
 pipeline(db=Path(sys.argv[1]), at=datetime.fromisoformat(sys.argv[2]), settings=Path(sys.argv[3]),
          report=Path(sys.argv[1]).with_suffix(".html"))

@@ -133,7 +133,7 @@ def test_an_alarm_reaches_the_webhook_of_the_documented_automations(server):
 
 @pytest.mark.engine
 def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(server):
-    from flows.monitoring.alarms import raise_alarms
+    from flows.monitoring.events import raise_alarms
 
     db = warehouse(server, end=AT - pd.Timedelta(hours=5))
     with open_store(db) as store:

@@ -16,9 +16,9 @@ from pathlib import Path
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import pandas as pd
 from flows.config import read_settings
-from flows.turn import Turn, run_id_of
-from flows.whole_turn import whole_turn
-from warehouse.store import open_store
+from flows.turn.context import Turn, run_id_of
+from flows.turn.whole import whole_turn
+from warehouse.store.connection import open_store
 
 at = pd.Timestamp(sys.argv[2])
 with open_store(sys.argv[1]) as store:

@@ -248,7 +248,7 @@ def test_the_documentation_names_every_page_address_and_option():
     from flows.cli import app
     from flows.ui.views import VIEWS
 
-    text = (Path(flows.ui.__file__).parents[3] / "docs" / "ui.md").read_text()
+    text = (Path(flows.ui.__file__).parents[2] / "docs" / "ui.md").read_text()
     for view in VIEWS:
         assert f"/api/{view.name}" in text
         assert view.menu in text

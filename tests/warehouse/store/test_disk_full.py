@@ -14,7 +14,7 @@ BIG = "INSERT INTO assumptions SELECT 'm{0}', 's', md5((range + {0})::VARCHAR) |
 LIMITED = """
     import os, resource, sys
     from warehouse.errors import StoreError
-    from warehouse.store import open_store
+    from warehouse.store.connection import open_store
     path, statement = sys.argv[1:]
     limit = os.stat(path).st_size + int(os.environ["ROOM"])
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -91,7 +91,7 @@ def test_room_for_the_log_but_not_for_the_file_is_told(path):
 FILL = """
     import sys
     from warehouse.errors import StoreError
-    from warehouse.store import open_store
+    from warehouse.store.connection import open_store
     try:
         with open_store(sys.argv[1]) as store, store.transaction():
             store.execute("INSERT INTO markets VALUES (2, 'aws', 'r', 'z', 'x')")

@@ -35,7 +35,7 @@ def market_rows(store):
 
 WAIT = """
     import sys
-    from warehouse.store import open_store
+    from warehouse.store.connection import open_store
     open_store(sys.argv[1], wait=60, say=lambda _: print("waits", flush=True))
 """
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
@@ -173,7 +173,7 @@ def run_lock_probe(path):
     code = """
         import sys
         from pathlib import Path
-        from warehouse.lock import try_lock
+        from warehouse.store.lock import try_lock
         print("held" if try_lock(Path(sys.argv[1])) is None else "free")
     """
     return run_python(code, path).communicate()[0].strip()

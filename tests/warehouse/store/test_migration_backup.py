@@ -97,7 +97,7 @@ KILLED = """
             os.kill(os.getpid(), 9)
         return read(name)
     migrations.read_sql = dying
-    from warehouse.store import open_store
+    from warehouse.store.connection import open_store
     open_store(sys.argv[1])
 """
 
@@ -124,7 +124,7 @@ def test_no_room_for_the_backup_changes_nothing(path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("warehouse.store.files.copy_synced", full)
+    monkeypatch.setattr("warehouse.store.schema.copy_synced", full)
     with pytest.raises(StoreError, match=r"No space left.*nothing was changed"):
         open_store(path, say=lambda _: None)
     assert path.read_bytes() == before

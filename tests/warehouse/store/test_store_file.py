@@ -156,7 +156,7 @@ def test_a_second_process_is_told_who_holds_the_file(path):
     holder = run_python(
         """
         import sys, time
-        from warehouse.store import open_store
+        from warehouse.store.connection import open_store
         with open_store(sys.argv[1]):
             print("open", flush=True)
             time.sleep(60)
@@ -191,7 +191,8 @@ INGEST = """
     import sys
     from pathlib import Path
     from storekit import JsonSource, OPTIONS
-    from warehouse.store import ingest_file, open_store
+    from warehouse.observations.ingest import ingest_file
+    from warehouse.store.connection import open_store
 
     class Slow(JsonSource):
         def read(self, path, options):
