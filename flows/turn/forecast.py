@@ -394,12 +394,15 @@ def _stored(group: Sequence[_Asked]) -> dict[tuple[str, str], list[Forecast]]:
 def _measured(
     asked: _Asked, done: Mapping[Place, MarketForecasts], parts: Mapping[Place, Mapping[Any, pd.DataFrame]]
 ) -> Measured:
-    """What one of the turns found; ``parts`` are the errors by when they were measured."""
+    """What one of the turns found; ``parts`` are the errors by when they were measured.
+
+    A market without a forecast whose outcome is known by then has no errors: a gap, a young record, or no measured origins.
+    """
     tables, newest = [], {}
     for place, followed in asked.by_place().items():
-        result = done[place]
-        tables.append(parts[place][followed.at])
-        newest[followed] = result.planned[followed.at]
+        if followed.at in parts[place]:
+            tables.append(parts[place][followed.at])
+        newest[followed] = done[place].planned[followed.at]
     accuracy = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
     return Measured(accuracy=accuracy, histories=asked.histories, forecasts=newest)
 

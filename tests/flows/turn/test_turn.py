@@ -214,6 +214,14 @@ def test_a_later_turn_goes_on_from_the_earlier(first, settings):
     assert 0 < later.ingested["simulated"]["added"] < result.ingested["simulated"]["added"] / 10
 
 
+def test_a_turn_that_measures_nothing_still_decides(tmp_path, settings):
+    """The settings allow no measured origins; a market whose record is all gaps has no measured error either."""
+    result = one_turn(tmp_path / "w.duckdb", settings.model_copy(update={"measured_origins": 0}))
+    assert result.accuracy == []
+    assert result.decisions
+    assert result.report.read_text().startswith("<!DOCTYPE html>")
+
+
 def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, settings):
     answers = []
     for name in ("true", "scrambled"):
