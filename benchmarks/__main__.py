@@ -1,8 +1,12 @@
 """Run the benchmarks and print their figures: ``python -m benchmarks [NAME ...] [--json]`` (`make bench` runs all).
 
-Each benchmark is a module of this package with a function ``run() -> dict``. Seconds are of this machine and this
-moment: read the ratios. Those that need the real histories take the folder from ``SLACKWATER_DATA`` and are left out, with
-the reason, when it is absent.
+Each benchmark is a module of this package with a function ``run() -> dict``, run in a process of its own: what one has
+imported, compiled and kept in memory counts for no other. Its figures are printed as it ends. One that fails is said
+with its error, the others go on, and the exit code is 1. With ``--json`` the figures go to standard error as they come,
+and one object with all of them is printed at the end.
+
+Seconds are of this machine and this moment: read the ratios. Benchmarks that need the real histories take the folder
+from ``SLACKWATER_DATA`` and are left out, with the reason, when it is absent.
 """
 
 from __future__ import annotations
@@ -12,16 +16,20 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TextIO
 
 CASES = (
     "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed", "workers",
-    "backfill", "joint",
+    "backfill", "joint", "walks",
 )  # fmt: skip
 #: Run when they are named only: they take long.
 ON_REQUEST = ("faults",)
-NEEDS_DATA = {"forecasting", "backtest_speed"}
+NEEDS_DATA = {"forecasting", "backtest_speed", "walks"}
 
 
 def figures(value: object, path: str = "") -> Iterator[tuple[str, object]]:
@@ -37,29 +45,65 @@ def figures(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield from figures(item, f"{path}.{key}" if path else str(key))
 
 
-def main(words: list[str]) -> None:
-    names = [word for word in words if word != "--json"]
-    data = Path(os.environ.get("SLACKWATER_DATA", "../shared/data"))
-    results: dict[str, object] = {"python": platform.python_version(), "cores": os.cpu_count()}
-    for name in names or CASES:
-        if name not in (*CASES, *ON_REQUEST):
-            sys.exit(f"benchmark {name!r} is unknown: expected one of {', '.join((*CASES, *ON_REQUEST))}")
-        module = importlib.import_module(f"benchmarks.{name}")
-        print(f"{name} ...", file=sys.stderr)
-        if name not in NEEDS_DATA:
-            results[name] = module.run()
-        elif data.is_dir():
-            results[name] = module.run(data)
+def measure(modules: Mapping[str, str], data: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    """The figures of each benchmark as it ends, ``modules`` by name; ``{"failed": ...}`` of one that raised or died.
+
+    Its traceback goes to standard error.
+    """
+    for name, module in modules.items():
+        if name in NEEDS_DATA and not data.is_dir():
+            yield name, {"left_out": f"{data} is absent; set SLACKWATER_DATA"}
+            continue
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        # Spawned: a child that inherits threads and compiled code would not be of its own.
+        with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
+            ended = process.submit(_run, module, (data,) if name in NEEDS_DATA else ())
+            error = ended.exception()
+        if error is None:
+            yield name, ended.result()
         else:
-            results[name] = {"left_out": f"{data} is absent; set SLACKWATER_DATA"}
-    if "--json" in words:
+            traceback.print_exception(error)
+            yield name, {"failed": f"{type(error).__name__}: {error}"}
+
+
+def _run(module: str, given: tuple[Path, ...]) -> dict[str, object]:
+    result: dict[str, object] = importlib.import_module(module).run(*given)
+    return result
+
+
+def report(modules: Mapping[str, str], data: Path, *, as_json: bool) -> int:
+    """Run benchmarks and print their figures; the exit code, 1 if one failed."""
+    results: dict[str, object] = {"python": platform.python_version(), "cores": os.cpu_count()}
+    where = sys.stderr if as_json else sys.stdout
+    _print_rows(results, where)
+    failed = []
+    for name, found in measure(modules, data):
+        results[name] = found
+        _print_rows({name: found}, where)
+        if "failed" in found:
+            failed.append(name)
+    if as_json:
         print(json.dumps(results, indent=2))
-        return
-    rows = list(figures(results))
+    if failed:
+        print(f"{len(failed)} of {len(modules)} benchmarks failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _print_rows(found: dict[str, object], where: TextIO) -> None:
+    rows = list(figures(found))
     width = max(len(path) for path, _ in rows)
     for path, figure in rows:
-        print(f"{path:<{width}}  {figure}")
+        print(f"{path:<{width}}  {figure}", file=where, flush=True)
+
+
+def main(words: list[str]) -> int:
+    names = [word for word in words if word != "--json"] or CASES
+    if unknown := [name for name in names if name not in (*CASES, *ON_REQUEST)]:
+        sys.exit(f"benchmark {unknown[0]!r} is unknown: expected one of {', '.join((*CASES, *ON_REQUEST))}")
+    modules = {name: f"benchmarks.{name}" for name in names}
+    data = Path(os.environ.get("SLACKWATER_DATA", "../shared/data"))
+    return report(modules, data, as_json="--json" in words)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""The runner: each benchmark by itself, its figures as it ends, and one that fails takes no other with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import textwrap
+
+import pytest
+
+from benchmarks.__main__ import CASES, NEEDS_DATA, ON_REQUEST, figures, main, measure, report
+
+MODULES = {
+    "fine_bench": 'def run(): return {"seconds": 1.5, "of": {"parts": [1, 2], "rows": [{"n": 3}]}}',
+    "raising_bench": 'def run(): raise KeyError("no such slot")',
+    "dying_bench": f"import os\ndef run(): os.kill(os.getpid(), {int(signal.SIGKILL)})",
+    "where_bench": 'import os, sys\ndef run(): return {"process": os.getpid(), "fine": "fine_bench" in sys.modules}',
+    "exiting_bench": 'import sys\ndef run(): sys.exit("the peers are not there")',
+}
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return lambda *names: {name: f"{name}_bench" for name in names}
+
+
+def test_one_that_fails_is_said_and_the_others_go_on(modules, tmp_path, capsys):
+    code = report(modules("fine", "raising", "dying", "exiting", "where"), tmp_path, as_json=True)
+    out, err = capsys.readouterr()
+    results = json.loads(out)
+    assert code == 1
+    assert results["fine"] == {"seconds": 1.5, "of": {"parts": [1, 2], "rows": [{"n": 3}]}}
+    assert results["raising"] == {"failed": "KeyError: 'no such slot'"}
+    assert results["dying"]["failed"].startswith("BrokenProcessPool")
+    assert results["exiting"] == {"failed": "SystemExit: the peers are not there"}
+    assert results["where"]["process"] != os.getpid()
+    assert not results["where"]["fine"], "each is in a process of its own"
+    assert 'raise KeyError("no such slot")' in err, "with the line that raised"
+    assert "3 of 5 benchmarks failed: raising, dying, exiting" in err
+
+
+def test_figures_come_as_each_ends(modules, tmp_path, capsys):
+    ended = measure(modules("fine", "raising"), tmp_path)
+    assert next(ended)[0] == "fine"
+    assert "raising" not in capsys.readouterr().err, "the second is not begun when the first has ended"
+    assert next(ended) == ("raising", {"failed": "KeyError: 'no such slot'"})
+    assert report(modules("fine"), tmp_path, as_json=False) == 0
+    assert "fine.of.rows.0.n  3" in capsys.readouterr().out
+
+
+def test_one_that_needs_the_data_is_left_out_without_them(tmp_path):
+    name = min(NEEDS_DATA)
+    ((_, found),) = measure({name: "no_such_module"}, tmp_path / "absent")
+    assert "SLACKWATER_DATA" in found["left_out"]
+
+
+def test_names():
+    assert not set(CASES) & set(ON_REQUEST)
+    assert set(CASES) >= NEEDS_DATA
+    with pytest.raises(SystemExit, match="'sovler' is unknown: expected one of solver"):
+        main(["solver", "sovler"])
+
+
+def test_figures_of_nested_results():
+    assert list(figures({"a": {"b": 1, "c": [1, 2]}, "d": [{"e": 2}]})) == [
+        ("a.b", 1),
+        ("a.c", [1, 2]),
+        ("d.0.e", 2),
+    ]
