@@ -25,10 +25,10 @@ from typing import TextIO
 
 CASES = (
     "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed", "workers",
-    "backfill", "joint", "walks",
+    "backfill", "joint",
 )  # fmt: skip
 #: Run when they are named only: they take long.
-ON_REQUEST = ("faults",)
+ON_REQUEST = ("faults", "walks")
 NEEDS_DATA = {"forecasting", "backtest_speed", "walks"}
 
 

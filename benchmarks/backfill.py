@@ -7,6 +7,7 @@ Beside it a live turn of the same warehouse on plain code, so that the ratio is 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -116,7 +117,7 @@ def run() -> dict[str, Any]:
 
 
 def _tell(begin: float, done: int) -> None:
-    print(f"  {done} stages, {time.perf_counter() - begin:.0f} s", flush=True)
+    print(f"  {done} stages, {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

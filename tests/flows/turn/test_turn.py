@@ -216,7 +216,9 @@ def test_a_later_turn_goes_on_from_the_earlier(first, settings):
 
 def test_a_turn_that_measures_nothing_still_decides(tmp_path, settings):
     """The settings allow no measured origins; a market whose record is all gaps has no measured error either."""
-    result = one_turn(tmp_path / "w.duckdb", settings.model_copy(update={"measured_origins": 0}))
+    result = one_turn(
+        tmp_path / "w.duckdb", settings.model_copy(update={"measured_origins": 0, "backlog_jobs": 0})
+    )
     assert result.accuracy == []
     assert result.decisions
     assert result.report.read_text().startswith("<!DOCTYPE html>")

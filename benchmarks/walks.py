@@ -1,0 +1,301 @@
+"""How far one walks through the program: the modules entered by a turn, a decision, a forecast, an ingest, a backfill.
+
+A module of the product is entered when one of its functions is called, in whatever thread; what runs because a module
+is imported does not count. Of compiled functions count those that plain code calls and those that these call in turn.
+Beside the walks stand the modules and lines of every folder. Each figure is a pair: as kept in ``walks-before.json``,
+and now.
+
+``python -m benchmarks.walks --modules [WALK ...]`` lists the modules, ``--keep`` makes today's figures the ones before.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, redirect_stdout
+from multiprocessing import get_context
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pandas as pd
+from numba.core.dispatcher import Dispatcher
+
+from benchmarks import replay as one_job
+from benchmarks.forecasting import COUNT_SOURCES, histories
+from benchmarks.turn import AT, tidy_markets
+from flows.backfill import Backfill, backfill
+from flows.backfill_plan import stretch_of
+from flows.commands import ingest_command
+from flows.config import Settings
+from flows.experiments.pool import pool_command
+from flows.turn import Turn, run_id_of
+from flows.whole_turn import whole_turn
+from forecasting.predictors import make_predictor
+from optimization.pool import policy_named
+from optimization.replay import replay
+from warehouse.store import open_store
+
+STEP = pd.Timedelta(minutes=30)
+#: Small in everything but the kinds of things done: every forecaster, the whole pool, several markets.
+SETTINGS = Settings(max_markets=3, backlog_jobs=4, measured_origins=4, history_days=7, simulated_days=10)
+#: A policy of the default pool.
+AHAP = "AHAP(5,5,0.9,expected)"
+Traced = Callable[..., Any]
+
+
+# What is walked: the calls into the product, all of them here.
+
+
+def turns(traced: Traced, scratch: Path, _data: Path) -> None:
+    """The first and the second turn of a warehouse on the simulated market, without the engine."""
+    for name, at in (("first turn", AT), ("second turn", AT + STEP)):
+        with traced(name):
+            _turn(scratch, at)
+
+
+def _turn(scratch: Path, at: pd.Timestamp) -> None:
+    with open_store(scratch / "w.duckdb") as store:
+        turn = Turn(store=store, at=at, settings=SETTINGS, run_id=run_id_of(at))
+        whole_turn(turn, data=None, requests=[], report=scratch / "report.html")
+
+
+def decision(traced: Traced, _scratch: Path, _data: Path) -> None:
+    """What one AHAP enters to decide, over the slots of one job."""
+    case = one_job.case(1)
+    with traced("AHAP decision", below="decide"):
+        replay(policy_named(AHAP), case.job, case.window, forecasts=case.forecasts, record=case.record)
+
+
+def forecast(traced: Traced, _scratch: Path, data: Path) -> None:
+    """One forecast of one market, estimation included."""
+    history = next(histories(data, COUNT_SOURCES))
+    known = history.until(history.slots[700])
+    with traced("combined forecast"):
+        make_predictor("combined").fit(known).forecast(horizon=12)
+
+
+def ingest(traced: Traced, scratch: Path, _data: Path) -> None:
+    """A folder of the two tidy tables into a new warehouse."""
+    folder = scratch / "tidy"
+    folder.mkdir()
+    tidy_markets(folder, AT, markets=7, days=2)
+    with traced("ingest"):
+        ingest_command(
+            "tabular", [folder], db=scratch / "w.duckdb", options=[], known_at=None, at=None, as_json=True
+        )
+
+
+def backfilled(traced: Traced, scratch: Path, _data: Path) -> None:
+    """One slot made afterwards in a new warehouse: every stage has something to do."""
+    with traced("backfilled slot"):
+        backfill(
+            Backfill(
+                db=scratch / "w.duckdb",
+                stretch=stretch_of(AT, AT, slot=STEP),
+                settings=SETTINGS,
+                workers=1,
+            )
+        )
+
+
+def experiment(traced: Traced, scratch: Path, data: Path) -> None:
+    """The pool experiment in its quick form, with its page."""
+    with traced("pool experiment"):
+        pool_command(data=data, seed=7, fast=True, as_json=True, html=scratch / "pool.html", processes=1)
+
+
+WALKS = (turns, decision, forecast, ingest, backfilled, experiment)
+
+# How it is counted.
+
+ROOT = Path(__file__).resolve().parents[1]
+PRODUCT = ("warehouse", "forecasting", "optimization", "flows")
+BEFORE = Path(__file__).with_name("walks-before.json")
+
+
+class Trace:
+    """The functions of the product that are called while it is open; with ``below`` those called by functions of that name."""
+
+    def __init__(self, below: str | None = None) -> None:
+        self._below = below
+        self._entered: set[tuple[str, str]] = set()
+        # By identity, and kept alive, so that an identity stays one code's own: codes compare by their content, slowly.
+        self._settled: dict[int, CodeType] = {}
+
+    def __enter__(self) -> Trace:
+        plain = Dispatcher.__call__
+
+        def counted(dispatcher: Dispatcher, *args: Any, **named: Any) -> Any:
+            self._compiled(dispatcher, sys._getframe(1))
+            return plain(dispatcher, *args, **named)
+
+        Dispatcher.__call__ = counted
+        threading.setprofile(self._called)
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+        del Dispatcher.__call__
+
+    @property
+    def modules(self) -> list[str]:
+        """The files entered, as paths from the root."""
+        return sorted({file for file, _ in self._entered})
+
+    @property
+    def functions(self) -> int:
+        """How many functions were entered, those without a name aside."""
+        return sum(not name.endswith(">") for _, name in self._entered)
+
+    def _called(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or id(frame.f_code) in self._settled:
+            return
+        code = frame.f_code
+        file = product_file(code)
+        if file is None or not code.co_flags & inspect.CO_OPTIMIZED:  # the bodies of modules and classes
+            self._settled[id(code)] = code
+        elif self._counts(frame):
+            self._settled[id(code)] = code
+            self._entered.add((file, code.co_qualname))
+
+    def _compiled(self, dispatcher: Dispatcher, caller: FrameType) -> None:
+        if id(dispatcher.py_func.__code__) not in self._settled and self._counts(caller):
+            for code in compiled_together(dispatcher):
+                self._settled[id(code)] = code
+                if (file := product_file(code)) is not None:
+                    self._entered.add((file, code.co_qualname))
+
+    def _counts(self, frame: FrameType | None) -> bool:
+        """Whether a call is none that an import makes, and is made below what is asked for."""
+        beneath = self._below is None
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name == "<module>" and product_file(code) is not None:
+                return False
+            beneath = beneath or (code.co_name == self._below and product_file(code) is not None)
+            frame = frame.f_back
+        return beneath
+
+
+def product_file(code: CodeType) -> str | None:
+    """The file of the product that a code is from, as a path from the root; None for any other."""
+    name = code.co_filename
+    if not name.startswith(f"{ROOT}{os.sep}"):
+        return None
+    file = Path(name).relative_to(ROOT)
+    return file.as_posix() if file.parts[0] in PRODUCT else None
+
+
+def compiled_together(dispatcher: Dispatcher) -> list[CodeType]:
+    """The code of a compiled function and of all compiled functions that it names, and so on."""
+    found: dict[int, CodeType] = {}
+    waiting = [dispatcher]
+    while waiting:
+        function = waiting.pop().py_func
+        if id(function.__code__) not in found:
+            found[id(function.__code__)] = function.__code__
+            waiting += [one for one in _named(function) if isinstance(one, Dispatcher)]
+    return list(found.values())
+
+
+def _named(function: Any) -> Iterator[Any]:
+    """What the global names and closures of a function stand for, and those names in the modules among them."""
+    named = inspect.getclosurevars(function)
+    values = [*named.globals.values(), *named.nonlocals.values()]
+    yield from values
+    for module in filter(inspect.ismodule, values):
+        if getattr(module, "__name__", "").partition(".")[0] in PRODUCT:
+            yield from (getattr(module, name, None) for name in named.unbound)
+
+
+def walked(walk: int, data: Path) -> dict[str, dict[str, Any]]:
+    """The modules and functions entered by one of `WALKS`, by name."""
+    found: dict[str, dict[str, Any]] = {}
+
+    @contextmanager
+    def traced(name: str, **how: str) -> Iterator[None]:
+        with Trace(**how) as trace:
+            yield
+        found[name] = {"modules": trace.modules, "functions": trace.functions}
+
+    with tempfile.TemporaryDirectory() as scratch, redirect_stdout(io.StringIO()):
+        WALKS[walk](traced, Path(scratch), data)
+    return found
+
+
+def all_walked(data: Path) -> dict[str, dict[str, Any]]:
+    """Every walk, each in a process of its own: what one has kept in memory shortens no other."""
+    found: dict[str, dict[str, Any]] = {}
+    for walk in range(len(WALKS)):
+        with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
+            found |= process.submit(walked, walk, data).result()
+    return found
+
+
+def tree() -> dict[str, dict[str, int]]:
+    """Modules and lines of the product, its tests and benchmarks: in all, and by folder."""
+    count: dict[str, Counter[str]] = {}
+    for top in (*PRODUCT, "tests", "benchmarks"):
+        for file in sorted((ROOT / top).rglob("*.py")):
+            lines = len(file.read_text(encoding="utf-8").splitlines())
+            folder = file.parent.relative_to(ROOT).as_posix()
+            for place in ("product" if top in PRODUCT else "beside it", f"{top}, all", folder):
+                count.setdefault(place, Counter()).update(modules=1, lines=lines)
+    return {place: dict(own) for place, own in count.items()}
+
+
+def now(data: Path) -> dict[str, Any]:
+    """Today's figures in the form in which those before are kept."""
+    return figures_of(all_walked(data))
+
+
+def figures_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The figures of walks, the tree's beside them."""
+    walks = {}
+    for name, own in found.items():
+        layers = Counter(module.partition("/")[0] for module in own["modules"])
+        walks[name] = {"modules": len(own["modules"]), **layers, "functions": own["functions"]}
+    return {"walks": walks, "tree": tree()}
+
+
+def beside(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Figures of two times side by side: [before, after], None where there is none."""
+    pairs: dict[str, Any] = {}
+    for key in dict.fromkeys([*after, *before]):
+        old, new = before.get(key), after.get(key)
+        nested = isinstance(old, dict) or isinstance(new, dict)
+        pairs[key] = beside(old or {}, new or {}) if nested else [old, new]
+    return pairs
+
+
+def run(data: Path) -> dict[str, Any]:
+    return beside(json.loads(BEFORE.read_text()), now(data))
+
+
+def main(words: list[str]) -> None:
+    data = Path(os.environ.get("SLACKWATER_DATA", "../shared/data"))
+    found = all_walked(data)
+    if "--keep" in words:
+        BEFORE.write_text(json.dumps(figures_of(found), indent=1) + "\n")
+    names = [word for word in words if not word.startswith("--")]
+    for name, own in found.items():
+        if not names or name in names:
+            print(f"{name}: {len(own['modules'])} modules, {own['functions']} functions")
+            print(
+                "".join(f"  {module}\n" for module in own["modules"]) if "--modules" in words else "", end=""
+            )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
