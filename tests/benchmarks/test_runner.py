@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import CASES, NEEDS_DATA, ON_REQUEST, figures, main, measure, report
+from benchmarks import runner
+from benchmarks.runner import CASES, NEEDS_DATA, ON_REQUEST, figures, main, measure, report
 
 MODULES = {
     "fine_bench": 'def run(): return {"seconds": 1.5, "of": {"parts": [1, 2], "rows": [{"n": 3}]}}',
@@ -71,3 +75,22 @@ def test_figures_of_nested_results():
         ("a.c", [1, 2]),
         ("d.0.e", 2),
     ]
+
+
+def test_it_runs_from_a_command_line(modules, tmp_path):
+    """What a spawned process is sent must not stand in the ``__main__`` of a package: it would not be found there."""
+    modules("fine")
+    (tmp_path / "trial").mkdir()
+    (tmp_path / "trial" / "__main__.py").write_text(
+        "import pathlib, sys\nfrom benchmarks.runner import report\n"
+        'sys.exit(report({"fine": "fine_bench"}, pathlib.Path("."), as_json=True))\n'
+    )
+    root = str(Path(runner.__file__).parents[1])
+    ran = subprocess.run(
+        [sys.executable, "-m", "trial"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), root])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(ran.stdout)["fine"]["seconds"] == 1.5
