@@ -1,4 +1,4 @@
-"""Runs the benchmarks: each in a process of its own, its figures printed as it ends; one that fails stops no other.
+"""Runs the benchmarks: each in a process of its own, printed as it ends; failing stops no other.
 
 What one has imported, compiled and kept in memory counts for no other.
 """
@@ -40,9 +40,9 @@ def figures(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def measure(modules: Mapping[str, str], data: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """The figures of each benchmark as it ends, ``modules`` by name; ``{"failed": ...}`` of one that raised or died.
+    """The figures of each benchmark as it ends, ``modules`` by name.
 
-    Its traceback goes to standard error.
+    Of one that raised or died it is ``{"failed": ...}``; the traceback goes to standard error.
     """
     for name, module in modules.items():
         if name in NEEDS_DATA and not data.is_dir():

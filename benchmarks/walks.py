@@ -1,11 +1,12 @@
-"""How far one walks through the program: the modules entered by a turn, a decision, a forecast, an ingest, a backfill.
+"""How far one walks through the program: the modules entered by a turn, a decision, an ingest ...
 
-A module of the product is entered when one of its functions is called, in whatever thread; what runs because a module
-is imported does not count. Of compiled functions count those that plain code calls and those that these call in turn.
-Beside the walks stand the modules and lines of every folder. Each figure is a pair: as kept in ``walks-before.json``,
-and now.
+A module of the product is entered when one of its functions is called, in whatever thread; what
+runs because a module is imported does not count. Of compiled functions count those that plain code
+calls and those that these call in turn. Beside the walks stand the modules and lines of every
+folder. Each figure is a pair: as kept in ``walks-before.json``, and now.
 
-``python -m benchmarks.walks --modules [WALK ...]`` lists the modules, ``--keep`` makes today's figures the ones before.
+``python -m benchmarks.walks [WALK ...]`` lists the modules entered by some of the walks or all
+(``turns``, ``decision``, ...); with ``--keep`` it makes the figures of all the ones before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from multiprocessing import get_context
@@ -123,12 +124,12 @@ BEFORE = Path(__file__).with_name("walks-before.json")
 
 
 class Trace:
-    """The functions of the product that are called while it is open; with ``below`` those called by functions of that name."""
+    """The functions of the product called while it is open; with ``below`` those called by that one."""
 
     def __init__(self, below: str | None = None) -> None:
         self._below = below
         self._entered: set[tuple[str, str]] = set()
-        # By identity, and kept alive, so that an identity stays one code's own: codes compare by their content, slowly.
+        # By identity, and kept alive, so that it stays one code's own: codes compare by content, slowly.
         self._settled: dict[int, CodeType] = {}
 
     def __enter__(self) -> Trace:
@@ -210,7 +211,7 @@ def compiled_together(dispatcher: Dispatcher) -> list[CodeType]:
 
 
 def _named(function: Any) -> Iterator[Any]:
-    """What the global names and closures of a function stand for, and those names in the modules among them."""
+    """What the names of a function stand for, those in modules of the product included."""
     named = inspect.getclosurevars(function)
     values = [*named.globals.values(), *named.nonlocals.values()]
     yield from values
@@ -234,12 +235,13 @@ def walked(walk: int, data: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def all_walked(data: Path) -> dict[str, dict[str, Any]]:
-    """Every walk, each in a process of its own: what one has kept in memory shortens no other."""
+def all_walked(data: Path, names: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """The walks with those names, or all, each in a process of its own: no cache of another helps."""
     found: dict[str, dict[str, Any]] = {}
-    for walk in range(len(WALKS)):
-        with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
-            found |= process.submit(walked, walk, data).result()
+    for place, walk in enumerate(WALKS):
+        if not names or walk.__name__ in names:
+            with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
+                found |= process.submit(walked, place, data).result()
     return found
 
 
@@ -253,11 +255,6 @@ def tree() -> dict[str, dict[str, int]]:
             for place in ("product" if top in PRODUCT else "beside it", f"{top}, all", folder):
                 count.setdefault(place, Counter()).update(modules=1, lines=lines)
     return {place: dict(own) for place, own in count.items()}
-
-
-def now(data: Path) -> dict[str, Any]:
-    """Today's figures in the form in which those before are kept."""
-    return figures_of(all_walked(data))
 
 
 def figures_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -279,22 +276,29 @@ def beside(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return pairs
 
 
+def kept(figures: dict[str, Any]) -> str:
+    """Figures as they are kept: JSON, a row a line."""
+    parts = [
+        f"{json.dumps(part)}: {{\n"
+        + ",\n".join(f"  {json.dumps(name)}: {json.dumps(own)}" for name, own in rows.items())
+        + "\n }"
+        for part, rows in figures.items()
+    ]
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
 def run(data: Path) -> dict[str, Any]:
-    return beside(json.loads(BEFORE.read_text()), now(data))
+    return beside(json.loads(BEFORE.read_text()), figures_of(all_walked(data)))
 
 
 def main(words: list[str]) -> None:
-    data = Path(os.environ.get("SLACKWATER_DATA", "../shared/data"))
-    found = all_walked(data)
-    if "--keep" in words:
-        BEFORE.write_text(json.dumps(figures_of(found), indent=1) + "\n")
-    names = [word for word in words if not word.startswith("--")]
+    names = [word for word in words if word != "--keep"]
+    found = all_walked(Path(os.environ.get("SLACKWATER_DATA", "../shared/data")), names)
     for name, own in found.items():
-        if not names or name in names:
-            print(f"{name}: {len(own['modules'])} modules, {own['functions']} functions")
-            print(
-                "".join(f"  {module}\n" for module in own["modules"]) if "--modules" in words else "", end=""
-            )
+        print(f"{name}: {len(own['modules'])} modules, {own['functions']} functions")
+        print("".join(f"  {module}\n" for module in own["modules"]), end="")
+    if "--keep" in words and not names:
+        BEFORE.write_text(kept(figures_of(found)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
@@ -101,6 +102,12 @@ def test_figures_side_by_side():
         "walks": {"ingest": {"modules": [31, 12]}, "plan": {"modules": [None, 3]}},
         "tree": {"flows": {"modules": [202, None]}},
     }
+
+
+def test_what_was_kept_is_read_again():
+    figures = json.loads(walks.BEFORE.read_text())
+    assert set(figures) == {"walks", "tree"}
+    assert walks.kept(figures) == walks.BEFORE.read_text()
 
 
 def test_the_tree_adds_up():
