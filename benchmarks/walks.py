@@ -33,17 +33,17 @@ from numba.core.dispatcher import Dispatcher
 from benchmarks import replay as one_job
 from benchmarks.forecasting import COUNT_SOURCES, histories
 from benchmarks.turn import AT, tidy_markets
-from flows.backfill import Backfill, backfill
-from flows.backfill_plan import stretch_of
-from flows.commands import ingest_command
+from flows.backfill.plan import stretch_of
+from flows.backfill.run import Backfill, backfill
+from flows.command.context import ingest_command
 from flows.config import Settings
-from flows.experiments.pool import pool_command
-from flows.turn import Turn, run_id_of
-from flows.whole_turn import whole_turn
+from flows.experiments.pool.study import pool_command
+from flows.turn.context import Turn, run_id_of
+from flows.turn.whole import whole_turn
 from forecasting.predictors import make_predictor
-from optimization.pool import policy_named
-from optimization.replay import replay
-from warehouse.store import open_store
+from optimization.policies.pool import policy_named
+from optimization.replay.run import replay
+from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
 #: Small in everything but the kinds of things done: every forecaster, the whole pool, several markets.
