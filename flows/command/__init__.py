@@ -4,18 +4,17 @@ What is shared is declared once: the options of `Session`, printing, ``--json``,
 """
 
 from flows.command.answer import Answer
-from flows.command.application import invoke, new_app
+from flows.command.application import Program
 from flows.command.options import option
 from flows.command.session import Output, Query, QueryAt, Session, Warehouse
 
 __all__ = [
     "Answer",
     "Output",
+    "Program",
     "Query",
     "QueryAt",
     "Session",
     "Warehouse",
-    "invoke",
-    "new_app",
     "option",
 ]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.show.blocks import Block, Page
+from flows.show.plain import as_json
 from flows.show.terminal import Style, lines_of
 
 if TYPE_CHECKING:
@@ -23,17 +22,17 @@ class Answer:
     """What a command found.
 
     ``value`` is the JSON object: plain values, or a pydantic model whose schema is published. ``blocks`` are what a person
-    reads. ``page`` makes another page than the blocks' own, where there is one. ``exit_code`` is the program's.
+    reads. ``page`` makes another page than the blocks' own, where there is one (a text is HTML). ``exit_code`` is the program's.
     """
 
     title: str
     value: Any
     blocks: Sequence[Block] = ()
     about: str = ""
-    page: Callable[[], Page] | None = None
+    page: Callable[[], Page | str] | None = None
     exit_code: int = 0
 
-    def as_page(self) -> Page:
+    def as_page(self) -> Page | str:
         """The answer as a page."""
         if self.page is not None:
             return self.page()
@@ -46,9 +45,10 @@ def deliver(answer: Answer, output: Output | None) -> int:
     Raises `InputError` if the page cannot be written.
     """
     if output is not None and output.html is not None:
-        from flows.show.page import write_page
+        from flows.show.page import render_page, write_html
 
-        write_page(answer.as_page(), output.html, option="--html")
+        page = answer.as_page()
+        write_html(page if isinstance(page, str) else render_page(page), output.html, option="--html")
     if output is not None and output.json:
         print(as_json(answer.value))
         return answer.exit_code
@@ -65,25 +65,3 @@ def terminal_style() -> Style:
         return Style()
     width = shutil.get_terminal_size().columns or 80
     return Style(width=max(20, width), bold="NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb")
-
-
-def as_json(value: Any) -> str:
-    """One JSON object as text: no NaN, times as ISO 8601."""
-    if hasattr(value, "model_dump"):
-        value = value.model_dump(mode="json")
-    return json.dumps(plain(value), indent=2, allow_nan=False)
-
-
-def plain(value: Any) -> Any:
-    """The value with NaN as null and times as text."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "isoformat"):
-        return None if str(value) == "NaT" else value.isoformat()
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from cyclopts import Parameter
 
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from flows.config import Settings
-    from warehouse.store import Store
+    from warehouse.store.connection import Store
 
 T = TypeVar("T")
+DEFAULT_DB: Final = Path("slackwater.duckdb")
 
 
 def shared(cls: type[T]) -> type[T]:
@@ -47,7 +47,7 @@ class Warehouse:
         Path | None, option("Settings file (default: slackwater.toml if there).", metavar="FILE")
     ] = None
 
-    @cached_property
+    @property
     def config(self) -> Settings:
         """The settings; raises `SettingsError` where the file cannot be used."""
         from flows.config import read_settings
@@ -57,7 +57,7 @@ class Warehouse:
     @contextmanager
     def reading(self) -> Iterator[Store]:
         """The warehouse to read, without waiting for its writer; raises `StoreError` where there is none."""
-        from warehouse.store import open_reader
+        from warehouse.reader import open_reader
 
         with open_reader(self.db) as store:
             yield store
@@ -65,7 +65,7 @@ class Warehouse:
     @contextmanager
     def writing(self) -> Iterator[Store]:
         """The warehouse to write, made if it is not there; others wait meanwhile."""
-        from warehouse.store import open_store
+        from warehouse.store.connection import open_store
 
         with open_store(self.db, say=say) as store:
             yield store
@@ -84,7 +84,7 @@ class QueryAt(Query):
         str | None, option("Logical time, ISO 8601 (UTC unless it says otherwise).", metavar="TIME")
     ] = None
 
-    @cached_property
+    @property
     def time(self) -> pd.Timestamp | None:
         """``--at``, None if it is not given; raises `SettingsError` for what is no time."""
         return parsed_time(self.at, "--at")
@@ -97,7 +97,7 @@ class QueryAt(Query):
         import pandas as pd
 
         from warehouse.errors import MarketError
-        from warehouse.store import list_markets
+        from warehouse.observations.listing import list_markets
 
         if self.time is not None:
             return self.time, False
@@ -136,8 +136,8 @@ def folder_store(data: Path) -> Iterator[Store]:
 
     import pandas as pd
 
-    from flows.ingest import ingest_paths
-    from warehouse.store import open_store
+    from flows.turn.ingest import ingest_paths
+    from warehouse.store.connection import open_store
 
     with (
         TemporaryDirectory(prefix="slackwater-") as folder,
@@ -176,4 +176,3 @@ MarketName = Annotated[
     str | None,
     option("provider/region/zone/instance_type, optionally @source.", name="--market", metavar="MARKET"),
 ]
-Say = Callable[[str], None]

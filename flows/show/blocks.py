@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from flows.show.formats import auto, missing, plain_scalar
+from flows.show.formats import auto, decimals, missing, plain_scalar
 
 if TYPE_CHECKING:
     from flows.show.figure import Figure
@@ -97,6 +97,14 @@ class Banner:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawing:
+    """A drawing made elsewhere, as an ``<svg>`` element."""
+
+    kind: ClassVar[str] = "drawing"
+    svg: str
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     """Figures side by side, as many as fit."""
 
@@ -123,7 +131,31 @@ class Section:
     anchor: str = ""
 
 
-Block: TypeAlias = "str | Table | Notes | Banner | Grid | Fold | Section | Figure"
+Block: TypeAlias = "str | Table | Notes | Banner | Drawing | Grid | Fold | Section | Figure"
+
+
+def study(
+    *,
+    heading: str,
+    anchor: str = "",
+    sentences: Sequence[str] = (),
+    figure: Figure | str = "",
+    table: Table | None = None,
+    unfold: str = "",
+) -> Section:
+    """A section of the usual make: sentences, a figure, and the table it is drawn from (folded under ``unfold``)."""
+    blocks: list[Block] = [*sentences]
+    if figure:
+        blocks.append(Drawing(figure) if isinstance(figure, str) else figure)
+    if table is not None:
+        blocks.append(Fold(unfold, [table]) if unfold else table)
+    return Section(heading, blocks, anchor)
+
+
+def figures(*, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], digits: int = 4) -> Table:
+    """A table without a title whose fractions have ``digits`` decimals."""
+    written = decimals(digits)
+    return Table("", rows, {key: Column(heading=text, format=written) for key, text in columns.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,3 +167,18 @@ class Page:
     about: str = ""
     short: str = ""
     banner: Banner | None = field(default=None)
+
+
+def study_page(
+    *,
+    title: str,
+    about: str,
+    sections: Sequence[Section],
+    notes: Sequence[str] = (),
+    synthetic: str = "",
+    synthetic_label: str = "Synthetic joins.",
+) -> Page:
+    """A page of sections with its notes at the end, and a banner where data are ``synthetic``."""
+    last = [Section("Notes", [Notes(notes)])] if notes else []
+    banner = Banner(synthetic_label, synthetic) if synthetic else None
+    return Page(title=title, about=about, blocks=[*sections, *last], banner=banner)

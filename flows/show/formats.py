@@ -88,6 +88,19 @@ def fixed(digits: int) -> Any:
     return lambda value: number(value, digits)
 
 
+def decimals(digits: int) -> Any:
+    """The format of a column in which only some values are fractions: these get so many decimals.
+
+    >>> decimals(2)(0.5), decimals(2)(3), decimals(2)(True), decimals(2)("x")
+    ('0.50', '3', 'yes', 'x')
+    """
+
+    def written(value: Any) -> str:
+        return number(value, digits) if isinstance(plain_scalar(value), float) else auto(value)
+
+    return written
+
+
 def whole(value: Any) -> str:
     """A count.
 

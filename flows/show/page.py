@@ -66,6 +66,7 @@ def asset(name: str) -> str:
 def environment() -> Environment:
     """Jinja with the house's templates and filters; every value is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
     made = Environment(
         loader=PackageLoader("flows", "show"),
@@ -76,6 +77,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "breakable": breakable,
+        "drawing": Markup,  # our own markup, escaped where it was made
         "specification": specification,
         "anchor": anchor,
         "sentences": has_sentences,
@@ -138,3 +140,19 @@ def write_html(content: str, path: Path, *, option: str) -> Path:
             remedy=f"choose another path with {option}",
         ) from error
     return path
+
+
+def render_template(name: str, values: Mapping[str, Any]) -> str:
+    """The template ``flows/templates/<name>`` with ``values``; every value is escaped but what passes the filter ``drawing``."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    made = Environment(
+        loader=PackageLoader("flows", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["drawing"] = Markup  # the drawings are our own markup, escaped where they were made
+    return made.get_template(name).render(**values)
