@@ -29,6 +29,16 @@ class Column:
         """Heading and unit."""
         return f"{self.heading}, {self.unit}" if self.unit else self.heading
 
+    def pair(self, cell: str) -> str:
+        """Heading and one value with its unit, as they stand where there is no row of headings.
+
+        >>> Column(heading="cost", unit="$").pair("12.30"), Column(heading="slot", unit="UTC").pair("06:00")
+        ('cost: $12.30', 'slot: 06:00 UTC')
+        """
+        if self.unit == "$":
+            return f"{self.heading}: ${cell}"
+        return f"{self.heading}: {cell} {self.unit}".rstrip()
+
 
 @dataclass(frozen=True, slots=True)
 class Table:

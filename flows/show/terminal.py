@@ -13,7 +13,8 @@ from typing import Final
 
 from rich.cells import cell_len
 
-from flows.show.blocks import Banner, Block, Notes, Section, Table
+from flows.show.blocks import Banner, Block, Column, Notes, Section, Table
+from flows.show.formats import MISSING
 
 _GAP: Final = "  "
 #: A cell of a sentence is given so much room at least, else the table is shown a row a paragraph.
@@ -81,7 +82,7 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
     most = len(cells) if style.width is None or table.most is None else table.most
     widths = column_widths(labels, cells[:most], style.width)
     if widths is None:
-        yield from _paragraphs(labels, cells[:most], style)
+        yield from _paragraphs(list(table.described().values()), cells[:most], style)
     else:
         yield from _grid(labels, cells[:most], widths, table.numeric(), style)
     if most < len(cells):
@@ -197,14 +198,16 @@ def _row(
         yield _GAP.join(padded).rstrip()
 
 
-def _paragraphs(labels: Sequence[str], cells: Sequence[Sequence[str]], style: Style) -> Iterator[str]:
-    """Each row as its first cell and, below, the others with their headings, as many on a line as fit."""
+def _paragraphs(columns: Sequence[Column], cells: Sequence[Sequence[str]], style: Style) -> Iterator[str]:
+    """Each row as its first cell and, below, the others with their headings, as many on a line as fit; none where there is none."""
     width = style.width or 0
     for row in cells:
         yield from (style.strong(line) for line in wrapped(row[0], width))
         line = ""
-        for label, cell in zip(labels[1:], row[1:], strict=True):
-            pair = f"{label}: {cell}"
+        for column, cell in zip(columns[1:], row[1:], strict=True):
+            if cell == MISSING:
+                continue
+            pair = shown(column.pair(cell))
             joined = f"{line}   {pair}" if line else pair
             if cell_len(joined) <= width - 2:
                 line = joined

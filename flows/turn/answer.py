@@ -163,7 +163,7 @@ def _market_text(request: JobRequest, market: str | None) -> str:
 
 
 def replayed(
-    turn: Turn, job: Path, *, market: str, policy: str, start: pd.Timestamp | None, model: str | None
+    turn: Turn, job: JobRequest, *, market: str, policy: str, start: pd.Timestamp | None, model: str | None
 ) -> list[dict[str, Any]]:
     """What one policy, or ``all`` of the pool, would have made of one job on a market's record, the best first.
 
@@ -172,7 +172,7 @@ def replayed(
     settings, step = turn.settings, step_of(turn.settings)
     planner = model or settings.planner
     followed = find_market(turn.store, market, at=turn.at, settings=settings, own_end=True)
-    placed = _placed_in_record(read_request(job), followed, start, settings)
+    placed = _placed_in_record(job, followed, start, settings)
     first = first_slot(placed, step)
     if first > followed.at:
         raise MarketError(

@@ -223,15 +223,15 @@ def replay(
     session: Session = Session(),
 ) -> Answer:
     """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
+    from flows.jobs.file import read_request
     from flows.turn.answer import replayed
     from flows.turn.context import Turn
 
+    request, first = read_request(job), parsed_time(start, "--from")
     with session.market_data() as store:
         at, _ = session.moment(store)
         turn = Turn(store=store, at=at, settings=session.config, run_id="replay", own_end=True, say=say)
-        rows = replayed(
-            turn, job, market=market, policy=policy, start=parsed_time(start, "--from"), model=model
-        )
+        rows = replayed(turn, request, market=market, policy=policy, start=first, model=model)
     best = rows[0]
     short = [{key: value for key, value in row.items() if key != "allocations"} for row in rows]
     value = best if policy != "all" else {"replays": short}
