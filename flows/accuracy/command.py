@@ -1,4 +1,4 @@
-"""``slackwater accuracy``: its options; heavy libraries are imported inside the command."""
+"""``accuracy``. What computes is loaded when the command is called."""
 
 from __future__ import annotations
 
@@ -6,77 +6,56 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from flows.command.options import DEFAULT_DB, Data, Db, Json, SettingsPath
+from flows.command import Answer, Session, option
 
 
 def accuracy(
-    data: Data = None,
-    db: Db = DEFAULT_DB,
+    *,
     market: Annotated[
         str | None,
-        typer.Option(
-            "--market",
+        option(
+            "Markets to measure: a pattern on provider/region/zone/type, or with @source after it.",
             metavar="GLOB",
-            help="Markets to measure: a pattern on provider/region/zone/type, or with @source after it.",
         ),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Forecasts issued from then on only.")
-    ] = None,
+    since: Annotated[str | None, option("Forecasts issued from then on only.", metavar="TIME")] = None,
     step: Annotated[
-        str | None,
-        typer.Option("--step", metavar="DURATION", help="Slot length: 10min, 30min (default), 1h."),
+        str | None, option("Slot length: 10min, 30min (default), 1h.", metavar="DURATION")
     ] = None,
-    variable: Annotated[
-        str | None, typer.Option("--variable", help="count or price (default: both).")
-    ] = None,
-    model: Annotated[
+    variable: Annotated[str | None, option("count or price (default: both).")] = None,
+    models: Annotated[
         list[str] | None,
-        typer.Option("--model", help="A forecaster; may be repeated (default: all in the settings)."),
+        option("A forecaster; may be repeated (default: all in the settings).", name="--model"),
     ] = None,
     refit: Annotated[
         str | None,
-        typer.Option(
-            "--refit",
-            metavar="DURATION",
-            help="How often models are estimated again (counts 24h, prices 7d).",
-        ),
+        option("How often models are estimated again (counts 24h, prices 7d).", metavar="DURATION"),
     ] = None,
-    horizon: Annotated[int, typer.Option("--horizon", help="Slots ahead, 1 to 96.")] = 12,
+    horizon: Annotated[int, option("Slots ahead, 1 to 96.")] = 12,
     keep: Annotated[
-        Path | None,
-        typer.Option(
-            "--keep", metavar="DIR", help="Keep forecasts here; a run that was stopped goes on from them."
-        ),
+        Path | None, option("Keep forecasts here; a run that was stopped goes on from them.", metavar="DIR")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes (default: one a core).")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a report with plots to this file.")
-    ] = None,
-    settings: SettingsPath = None,
-    json: Json = False,
-) -> None:
+    workers: Annotated[int | None, option("Processes (default: one a core).", least=1)] = None,
+    session: Session = Session(),
+) -> Answer:
     """How good forecasts are: every model on the later half of every series, by step ahead, beside last value.
 
     With --data a folder is measured and nothing is stored. With --db the warehouse is, and the forecasts are kept beside it.
     """
     # Before NumPy is loaded: with two threads the small matrices of a filter only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from flows.accuracy.report import AccuracyOptions, accuracy_command
+    from flows.accuracy.report import AccuracyOptions, measured_accuracy
 
     options = AccuracyOptions(
         market=market,
         since=since,
         step=step,
         variable=variable,
-        models=tuple(model or ()),
+        models=tuple(models or ()),
         refit=refit,
         horizon=horizon,
         keep=keep,
         workers=workers,
     )
-    accuracy_command(options, data=data, db=db, settings=settings, html=html, as_json=json)
+    value, blocks, page = measured_accuracy(options, session)
+    return Answer(title="Forecast accuracy", value=value, blocks=blocks, page=page)

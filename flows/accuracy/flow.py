@@ -15,14 +15,14 @@ from flows.accuracy.report import (
     AccuracyOptions,
     answer_of,
     course_of,
+    made_page,
     read_measured,
     with_uncalibrated,
-    write_page,
 )
 from flows.accuracy.units import Course, Scored, accuracy_from, score_unit
-from flows.command.options import DEFAULT_DB
-from flows.config import read_settings
+from flows.command.session import DEFAULT_DB, Session
 from flows.engine.flows import RUNNER, TASKS_A_STAGE
+from flows.show.page import write_html
 from forecasting.accuracy.columns import Accuracy
 from forecasting.origins.rolling import Unit, units_of
 
@@ -98,12 +98,13 @@ def accuracy_report(
 
     Forecasts are kept in ``keep`` (default: beside the warehouse), so a daily run makes the new ones only.
     """
-    options, chosen = AccuracyOptions(), read_settings(settings)
-    measured = read_measured(options, chosen, data=None, db=db)
+    options, session = AccuracyOptions(), Session(db=db, settings=settings)
+    chosen = session.config
+    measured = read_measured(options, chosen, session)
     folder = keep or db.with_name(f"{db.stem}.forecasts")
     course = course_of(measured, options, chosen, keep=folder)
     course = course if html is None else with_uncalibrated(course)
     accuracy = accuracy_on_engine(course, notes=measured.notes)
     if html is not None:
-        write_page(html, accuracy, course, str(db), processes=1)
+        write_html(made_page(accuracy, course, str(db), processes=1), html, option="html")
     return answer_of(accuracy, str(db))

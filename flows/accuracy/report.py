@@ -3,8 +3,7 @@ object (E4)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +15,12 @@ import pandas as pd
 from flows.accuracy.series import VARIABLES, Asked, Measured, measured_panels
 from flows.accuracy.units import Course, run_course
 from flows.clock import parse_time
-from flows.command.answer import plain, print_json, print_table, say_to_stderr
-from flows.command.context import warehouse_for
-from flows.config import Settings, read_settings
-from flows.experiments.runner import cores, job_progress
+from flows.command.progress import progress
+from flows.command.session import Session, parsed_duration
+from flows.config import Settings
+from flows.experiments.runner import cores
+from flows.show.blocks import Block, Notes, Table
+from flows.show.plain import plain
 from flows.show.table import rows_of
 from forecasting.accuracy.columns import FLOOR, Accuracy
 from forecasting.origins.rolling import REFIT, Rolling, models_of, panel_models
@@ -32,8 +33,6 @@ DEFAULT_MODELS = ("combined", "markov")
 DEFAULT = "default"
 #: Steps of the printed table.
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48, 72, 96)
-#: Days as people write them; pandas wants them large.
-_DAYS = re.compile(r"d$")
 #: Longest horizon that can be asked for: 12 hours of 10-minute slots are 72 of them.
 LONGEST = 96
 #: What a reader of the numbers has to know of them.
@@ -67,33 +66,24 @@ class AccuracyOptions:
             raise SettingsError(f"--horizon {self.horizon}", expected=f"1 to {LONGEST} slots")
 
 
-def accuracy_command(
-    options: AccuracyOptions,
-    *,
-    data: Path | None,
-    db: Path,
-    settings: Path | None,
-    html: Path | None,
-    as_json: bool,
-) -> None:
-    """``slackwater accuracy``: every model beside last value, by market and step, pooled and apart."""
-    chosen = _with_step(read_settings(settings), options.step)
-    measured = read_measured(options, chosen, data=data, db=db)
-    with _kept_in(_keep_folder(options, data, db), needed=html is not None) as keep:
-        course = course_of(measured, options, chosen, keep=keep)
+def measured_accuracy(
+    options: AccuracyOptions, session: Session
+) -> tuple[dict[str, Any], list[Block], Callable[[], str] | None]:
+    """Every model beside last value, by market and step, pooled and apart: the values, what a person is told, and the page.
+
+    The page is there where ``--html`` asks for one: it reads forecasts again that are kept for it, and measures more.
+    """
+    settings, data, html = _with_step(session.config, options.step), session.data, session.html
+    measured = read_measured(options, settings, session)
+    with _kept_in(_keep_folder(options, data, session.db), needed=html is not None) as keep:
+        course = course_of(measured, options, settings, keep=keep)
         course = course if html is None else with_uncalibrated(course)
         processes = options.workers or cores()
-        with job_progress("forecasting and scoring") as tell:
+        with progress("forecasting and scoring") as tell:
             accuracy = run_course(course, processes=processes, progress=tell, notes=measured.notes)
-        where = str(data) if data is not None else str(db)
-        if html is not None:
-            write_page(html, accuracy, course, where, processes=processes)
-    if as_json:
-        print_json(answer_of(accuracy, where))
-        return
-    print_accuracy(accuracy)
-    if html is not None:
-        print(f"report: {html}")
+        where = str(data) if data is not None else str(session.db)
+        page = None if html is None else made_page(accuracy, course, where, processes=processes)
+    return answer_of(accuracy, where), accuracy_blocks(accuracy), None if page is None else lambda: page
 
 
 @contextmanager
@@ -106,7 +96,7 @@ def _kept_in(folder: Path | None, *, needed: bool) -> Iterator[Path | None]:
         yield Path(passing)
 
 
-def read_measured(options: AccuracyOptions, settings: Settings, *, data: Path | None, db: Path) -> Measured:
+def read_measured(options: AccuracyOptions, settings: Settings, session: Session) -> Measured:
     """The series that are asked for, from a folder or from the warehouse."""
     if options.variable is not None and options.variable not in VARIABLES:
         raise SettingsError(f"--variable {options.variable}", expected=f"one of {', '.join(VARIABLES)}")
@@ -115,7 +105,7 @@ def read_measured(options: AccuracyOptions, settings: Settings, *, data: Path | 
         variables=[one for one in VARIABLES if options.variable in (None, one)],
         since=parse_time(options.since, "--since") if options.since else None,
     )
-    with warehouse_for(db, data, say=say_to_stderr) as store, job_progress("reading series") as tell:
+    with session.market_data() as store, progress("reading series") as tell:
         return measured_panels(store, settings, asked, progress=tell)
 
 
@@ -124,7 +114,11 @@ def course_of(
 ) -> Course:
     """The backtest of the measured series with the models asked for, last value first."""
     names = list(dict.fromkeys([FLOOR, *(options.models or [*settings.models, default_model()])]))
-    every = {variable: _duration(options.refit, "--refit") for variable in REFIT} if options.refit else REFIT
+    every = (
+        {variable: parsed_duration(options.refit, "--refit") for variable in REFIT}
+        if options.refit
+        else REFIT
+    )
     rolling = Rolling(
         panels=measured.panels,
         parts=measured.parts,
@@ -161,21 +155,10 @@ def _keep_folder(options: AccuracyOptions, data: Path | None, db: Path) -> Path 
 def _with_step(settings: Settings, step: str | None) -> Settings:
     if step is None:
         return settings
-    minutes = _duration(step, "--step") / pd.Timedelta(minutes=1)
+    minutes = parsed_duration(step, "--step") / pd.Timedelta(minutes=1)
     if minutes != int(minutes) or not 3 <= minutes <= 1440:
         raise SettingsError(f"--step {step}", expected="whole minutes from 3min to 1d")
     return settings.model_copy(update={"step_minutes": int(minutes)})
-
-
-def _duration(text: str, option: str) -> pd.Timedelta:
-    """A duration such as 10min, 1h, 7d; raises `SettingsError`."""
-    try:
-        width = pd.Timedelta(_DAYS.sub("D", text.strip()))
-    except ValueError as error:
-        raise SettingsError(f"{option} {text}", expected="a duration such as 10min, 1h or 7d") from error
-    if not width > pd.Timedelta(0):  # NaT is not
-        raise SettingsError(f"{option} {text}", expected="a positive duration")
-    return width
 
 
 def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
@@ -202,8 +185,9 @@ def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str
     return [plain(row) for row in rows]
 
 
-def print_accuracy(accuracy: Accuracy) -> None:
+def accuracy_blocks(accuracy: Accuracy) -> list[Block]:
     """The pooled table, that of the classes, the markets' at the first step, and what was left out."""
+    blocks: list[Block] = []
     columns = {
         "variable": "variable", "model": "model", "step": "slots ahead", "n": "n", "mae": "MAE", "rmse": "RMSE",
         "pinball": "pinball", "skill_pinball": "pinball skill", "skill_mae": "MAE skill",
@@ -211,10 +195,12 @@ def print_accuracy(accuracy: Accuracy) -> None:
         "fallback_share": "fallback",
     }  # fmt: skip
     step = int(accuracy.step / pd.Timedelta(minutes=1))
-    print_table(
-        f"Forecast error, pooled over markets; slots of {step} min (skill: over last value)",
-        _shown_rows(accuracy.pooled, ["variable", "step"]),
-        columns,
+    blocks.append(
+        Table(
+            f"Forecast error, pooled over markets; slots of {step} min (skill: over last value)",
+            _shown_rows(accuracy.pooled, ["variable", "step"]),
+            columns,
+        )
     )
     columns = {
         "variable": "variable", "class": "class", "markets": "markets", "step": "slots ahead",
@@ -222,15 +208,17 @@ def print_accuracy(accuracy: Accuracy) -> None:
         "coverage_80": "in 80 %", "coverage_90": "in 90 %",
     }  # fmt: skip
     classes = accuracy.classes[accuracy.classes["model"] == accuracy.default]
-    print_table(f"{accuracy.default}, by class of markets", _shown_rows(classes, ["variable"]), columns)
+    blocks.append(
+        Table(f"{accuracy.default}, by class of markets", _shown_rows(classes, ["variable"]), columns)
+    )
     own = accuracy.scores[(accuracy.scores["model"] == accuracy.default) & (accuracy.scores["step"] == 1)]
     columns = {
         "variable": "variable", "market": "market", "n": "n", "mae": "MAE", "skill_pinball": "pinball skill",
         "skill_mae": "MAE skill", "dm_p": "p (Diebold-Mariano)", "coverage_80": "in 80 %",
     }  # fmt: skip
-    print_table(f"{accuracy.default}, one slot ahead, by market", rows_of(own), columns)
-    for note in (*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES):
-        print(f"note: {note}")
+    blocks.append(Table(f"{accuracy.default}, one slot ahead, by market", rows_of(own), columns))
+    blocks.append(Notes((*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES)))
+    return blocks
 
 
 def _shown_rows(table: pd.DataFrame, order: list[str]) -> list[dict[str, Any]]:
@@ -238,16 +226,15 @@ def _shown_rows(table: pd.DataFrame, order: list[str]) -> list[dict[str, Any]]:
     return rows_of(table[table["step"].isin(SHOWN_STEPS)].sort_values(order, kind="stable"))
 
 
-def write_page(path: Path, accuracy: Accuracy, course: Course, data: str, *, processes: int) -> None:
-    """The HTML report: scores, predictability, drift, and what the errors cost; ``course`` keeps its forecasts."""
+def made_page(accuracy: Accuracy, course: Course, data: str, *, processes: int) -> str:
+    """The HTML report as text: scores, predictability, drift, and what the errors cost; ``course`` keeps its forecasts."""
     from flows.accuracy.background import background_of
     from flows.accuracy.error_cost import CostPlan
-    from flows.accuracy.page.page import About, write_accuracy_page
+    from flows.accuracy.page.page import About, render_accuracy_page
 
-    with job_progress("what the errors cost") as tell:
+    with progress("what the errors cost") as tell:
         beside = background_of(course, plan=CostPlan(processes=processes), progress=tell)
-    write_accuracy_page(
-        path,
+    return render_accuracy_page(
         accuracy,
         about=About(
             data=data,

@@ -1,102 +1,110 @@
-"""What ``slackwater backfill`` does: print the plan, or make it on the engine and print what became of it."""
+"""``backfill``. What computes is loaded when the command is called."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
+from flows.command import Answer, Session, option
+from flows.command.progress import say
+from flows.command.session import parsed_duration, parsed_time
+from flows.show.blocks import Block, Column, Table
+from flows.show.formats import plural
 
-from flows.backfill.plan import SlotPlan, Stretch, plan_backfill, stretch_of
-from flows.clock import parse_time
-from flows.command.answer import print_json, print_table, say_to_stderr
-from flows.config import read_settings
-from flows.ledger.runs import STAGES
-from warehouse.errors import SettingsError
-from warehouse.reader import open_reader
+if TYPE_CHECKING:
+    from flows.backfill.plan import Stretch
 
-#: Slots of a plan or an outcome that are printed at most; --json has all.
+#: Slots of a plan or an outcome that a terminal shows at most.
 SHOWN = 60
 
 
-def backfill_command(
+def backfill(
     *,
-    start: str,
-    end: str,
-    step: str | None,
-    reprocess: str,
-    backwards: bool,
-    dry_run: bool,
-    stages: tuple[str, ...],
-    data: Path | None,
-    db: Path,
-    settings: Path | None,
-    as_json: bool,
-) -> int:
-    """``slackwater backfill``: exit code 3 if a stage of a slot failed."""
-    chosen = read_settings(settings)
-    slot = pd.Timedelta(minutes=chosen.step_minutes)
+    start: Annotated[str, option("First slot, ISO 8601.", name="--from", metavar="TIME")],
+    end: Annotated[str, option("Last slot.", name="--to", metavar="TIME")],
+    step: Annotated[
+        str | None, option("Time between slots, such as 1h (default: every slot).", metavar="TIME")
+    ] = None,
+    reprocess: Annotated[
+        str,
+        option(
+            "Make what was never tried; that and what failed; or every stage again (nothing issued is changed).",
+            metavar="missing|failed|all",
+        ),
+    ] = "missing",
+    backwards: Annotated[
+        bool,
+        option("Newest slots first; decisions and scores follow in order, as each builds on the one before."),
+    ] = False,
+    dry_run: Annotated[bool, option("Print every slot and what would be done in it; do nothing.")] = False,
+    stages: Annotated[
+        list[str] | None,
+        option(
+            "ingest, forecast, allocate or score; may be repeated (default: all).",
+            name="--stage",
+            metavar="STAGE",
+        ),
+    ] = None,
+    session: Session = Session(),
+) -> Answer:
+    """Make the turns of past slots afterwards, as they would have been made then: one flow run for all of them.
+
+    What is there is kept; it can be stopped anywhere and run again. Exit code 3 if a stage of a slot failed.
+    """
+    import pandas as pd
+
+    from flows.backfill.plan import stretch_of
+
     stretch = stretch_of(
-        parse_time(start, "--from"), parse_time(end, "--to"), slot=slot, step=_duration(step),
-        stages=stages, reprocess=reprocess, backwards=backwards,
+        parsed_time(start, "--from"), parsed_time(end, "--to"),
+        slot=pd.Timedelta(minutes=session.config.step_minutes),
+        step=parsed_duration(step, "--step") if step else None,
+        stages=tuple(stages or ()), reprocess=reprocess, backwards=backwards,
     )  # fmt: skip
     if dry_run:
-        print_plan(stretch, _planned(db, stretch), as_json=as_json)
-        return 0
-    say_to_stderr(f"start the engine; backfill of {len(stretch.slots())} slots")
-    from flows.engine.prepare import prepare_engine
+        return _plan(stretch, session)
+    say(f"start the engine; backfill of {len(stretch.slots())} slots")
+    from flows.engine.prepare import prepare_engine  # here: it sets what Prefect reads when it is imported
 
-    prepare_engine(db.resolve().parent, quiet=True)
-    from flows.backfill.flow import backfill
+    prepare_engine(session.db.resolve().parent, quiet=True)
+    from flows.backfill import flow
 
-    state = backfill(
-        start=stretch.start.to_pydatetime(), end=stretch.end.to_pydatetime(), db=db,
+    state = flow.backfill(
+        start=stretch.start.to_pydatetime(), end=stretch.end.to_pydatetime(), db=session.db,
         step_minutes=round(stretch.step / pd.Timedelta(minutes=1)), reprocess=stretch.reprocess,
-        backwards=backwards, stages=list(stretch.stages), data=data, settings=settings, strict=False,
+        backwards=backwards, stages=list(stretch.stages), data=session.data, settings=session.settings, strict=False,
     )  # fmt: skip
-    answer, rows = state["answer"], state["slots"]
-    if as_json:
-        print_json(answer | {"changed": rows})
-    else:
-        _print_outcome(answer, rows)
-    return 3 if answer["failed"] else 0
+    value = state["answer"] | {"changed": state["slots"]}
+    return Answer(
+        title="Backfill",
+        value=value,
+        blocks=_outcome_blocks(value),
+        exit_code=3 if value["failed"] else 0,
+    )
 
 
-def _duration(text: str | None) -> pd.Timedelta | None:
-    if text is None:
-        return None
-    try:
-        found = pd.Timedelta(text)
-    except ValueError as error:
-        raise SettingsError(f"--step {text!r}", expected="a time such as 1h or 30min") from error
-    if not found > pd.Timedelta(0):
-        raise SettingsError(f"--step {text!r}", expected="a positive time such as 1h")
-    return found
-
-
-def _planned(db: Path, stretch: Stretch) -> list[SlotPlan]:
-    if not db.exists():
-        return plan_backfill(None, stretch)
-    with open_reader(db) as store:
-        return plan_backfill(store, stretch)
-
-
-def print_plan(stretch: Stretch, plans: Sequence[SlotPlan], *, as_json: bool) -> None:
+def _plan(stretch: Stretch, session: Session) -> Answer:
     """Every slot and what would be done in it."""
+    from flows.backfill.plan import plan_backfill
+
+    if session.db.exists():
+        with session.reading() as store:
+            plans = plan_backfill(store, stretch)
+    else:
+        plans = plan_backfill(None, stretch)
     todo = {stage: sum(stage in plan.todo for plan in plans) for stage in stretch.stages}
-    if as_json:
-        slots = [plan.row() | {"todo": list(plan.todo), "failed_before": plan.reasons} for plan in plans]
-        print_json({"slots": slots, "make": todo, "order": _order(stretch)})
-        return
+    slots = [plan.row() | {"todo": list(plan.todo), "failed_before": plan.reasons} for plan in plans]
     shown = [plan.row() for plan in plans if plan.todo]
-    columns = {"slot": "slot (UTC)", "run": "run"} | {stage: stage for stage in stretch.stages}
-    print_table(f"Backfill of {len(plans)} slots, {len(shown)} with something to do", shown[:SHOWN], columns)
-    if len(shown) > SHOWN:
-        print(
-            f"... and {len(shown) - SHOWN} slots more, to {shown[-1]['slot']:%Y-%m-%d %H:%M}; --json has all"
-        )
-    print(", ".join(f"{stage}: {count} to make" for stage, count in todo.items()) + f"; {_order(stretch)}")
+    columns = {"slot": Column(heading="slot", unit="UTC"), "run": "run"} | {
+        one: one for one in stretch.stages
+    }
+    title = f"Backfill of {len(plans)} slots, {len(shown)} with something to do"
+    made = ", ".join(f"{stage}: {count} to make" for stage, count in todo.items())
+    return Answer(
+        title=title,
+        value={"slots": slots, "make": todo, "order": _order(stretch)},
+        blocks=[Table(title, shown, columns, most=SHOWN), f"{made}; {_order(stretch)}"],
+    )
 
 
 def _order(stretch: Stretch) -> str:
@@ -105,18 +113,19 @@ def _order(stretch: Stretch) -> str:
     return "newest slots first; allocate and score oldest first after that, as each builds on the slot before"
 
 
-def _print_outcome(answer: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
+def _outcome_blocks(value: Mapping[str, Any]) -> list[Block]:
+    rows: Sequence[Mapping[str, Any]] = value["changed"]
     failed = [row for row in rows if row["why"]]
-    columns = (
-        {"slot": "slot (UTC)"}
-        | {stage: stage for stage in STAGES if stage in answer["stages"]}
-        | {"why": "why"}
+    columns = {
+        "slot": Column(heading="slot", unit="UTC"),
+        **{one: one for one in value["stages"]},
+        "why": "why",
+    }
+    blocks: list[Block] = (
+        [Table(f"Failed slots ({len(failed)})", failed, columns, most=SHOWN)] if failed else []
     )
-    if failed:
-        print_table(f"Failed slots ({len(failed)})", failed[:SHOWN], columns)
-    print(
-        f"{answer['slots']} slots: {answer['made']} stages made, {answer['kept']} kept, {answer['failed']} failed, "
-        f"{answer['waiting']} waiting for a stage before them"
+    blocks.append(
+        f"{plural(value['slots'], 'slot')}: {value['made']} stages made, {value['kept']} kept, {value['failed']} failed, "
+        f"{value['waiting']} waiting for a stage before them"
     )
-    if answer["failed"]:
-        print("mend the cause and run it again with --reprocess failed")
+    return [*blocks, "mend the cause and run it again with --reprocess failed"] if value["failed"] else blocks

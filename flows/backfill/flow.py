@@ -14,8 +14,8 @@ from prefect import flow
 from flows.backfill.plan import Stretch, stretch_of
 from flows.backfill.run import Backfill, Outcome
 from flows.backfill.run import backfill as make
-from flows.command.answer import say_to_stderr, slot_progress
-from flows.command.options import DEFAULT_DB
+from flows.command.progress import progress, say
+from flows.command.session import DEFAULT_DB
 from flows.config import Settings, read_settings
 from flows.turn.markets import step_of
 from warehouse.errors import StoreError
@@ -81,7 +81,14 @@ def stretch_between(
 
 def run_backfill(db: Path, stretch: Stretch, settings: Settings, *, data: Path | None) -> list[Outcome]:
     """Make a stretch with as many processes as there are cores, two at most, and leave room for live turns between chunks."""
-    with slot_progress(len(stretch.slots()) * len(stretch.stages)) as progress:
+    done = 0
+    with progress("stages", len(stretch.slots()) * len(stretch.stages)) as tell:
+
+        def made(pieces: int) -> None:
+            nonlocal done
+            done += pieces
+            tell(done)
+
         return make(
             Backfill(
                 db=db,
@@ -89,8 +96,8 @@ def run_backfill(db: Path, stretch: Stretch, settings: Settings, *, data: Path |
                 settings=settings,
                 data=data,
                 workers=min(2, os.cpu_count() or 1),
-                say=say_to_stderr,
-                progress=progress,
+                say=say,
+                progress=made,
                 pause=lambda: time.sleep(BREATH),
             )
         )

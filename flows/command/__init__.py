@@ -1,1 +1,20 @@
-"""What every command shares: options, the opening of a warehouse, the printing of an answer."""
+"""The command kit: a command is one function with its options that returns an `Answer`.
+
+What is shared is declared once: the options of `Session`, printing, ``--json``, ``--html``, exit codes, errors and progress.
+"""
+
+from flows.command.answer import Answer
+from flows.command.application import Program
+from flows.command.options import option
+from flows.command.session import Output, Query, QueryAt, Session, Warehouse
+
+__all__ = [
+    "Answer",
+    "Output",
+    "Program",
+    "Query",
+    "QueryAt",
+    "Session",
+    "Warehouse",
+    "option",
+]

@@ -1,115 +1,67 @@
-"""Tables for people and JSON for programs."""
+"""What a command answers, and the one place where an answer becomes lines, a JSON object or a page."""
 
 from __future__ import annotations
 
-import json
-import math
-import re
+import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from flows.show.blocks import Block, Page
+from flows.show.plain import as_json
+from flows.show.terminal import Style, lines_of
 
-#: A time as ISO 8601 in UTC; a person reads it to the minute.
-TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d):\d\d(?:\.\d+)?\+00:00")
-#: Sentences need room.
-WIDTHS = {"reason": 40, "job": 14, "slot": 16, "deadline": 16, "expected_finish": 16}
-#: Columns of a table that goes into a file or a pipe: nobody's window is too narrow for it.
-PIPED_WIDTH = 200
+if TYPE_CHECKING:
+    from flows.command.session import Output
 
 
-def say_to_stderr(text: str) -> None:
-    """Progress for a person who waits; standard output stays for the answer."""
-    print(f"  {text} ...", file=sys.stderr, flush=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a command found.
+
+    ``value`` is the JSON object: plain values, or a pydantic model whose schema is published. ``blocks`` are what a person
+    reads. ``page`` makes another page than the blocks' own, where there is one (a text is HTML). ``exit_code`` is the program's.
+    """
+
+    title: str
+    value: Any
+    blocks: Sequence[Block] = ()
+    about: str = ""
+    page: Callable[[], Page | str] | None = None
+    exit_code: int = 0
+
+    def as_page(self) -> Page | str:
+        """The answer as a page."""
+        if self.page is not None:
+            return self.page()
+        return Page(title=self.title, about=self.about, blocks=self.blocks)
 
 
-@contextmanager
-def row_progress() -> Iterator[Callable[[str, int], None]]:
-    """A line on stderr that counts rows while files are read, for a person at a terminal; silent elsewhere."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def deliver(answer: Answer, output: Output | None) -> int:
+    """Write the page that is asked for, then print the answer; returns the exit code.
 
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("reading")
-        yield lambda file, rows: bar.update(task, description=f"{file}: {rows:,} rows read")
+    Raises `InputError` if the page cannot be written.
+    """
+    if output is not None and output.html is not None:
+        from flows.show.page import render_page, write_html
 
-
-@contextmanager
-def slot_progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr over pieces of work for a person at a terminal, a line now and then elsewhere; it is told the pieces done."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("backfill", total=total)
-        done = 0
-
-        def tell(pieces: int) -> None:
-            nonlocal done
-            done += pieces
-            bar.update(task, completed=done)
-            if not console.is_terminal:
-                say_to_stderr(f"{done} of {total} stages")
-
-        yield tell
+        page = answer.as_page()
+        write_html(page if isinstance(page, str) else render_page(page), output.html, option="--html")
+    if output is not None and output.json:
+        print(as_json(answer.value))
+        return answer.exit_code
+    for line in lines_of(answer.blocks, terminal_style()):
+        print(line)
+    if output is not None and output.html is not None:
+        print(f"page: {output.html}")
+    return answer.exit_code
 
 
-def print_json(value: object) -> None:
-    """One JSON object on stdout: no NaN, times as ISO 8601."""
-    print(json.dumps(plain(value), indent=2, allow_nan=False))
-
-
-def plain(value: Any) -> Any:
-    """The value with NaN as null and times as text."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "isoformat"):
-        return None if str(value) == "NaT" else value.isoformat()
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def print_table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
-    """A table of the named columns (key -> heading); a sentence instead of an empty one."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPED_WIDTH)
-    if not rows:
-        console.print(f"{escape(title)}: none")
-        return
-    # Texts from outside may hold what looks like markup: they are shown as they are.
-    table = Table(title=escape(title), title_justify="left", title_style="bold")
-    for key, heading in columns.items():
-        numeric = all(isinstance(row.get(key), int | float | None) for row in rows)
-        table.add_column(
-            heading, justify="right" if numeric else "left", overflow="fold", min_width=WIDTHS.get(key)
-        )
-    for row in rows:
-        table.add_row(*(escape(cell(row.get(key))) for key in columns))
-    console.print(table)
-
-
-def cell(value: Any) -> str:
-    """A value as a person reads it."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list):
-        return "; ".join(str(item) for item in value)
-    text = str(value)
-    stamp = TIME.fullmatch(text)
-    return f"{stamp[1]} {stamp[2]}" if stamp else text
+def terminal_style() -> Style:
+    """The width of the terminal and whether it shows bold text; without limits where standard output is none."""
+    if not sys.stdout.isatty():
+        return Style()
+    width = shutil.get_terminal_size().columns or 80
+    return Style(width=max(20, width), bold="NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb")

@@ -1,32 +1,28 @@
-"""Options that several commands of ``slackwater`` take."""
+"""How one option is described."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Any
 
-import typer
+from cyclopts import Parameter, validators
 
-Db = Annotated[
-    Path, typer.Option("--db", metavar="FILE", help="The warehouse: a DuckDB file, made if it is not there.")
-]
-At = Annotated[
-    str | None,
-    typer.Option("--at", metavar="TIME", help="Logical time, ISO 8601 (UTC unless it says otherwise)."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-SettingsPath = Annotated[
-    Path | None,
-    typer.Option("--settings", metavar="FILE", help="Settings file (default: slackwater.toml if there)."),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Folder with prices and availability tables to read."),
-]
-MarketOption = Annotated[
-    str | None,
-    typer.Option(
-        "--market", metavar="MARKET", help="provider/region/zone/instance_type, optionally @source."
-    ),
-]
-DEFAULT_DB = Path("slackwater.duckdb")
+
+def option(
+    help: str,
+    *,
+    name: str | Iterable[str] | None = None,
+    metavar: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Parameter:
+    """An option or argument: what it is, its name if not the parameter's, what stands for its value, and its bounds."""
+    more: dict[str, Any] = {}
+    if least is not None or most is not None:
+        more["validator"] = validators.Number(gte=least, lte=most)
+    return Parameter(name=name, help=help, metavar=metavar, **more)
+
+
+def shown_default(value: Any) -> str | None:
+    """What a help text says of a default: nothing of a flag that is off and of what is simply not given."""
+    return None if value is None or value is False or value in ((), [], "") else str(value)

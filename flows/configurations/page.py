@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from flows.experiments.runner import Page, Section, Table, write_page
+from flows.show.blocks import Page, Section, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import LINES
 
@@ -142,10 +141,10 @@ def _short(gpu_model: str) -> str:
 _ERRORS = {"mdape": "MdAPE %", "mape": "MAPE %", "coverage": "Covered %", "width": "High/low"}
 
 
-def write_configurations_page(answer: Mapping[str, Any], path: Path) -> Path:
-    """Write the page of an answer; returns ``path``. Raises `InputError` if it cannot be written."""
+def configurations_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer."""
     with house_style():
-        page = Page(
+        return study_page(
             title="Configuration knowledge",
             about=(
                 f"{answer['runs']} measured fine-tuning runs; every prediction shown is of a configuration that the model "
@@ -155,13 +154,12 @@ def write_configurations_page(answer: Mapping[str, Any], path: Path) -> Path:
             sections=[_predicted(answer), _groups(answer), _curve(answer), _left_out(answer), _validity(answer), _failures(answer)],
             notes=answer["notes"],
         )  # fmt: skip
-        return write_page(page, path)
 
 
 def _predicted(answer: Mapping[str, Any]) -> Section:
     best, new = answer["summary"][0], answer["summary"][1]
     marks = answer["marks"]
-    return Section(
+    return study(
         anchor="predicted",
         heading="Predicted against measured",
         sentences=[
@@ -170,8 +168,8 @@ def _predicted(answer: Mapping[str, Any]) -> Section:
             f"intervals. On such data XGBoost was published with {marks['xgboost_mdape']} %, CatBoost with "
             f"{marks['catboost_mdape']} %, nearest neighbours with {marks['knn_mdape']} % (other splits of more rows).",
         ],
-        drawing=draw_predicted(answer["points"], name="predicted"),
-        table=Table(
+        figure=draw_predicted(answer["points"], name="predicted"),
+        table=figures(
             columns={"what": "Tokens/s predicted for", **_ERRORS, "spread": "Spread of MdAPE"},
             rows=answer["summary"],
             digits=2,
@@ -180,15 +178,15 @@ def _predicted(answer: Mapping[str, Any]) -> Section:
 
 
 def _groups(answer: Mapping[str, Any]) -> Section:
-    return Section(
+    return study(
         anchor="groups",
         heading="Where it errs",
         sentences=[
             "Runs of two GPUs on A100-PCIe lie on two levels, up to five times apart, that nothing recorded tells apart (a bridge "
             "between some pairs of GPUs would do it): the mean error there is that of a few runs on the other level.",
         ],
-        drawing=draw_coverage([row for row in answer["by_group"] if row["rows"] > 1], name="coverage"),
-        table=Table(
+        figure=draw_coverage([row for row in answer["by_group"] if row["rows"] > 1], name="coverage"),
+        table=figures(
             columns={"method": "Method", "gpu_model": "GPU", "rows": "Rows", **_ERRORS},
             rows=answer["by_group"],
             digits=2,
@@ -197,14 +195,14 @@ def _groups(answer: Mapping[str, Any]) -> Section:
 
 
 def _curve(answer: Mapping[str, Any]) -> Section:
-    return Section(
+    return study(
         anchor="curve",
         heading="Learning curve",
         sentences=[
             "The error on a held-out fifth of the configurations, learned from so many rows of the others."
         ],
-        drawing=draw_curve(answer["learning_curve"], answer["marks"], name="curve"),
-        table=Table(
+        figure=draw_curve(answer["learning_curve"], answer["marks"], name="curve"),
+        table=figures(
             columns={"rows": "Rows learned", "spread": "Spread of MdAPE", **_ERRORS},
             rows=answer["learning_curve"],
             digits=2,
@@ -213,11 +211,11 @@ def _curve(answer: Mapping[str, Any]) -> Section:
 
 
 def _left_out(answer: Mapping[str, Any]) -> Section:
-    return Section(
+    return study(
         anchor="models",
         heading="Models left out",
         sentences=["All runs of one language model at a time are predicted from those of the others."],
-        table=Table(
+        table=figures(
             columns={"model_name": "Model", "rows": "Rows", **_ERRORS},
             rows=answer["models_left_out"],
             digits=2,
@@ -227,7 +225,7 @@ def _left_out(answer: Mapping[str, Any]) -> Section:
 
 def _validity(answer: Mapping[str, Any]) -> Section:
     said = answer["measured_valid"][-1]
-    return Section(
+    return study(
         anchor="validity",
         heading="Validity (synthetic labels)",
         sentences=[
@@ -235,7 +233,7 @@ def _validity(answer: Mapping[str, Any]) -> Section:
             "their neighbours stay; whole models are what a new model meets.",
             f"Of {said['runs']} measured runs, all valid, {said['said_valid']:.1f} % are said to be valid without looking at them.",
         ],
-        table=Table(
+        table=figures(
             columns={
                 "held_out": "Held out", "classifier": "Error %", "memory": "Memory model alone %",
                 "invalid_said_valid": "Invalid said valid %", "valid_said_invalid": "Valid said invalid %",
@@ -247,15 +245,15 @@ def _validity(answer: Mapping[str, Any]) -> Section:
 
 
 def _failures(answer: Mapping[str, Any]) -> Section:
-    return Section(
+    return study(
         anchor="failures",
         heading="Failure rates, published and reproduced",
         sentences=[
             "The memory model's rates on the published experiments, whose grid is rebuilt from their margins. Bars span 10 points "
             "on either side of what was published.",
         ],
-        drawing=draw_failures(answer["failure_rates"], name="failures"),
-        table=Table(
+        figure=draw_failures(answer["failure_rates"], name="failures"),
+        table=figures(
             columns={
                 "rate": "Rate", "factor": "Factor", "level": "Level", "published": "Published %",
                 "reproduced": "Reproduced %", "difference": "Points apart",

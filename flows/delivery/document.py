@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from flows.command.answer import plain
+from flows.show.plain import plain
 from warehouse.errors import InputError
 from warehouse.history import Market
 

@@ -1,40 +1,30 @@
-"""``slackwater serve``: its options."""
+"""``serve``. Prefect is loaded when the command is called."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from flows.command.options import DEFAULT_DB, Data, Db, SettingsPath
+from flows.command import Warehouse, option
 
 
 def serve(
-    db: Db = DEFAULT_DB,
-    data: Data = None,
+    *,
+    data: Annotated[
+        Path | None, option("Folder with prices and availability tables to read.", metavar="DIR")
+    ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="FLOW",
-            help="Serve this flow's deployment alone; may be repeated (default: all).",
-        ),
+        option("Serve this flow's deployment alone; may be repeated (default: all).", metavar="FLOW"),
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option(
-            "--every",
-            metavar="TIME",
-            help="Time between turns, whole slots such as 30min (default: every slot).",
-        ),
+        option("Time between turns, whole slots such as 30min (default: every slot).", metavar="TIME"),
     ] = None,
     port: Annotated[
-        int,
-        typer.Option(
-            "--port", min=0, max=65535, help="Port of the Prefect server that is started; 0 for any."
-        ),
+        int, option("Port of the Prefect server that is started; 0 for any.", least=0, most=65535)
     ] = 4200,
-    settings: SettingsPath = None,
+    warehouse: Warehouse = Warehouse(),
 ) -> None:
     """Run the deployments on this machine as their schedules say, until it is stopped.
 
@@ -42,4 +32,6 @@ def serve(
     """
     from flows.engine.serving import serve_command
 
-    serve_command(db=db, data=data, settings=settings, only=only or [], every=every, port=port)
+    serve_command(
+        db=warehouse.db, data=data, settings=warehouse.settings, only=only or [], every=every, port=port
+    )

@@ -17,8 +17,8 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import FlowRunContext
 from prefect.tasks import Task, exponential_backoff
 
-from flows.command.answer import say_to_stderr
-from flows.command.options import DEFAULT_DB
+from flows.command.progress import say
+from flows.command.session import DEFAULT_DB
 from flows.config import Settings, read_settings
 from flows.delivery.deliver import deliver
 from flows.engine.runners import chosen_runner
@@ -126,7 +126,7 @@ def opened_turn(
 ) -> Iterator[Turn]:
     """A turn on the warehouse at ``db``, spreading its work over Prefect tasks; without ``at`` that of the run's slot."""
     when = slot_of(at, settings)
-    with open_store(db, say=say_to_stderr) as store:
+    with open_store(db, say=say) as store:
         yield Turn(
             store=store,
             at=when,
@@ -134,7 +134,7 @@ def opened_turn(
             run_id=run_id or run_id_of(when),
             own_end=own_end,
             fan=fan,
-            say=say_to_stderr,
+            say=say,
         )
 
 

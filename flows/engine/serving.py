@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from flows.command.answer import say_to_stderr
+from flows.command.progress import say
 from flows.config import Settings, read_settings
 from flows.engine.deployments import Served, chosen_deployments, full_name, runner_deployment
 from flows.engine.prepare import prepare_engine
@@ -45,11 +45,11 @@ def serve_command(
         raise SettingsError(f"--db {db}: no folder {home}", remedy="make it, or name another file")
     prepare_engine(home)
     with _stopped_by_signal(), engine_server(port) as url:
-        say_to_stderr(f"Prefect at {url}")
+        say(f"Prefect at {url}")
         for one in chosen:
-            say_to_stderr(f"serve {full_name(one)}, {served.said(one)}")
+            say(f"serve {full_name(one)}, {served.said(one)}")
         asyncio.run(_serve([runner_deployment(one, served) for one in chosen]))
-    say_to_stderr("stopped")
+    say("stopped")
 
 
 def turn_interval(every: str | None, settings: Settings) -> timedelta | None:
@@ -79,7 +79,7 @@ def engine_server(port: int) -> Iterator[str]:
         return
     home = Path(os.environ["PREFECT_HOME"])
     home.mkdir(parents=True, exist_ok=True)
-    say_to_stderr("start a Prefect server")
+    say("start a Prefect server")
     with running_server(home / "server.log", port=port) as url:
         os.environ["PREFECT_API_URL"] = url
         try:
@@ -129,10 +129,10 @@ async def _serve(made: Sequence[RunnerDeployment]) -> None:
     ) in STOPPING:  # after the runner has set its own, which leave coroutines behind that nobody awaits
         loop.add_signal_handler(number, stopped.set)
     waiting = asyncio.create_task(stopped.wait())
-    say_to_stderr("ready")
+    say("ready")
     await asyncio.wait({going, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if stopped.is_set():
-        say_to_stderr("stop")
+        say("stop")
         await runner.astop()
     await going

@@ -1,133 +1,100 @@
-"""``slackwater experiment``: each experiment of M7 with one command; heavy libraries are imported inside the commands."""
+"""``experiment ...``: the one list of experiments, a function each; what computes is loaded when one is called.
+
+Every experiment trains on the past half of a folder of measured prices and counts and tests on the later one.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from flows.command import Answer, Output, option
+from flows.command.session import shared
 
-from flows.experiments.cluster.cli import cluster
 
-experiment_app = typer.Typer(
-    help="Repeat an experiment on a folder of measured prices and counts: train on the past half, test on the later one.",
-    no_args_is_help=True,
-)
+@shared
+class StudyOptions(Output):
+    """What every experiment is told."""
 
-Folder = Annotated[
-    Path,
-    typer.Option("--data", metavar="DIR", help="Folder with prices.parquet and availability.parquet."),
-]
-Fast = Annotated[
-    bool, typer.Option("--fast", help="Fewer jobs and policies: a look in under a minute, not a result.")
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything drawn.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write a report with plots to this file.")
-]
+    data: Annotated[Path, option("Folder with prices.parquet and availability.parquet.", metavar="DIR")]
+    fast: Annotated[bool, option("Fewer jobs and policies: a look in under a minute, not a result.")] = False
+    seed: Annotated[int, option("Seed of everything drawn.", least=0)] = 7
+
+
 Processes = Annotated[
     int | None,
-    typer.Option("--processes", min=1, help="Processes to spread jobs over (default: one a core)."),
+    option("Processes to spread the work over (default: one a core).", name="--processes", least=1),
 ]
 
 
-@experiment_app.command("pool")
-def pool(
-    data: Folder,
-    fast: Fast = False,
-    seed: Seed = 7,
-    json: Json = False,
-    html: Html = None,
-    processes: Processes = None,
-) -> None:
+def pool(*, study: StudyOptions, processes: Processes = None) -> Answer:
     """Every policy of the pool on a grid of jobs: utility, gain over each baseline, share of the headroom captured (E1)."""
-    from flows.experiments.pool.study import pool_command
+    from flows.experiments.pool.study import pool_study
 
-    pool_command(data=data, seed=seed, fast=fast, as_json=json, html=html, processes=processes)
+    return pool_study(study, processes=processes)
 
 
-@experiment_app.command("error")
-def error(
-    data: Folder,
-    fast: Fast = False,
-    seed: Seed = 7,
-    json: Json = False,
-    html: Html = None,
-    processes: Processes = None,
-) -> None:
+def error(*, study: StudyOptions, processes: Processes = None) -> Answer:
     """Utility when forecasts are wrong by a known amount, and where planning without them is better (E2)."""
-    from flows.experiments.error.study import error_command
+    from flows.experiments.error.study import error_study
 
-    error_command(data=data, seed=seed, fast=fast, as_json=json, html=html, processes=processes)
+    return error_study(study, processes=processes)
 
 
-@experiment_app.command("selection")
-def selection(
-    data: Folder, fast: Fast = False, seed: Seed = 7, json: Json = False, html: Html = None
-) -> None:
+def selection(*, study: StudyOptions) -> Answer:
     """Learn which policy to trust over a thousand jobs: regret against its bound, weights through a regime switch (E3)."""
-    from flows.experiments.selection.study import selection_command
+    from flows.experiments.selection.study import selection_study
 
-    selection_command(data=data, seed=seed, fast=fast, as_json=json, html=html)
+    return selection_study(study)
 
 
-@experiment_app.command("cant-be-late")
-def cant_be_late(
-    data: Folder, fast: Fast = False, seed: Seed = 7, json: Json = False, html: Html = None
-) -> None:
+def cant_be_late(*, study: StudyOptions) -> Answer:
     """The public single-instance benchmark (48 h of work, a deadline, a restart overhead) on 0/1 traces."""
-    from flows.experiments.cant_be_late.study import cant_be_late_command
+    from flows.experiments.cant_be_late.study import cant_be_late_study
 
-    cant_be_late_command(data=data, seed=seed, fast=fast, as_json=json, html=html)
+    return cant_be_late_study(study)
 
 
-@experiment_app.command("predictors")
 def predictors(
-    data: Folder,
-    model: Annotated[
+    *,
+    models: Annotated[
         list[str] | None,
-        typer.Option("--model", help="A forecaster to choose from; may be repeated (default: six)."),
+        option("A forecaster to choose from; may be repeated (default: six).", name="--model"),
     ] = None,
-    fast: Fast = False,
-    seed: Seed = 7,
-    json: Json = False,
-    html: Html = None,
-) -> None:
+    study: StudyOptions,
+) -> Answer:
     """Choose among forecasters whose accuracy is unknown beforehand, by what planning with each has earned (M10)."""
-    from flows.experiments.predictors.study import predictors_command
+    from flows.experiments.predictors.study import predictors_study
 
-    predictors_command(data=data, seed=seed, fast=fast, as_json=json, html=html, models=tuple(model or ()))
+    return predictors_study(study, models=tuple(models or ()))
 
 
-@experiment_app.command("probing")
-def probing(
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Folder with availability.parquet.")],
-    fast: Fast = False,
-    seed: Seed = 7,
-    json: Json = False,
-    html: Html = None,
-) -> None:
+def probing(*, study: StudyOptions) -> Answer:
     """How often to probe a market when a probe costs money: rules that look at what was seen beside fixed intervals (M10)."""
-    from flows.experiments.probing.study import probing_command
+    from flows.experiments.probing.study import probing_study
 
-    probing_command(data=data, seed=seed, fast=fast, as_json=json, html=html)
+    return probing_study(study)
 
 
-@experiment_app.command("fleet")
-def fleet(data: Folder, fast: Fast = False, seed: Seed = 7, json: Json = False, html: Html = None) -> None:
+def fleet(*, study: StudyOptions) -> Answer:
     """Jobs that compete for the same counts: planned together, one by one in three orders, and each alone."""
-    from flows.experiments.fleet.study import fleet_command
+    from flows.experiments.fleet.study import fleet_study
 
-    fleet_command(data=data, seed=seed, fast=fast, as_json=json, html=html)
-
-
-experiment_app.command("cluster")(cluster)
+    return fleet_study(study)
 
 
-@experiment_app.command("renting")
-def renting(data: Folder, fast: Fast = False, seed: Seed = 7, json: Json = False, html: Html = None) -> None:
+def cluster(*, study: StudyOptions, processes: Processes = None) -> Answer:
+    """Completion times on a shared cluster of 64 GPUs: FIFO and a Sia-like scheduler, default and predicted configurations.
+
+    The folder is that of the fine-tuning measurements, or the one that holds `finetune/`.
+    """
+    from flows.experiments.cluster.run import cluster_study
+
+    return cluster_study(study, processes=processes)
+
+
+def renting(*, study: StudyOptions) -> Answer:
     """A stream of jobs on a budget in USD: list price against effective price, dual price and spending plan on real markets."""
-    from flows.experiments.renting.answer import rent_experiment_command
+    from flows.experiments.renting.answer import renting_study
 
-    rent_experiment_command(data=data, seed=seed, fast=fast, as_json=json, html=html)
+    return renting_study(study)

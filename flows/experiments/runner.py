@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from flows.show.drawing import PALETTE
-from flows.show.format import number, text
-from flows.show.page import render_template, write_html
 from optimization.policies.contract import Policy
 from optimization.replay.hindsight import hindsight
 from optimization.replay.run import replay_pool, spread
@@ -150,83 +145,8 @@ def job_row(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-# ---
-# A bar on stderr for a person who waits; silent where there is no terminal.
-
-
-@contextmanager
-def job_progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar that is told ``(done, total)``; standard output stays for the answer."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-# ---
-# One HTML page for an experiment: sections of sentences, drawings and tables; it needs no network and reads no clock.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Rows of plain values under the headings of ``columns`` (key -> heading); numbers are given ``digits`` decimals."""
-
-    columns: Mapping[str, str]
-    rows: Sequence[Mapping[str, Any]]
-    digits: int = 4
-
-    def cells(self) -> list[list[tuple[str, bool]]]:
-        """Text of each cell, and whether it is a number."""
-        return [[self._cell(row.get(key)) for key in self.columns] for row in self.rows]
-
-    def _cell(self, value: Any) -> tuple[str, bool]:
-        if isinstance(value, bool):
-            return ("yes" if value else "no"), False
-        if isinstance(value, float):
-            return number(value, self.digits), True
-        return text(value), isinstance(value, int)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A heading, sentences, a drawing (an ``<svg>`` of `flows.experiments.drawings`) and a table; what is empty is left out."""
-
-    anchor: str
-    heading: str
-    sentences: Sequence[str] = ()
-    drawing: str = ""
-    table: Table | None = None
-    unfold: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """An experiment's page: a title, what it is about, its sections and notes."""
-
-    title: str
-    about: str
-    sections: Sequence[Section]
-    notes: Sequence[str] = field(default=())
-    synthetic: str = ""
-    synthetic_label: str = "Synthetic joins."
-
-
 def join_banner(answer: Mapping[str, Any]) -> str:
     """The banner of a page with joins, from ``synthetic_jobs`` and ``jobs`` of its answer; none where all were measured."""
     if not answer["synthetic_jobs"]:
         return ""
     return f"In {answer['synthetic_jobs']} of {answer['jobs']} jobs one market's counts are joined with another's prices."
-
-
-def render_page(page: Page) -> str:
-    """The page as text; every name and sentence is escaped, the drawings are our own markup."""
-    return render_template("experiment.html", {"page": page, "palette": PALETTE})
-
-
-def write_page(page: Page, path: Path) -> Path:
-    """Render ``page`` to ``path``, whole or not at all; folders are made. Raises `InputError` if it cannot be written."""
-    return write_html(render_page(page), path, option="--html")

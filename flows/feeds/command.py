@@ -1,40 +1,38 @@
-"""What ``feeds`` and ``feeds fetch`` do."""
+"""``feeds`` and ``feeds fetch``. What computes is loaded when a command is called."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.clock import now, parse_time
-from flows.command.answer import print_json, print_table
-from flows.config import Feed, Settings, read_settings
-from flows.feeds.fetch import fetch_feed, find_feed, transport_for
-from flows.feeds.state import Fetched, last_fetches
-from warehouse.errors import FetchError, SettingsError
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from flows.command import Answer, Query, QueryAt, option
+from flows.command.session import parsed_time
+from flows.show.blocks import Column, Table
 
-COLUMNS = {
-    "feed": "feed", "source": "source", "every_minutes": "every (min)", "last": "last fetch (UTC)", "status": "status",
-    "added": "added", "repeated": "repeated", "rejected": "rejected", "requests": "requests", "reason": "why",
+if TYPE_CHECKING:
+    from flows.config import Feed, Settings
+    from flows.feeds.state import Fetched
+
+COLUMNS: dict[str, Column | str] = {
+    "feed": "feed", "source": "source", "every_minutes": Column(heading="every", unit="min"),
+    "last": Column(heading="last fetch", unit="UTC"), "status": "status", "added": "added", "repeated": "repeated",
+    "rejected": "rejected", "requests": "requests", "reason": "why",
 }  # fmt: skip
 
 
-def feeds_command(*, db: Path, settings: Path | None, as_json: bool) -> None:
-    """``slackwater feeds``: the feeds of the settings, and those of the warehouse that are no longer in them."""
-    chosen = read_settings(settings)
+def feeds(*, session: Query = Query()) -> Answer:
+    """List the live feeds of the settings with their last fetch."""
+    from flows.feeds.state import last_fetches
+
     last: dict[str, Fetched] = {}
-    if db.exists():
-        with open_reader(db) as store:
+    if session.db.exists():
+        with session.reading() as store:
             last = last_fetches(store)
-    rows = [_row(name, feed, last.get(name)) for name, feed in _named(chosen, last)]
-    if as_json:
-        print_json({"feeds": rows})
-    else:
-        print_table("Live feeds", rows, COLUMNS)
+    rows = [_row(name, feed, last.get(name)) for name, feed in _named(session.config, last)]
+    return Answer(title="Live feeds", value={"feeds": rows}, blocks=[Table("Live feeds", rows, COLUMNS)])
 
 
 def _named(settings: Settings, last: dict[str, Fetched]) -> list[tuple[str, Feed | None]]:
+    """The feeds of the settings, and those of the warehouse that are no longer in them."""
     feeds: list[tuple[str, Feed | None]] = [(feed.name, feed) for feed in settings.feeds]
     named = {name for name, _ in feeds}
     return feeds + [(name, None) for name in sorted(last) if name not in named]
@@ -49,10 +47,10 @@ def _row(name: str, feed: Feed | None, last: Fetched | None) -> dict[str, Any]:
     }
     if last is None:
         return row | {"last": None, "status": "never fetched", "reason": ""}
-    return row | _answer(last)
+    return row | _fetched_row(last)
 
 
-def _answer(fetched: Fetched) -> dict[str, Any]:
+def _fetched_row(fetched: Fetched) -> dict[str, Any]:
     return {
         "last": fetched.at,
         "status": fetched.status,
@@ -66,33 +64,34 @@ def _answer(fetched: Fetched) -> dict[str, Any]:
     }
 
 
-def fetch_command(
-    name: str,
+def fetch(
+    name: Annotated[str, option("A feed of the settings.", metavar="NAME")],
+    /,
     *,
-    since: str | None,
-    until: str | None,
-    db: Path,
-    at: str | None,
-    settings: Path | None,
-    as_json: bool,
-) -> None:
-    """``slackwater feeds fetch``: raises `FetchError` if nothing could be read; what was read of a part is kept."""
-    chosen = read_settings(settings)
-    feed = find_feed(chosen, name)
+    since: Annotated[
+        str | None, option("Read history from then on, where the source has any.", metavar="TIME")
+    ] = None,
+    until: Annotated[str | None, option("End of that history (default: --at).", metavar="TIME")] = None,
+    session: QueryAt = QueryAt(),
+) -> Answer:
+    """Fetch one feed now, or a range of its history; what is known already is not doubled."""
+    from flows.clock import now
+    from flows.feeds.fetch import fetch_feed, find_feed, transport_for
+    from warehouse.errors import FetchError, SettingsError
+
+    config = session.config
+    feed = find_feed(config, name)
     if until is not None and since is None:
         raise SettingsError("--until without --since", expected="both, or --since alone")
     clock = now()
-    when = parse_time(at, "--at") if at else clock
-    if when > clock:
-        raise SettingsError(f"--at {when} lies in the future", expected=f"at most {clock}")
-    span = (parse_time(since, "--since") if since else None, parse_time(until, "--until") if until else None)
-    with open_store(db) as store:
-        transport = transport_for(feed, when, seed=chosen.seed)
-        fetched = fetch_feed(store, feed, at=when, transport=transport, span=span, clock=clock)
+    at = session.time if session.time is not None else clock
+    if at > clock:
+        raise SettingsError(f"--at {at} lies in the future", expected=f"at most {clock}")
+    span = (parsed_time(since, "--since"), parsed_time(until, "--until"))
+    with session.writing() as store:
+        transport = transport_for(feed, at, seed=config.seed)
+        fetched = fetch_feed(store, feed, at=at, transport=transport, span=span, clock=clock)
     if fetched.status == "failed":
         raise FetchError(f"feed {name!r}: {fetched.reason}", remedy="`slackwater feeds` shows the last fetch")
-    answer = {"feed": name, "source": feed.source, **_answer(fetched)}
-    if as_json:
-        print_json(answer)
-    else:
-        print_table("Fetched", [answer], COLUMNS)
+    value = {"feed": name, "source": feed.source, **_fetched_row(fetched)}
+    return Answer(title=f"Fetched {name}", value=value, blocks=[Table("Fetched", [value], COLUMNS)])

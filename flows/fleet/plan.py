@@ -14,7 +14,7 @@ from flows.jobs.file import JobRequest, slot_job
 from flows.jobs.reports import every_report
 from flows.ledger.records import allocations_of, decisions_of, stored_jobs
 from flows.show.table import rows_of
-from flows.turn.command import ready
+from flows.turn.answer import ready
 from flows.turn.context import Turn
 from flows.turn.decide import OpenJob, open_job
 from flows.turn.forecast import forecasts_of

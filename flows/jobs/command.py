@@ -1,142 +1,73 @@
-"""What ``job report`` does."""
+"""``job add``, ``job list``, ``job show`` and ``job report``. What computes is loaded when a command is called."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
+from flows.command import Answer, Query, QueryAt, option
+from flows.command.session import MarketName, parsed_time
+from flows.show.blocks import Block, Column, Notes, Table, keyed
+from flows.show.formats import auto, percent, time, usd
 
-from flows.clock import now, parse_time
-from flows.command.answer import print_json, print_table
-from flows.command.context import DECISION_COLUMNS, logical_time
-from flows.config import read_settings
-from flows.delivery.deliver import deliveries_of
-from flows.jobs.file import JobRequest, read_request, slot_job
-from flows.jobs.reports import (
-    Report,
-    counting,
-    differences,
-    every_report,
-    report_row,
-    reports_by_job,
-    save_report,
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from flows.jobs.file import JobRequest
+    from flows.jobs.reports import Report
+    from flows.ledger.records import StoredJob
+
+REPORT_COLUMNS = {
+    "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "off by",
+    "on_demand": "on-demand", "spot": "spot", "finished": "finished", "known_at": "known at", "note": "note",
+}  # fmt: skip
+OUTCOME_KEYS = (
+    "policy",
+    "utility_usd",
+    "cost_usd",
+    "on_time",
+    "finish_slots",
+    "spot_share",
+    "hindsight_high_usd",
 )
-from flows.ledger.records import StoredJob, decisions_of, find_job, save_jobs, stored_jobs
-from flows.requests.measured_runs import measured_rows, throughput_told
-from flows.show.table import rows_of
-from flows.turn.markets import find_market, read_history, step_of
-from optimization.job.termination import infeasible_by
-from warehouse.errors import JobError, MarketError
-from warehouse.issued.records import read_rows
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+OUTCOME_COLUMNS: dict[str, Column | str] = {
+    "policy": "policy", "utility_usd": Column(heading="utility", unit="$", format=usd),
+    "cost_usd": Column(heading="cost", unit="$", format=usd), "on_time": "on time", "finish_slots": "finish slots",
+    "spot_share": Column(heading="spot share", format=percent),
+    "hindsight_high_usd": Column(heading="best in hindsight", unit="$", format=usd),
+}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """The options of ``job report`` that say something of the job."""
+def add(
+    file: Annotated[Path, option("Job file (TOML), as in examples/.", metavar="FILE")],
+    /,
+    *,
+    market: MarketName = None,
+    name: Annotated[str | None, option("Name of the job, instead of the file's.")] = None,
+    session: QueryAt = QueryAt(),
+) -> Answer:
+    """Add a job to the warehouse; it is planned in every later run until it ends."""
+    from flows.jobs.file import read_request, slot_job
+    from flows.ledger.records import save_jobs
+    from flows.turn.markets import find_market, read_history, step_of
+    from optimization.job.termination import infeasible_by
+    from warehouse.errors import MarketError
 
-    progress: float | None
-    progress_share: float | None
-    tokens: float | None
-    on_demand: int | None
-    spot: int | None
-    finished: bool
-    note: str
-
-    def work(self, request: JobRequest) -> float | None:
-        """The progress in the unit of the job's workload; raises `JobError` if it is said twice or in a unit it does not have."""
-        given = [name for name in ("progress", "progress_share", "tokens") if getattr(self, name) is not None]
-        if len(given) > 1:
-            options = " and ".join("--" + name.replace("_", "-") for name in given)
-            raise JobError(f"progress given as {options}", expected="one of them")
-        if self.tokens is not None and request.workload.unit != "tokens":
-            raise JobError(
-                f"job {request.name!r} counts its work in {request.workload.unit}, not in tokens",
-                remedy="use --progress or --progress-share",
-            )
-        if self.progress_share is None:
-            return self.progress if self.tokens is None else self.tokens
-        if not 0.0 <= self.progress_share <= 1.0:
-            raise JobError(f"a progress share of {self.progress_share:g}", expected="0 to 1")
-        return self.progress_share * request.workload.amount
-
-
-def job_report_command(
-    name: str, said: Said, *, at: str | None, known_at: str | None, db: Path, as_json: bool
-) -> None:
-    """``slackwater job report``: keep what was done and held up to a time; the next plan starts from it."""
-    when = parse_time(at, "--at") if at else now().floor("s")
-    with open_store(db) as store:
-        stored = find_job(store, name)
-        report = Report(
-            job=name,
-            reported_at=when,
-            known_at=parse_time(known_at, "--known-at") if known_at else when,
-            progress=said.work(stored.request),
-            on_demand=said.on_demand,
-            spot=said.spot,
-            finished=said.finished,
-            note=said.note,
-        )
-        kept, added = save_report(store, report, stored)
-        decisions = decisions_of(store, name)
-        warnings = differences(kept, stored, decisions)
-        reports = counting(every_report(store, [name]))
-    answer = report_row(kept, stored) | {"added": added, "warnings": warnings}
-    told = measured_rows(stored, decisions, reports)[reports.index(kept)] if kept in reports else None
-    if told is not None:
-        answer["throughput"] = told
-    if as_json:
-        print_json(answer)
-        return
-    shown = (
-        "job",
-        "reported_at",
-        "progress",
-        "progress_share",
-        "on_demand",
-        "spot",
-        "finished",
-        "counts_from",
-    )
-    print_table(
-        "Report" if added else "Report (known already)",
-        [answer],
-        {key: key.replace("_", " ") for key in shown},
-    )
-    for warning in warnings:
-        print(f"* {warning}")
-    if told is not None:
-        print(f"* {throughput_told(told)}")
-
-
-# ---
-# What ``job add``, ``job list`` and ``job show`` do; ``job report`` is in `flows.jobs.command`.
-
-
-def job_add_command(
-    file: Path, *, market: str | None, name: str | None, db: Path, at: str | None, as_json: bool
-) -> None:
-    """``slackwater job add``: keep a job, planned in every later run until it ends."""
     request = read_request(file)
     if name:
         request = request.model_copy(update={"name": name})
-    settings = read_settings(None)
-    text = market or request.market
+    settings, text = session.config, market or request.market
     if text is None:
         raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
-    with open_store(db) as store:
-        when, own_end = logical_time(store, at)
-        followed = find_market(store, text, at=when, settings=settings, own_end=own_end and at is None)
+    with session.writing() as store:
+        at, own_end = session.moment(store)
+        followed = find_market(store, text, at=at, settings=settings, own_end=own_end)
         placed = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
         history = read_history(store, followed, settings=settings, start=followed.at)
         job = slot_job(placed, step=step_of(settings), on_demand_usd=history.on_demand_usd)
         added = save_jobs(store, [placed], origin="user", at=followed.at, step=step_of(settings))
-    answer = {
+    value = {
         "job": job.name,
         "added": bool(added),
         "market": followed.market.key,
@@ -152,19 +83,20 @@ def job_add_command(
         if job.must_finish
         else "",
     }
-    if as_json:
-        print_json(answer)
-    else:
-        print_table("Job", [answer], {key: key.replace("_", " ") for key in answer if key != "added"})
+    table = Table("Job", [value], keyed(*(key for key in value if key != "added")))
+    return Answer(title=f"Job {job.name}", value=value, blocks=[table])
 
 
-def job_list_command(*, db: Path, at: str | None, as_json: bool) -> None:
-    """``slackwater job list``."""
-    with open_reader(db) as store:
+def list_(*, session: QueryAt = QueryAt()) -> Answer:
+    """List the jobs."""
+    from flows.jobs.reports import reports_by_job
+    from flows.ledger.records import stored_jobs
+    from warehouse.issued.records import read_rows
+
+    with session.reading() as store:
         jobs = stored_jobs(store)
         scored = set(read_rows(store, "outcomes")["job"])
         reports = reports_by_job(store, [job.request.name for job in jobs])
-        when = parse_time(at, "--at") if at else None
     rows = [
         {
             "job": job.request.name,
@@ -172,16 +104,16 @@ def job_list_command(*, db: Path, at: str | None, as_json: bool) -> None:
             "start": job.start,
             "deadline": job.deadline,
             "origin": job.origin,
-            "state": "scored" if job.request.name in scored else _state(job, when, reports[job.request.name]),
+            "state": "scored"
+            if job.request.name in scored
+            else _state(job, session.time, reports[job.request.name]),
         }
         for job in jobs
     ]
-    if as_json:
-        print_json({"jobs": rows})
-    else:
-        print_table(
-            "Jobs", rows, {key: key for key in ("job", "market", "start", "deadline", "origin", "state")}
-        )
+    columns = keyed(
+        "job", "market", start="start (UTC)", deadline="deadline (UTC)", origin="origin", state="state"
+    )
+    return Answer(title="Jobs", value={"jobs": rows}, blocks=[Table("Jobs", rows, columns)])
 
 
 def _state(job: StoredJob, at: pd.Timestamp | None, reports: Sequence[Report]) -> str:
@@ -192,71 +124,158 @@ def _state(job: StoredJob, at: pd.Timestamp | None, reports: Sequence[Report]) -
     return "ended" if job.deadline <= at else "running" if job.start <= at else "waiting"
 
 
-REPORT_COLUMNS = {
-    "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "off by",
-    "on_demand": "on-demand", "spot": "spot", "finished": "finished", "known_at": "known at", "note": "note",
-}  # fmt: skip
-
-
-def job_show_command(name: str, *, db: Path, settings: Path | None, as_json: bool) -> None:
-    """``slackwater job show``: a job, its decisions and where they were sent, what was reported of it, its outcomes."""
+def show(
+    name: Annotated[str, option("Name of the job.", metavar="NAME")], /, *, session: Query = Query()
+) -> Answer:
+    """Show one job, the decisions made for it, what was reported of it beside what was predicted, and how it came out."""
+    from flows.delivery.deliver import deliveries_of
     from flows.jobs.predicted import reports_shown
+    from flows.ledger.records import decisions_of, find_job
+    from flows.show.table import rows_of
+    from warehouse.errors import JobError
+    from warehouse.issued.records import read_rows
 
-    if not db.exists():
+    if not session.db.exists():
         raise JobError(
-            f"no job {name!r}: there is no warehouse at {db}", remedy="`slackwater job add` makes one"
+            f"no job {name!r}: there is no warehouse at {session.db}", remedy="`slackwater job add` makes one"
         )
-    with open_reader(db) as store:
+    with session.reading() as store:
         job = find_job(store, name)
         decisions = decisions_of(store, name)
-        reports = reports_shown(store, job, decisions, read_settings(settings))
-        deliveries = [one.row() for one in deliveries_of(store, name)]
+        reports = reports_shown(store, job, decisions, session.config)
+        deliveries = [delivery.row() for delivery in deliveries_of(store, name)]
         outcomes = rows_of(read_rows(store, "outcomes", where={"job": name}))
     outcomes.sort(key=lambda row: -row["utility_usd"])
-    if as_json:
-        print_json(
-            {
-                "job": job.request.model_dump(mode="json"),
-                "origin": job.origin,
-                "decisions": decisions,
-                "reports": reports,
-                "deliveries": deliveries,
-                "outcomes": [{key: row[key] for key in OUTCOME_KEYS} for row in outcomes],
-            }
+    value = {
+        "job": job.request.model_dump(mode="json"),
+        "origin": job.origin,
+        "decisions": decisions,
+        "reports": reports,
+        "deliveries": deliveries,
+        "outcomes": [{key: row[key] for key in OUTCOME_KEYS} for row in outcomes],
+    }
+    blocks = _job_blocks(
+        value, job.request.model_dump_json(indent=2, exclude_none=True), job.request.workload.unit
+    )
+    return Answer(title=f"Job {name}", value=value, blocks=blocks)
+
+
+def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block]:
+    from flows.requests.measured_runs import throughput_told
+    from flows.turn.command import decision_table
+
+    blocks: list[Block] = [request, decision_table("Decisions", value["decisions"])]
+    if value["reports"]:
+        told = [
+            f"{time(row['reported_at'])}: {throughput_told(row['throughput'])}"
+            for row in value["reports"]
+            if "throughput" in row
+        ]
+        blocks += [
+            Table(f"Reports, in {unit}", value["reports"], REPORT_COLUMNS),
+            Notes([how_far_off(value["reports"], unit), *told]),
+        ]
+    if value["deliveries"]:
+        blocks.append(
+            Table("Deliveries", value["deliveries"], keyed("slot", "sink", "status", "attempts", "reason"))
         )
-        return
-    print(job.request.model_dump_json(indent=2, exclude_none=True))
-    print_table("Decisions", decisions, DECISION_COLUMNS)
-    if reports:
-        print_table(f"Reports, in {job.request.workload.unit}", reports, REPORT_COLUMNS)
-        print(how_far_off(reports, job.request.workload.unit))
-        for row in reports:
-            if "throughput" in row:
-                print(f"* {row['reported_at']:%Y-%m-%d %H:%M}: {throughput_told(row['throughput'])}")
-    if deliveries:
-        keys = ("slot", "sink", "status", "attempts", "reason")
-        print_table("Deliveries", deliveries, {key: key for key in keys})
-    print_table("Outcomes (best 10)", outcomes[:10], {key: key.replace("_", " ") for key in OUTCOME_KEYS})
+    return [*blocks, Table("Outcomes", value["outcomes"], OUTCOME_COLUMNS, most=10)]
 
 
 def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:
     """A sentence on how far the throughput of the job file was off, from report to report."""
     told = [row for row in reports if row["off"] is not None]
     if not told:
-        return "* how far the predicted progress was off is not known"
+        return "how far the predicted progress was off is not known"
     off = sum(row["off"] for row in told)
     return (
-        f"* progress was {abs(off):.4g} {unit} {'more' if off >= 0 else 'less'} than predicted from what was decided, "
-        f"over {len(told)} {'report' if len(told) == 1 else 'reports'}"
+        f"progress was {auto(abs(float(off)))} {unit} {'more' if off >= 0 else 'less'} than predicted from what was "
+        f"decided, over {len(told)} {'report' if len(told) == 1 else 'reports'}"
     )
 
 
-OUTCOME_KEYS = (
-    "policy",
-    "utility_usd",
-    "cost_usd",
-    "on_time",
-    "finish_slots",
-    "spot_share",
-    "hindsight_high_usd",
-)
+def report(
+    name: Annotated[str, option("Name of the job.", metavar="NAME")],
+    /,
+    *,
+    at: Annotated[str | None, option("When it was true, ISO 8601 (default: now).", metavar="TIME")] = None,
+    progress: Annotated[
+        float | None, option("Work done by then, in the unit of the job's workload.", metavar="X")
+    ] = None,
+    progress_share: Annotated[
+        float | None, option("Work done by then, 0 to 1 of it.", metavar="SHARE")
+    ] = None,
+    tokens: Annotated[
+        float | None, option("Tokens done by then, of a job that counts in tokens.", metavar="N")
+    ] = None,
+    on_demand: Annotated[int | None, option("On-demand instances held at that time.", metavar="N")] = None,
+    spot: Annotated[int | None, option("Spot instances held at that time.", metavar="N")] = None,
+    finished: Annotated[bool, option("The job is done.")] = False,
+    note: Annotated[str, option("A word to remember it by.", metavar="TEXT")] = "",
+    known_at: Annotated[
+        str | None,
+        option(
+            "When it became known; decisions of earlier slots do not count it (default: the time of --at).",
+            metavar="TIME",
+        ),
+    ] = None,
+    session: Query = Query(),
+) -> Answer:
+    """Tell what a job has really done and held; the next plan starts from it. Reporting a time again corrects it."""
+    from flows.clock import now
+    from flows.jobs.reports import Report, counting, differences, every_report, report_row, save_report
+    from flows.ledger.records import decisions_of, find_job
+    from flows.requests.measured_runs import measured_rows, throughput_told
+
+    when = parsed_time(at, "--at") or now().floor("s")
+    with session.writing() as store:
+        stored = find_job(store, name)
+        said = Report(
+            job=name,
+            reported_at=when,
+            known_at=parsed_time(known_at, "--known-at") or when,
+            progress=_work_done(
+                stored.request, progress=progress, progress_share=progress_share, tokens=tokens
+            ),
+            on_demand=on_demand,
+            spot=spot,
+            finished=finished,
+            note=note,
+        )
+        kept, added = save_report(store, said, stored)
+        decisions = decisions_of(store, name)
+        warnings = differences(kept, stored, decisions)
+        reports = counting(every_report(store, [name]))
+    value = report_row(kept, stored) | {"added": added, "warnings": warnings}
+    told = measured_rows(stored, decisions, reports)[reports.index(kept)] if kept in reports else None
+    if told is not None:
+        value["throughput"] = told
+    columns = keyed(
+        "job", "reported_at", "progress", "progress_share", "on_demand", "spot", "finished", "counts_from"
+    )
+    blocks = [
+        Table("Report" if added else "Report (known already)", [value], columns),
+        Notes([*warnings, *([throughput_told(told)] if told is not None else [])]),
+    ]
+    return Answer(title=f"Report of {name}", value=value, blocks=blocks)
+
+
+def _work_done(request: JobRequest, **said: float | None) -> float | None:
+    """The progress in the unit of the job's workload; raises `JobError` if it is said twice or in a unit it does not have."""
+    from warehouse.errors import JobError
+
+    given = {name: value for name, value in said.items() if value is not None}
+    if len(given) > 1:
+        options = " and ".join("--" + name.replace("_", "-") for name in given)
+        raise JobError(f"progress given as {options}", expected="one of them")
+    if "tokens" in given and request.workload.unit != "tokens":
+        raise JobError(
+            f"job {request.name!r} counts its work in {request.workload.unit}, not in tokens",
+            remedy="use --progress or --progress-share",
+        )
+    share = given.get("progress_share")
+    if share is None:
+        return next(iter(given.values()), None)
+    if not 0.0 <= share <= 1.0:
+        raise JobError(f"a progress share of {share:g}", expected="0 to 1")
+    return share * request.workload.amount

@@ -10,13 +10,13 @@ from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
 from flows.clock import now
-from flows.command.answer import plain
-from flows.command.options import DEFAULT_DB
+from flows.command.session import DEFAULT_DB
 from flows.config import read_settings
 from flows.monitoring.alarms import settle_alarms
 from flows.monitoring.events import emit_alarms
 from flows.monitoring.page import write_status_page
 from flows.monitoring.status import status_of
+from flows.show.plain import plain
 from warehouse.reader import open_reader
 from warehouse.store.connection import open_store
 

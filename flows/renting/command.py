@@ -1,144 +1,99 @@
-"""What ``slackwater rent`` does: read the types, price a GPU, rent, print (M8)."""
+"""``rent``. What computes is loaded when the command is called."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from flows.command.answer import print_json, print_table, say_to_stderr
-from flows.renting.file import read_types
-from flows.renting.rent import Question, answer_of, market_row, widths_text
-from optimization.renting.budget import JobType
-from optimization.renting.simulation import Renting
-from warehouse.errors import SettingsError
+from flows.command import Answer, Session, option
+from flows.command.session import MarketName
+from flows.show.blocks import Block, Notes, Table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The options of ``rent`` that say what is rented."""
-
-    types: Path
-    budget: float
-    whole: bool
-    price: float | None
-    market: str | None
-    restart_hours: float
-    model: str | None
-    runs: Path | None
-    seed: int
-
-
-def rent_command(
-    asked: Asked,
+def rent(
+    types: Annotated[Path, option("Types of jobs (TOML), as examples/types.toml.", metavar="TYPES")],
+    /,
     *,
-    data: Path | None,
-    db: Path,
-    at: str | None,
-    settings: Path | None,
-    html: Path | None,
-    as_json: bool,
-) -> None:
-    """``slackwater rent``: an answer as tables, as JSON, and as a page."""
-    if asked.price is not None and asked.market is not None:
-        raise SettingsError("both --price and --market", expected="one of them: a list price, or a market's")
-    types, notes = _types(asked)
-    market: dict[str, Any] | None = None
-    if asked.market is not None:
-        from flows.renting.market import market_price
+    budget: Annotated[float, option("GPUs on the mean; USD per hour with --price or --market.")],
+    whole: Annotated[bool, option("Whole GPUs only.")] = False,
+    price: Annotated[float | None, option("List price of a GPU-hour.", metavar="USD")] = None,
+    market: MarketName = None,
+    restart_minutes: Annotated[
+        float, option("Lost by a job whenever a spot instance of it goes.", least=0)
+    ] = 6.0,
+    model: Annotated[str | None, option("Forecaster behind the spot price (with --market).")] = None,
+    runs: Annotated[
+        Path | None, option('Measured runs, for speedups of form "measured".', metavar="DIR")
+    ] = None,
+    seed: Annotated[int, option("Seed of the simulations.", least=0)] = 7,
+    session: Session = Session(),
+) -> Answer:
+    """How many GPUs to rent for each job of a stream, so that jobs are done soonest within a budget; nothing queues.
 
-        market, price = market_price(
-            asked.market, asked.budget, model=asked.model, restart_hours=asked.restart_hours,
-            where=(data, db, at, settings),
-        )  # fmt: skip
-        answer = answer_of(_question(asked, types, price.paid_usd, price.lost), say_to_stderr)
-        market |= market_row(price, asked.restart_hours)
-        market["at_list_price"] = _at_list_price(_question(asked, types, price.on_demand_usd, 0.0))
-        notes.append(
-            "response times include restarts; the frontier holds the price of a GPU at this budget's: a larger fleet gets less spot"
-        )
-    else:
-        answer = answer_of(_question(asked, types, asked.price or 1.0, 0.0), say_to_stderr)
-    answer |= {"types_file": str(asked.types), "market": market, "notes": notes}
-    if html is not None:
-        from flows.renting.page import write_rent_page
+    With --market a GPU is an instance of that market, and its price is what spot forecasts make of it.
+    """
+    from flows.renting.answer import RentalRequest, rental_answer
+    from flows.renting.page import rent_page
 
-        answer["html"] = str(write_rent_page(answer, html))
-    if as_json:
-        print_json(answer)
-    else:
-        print_rent(answer)
-
-
-def _types(asked: Asked) -> tuple[list[JobType], list[str]]:
-    if asked.runs is None:
-        return read_types(asked.types)
-    from forecasting.configurations.runs import read_runs
-
-    return read_types(asked.types, read_runs(asked.runs))
-
-
-def _question(asked: Asked, types: list[JobType], price: float, lost: float) -> Question:
-    """``price`` is what a GPU-hour held costs; ``lost`` is the share by which restarts make jobs longer."""
-    if not 0.0 < price < float("inf"):
-        raise SettingsError(f"a price of {price} USD per GPU-hour", expected="a positive number")
-    slowed = tuple(replace(kind, mean_hours=kind.mean_hours * (1.0 + lost)) for kind in types)
-    money = asked.price is not None or asked.market is not None
-    return Question(
-        renting=Renting(types=slowed, budget=asked.budget, whole=asked.whole, price=price),
-        unit="USD per hour" if money else "GPUs",
-        seed=asked.seed,
+    asked = RentalRequest(
+        types=types,
+        budget=budget,
+        whole=whole,
+        price=price,
+        market=market,
+        restart_hours=restart_minutes / 60.0,
+        model=model,
+        runs=runs,
+        seed=seed,
     )
+    value = rental_answer(asked, session)
+    if session.html is not None:
+        value["html"] = str(session.html)
+    title = f"Renting for {value['budget']:g} {value['unit']}"
+    return Answer(title=title, value=value, blocks=rent_blocks(value), page=lambda: rent_page(value))
 
 
-def _at_list_price(question: Question) -> dict[str, Any]:
-    """The same budget without spot, or why it is too small."""
-    try:
-        found = question.renting.rental()
-    except SettingsError as error:
-        return {"response_hours": None, "loss_per_hour": None, "gpus": None, "note": str(error)}
-    return {
-        "response_hours": found.response_hours,
-        "loss_per_hour": found.loss_per_hour,
-        "gpus": found.gpus,
-        "note": "",
-    }
-
-
-def print_rent(answer: Mapping[str, Any]) -> None:
+def rent_blocks(answer: Mapping[str, Any]) -> list[Block]:
     """The answer as tables and sentences."""
+    blocks: list[Block] = []
+    from flows.renting.rent import widths_text
+
     loss = f"delay, {answer['loss_unit']} per hour"
-    print_table(
+    blocks.append(Table(
         f"Widths for {answer['budget']:g} {answer['unit']}",
         [{**row, "width": widths_text(row)} for row in answer["types"]],
         {
             "type": "type", "rate_per_hour": "jobs per hour", "load_gpus": "load, GPUs", "width": "GPUs a job",
             "response_hours": "response, h", "gpus": "GPUs held", "spend": answer["unit"], "loss_per_hour": loss,
         },
-    )  # fmt: skip
-    for line in sentences(answer):
-        print(f"* {line}")
-    print_table(
+    ))  # fmt: skip
+    blocks.append(Notes(sentences(answer)))
+    blocks.append(Table(
         "Beside others (simulated: Poisson arrivals, exponential sizes)",
         answer["baselines"],
         {
             "policy": "policy", "response_hours": "response, h", "simulated_response_hours": "simulated",
             "response_error": "+-", "gpus": "GPUs", "simulated_gpus": "simulated", "loss_per_hour": loss, "note": "note",
         },
-    )  # fmt: skip
-    print_table(
-        "At other arrival rates",
-        [row for row in answer["sensitivity"] if row["arrivals_of"] == "all types"],
-        {"factor": "arrivals, times", "response_hours": "response, h", "loss_per_hour": loss},
+    ))  # fmt: skip
+    blocks.append(
+        Table(
+            "At other arrival rates",
+            [row for row in answer["sensitivity"] if row["arrivals_of"] == "all types"],
+            {"factor": "arrivals, times", "response_hours": "response, h", "loss_per_hour": loss},
+        )
     )
-    print_table(
-        "Percent more for one percent more arrivals",
-        answer["elasticity"],
-        {"arrivals_of": "arrivals of", "response": "response", "loss": "delay"},
+    blocks.append(
+        Table(
+            "Percent more for one percent more arrivals",
+            answer["elasticity"],
+            {"arrivals_of": "arrivals of", "response": "response", "loss": "delay"},
+        )
     )
     if "html" in answer:
-        print(f"Page: {answer['html']}")
+        blocks.append(f"Page: {answer['html']}")
+    return blocks
 
 
 def sentences(answer: Mapping[str, Any]) -> list[str]:

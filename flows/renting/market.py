@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from flows.command.answer import say_to_stderr
-from flows.command.context import logical_time, warehouse_for
-from flows.config import read_settings
-from flows.turn.command import ready
+from flows.command.progress import say
+from flows.command.session import Session
+from flows.turn.answer import ready
 from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of
 from flows.turn.markets import find_market
@@ -21,17 +19,16 @@ def market_price(
     *,
     model: str | None,
     restart_hours: float,
-    where: tuple[Path | None, Path, str | None, Path | None],
+    session: Session,
 ) -> tuple[dict[str, Any], EffectivePrice]:
     """Facts on a market as plain values, and the effective price of a GPU-hour for the fleet that the budget holds.
 
-    ``where`` is the data folder, the warehouse, the time and the settings. Nothing known after the time is read, nothing is stored.
+    Nothing known after the session's time is read, nothing is stored.
     """
-    data, db, at, settings = where
-    chosen = read_settings(settings)
-    with warehouse_for(db, data, say=say_to_stderr) as store:
-        when, own_end = logical_time(store, at)
-        turn = Turn(store=store, at=when, settings=chosen, run_id="rent", own_end=own_end, say=say_to_stderr)
+    chosen = session.config
+    with session.market_data() as store:
+        when, own_end = session.moment(store)
+        turn = Turn(store=store, at=when, settings=chosen, run_id="rent", own_end=own_end, say=say)
         followed = find_market(store, market, at=when, settings=chosen, own_end=own_end)
         histories, prepared = ready(turn, {followed: [followed.at]}, [model or chosen.planner])
         history = histories[followed].until(followed.at)

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-from pathlib import Path
-
-from flows.experiments.runner import Page, Section, Table, write_page
 from flows.renting.command import sentences, unit_words
 from flows.renting.rent import widths_text
+from flows.show.blocks import Page, Section, figures, study, study_page
 
 
 def draw_frontier(answer: Mapping[str, Any], key: str, *, name: str, label: str) -> str:
@@ -116,12 +114,12 @@ def draw_sensitivity(rows: Sequence[Mapping[str, Any]], *, name: str) -> str:
 MEANS = "Response time is the mean over all jobs: more of a type that is quicker than the others lowers it."
 
 
-def write_rent_page(answer: Mapping[str, Any], path: Path) -> Path:
-    """Write the page of an answer of ``rent``; returns ``path``."""
+def rent_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer of ``rent``."""
     market = answer["market"]
     synthetic = "; ".join(market["assumptions"]) if market else ""
     with house_style():
-        page = Page(
+        return study_page(
             title=f"Renting for {answer['budget']:g} {answer['unit']}",
             about=(
                 f"{len(answer['types'])} types of jobs of {answer['types_file']}, {answer['jobs_per_hour']:.3g} jobs an hour, "
@@ -131,15 +129,14 @@ def write_rent_page(answer: Mapping[str, Any], path: Path) -> Path:
             sections=[_widths(answer), _frontier(answer), _arrivals(answer), _others(answer)],
             notes=[] if market else answer["notes"],
         )
-        return write_page(page, path)
 
 
 def _widths(answer: Mapping[str, Any]) -> Section:
-    return Section(
+    return study(
         anchor="widths",
         heading="Widths",
         sentences=sentences(answer),
-        table=Table(
+        table=figures(
             columns={
                 "type": "Type", "rate_per_hour": "Jobs per hour", "load_gpus": "Load, GPUs", "width": "GPUs a job",
                 "response_hours": "Response, h", "gpus": "GPUs held", "spend": f"Spend, {answer['unit']}",
@@ -160,13 +157,13 @@ def _frontier(answer: Mapping[str, Any]) -> Section:
         f"Below {answer['least_budget']:.4g} {answer['unit']} the load is not covered, however narrow the widths. "
         f"The curve is convex where delay is minimised: each further {unit_words(answer['unit'])} saves less than the one before."
     )
-    return Section(
+    return study(
         anchor="frontier",
         heading="Budget against response time",
         sentences=[least]
         + (["Widths minimise the cost of delay, not the mean response time of all jobs alike."] if money else []),
-        drawing=drawing,
-        table=Table(
+        figure=drawing,
+        table=figures(
             columns={
                 "budget": f"Budget, {answer['unit']}", "response_hours": "Response, h",
                 "equal_widths_response_hours": "At equal widths", "loss_per_hour": f"Delay, {answer['loss_unit']} per hour",
@@ -185,12 +182,12 @@ def _arrivals(answer: Mapping[str, Any]) -> Section:
         for row in answer["elasticity"]
         if row["response"] == row["response"]
     ]
-    return Section(
+    return study(
         anchor="arrivals",
         heading="If more jobs come, or fewer",
         sentences=[*lines, MEANS] if lines else ["The budget is so near to the load that one percent more arrivals would not fit."],
-        drawing=draw_sensitivity(answer["sensitivity"], name="sensitivity"),
-        table=Table(
+        figure=draw_sensitivity(answer["sensitivity"], name="sensitivity"),
+        table=figures(
             columns={
                 "arrivals_of": "Arrivals of", "factor": "Times", "response_hours": "Response, h",
                 "loss_per_hour": f"Delay, {answer['loss_unit']} per hour",
@@ -203,14 +200,14 @@ def _arrivals(answer: Mapping[str, Any]) -> Section:
 
 
 def _others(answer: Mapping[str, Any]) -> Section:
-    return Section(
+    return study(
         anchor="others",
         heading="Beside others",
         sentences=[
             "Simulated with Poisson arrivals and exponential sizes, beside the closed form where there is one; "
             "errors are one standard error. A cluster of a fixed size is paid for whole, busy or not."
         ],
-        table=Table(
+        table=figures(
             columns={
                 "policy": "Policy", "response_hours": "Response, h", "simulated_response_hours": "Simulated",
                 "response_error": "Error", "gpus": "GPUs", "simulated_gpus": "Simulated", "gpus_error": "Error",

@@ -1,89 +1,83 @@
-"""What ``fill`` does: open the warehouse, fill the request, write the job, replay it if asked, print."""
+"""``fill``. What computes is loaded when the command is called."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from flows.command.answer import print_json, print_table, say_to_stderr
-from flows.command.context import logical_time, warehouse_for
-from flows.config import read_settings
-from flows.requests.file import completed, read_tuning_request
-from flows.requests.fill import answer_of, configuration_model, fill, write_job_file
-from flows.requests.score import run_filled, score_answer
-from flows.turn.context import Turn
-from flows.turn.markets import step_of
-from flows.turn.whole import deciding_policy
-from optimization.policies.pool import policy_named
-from warehouse.errors import SettingsError
+from flows.command import Answer, Session, option
+from flows.command.progress import say
+from flows.show.blocks import Block, Table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FillOptions:
-    """The options of ``fill``."""
+def fill(
+    request: Annotated[Path, option("Request file (TOML), as in examples/requests/.", metavar="REQUEST")],
+    /,
+    *,
+    configurations: Annotated[
+        Path | None,
+        option(
+            "Fitted configuration knowledge (default: fitted on DIR/finetune, else configurations.zip).",
+            metavar="FILE",
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None, option("Policy to plan with (default: the leader of the selection).")
+    ] = None,
+    plans: Annotated[int, option("Configurations to plan on forecasts.", least=1, most=24)] = 6,
+    run: Annotated[bool, option("Replay the chosen job to its deadline and score it; needs --at.")] = False,
+    out: Annotated[Path | None, option("Where the job file goes.", metavar="JOB.toml")] = None,
+    session: Session = Session(),
+) -> Answer:
+    """Fill a fine-tuning request: GPUs, batch and market for the least cost or time that meets its deadline.
 
-    configurations: Path | None
-    data: Path | None
-    db: Path
-    at: str | None
-    policy: str | None
-    plans: int
-    run: bool
-    out: Path | None
-    html: Path | None
-    settings: Path | None
+    The job that it becomes goes into a file with --out.
+    """
+    from dataclasses import replace
 
+    from flows.requests.file import completed, read_tuning_request
+    from flows.requests.fill import answer_of, configuration_model, write_job_file
+    from flows.requests.fill import fill as fill_request
+    from flows.requests.page import fill_page
+    from flows.requests.score import run_filled, score_answer
+    from flows.turn.context import Turn
+    from flows.turn.markets import step_of
+    from flows.turn.whole import deciding_policy
+    from optimization.policies.pool import policy_named
+    from warehouse.errors import SettingsError
 
-def fill_command(file: Path, options: FillOptions, *, as_json: bool) -> None:
-    """``slackwater fill``: choose what a request leaves open, and with ``--run`` replay and score what was chosen."""
-    answer = fill_answer(file, options)
-    if options.html is not None:
-        from flows.requests.page import write_fill_page
-
-        answer["html"] = str(write_fill_page(answer, options.html))
-    if as_json:
-        print_json(answer)
-    else:
-        print_filled(answer)
-
-
-def fill_answer(file: Path, options: FillOptions) -> dict[str, Any]:
-    """The answer of ``fill`` as plain values; writes the job file if one is asked for."""
-    if options.run and options.at is None:
+    if run and session.at is None:
         raise SettingsError(
             "--run without --at",
             expected="a time whose deadline lies inside the record",
             remedy="give --at TIME",
         )
-    settings = read_settings(options.settings)
-    step, asked = step_of(settings), completed(read_tuning_request(file))
-    model, source = configuration_model(
-        options.configurations, options.data, seed=settings.seed, say=say_to_stderr
-    )
-    with warehouse_for(options.db, options.data, say=say_to_stderr) as store:
-        when, own_end = logical_time(store, options.at)
-        turn = Turn(
-            store=store,
-            at=when.floor(step),
-            settings=settings,
-            run_id="fill",
-            own_end=own_end,
-            say=say_to_stderr,
-        )
-        filled = fill(turn, asked, model, policy=options.policy, plans=options.plans)
-        answer = answer_of(replace(filled, source=source), step)
-        if options.run:
-            say_to_stderr("replay to the deadline")
-            policy = policy_named(options.policy) if options.policy else deciding_policy(turn)[0]
-            answer["score"] = score_answer(run_filled(turn, filled, policy), filled, step)
-    if options.out is not None:
+    config = session.config
+    step, asked = step_of(config), completed(read_tuning_request(request))
+    model, source = configuration_model(configurations, session.data, seed=config.seed, say=say)
+    with session.market_data() as store:
+        at, own_end = session.moment(store)
+        turn = Turn(store=store, at=at.floor(step), settings=config, run_id="fill", own_end=own_end, say=say)
+        filled = fill_request(turn, asked, model, policy=policy, plans=plans)
+        value = answer_of(replace(filled, source=source), step)
+        if run:
+            say("replay to the deadline")
+            planner = policy_named(policy) if policy else deciding_policy(turn)[0]
+            value["score"] = score_answer(run_filled(turn, filled, planner), filled, step)
+    if out is not None:
         label = filled.winner.candidate.named
-        notes = [f"Filled from {file.name}: {label}.", *(f"Assumed: {one}." for one in answer["assumed"])]
-        write_job_file(filled.winner.candidate.request, options.out, notes=notes)
-        answer["job_file"] = str(options.out)
-    return answer
+        notes = [f"Filled from {request.name}: {label}.", *(f"Assumed: {text}." for text in value["assumed"])]
+        write_job_file(filled.winner.candidate.request, out, notes=notes)
+        value["job_file"] = str(out)
+    if session.html is not None:
+        value["html"] = str(session.html)
+    return Answer(
+        title=f"Request {request.name}",
+        value=value,
+        blocks=filled_blocks(value),
+        page=lambda: fill_page(value),
+    )
 
 
 FORM_COLUMNS = {
@@ -131,42 +125,46 @@ def score_rows(score: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*rows, *score["runners_up"]]
 
 
-def print_filled(answer: Mapping[str, Any]) -> None:
+def filled_blocks(answer: Mapping[str, Any]) -> list[Block]:
     """The answer for people."""
+    blocks: list[Block] = []
     chosen, speed = answer["configuration"], answer["tokens_per_second"]
-    print(
+    blocks.append(
         f"{chosen['number_gpus']} x {chosen['gpu_model']} ({widths_told(chosen)} of "
         f"{chosen['gpus_per_instance']}), batch {chosen['batch_size']}, {chosen['torch_dtype']} on "
         f"{chosen['market']}@{chosen['source']}"
     )
-    print(
+    blocks.append(
         f"{speed['median']:.0f} tokens/s at the widest, 90 % interval {speed['low']:.0f} to "
         f"{speed['high']:.0f}; deadline {answer['deadline']}"
     )
-    print(f"rule: {answer['rule']}")
+    blocks.append(f"rule: {answer['rule']}")
     for kind in ("assumed", "outside", "synthetic"):
         for text in answer[kind]:
-            print(f"{kind}: {text}")
-    print_table("H(n): tokens per second that count", answer["widths"], WIDTH_COLUMNS)
-    print_table("Cost and finish", form_rows(answer), FORM_COLUMNS)
-    print_table("Runners-up", answer["runners_up"], LOSER_COLUMNS)
+            blocks.append(f"{kind}: {text}")
+    blocks.append(Table("H(n): tokens per second that count", answer["widths"], WIDTH_COLUMNS))
+    blocks.append(Table("Cost and finish", form_rows(answer), FORM_COLUMNS))
+    blocks.append(Table("Runners-up", answer["runners_up"], LOSER_COLUMNS))
     for name, heading in (("rejected", "cannot run"), ("left_out", "left out")):
         for text in answer[name][:5]:
-            print(f"{heading}: {text}")
+            blocks.append(f"{heading}: {text}")
         if len(answer[name]) > 5:
-            print(f"{heading}: {len(answer[name]) - 5} more, see --json")
+            blocks.append(f"{heading}: {len(answer[name]) - 5} more, see --json")
     if "score" in answer:
         score = answer["score"]
-        print_table(
-            f"Replayed from {score['from']:%Y-%m-%d %H:%M} UTC to the deadline",
-            score_rows(score),
-            SCORE_COLUMNS,
+        blocks.append(
+            Table(
+                f"Replayed from {score['from']:%Y-%m-%d %H:%M} UTC to the deadline",
+                score_rows(score),
+                SCORE_COLUMNS,
+            )
         )
         best = score["hindsight"]["cost_usd"]
         told = f", at best {best:.2f} USD with hindsight" if best is not None else ""
-        print(
+        blocks.append(
             f"on-demand only costs {score['on_demand_only_usd']:.2f} USD{told}; saved {score['saved_share']:.0%}"
         )
     for name in ("job_file", "html"):
         if name in answer:
-            print(f"written: {answer[name]}")
+            blocks.append(f"written: {answer[name]}")
+    return blocks

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from flows.experiments.runner import Page, Section, Table, write_page
 from flows.requests.command import (
     FORM_COLUMNS,
     LOSER_COLUMNS,
@@ -19,6 +17,7 @@ from flows.requests.command import (
     score_rows,
     widths_told,
 )
+from flows.show.blocks import Page, Section, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import hour_ticks, whole_ticks
 
@@ -99,11 +98,6 @@ def draw_held(slots: Sequence[Mapping[str, Any]], *, step: pd.Timedelta) -> str:
 # The page of a filled request: what was chosen and why, H(n), the costs of the others, and how it came out.
 
 
-def write_fill_page(answer: Mapping[str, Any], path: Path) -> Path:
-    """Write the page of an answer of ``fill``; raises `InputError` if it cannot be written."""
-    return write_page(fill_page(answer), path)
-
-
 def fill_page(answer: Mapping[str, Any]) -> Page:
     """The page, with what the replay made of it where there was one."""
     chosen, job = answer["configuration"], answer["job"]
@@ -114,15 +108,15 @@ def fill_page(answer: Mapping[str, Any]) -> Page:
     if refused:
         rows = [{"what": text} for text in refused]
         sections.append(
-            Section(
+            study(
                 anchor="refused",
                 heading="What could not run or was left out",
                 sentences=[f"{len(rows)} configurations and markets."],
-                table=Table(columns={"what": "what, and why"}, rows=rows),
+                table=figures(columns={"what": "what, and why"}, rows=rows),
                 unfold="all of them",
             )
         )
-    return Page(
+    return study_page(
         title=f"Filled: {job['name']}",
         about=f"{chosen['model']}, {chosen['method']}, {answer['tokens']:.4g} tokens by {_minute(answer['deadline'])}, "
         f"taken at {_minute(answer['at'])}",
@@ -137,7 +131,7 @@ def _minute(time: Any) -> str:
 
 def _chosen(answer: Mapping[str, Any]) -> Section:
     chosen, speed = answer["configuration"], answer["tokens_per_second"]
-    return Section(
+    return study(
         anchor="chosen",
         heading="What was chosen",
         sentences=[
@@ -147,7 +141,7 @@ def _chosen(answer: Mapping[str, Any]) -> Section:
             *(f"Assumed: {text}." for text in answer["assumed"]),
             *(f"Outside the measurements: {text}" for text in answer["outside"]),
         ],
-        table=Table(columns=FORM_COLUMNS, rows=[_timed(row) for row in form_rows(answer)], digits=2),
+        table=figures(columns=FORM_COLUMNS, rows=[_timed(row) for row in form_rows(answer)], digits=2),
     )
 
 
@@ -156,14 +150,14 @@ def _timed(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _throughput(answer: Mapping[str, Any]) -> Section:
-    return Section(
+    return study(
         anchor="throughput",
         heading="H(n): how fast it trains",
         sentences=[
             "Line: median. Bars: the 90 % interval of the prediction. The samples of a step stay the same for every n."
         ],
-        drawing=draw_widths(answer["widths"]),
-        table=Table(columns=WIDTH_COLUMNS, rows=answer["widths"], digits=0),
+        figure=draw_widths(answer["widths"]),
+        table=figures(columns=WIDTH_COLUMNS, rows=answer["widths"], digits=0),
         unfold="the figures",
     )
 
@@ -194,15 +188,15 @@ def _costs(answer: Mapping[str, Any]) -> Section:
         for row in answer["runners_up"]
     ]
     crosses = " Crosses: what the replay cost." if score else ""
-    return Section(
+    return study(
         anchor="costs",
         heading="The others, and why they lost",
         sentences=[
             "Dots: expected cost on the spot forecast, bars: 10 to 90 % of the sampled futures. "
             f"Diamonds: on-demand alone.{crosses}"
         ],
-        drawing=draw_costs([first, *others]),
-        table=Table(columns=LOSER_COLUMNS, rows=[_timed(row) for row in answer["runners_up"]], digits=2),
+        figure=draw_costs([first, *others]),
+        table=figures(columns=LOSER_COLUMNS, rows=[_timed(row) for row in answer["runners_up"]], digits=2),
     )
 
 
@@ -211,7 +205,7 @@ def _replayed(answer: Mapping[str, Any]) -> Section:
     slots = score["allocations"]
     step = pd.Timedelta(minutes=answer["decision"]["step_minutes"])
     best = score["hindsight"]["cost_usd"]
-    return Section(
+    return study(
         anchor="replay",
         heading="How it came out",
         sentences=[
@@ -221,6 +215,6 @@ def _replayed(answer: Mapping[str, Any]) -> Section:
             + (f", at best {best:.2f} with hindsight." if best is not None else "."),
             "Blue: spot instances held, orange: on-demand ones, line: what the market had (cut off at the top).",
         ],
-        drawing=draw_held(slots, step=step) if slots else "",
-        table=Table(columns=SCORE_COLUMNS, rows=[_timed(row) for row in score_rows(score)], digits=2),
+        figure=draw_held(slots, step=step) if slots else "",
+        table=figures(columns=SCORE_COLUMNS, rows=[_timed(row) for row in score_rows(score)], digits=2),
     )

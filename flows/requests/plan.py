@@ -11,7 +11,7 @@ import pandas as pd
 
 from flows.jobs.record import PeerReader, record_start
 from flows.requests.candidates import Candidate, OnDemand
-from flows.turn.command import ready
+from flows.turn.answer import ready
 from flows.turn.context import Turn
 from flows.turn.decide import Decision, OpenJob, decide, open_job
 from flows.turn.forecast import forecasts_of

@@ -13,7 +13,7 @@ from flows.jobs.record import PeerReader, record_start
 from flows.requests.candidates import filled_of, with_rates
 from flows.requests.fill import Filled
 from flows.requests.plan import Planned
-from flows.turn.command import ready
+from flows.turn.answer import ready
 from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of
 from flows.turn.markets import Followed, step_of

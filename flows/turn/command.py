@@ -1,386 +1,279 @@
-"""What ``forecast``, ``plan``, ``replay`` and ``report`` do; none of them starts the engine."""
+"""``run``, ``report``, ``forecast``, ``plan``, ``replay`` and ``leaderboard``. What computes is loaded when a command is called."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
-import pandas as pd
+from flows.command import Answer, Query, QueryAt, Session, option
+from flows.command.progress import say
+from flows.command.session import MarketName, parsed_time
+from flows.show.blocks import Block, Column, Notes, Table
+from flows.show.formats import fixed, percent, price, significant, usd, utc
 
-from flows.clock import parse_time
-from flows.command.answer import print_json, print_table, say_to_stderr
-from flows.command.context import BOARD_COLUMNS, DECISION_COLUMNS, logical_time, warehouse_for
-from flows.config import Settings, read_settings
-from flows.delivery.document import document
-from flows.jobs.file import JobRequest, first_slot, read_request
-from flows.jobs.record import PeerReader, record_start
-from flows.jobs.reports import Report, every_report
-from flows.ledger.records import allocations_of, decisions_of, find_job
-from flows.turn.context import Turn, staged
-from flows.turn.decide import decide, open_job
-from flows.turn.estimate import Prepared, prepare, timetable_of
-from flows.turn.forecast import forecasts_of
-from flows.turn.markets import Followed, choose_markets, find_market, read_histories, read_history, step_of
-from flows.turn.score import EndedJob, Scored, ended_job, job_slots, score_job
-from flows.turn.whole import deciding_policy
-from flows.turn.work import panel_mates, pool_of
-from forecasting.forecast import Forecast
-from forecasting.origins.timetable import is_pooled
-from forecasting.predictors import make_predictor
-from optimization.job.termination import check_job
-from optimization.policies.pool import policy_named
-from optimization.replay.ledger import perfect_forecasts
-from warehouse.errors import JobError, MarketError
-from warehouse.history import History
-from warehouse.issued.vintages import write_forecasts
-from warehouse.store.connection import Store
-
+DECISION_COLUMNS: dict[str, Column | str] = {
+    "job": "job",
+    "market": "market",
+    "slot": Column(heading="slot", unit="UTC", words="When the instances are held; one slot long."),
+    "on_demand": Column(heading="on-demand", words="On-demand instances to hold in the slot."),
+    "spot": Column(heading="spot", words="Spot instances to hold in the slot."),
+    "expected_cost_usd": Column(
+        heading="expected cost",
+        unit="$",
+        format=usd,
+        words="Of the whole job, what is paid already included.",
+    ),
+    "expected_finish": Column(heading="expected finish", unit="UTC"),
+    "deadline": Column(heading="deadline", unit="UTC"),
+    "late_probability": Column(
+        heading="P(late)", format=percent, words="Share of sampled futures in which the deadline is missed."
+    ),
+    "policy": "policy",
+    "reason": "why",
+}
+BOARD_COLUMNS: dict[str, Column | str] = {
+    "policy": "policy",
+    "jobs": Column(heading="jobs", words="Ended jobs it was replayed on."),
+    "mean_utility": Column(
+        heading="utility",
+        unit="OD-only cost = 1",
+        format=fixed(3),
+        words="Value of the finished job minus the rent, over what the job costs on on-demand alone.",
+    ),
+    "mean_cost_usd": Column(heading="cost", unit="$", format=usd),
+    "on_time": Column(heading="on time", format=percent),
+    "gap_to_hindsight": Column(
+        heading="gap to hindsight", format=fixed(3), words="To the best that knowing the future allows."
+    ),
+    "weight": Column(heading="weight", format=percent, words="How far the selection trusts it."),
+}
+BASELINES = ("OD-only", "MSU", "UP")
+BOARD_ROWS = 10
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
 
 
-def forecast_command(
+def run(
     *,
-    market: str | None,
-    model: str | None,
-    horizon: int | None,
-    data: Path | None,
-    db: Path,
-    at: str | None,
-    settings: Path | None,
-    as_json: bool,
-) -> None:
-    """``slackwater forecast``: issue forecasts at a time and keep them."""
-    chosen = read_settings(settings)
-    models = [model] if model else list(dict.fromkeys([*chosen.models, chosen.planner]))
-    made: list[tuple[Followed, Forecast]] = []
-    with warehouse_for(db, data, say=say_to_stderr, write=True) as store:
-        when, own_end = logical_time(store, at)
-        turn = Turn(
-            store=store, at=when, settings=chosen, run_id="forecast", own_end=own_end, say=say_to_stderr
-        )
-        asked = _asked_markets(turn, market)
-        histories, prepared = ready(turn, {followed: [followed.at] for followed in asked}, models)
-        for followed in asked:
-            batches = prepared.batches[followed]
-            forecasts = forecasts_of(histories[followed], batches, settings=chosen, horizon=horizon)
-            made += [(followed, forecast) for forecast in forecasts]
-        with store.transaction():
-            prepared.save(store)
-            for followed, forecast in made:
-                write_forecasts(store, [forecast], source=followed.source)
-    if as_json:
-        print_json({"forecasts": [forecast_row(followed, forecast) for followed, forecast in made]})
-        return
-    for followed, forecast in made:
-        label = f" (fallback: {forecast.fallback})" if forecast.fallback else ""
-        print_table(
-            f"{followed.key} by {forecast.predictor} at {forecast.issued_at:%Y-%m-%d %H:%M} UTC{label}",
-            _shown_steps(forecast),
-            {
-                "step": "slots ahead",
-                "slot": "slot",
-                "price": "price $",
-                "price_80": "80 %",
-                "count": "count",
-                "count_80": "80 %",
-            },
-        )
+    job: Annotated[
+        list[Path] | None, option("Job file to add first; may be repeated.", metavar="FILE")
+    ] = None,
+    report: Annotated[Path | None, option("Where the HTML report goes.", metavar="FILE")] = None,
+    session: Session = Session(),
+) -> Answer:
+    """One turn of the loop: ingest, forecast, decide, score, report.
 
-
-def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
-    if market is not None:
-        return [find_market(turn.store, market, at=turn.at, settings=turn.settings, own_end=turn.own_end)]
-    return [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
-
-
-def ready(
-    turn: Turn, origins: Mapping[Followed, Sequence[pd.Timestamp]], models: Sequence[str]
-) -> tuple[dict[Followed, History], Prepared]:
-    """What forecasts of some markets at ascending origins need, with the other followed markets of their sources beside them.
-
-    Also the histories, long enough for the record of a job from the first of the origins on. Nothing is stored.
+    Without --data the market is SIMULATED (calibrated to measured series). With --data and without --at, every market is
+    taken at the end of its own record; with --at, all are taken at that time.
     """
-    sources = {followed.source for followed in origins}
-    together = any(is_pooled(make_predictor(model)) for model in models)
-    mates = panel_mates(turn, origins) if together else []
-    first = {
-        source: min(own[0] for one, own in origins.items() if one.source == source) for source in sources
-    }
-    timetable = timetable_of(turn.settings)
-    starts = {one: timetable.start(first[one.source]) for one in (*origins, *mates)}
-    starts |= {one: min(starts[one], record_start(own[0])) for one, own in origins.items()}
-    histories = read_histories(turn.store, starts, settings=turn.settings)
-    missing = {one: {model: list(own) for model in models} for one, own in origins.items()}
-    return histories, staged(prepare(turn, histories, missing), turn.fan)
+    from flows.turn.answer import run_turn
+
+    value = run_turn(
+        data=session.data,
+        db=session.db,
+        at=session.time,
+        job_files=job or [],
+        report=report,
+        config=session.config,
+        settings=session.settings,
+    )
+    return Answer(title=f"Turn at {utc(value['at'])}", value=value, blocks=turn_blocks(value))
 
 
-def forecast_row(followed: Followed, forecast: Forecast) -> dict[str, Any]:
-    """A forecast as plain values."""
-    frame = forecast.frame.drop(columns=["fallback"])
-    numbers = frame.select_dtypes("float").columns
-    frame[numbers] = frame[numbers].round(6)
-    tables = {
-        str(variable): table.drop(columns=["variable"]).to_dict("records")
-        for variable, table in frame.groupby("variable", sort=True)
-    }
-    return {
-        "market": followed.market.key,
-        "source": followed.source,
-        "model": forecast.predictor,
-        "issued_at": forecast.issued_at,
-        "newest_row": forecast.newest_row,
-        "step_minutes": forecast.step / pd.Timedelta(minutes=1),
-        "fallback": forecast.fallback,
-        **tables,
-    }
+def turn_blocks(value: Mapping[str, Any]) -> list[Block]:
+    """What a person is told of a turn."""
+    counts = [
+        f"ingested from {source}: {row['added']} added, {row['repeated']} repeated, {row['rejected']} rejected"
+        for source, row in value["ingested"].items()
+    ]
+    return [
+        decision_table(f"Decisions at {utc(value['at'])}", value["decisions"]),
+        Table(
+            "Forecast error, pooled over markets (skill: share of last value's pinball loss saved)",
+            _pooled(value["accuracy"]),
+            {"variable": "variable", "model": "model", "step": "slots ahead", "mae": "MAE",
+             "mae_last": "MAE of last value", "skill_mae": "MAE skill", "skill_pinball": "pinball skill"},
+        ),
+        board_table(value["leaderboard"]),
+        Notes(value["notes"]),
+        *counts,
+        f"report: {value['report']}",
+    ]  # fmt: skip
 
 
-def _shown_steps(forecast: Forecast) -> list[dict[str, Any]]:
+def decision_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Decisions as every command and page shows them."""
+    return Table(title, rows, DECISION_COLUMNS, cards=True)
+
+
+def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
+    """The best of the leaderboard and every baseline."""
+    shown = [row for i, row in enumerate(board) if i < BOARD_ROWS or row["policy"] in BASELINES]
+    return Table(
+        f"Policies over ended jobs (best {BOARD_ROWS} and baselines of {len(board)})",
+        shown,
+        BOARD_COLUMNS,
+        marked=lambda row: row["policy"] in BASELINES,
+    )
+
+
+def _pooled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    from flows.turn.answer import pooled_accuracy
+
+    return pooled_accuracy(rows)
+
+
+def report(
+    *,
+    out: Annotated[Path | None, option("Where the HTML goes.", metavar="FILE")] = None,
+    session: QueryAt = QueryAt(),
+) -> Answer:
+    """Write the HTML report of the newest run (or of the one at --at) again from the warehouse."""
+    from flows.turn.whole import stored_report
+
+    with session.reading() as store:
+        path = stored_report(store, session.config, at=session.time, path=out or session.html)
+    return Answer(title="Report", value={"report": str(path)}, blocks=[f"report: {path}"])
+
+
+def forecast(
+    *,
+    market: MarketName = None,
+    model: Annotated[str | None, option("One forecaster (default: all in the settings).")] = None,
+    horizon: Annotated[int | None, option("Slots ahead.", least=1, most=48)] = None,
+    session: Session = Session(),
+) -> Answer:
+    """Issue forecasts of price and count for one market, or for all followed ones, and keep them."""
+    from flows.turn.answer import forecast_row, issue_forecasts
+    from flows.turn.context import Turn
+
+    config = session.config
+    models = [model] if model else list(dict.fromkeys([*config.models, config.planner]))
+    with session.market_data(write=True) as store:
+        at, own_end = session.moment(store)
+        turn = Turn(store=store, at=at, settings=config, run_id="forecast", own_end=own_end, say=say)
+        made = issue_forecasts(turn, market, models, horizon=horizon)
+    columns = {"step": "slots ahead", "slot": Column(heading="slot", unit="UTC"),
+               "price": Column(heading="price", unit="$", format=price), "price_80": "80 %", "count": "count",
+               "count_80": "80 % of counts"}  # fmt: skip
+    tables = [
+        Table(
+            f"{followed.key} by {one.predictor} at {utc(one.issued_at)}"
+            + (f" (fallback: {one.fallback})" if one.fallback else ""),
+            _shown_steps(one),
+            columns,
+        )
+        for followed, one in made
+    ]
+    return Answer(title="Forecasts", value={"forecasts": [forecast_row(*one) for one in made]}, blocks=tables)
+
+
+def _shown_steps(forecast: Any) -> list[dict[str, Any]]:
+    """Median and 80 % interval of price and count at `SHOWN_STEPS`."""
     rows = []
     for step in SHOWN_STEPS:
         if step <= forecast.horizon:
-            price, count = forecast.price[step - 1], forecast.count[step - 1]
+            cost, count = forecast.price[step - 1], forecast.count[step - 1]
             rows.append(
                 {
                     "step": step,
-                    "slot": forecast.slots[step - 1].isoformat(),
-                    "price": float(price[9]),
-                    "price_80": f"{price[1]:.4g} to {price[17]:.4g}",
+                    "slot": forecast.slots[step - 1],
+                    "price": float(cost[9]),
+                    "price_80": f"{significant(cost[1])} to {significant(cost[17])}",
                     "count": float(count[9]),
-                    "count_80": f"{count[1]:.3g} to {count[17]:.3g}",
+                    "count_80": f"{significant(count[1])} to {significant(count[17])}",
                 }
             )
     return rows
 
 
-def plan_command(
-    job: str,
+def plan(
+    job: Annotated[str, option("A job file, or the name of a job in the warehouse.", metavar="JOB")],
+    /,
     *,
-    market: str | None,
-    policy: str | None,
-    data: Path | None,
-    db: Path,
-    at: str | None,
-    settings: Path | None,
-    as_json: bool,
-) -> None:
-    """``slackwater plan``: decide the next slot of one job and print the decision document; stores nothing."""
-    chosen = read_settings(settings)
-    with warehouse_for(db, data, say=say_to_stderr) as store:
-        when, own_end = logical_time(store, at)
-        request, decisions, reports = _asked_job(store, job)
-        text = _market_text(request, market)
-        followed = find_market(store, text, at=when, settings=chosen, own_end=own_end)
-        if request.deadline is None or request.start is None:
-            request = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-        first = first_slot(request, step_of(chosen))
-        if not first <= followed.at < request.ends:
-            raise JobError(
-                f"job {request.name!r} runs from {first} to {request.deadline}, the market is taken at {followed.at}",
-                expected="a time between the two",
-                remedy="give --at TIME",
-            )
-        slots = list(pd.date_range(first, followed.at, freq=step_of(chosen)))
-        turn = Turn(
-            store=store, at=followed.at, settings=chosen, run_id="plan", own_end=own_end, say=say_to_stderr
-        )
-        histories, prepared = ready(turn, {followed: slots}, [chosen.planner])
-        history = histories[followed]
-        forecasts = forecasts_of(history, prepared.batches[followed], settings=chosen)
-        by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
-        peers = PeerReader(turn=turn, start=record_start(first)).peers_of(followed)
-    running = open_job(
-        request,
-        history,
-        decided=allocations_of(decisions),
-        forecasts=forecasts,
-        peers=peers,
-        reports=reports,
-    )
-    decision = decide(running, by, settings=chosen).row() | {"chosen_because": why}
-    if as_json:
-        print_json(document(decision))
-    else:
-        print_table(f"Decision for {decision['slot']}", [decision], DECISION_COLUMNS)
+    market: MarketName = None,
+    policy: Annotated[str | None, option("Policy (default: the leader of the selection).")] = None,
+    session: Session = Session(),
+) -> Answer:
+    """Decide the next slot of one job: instances to hold, expected cost and finish, and why. Nothing is stored."""
+    from flows.delivery.document import document
+    from flows.turn.answer import planned_decision
+    from flows.turn.context import Turn
+
+    with session.market_data() as store:
+        at, own_end = session.moment(store)
+        turn = Turn(store=store, at=at, settings=session.config, run_id="plan", own_end=own_end, say=say)
+        decision = planned_decision(turn, job, market=market, policy=policy)
+    title = f"Decision for {utc(decision['slot'])}"
+    return Answer(title=title, value=document(decision), blocks=[decision_table(title, [decision])])
 
 
-def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
-    """A job by file or by name, with the decisions made for it and the reports of it."""
-    if job.endswith(".toml") or Path(job).exists():
-        return read_request(Path(job)), [], []
-    return find_job(store, job).request, decisions_of(store, job), every_report(store, [job])
+def replay(
+    *,
+    job: Annotated[Path, option("Job file (TOML).", metavar="FILE")],
+    market: Annotated[str, option("Market, optionally with @source.", metavar="MARKET")],
+    policy: Annotated[str, option('For example UP, OD-only or "AHAP(5,1,0.9)"; "all" for the pool.')] = "UP",
+    start: Annotated[
+        str | None,
+        option("First slot (default: so that the job ends with the record).", name="--from", metavar="TIME"),
+    ] = None,
+    model: Annotated[
+        str | None, option('Forecaster behind the plans; "perfect" for the truth (a bound, not a policy).')
+    ] = None,
+    session: Session = Session(),
+) -> Answer:
+    """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
+    from flows.jobs.file import read_request
+    from flows.turn.answer import replayed
+    from flows.turn.context import Turn
+
+    request, first = read_request(job), parsed_time(start, "--from")
+    with session.market_data() as store:
+        at, _ = session.moment(store)
+        turn = Turn(store=store, at=at, settings=session.config, run_id="replay", own_end=True, say=say)
+        rows = replayed(turn, request, market=market, policy=policy, start=first, model=model)
+    best = rows[0]
+    short = [{key: value for key, value in row.items() if key != "allocations"} for row in rows]
+    value = best if policy != "all" else {"replays": short}
+    title = f"{best['job']} on {best['market']} from {utc(best['from'])}, {best['deadline_slots']} slots"
+    return Answer(title=title, value=value, blocks=replay_blocks(title, rows))
 
 
-def _market_text(request: JobRequest, market: str | None) -> str:
-    if market is not None:
-        return market
-    if request.market is None:
-        raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
-    return f"{request.market}@{request.source}" if request.source else request.market
-
-
-# ---
-# What ``replay`` does: one job, one market, one policy or the whole pool, beside hindsight.
-
-#: The forecaster that is never wrong: a bound, not a policy.
-PERFECT = "perfect"
-REPLAY_COLUMNS = {
-    "policy": "policy", "cost_usd": "cost $", "value_usd": "value $", "utility_usd": "utility $",
-    "utility": BOARD_COLUMNS["mean_utility"], "finish": "finish", "on_time": "on time", "spot_share": "spot share",
-    "gap_to_hindsight": "gap to hindsight",
+REPLAY_COLUMNS: dict[str, Column | str] = {
+    "policy": "policy", "cost_usd": Column(heading="cost", unit="$", format=usd),
+    "value_usd": Column(heading="value", unit="$", format=usd),
+    "utility_usd": Column(heading="utility", unit="$", format=usd), "utility": BOARD_COLUMNS["mean_utility"],
+    "finish": Column(heading="finish", unit="UTC"), "on_time": "on time",
+    "spot_share": Column(heading="spot share", format=percent), "gap_to_hindsight": BOARD_COLUMNS["gap_to_hindsight"],
 }  # fmt: skip
 
 
-def replay_command(
-    job: Path,
-    *,
-    market: str,
-    policy: str,
-    start: str | None,
-    model: str | None,
-    data: Path | None,
-    db: Path,
-    settings: Path | None,
-    as_json: bool,
-) -> None:
-    """``slackwater replay``: one job, one market, one policy (or the pool), beside hindsight."""
-    chosen = read_settings(settings)
-    request = read_request(job)
-    planner = model or chosen.planner
-    with warehouse_for(db, data, say=say_to_stderr) as store:
-        when, _ = logical_time(store, None)
-        followed = find_market(store, market, at=when, settings=chosen, own_end=True)
-        placed = _placed_in_record(request, followed, parse_time(start, "--from") if start else None, chosen)
-        step = step_of(chosen)
-        first = first_slot(placed, step)
-        if first > followed.at:
-            raise MarketError(
-                f"job {placed.name!r} starts at {first}, the record of {followed.key} ends at {followed.at}",
-                expected="a start within the record",
-                remedy="choose an earlier --from",
-            )
-        turn = Turn(store=store, at=when, settings=chosen, run_id="replay", own_end=True, say=say_to_stderr)
-        pool = pool_of(turn)
-        ended = _with_forecasts(turn, placed, followed, planner)
-    policies = pool if policy == "all" else [policy_named(policy)]
-    if policy != "OD-only":
-        check_job(ended.job, uses_spot=True)
-    scored = score_job(ended, policies)
-    rows = [replay_row(scored, i, followed, planner, step) for i in range(len(policies))]
-    rows.sort(key=lambda row: -row["utility_usd"])
-    if as_json:
-        print_json(rows[0] if policy != "all" else {"replays": [_short(row) for row in rows]})
-        return
-    print_replay(rows, scored)
-
-
-def _placed_in_record(
-    request: JobRequest, followed: Followed, start: pd.Timestamp | None, settings: Settings
-) -> JobRequest:
-    """The request placed at ``start``, else at its own start, else so that its last slot is the record's last."""
-    step = step_of(settings)
-    if start is None and request.start is None:
-        trial = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-        start = followed.at + step - (trial.ends - trial.starts)
-        start = start.ceil(step)
-    if start is not None:
-        request = request.model_copy(update={"start": start.to_pydatetime()})
-    return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-
-
-def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner: str) -> EndedJob:
-    """The ended job with the forecasts that would have been issued in each of its slots."""
-    settings, start = turn.settings, record_start(first_slot(request, step_of(turn.settings)))
-    history = read_history(turn.store, followed, settings=settings, start=start)
-    peers = PeerReader(turn=turn, start=start).peers_of(followed)
-    if planner == PERFECT:
-        ended = ended_job(request, history, [], peers)
-        return replace(ended, forecasts=list(perfect_forecasts(ended.window, settings.planning_horizon)))
-    _, grid = job_slots(request, history)
-    inside = [slot for slot in grid if slot in history.slots]
-    forecasts: list[Forecast] = []
-    if inside:
-        histories, prepared = ready(turn, {followed: inside}, [planner])
-        forecasts = forecasts_of(
-            histories[followed],
-            prepared.batches[followed],
-            settings=settings,
-            horizon=settings.planning_horizon,
-        )
-    return ended_job(request, history, forecasts, peers)
-
-
-def replay_row(
-    scored: Scored, i: int, followed: Followed, planner: str, step: pd.Timedelta
-) -> dict[str, Any]:
-    """One replay as plain values: cost, utility, finish, allocations, hindsight bracket."""
-    ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
-    finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
-    slots = [
-        {
-            "slot": ended.start + t * step,
-            "on_demand": a.on_demand,
-            "spot": a.spot,
-            "price_usd": float(ended.window.price[t]) if ended.window.observed[t] else None,
-            "available": int(ended.window.available[t]) if ended.window.observed[t] else None,
-        }
-        for t, a in enumerate(outcome.allocations)
+def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """The outcomes and, for a single policy, the slots."""
+    best = rows[0]
+    bracket = best["hindsight"]
+    blocks: list[Block] = [
+        Table(title, rows, REPLAY_COLUMNS, most=20),
+        f"hindsight: {bracket['low']:.4f} to {bracket['high']:.4f} USD; "
+        f"on-demand only costs {best['on_demand_only_usd']:.4f} USD",
+        *(f"synthetic: {text}" for text in best["synthetic"]),
     ]
-    return {
-        "job": ended.job.name,
-        "market": followed.market.key,
-        "source": followed.source,
-        "policy": outcome.policy,
-        "forecaster": planner,
-        "from": ended.start,
-        "deadline": ended.start + ended.job.deadline_slots * step,
-        "deadline_slots": ended.job.deadline_slots,
-        "cost_usd": outcome.total_cost_usd,
-        "value_usd": outcome.value_usd,
-        "utility_usd": outcome.utility_usd,
-        "utility": row.utility,
-        "finish": finish,
-        "finish_slots": outcome.finish_slots,
-        "on_time": outcome.on_time,
-        "spot_share": outcome.spot_share,
-        "on_demand_only_usd": row.on_demand_only_usd,
-        "hindsight": {"low": scored.hindsight_low, "high": scored.hindsight_high},
-        "gap_to_hindsight": row.gap_to_hindsight,
-        "must_finish": ended.job.must_finish,
-        "gaps": int(np.count_nonzero(~ended.window.observed)),
-        "synthetic": list(ended.assumptions),
-        "allocations": slots,
-    }
-
-
-def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "allocations"}
-
-
-def print_replay(rows: Sequence[Mapping[str, Any]], scored: Scored) -> None:
-    """The outcome and, for a single policy, the slots."""
-    first = rows[0]
-    print_table(
-        f"{first['job']} on {first['market']} from {first['from']:%Y-%m-%d %H:%M} UTC, {first['deadline_slots']} slots",
-        rows[:20],
-        REPLAY_COLUMNS,
-    )
-    bracket = f"{scored.hindsight_low:.4f} to {scored.hindsight_high:.4f} USD"
-    print(f"hindsight: {bracket}; on-demand only costs {first['on_demand_only_usd']:.4f} USD")
-    for text in first["synthetic"]:
-        print(f"synthetic: {text}")
     if len(rows) == 1:
-        print_table(
-            "Slots",
-            first["allocations"],
-            {
-                "slot": "slot (UTC)",
-                "on_demand": "on-demand",
-                "spot": "spot",
-                "price_usd": "price $",
-                "available": "available",
-            },
-        )
+        columns = {"slot": Column(heading="slot", unit="UTC"), "on_demand": "on-demand", "spot": "spot",
+                   "price_usd": Column(heading="price", unit="$", format=price), "available": "available"}  # fmt: skip
+        blocks.append(Table("Slots", best["allocations"], columns))
+    return blocks
+
+
+def leaderboard(*, session: Query = Query()) -> Answer:
+    """Every policy's record over the jobs that ended, and how far it is trusted."""
+    import pandas as pd
+
+    from flows.turn.context import Turn
+    from flows.turn.whole import leaderboard_rows
+
+    with session.reading() as store:
+        at = pd.Timestamp(0, tz="UTC")  # of no matter: the record has no time
+        turn = Turn(store=store, at=at, settings=session.config, run_id="leaderboard")
+        board = leaderboard_rows(turn)
+    return Answer(title="Policies", value={"leaderboard": board}, blocks=[board_table(board)])

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from flows.command.answer import plain
+from flows.show.plain import plain
 from flows.ui.guard import Guard
 from flows.ui.pages import render
 from flows.ui.reading import Snapshots

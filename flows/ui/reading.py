@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from flows.command.context import EPOCH
 from flows.config import Settings
 from flows.turn.context import Turn
 from warehouse.issued.records import read_rows
@@ -41,7 +40,12 @@ class Reading:
     @property
     def turn(self) -> Turn:
         """The newest turn, for the functions that take one; nothing is written through it."""
-        return Turn(store=self.store, at=self.at or EPOCH, settings=self.settings, run_id=self.run or "ui")
+        return Turn(
+            store=self.store,
+            at=self.at or pd.Timestamp(0, tz="UTC"),
+            settings=self.settings,
+            run_id=self.run or "ui",
+        )
 
     @property
     def step(self) -> pd.Timedelta:

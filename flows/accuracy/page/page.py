@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -19,7 +18,7 @@ from flows.accuracy.page.pooled import class_rows, pooled_view
 from flows.accuracy.page.reading import TITLES, Models, market_parts
 from flows.show.drawing import PALETTE, house_style
 from flows.show.format import duration, plural, utc
-from flows.show.page import render_template, write_html
+from flows.show.page import render_template
 from flows.turn.page_sections import line_swatch
 from forecasting.accuracy.columns import Accuracy
 from warehouse.errors import InputError
@@ -45,23 +44,6 @@ class About:
     alternation: Sequence[str] = ()
     drift: Sequence[str] = ()
     no_cost: str = ""
-
-
-def write_accuracy_page(
-    path: Path,
-    accuracy: Accuracy,
-    *,
-    about: About,
-    predictability: pd.DataFrame | None = None,
-    drift: pd.DataFrame | None = None,
-    cost: ErrorCost | None = None,
-) -> None:
-    """Render the page to ``path``, whole or not at all; folders are made.
-
-    Raises as `render_accuracy_page` does, and `InputError` if the file cannot be written.
-    """
-    page = render_accuracy_page(accuracy, about=about, predictability=predictability, drift=drift, cost=cost)
-    write_html(page, path, option="--html")
 
 
 def render_accuracy_page(

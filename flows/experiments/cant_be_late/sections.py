@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from flows.experiments.cant_be_late.study import (
     heading,
     policy_rows,
 )
-from flows.experiments.runner import Page, Section, Table, write_page
+from flows.show.blocks import Page, Section, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import LINES
 
@@ -23,10 +22,10 @@ from flows.show.drawings import LINES
 LEAST_SHARE = -0.5
 
 
-def write_cant_be_late_report(answer: Mapping[str, Any], path: Path) -> Path:
-    """Write the page of an answer of ``experiment cant-be-late``; returns ``path``."""
+def cant_be_late_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer of ``experiment cant-be-late``."""
     with house_style():
-        page = Page(
+        return study_page(
             title="One instance that cannot be late",
             about=(
                 f"48 h of work on one instance, spot or on-demand, in 10-minute slots; {answer['summary']['runs']} runs on the "
@@ -42,13 +41,12 @@ def write_cant_be_late_report(answer: Mapping[str, Any], path: Path) -> Path:
             ],
             notes=answer["notes"],
         )
-        return write_page(page, path)
 
 
 def _gaps(answer: Mapping[str, Any]) -> Section:
     found = answer["summary"]
     name = found["default"]
-    return Section(
+    return study(
         anchor="gap",
         heading="Share of the gap closed between uniform progress and the optimum",
         sentences=[
@@ -57,7 +55,7 @@ def _gaps(answer: Mapping[str, Any]) -> Section:
             f"It missed {found['misses'][name]} of {found['runs']} deadlines.",
             "Bars are 95 % intervals of the default policy, from a bootstrap over blocks of runs that hardly overlap.",
         ],
-        drawing=draw_shares(answer["settings"], default=name),
+        figure=draw_shares(answer["settings"], default=name),
     )
 
 
@@ -90,22 +88,22 @@ def draw_shares(rows: list[dict[str, Any]], *, default: str) -> str:
 
 
 def _ablation(answer: Mapping[str, Any]) -> Section:
-    return Section(
+    return study(
         anchor="ablation",
         heading="What each state variable adds",
         sentences=[
             "Shares of the gap closed, mean over the settings, each policy learned from the same traces."
         ],
-        table=Table(columns=ABLATION_COLUMNS, rows=ablation_rows(answer["summary"]), digits=3),
+        table=figures(columns=ABLATION_COLUMNS, rows=ablation_rows(answer["summary"]), digits=3),
     )
 
 
 def _settings(answer: Mapping[str, Any]) -> list[Section]:
     return [
-        Section(
+        study(
             anchor=f"setting-{i}",
             heading=heading(row),
-            table=Table(columns=POLICY_COLUMNS, rows=policy_rows(row), digits=3),
+            table=figures(columns=POLICY_COLUMNS, rows=policy_rows(row), digits=3),
         )
         for i, row in enumerate(answer["settings"])
     ]
@@ -126,8 +124,8 @@ def _variants(answer: Mapping[str, Any]) -> Section:
         "split": "Train -> test", "availability": "Availability", "deadline": "Deadline", "overhead": "Overhead", "runs": "Runs",
         "up": "UP, USD", "cost": f"{default}, USD", "optimum": "Optimum, USD", "gap": "Gap closed", "misses": "Misses",
     }  # fmt: skip
-    return Section(
-        anchor="variants", heading="By availability", table=Table(columns=columns, rows=rows, digits=3)
+    return study(
+        anchor="variants", heading="By availability", table=figures(columns=columns, rows=rows, digits=3)
     )
 
 
@@ -139,9 +137,9 @@ def _traces(answer: Mapping[str, Any]) -> Section:
         "share_up": "Share up",
         "availability": "Class",
     }
-    return Section(
+    return study(
         anchor="traces",
         heading="Traces",
-        table=Table(columns=columns, rows=answer["traces"], digits=2),
+        table=figures(columns=columns, rows=answer["traces"], digits=2),
         unfold="All traces used",
     )

@@ -8,8 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from flows.command.answer import print_json, print_table, say_to_stderr
+from flows.command import Answer
+from flows.command.progress import say
+from flows.experiments.command import StudyOptions
 from flows.experiments.material import COUNT_COLUMNS, read_table
+from flows.show.blocks import Block, Notes, Table
 from optimization.single_instance.scoreboard import (
     BLANK,
     DEADLINE_HOURS,
@@ -42,9 +45,7 @@ def cant_be_late_answer(data: Path, *, seed: int, fast: bool) -> dict[str, Any]:
     scores = [
         scored
         for split in splits(traces)
-        for scored in score_split(
-            split, every_hours=FAST_EVERY_HOURS if fast else EVERY_HOURS, told=say_to_stderr
-        )
+        for scored in score_split(split, every_hours=FAST_EVERY_HOURS if fast else EVERY_HOURS, told=say)
     ]
     if not scores:
         raise MarketError(
@@ -157,30 +158,33 @@ def notes(traces: Sequence[Trace], scores: Sequence[Scores], *, fast: bool) -> l
     return found
 
 
-def cant_be_late_command(*, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None) -> None:
-    """``slackwater experiment cant-be-late``: print the scoreboard or its JSON object, write its report."""
-    answer = cant_be_late_answer(data, seed=seed, fast=fast)
-    if html is not None:
-        from flows.experiments.cant_be_late.sections import write_cant_be_late_report
+def cant_be_late_study(study: StudyOptions) -> Answer:
+    """The scoreboard of the public benchmark on the traces of a folder."""
+    from flows.experiments.cant_be_late.sections import cant_be_late_page
 
-        say_to_stderr(f"wrote {write_cant_be_late_report(answer, html)}")
-    if as_json:
-        print_json(answer)
-    else:
-        print_scoreboard(answer)
-
-
-def print_scoreboard(answer: dict[str, Any]) -> None:
-    """The tables of the scoreboard for a person."""
-    for row in answer["settings"]:
-        print_table(heading(row), policy_rows(row), POLICY_COLUMNS)
-    print_table(
-        "What each state variable adds: share of the gap closed, mean over the settings",
-        ablation_rows(answer["summary"]),
-        ABLATION_COLUMNS,
+    value = cant_be_late_answer(study.data, seed=study.seed, fast=study.fast)
+    return Answer(
+        title="One instance that cannot be late",
+        value=value,
+        blocks=scoreboard_blocks(value),
+        page=lambda: cant_be_late_page(value),
     )
-    for note in answer["notes"]:
-        print(f"* {note}")
+
+
+def scoreboard_blocks(answer: dict[str, Any]) -> list[Block]:
+    """The tables of the scoreboard for a person."""
+    blocks: list[Block] = []
+    for row in answer["settings"]:
+        blocks.append(Table(heading(row), policy_rows(row), POLICY_COLUMNS))
+    blocks.append(
+        Table(
+            "What each state variable adds: share of the gap closed, mean over the settings",
+            ablation_rows(answer["summary"]),
+            ABLATION_COLUMNS,
+        )
+    )
+    blocks.append(Notes(answer["notes"]))
+    return blocks
 
 
 #: Headings of the tables.

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.command.answer import print_json, print_table, say_to_stderr
+from flows.command import Answer
+from flows.command.progress import progress, say
 from flows.experiments.cluster.answer import Ran, cluster_answer
 from flows.experiments.cluster.knowledge import Knowledge, Model, finetune_folder, learn
 from flows.experiments.cluster.study import (
@@ -23,7 +24,9 @@ from flows.experiments.cluster.study import (
     setting_of,
     usual_defaults,
 )
-from flows.experiments.runner import Progress, cores, job_progress
+from flows.experiments.command import StudyOptions
+from flows.experiments.runner import Progress, cores
+from flows.show.blocks import Block, Notes, Table
 from optimization.cluster.schedulers.partial import completion_times, partly_known
 from optimization.cluster.simulation import Cluster
 from optimization.cluster.stream import Workload
@@ -155,53 +158,48 @@ def machine_order(scale: Scale, *, seed: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def cluster_command(
-    *, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None, processes: int | None = None
-) -> None:
-    """``slackwater experiment cluster``: run it, print its tables or its JSON object, write its report."""
-    folder = finetune_folder(data)
-    scale = FAST if fast else FULL
-    say_to_stderr(f"predict every family of {folder} from the others")
-    with job_progress("models") as told:
+def cluster_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
+    """Default and predicted configurations on a shared cluster."""
+    from flows.experiments.cluster.sections import cluster_page
+
+    folder, seed = finetune_folder(study.data), study.seed
+    scale = FAST if study.fast else FULL
+    say(f"predict every family of {folder} from the others")
+    with progress("models") as told:
         knowledge = learn(folder, fit_published, seed=seed, folds=scale.folds, progress=told)
-    say_to_stderr("simulate the cluster")
-    with job_progress("streams") as told:
-        ran = run_cluster(
-            knowledge, scale=scale, seed=seed, processes=processes or (1 if fast else cores()), progress=told
-        )
-    answer = cluster_answer(ran, data=str(data), fast=fast)
-    if html is not None:
-        from flows.experiments.cluster.sections import write_cluster_report
-
-        say_to_stderr(f"wrote {write_cluster_report(answer, html)}")
-    if as_json:
-        print_json(answer)
-    else:
-        print_cluster(answer)
+    say("simulate the cluster")
+    workers = processes or (1 if study.fast else cores())
+    with progress("streams") as told:
+        ran = run_cluster(knowledge, scale=scale, seed=seed, processes=workers, progress=told)
+    value = cluster_answer(ran, data=str(study.data), fast=study.fast)
+    return Answer(
+        title="Shared cluster", value=value, blocks=cluster_blocks(value), page=lambda: cluster_page(value)
+    )
 
 
-def print_cluster(answer: dict[str, Any]) -> None:
+def cluster_blocks(answer: dict[str, Any]) -> list[Block]:
     """The tables of the experiment for a person."""
+    blocks: list[Block] = []
     shown = {
         "scheduler": "scheduler", "load": "load", "batch_only": "batch only", "predicted": "predicted",
         "predicted_interval": "95 %", "oracle": "oracle", "poster": "poster",
         "default_utilisation": "GPUs held by default", "default_keeps_up": "default keeps up",
     }  # fmt: skip
     rows = [{**r, "predicted_interval": _percent(r["predicted_interval"])} for r in answer["reductions"]]
-    print_table(
+    blocks.append(Table(
         f"Reduction of mean completion time against default configurations ({answer['streams']} streams of {answer['jobs']})",
         rows, shown,
-    )  # fmt: skip
-    print_table(
+    ))  # fmt: skip
+    blocks.append(Table(
         "The same by how bad the default is",
         [{**r, "predicted_interval": _percent(r["predicted_interval"])} for r in answer["sensitivity"]],
         {
             "default": "default", "slowdown": "times the predicted pick's time", "scheduler": "scheduler", "load": "load",
             "predicted": "reduction", "predicted_interval": "95 %", "poster": "poster",
         },
-    )  # fmt: skip
-    for sentence in (*answer["claims"], *answer["notes"]):
-        print(f"* {sentence}")
+    ))  # fmt: skip
+    blocks.append(Notes((*answer["claims"], *answer["notes"])))
+    return blocks
 
 
 def _percent(interval: Sequence[float]) -> str:

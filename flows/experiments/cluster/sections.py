@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-from pathlib import Path
 from typing import Any
 
-from flows.experiments.runner import Page, Section, Table, write_page
+from flows.show.blocks import Page, Section, figures, study, study_page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +123,11 @@ SYNTHETIC = (
 )
 
 
-def write_cluster_report(answer: Mapping[str, Any], path: Path) -> Path:
-    """Write the page of an answer of ``experiment cluster``; returns ``path``."""
+def cluster_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer of ``experiment cluster``."""
     c, w = answer["cluster"], answer["workload"]
     with house_style():
-        page = Page(
+        return study_page(
             title="Configuration knowledge on a shared cluster (M9.5)",
             about=(
                 ("A quick look, not a result. " if answer["fast"] else "")
@@ -150,7 +149,6 @@ def write_cluster_report(answer: Mapping[str, Any], path: Path) -> Path:
             ],
             notes=answer["notes"],
         )
-        return write_page(page, path)
 
 
 def _series(rows: Sequence[Mapping[str, Any]], label: str, style: int, *, x: str, y: str, of: str) -> Series:
@@ -186,15 +184,15 @@ def _reductions(answer: Mapping[str, Any]) -> Section:
         "interval": "95 %", "oracle": "Oracle", "poster": "Poster", "default_utilisation": "GPUs held by default",
         "default_keeps_up": "Default keeps up",
     }  # fmt: skip
-    return Section(
+    return study(
         anchor="reductions",
         heading="Reduction of mean completion time",
         sentences=answer["claims"],
-        drawing=draw_panels(
+        figure=draw_panels(
             panels, Axis(x="load", y="reduction against default configurations, %", ticks=loads, ends=(0, 100)), levels=levels,
             name="reductions", label="Reduction of mean completion time by load",
         ),
-        table=Table(
+        table=figures(
             columns=columns, digits=3,
             rows=[{**r, "interval": _percent(r["predicted_interval"])} for r in answer["reductions"]],
         ),
@@ -226,7 +224,7 @@ def _badness(answer: Mapping[str, Any]) -> Section:
         "default": "Default", "slowdown": "Times the predicted pick's time", "scheduler": "Scheduler", "load": "Load",
         "predicted": "Reduction", "interval": "95 %", "poster": "Poster", "default_keeps_up": "Default keeps up",
     }  # fmt: skip
-    return Section(
+    return study(
         anchor="defaults",
         heading="How bad the default has to be",
         sentences=[
@@ -234,8 +232,8 @@ def _badness(answer: Mapping[str, Any]) -> Section:
             "own; a dot is one kind of user. The thin curve is what an empty cluster would give, 1 - 1/x; above it the rest is due "
             "to shorter queues.",
         ],
-        drawing=draw_badness(panels, levels=levels, name="badness"),
-        table=Table(
+        figure=draw_badness(panels, levels=levels, name="badness"),
+        table=figures(
             columns=columns, digits=3,
             rows=[{**r, "interval": _percent(r["predicted_interval"])} for r in answer["sensitivity"]],
         ),
@@ -250,14 +248,14 @@ def _users(answer: Mapping[str, Any]) -> Section:
         "failures": "Failures a job", "hours": "GPU-hours a job", "saturation": "GPUs that FIFO keeps busy",
     }  # fmt: skip
     rows = [{**d, "free": d["slowdown_free"], "hours": d["gpu_seconds"] / 3600} for d in answer["defaults"]]
-    return Section(
+    return study(
         anchor="users",
         heading="What unknowing users do",
         sentences=[
             "Those of the first row are the headline's. GPUs are asked for as often as they were measured (1, 2, 4, 8), but for "
             "the last two rows. What FIFO keeps busy is the share of GPU time held while jobs always wait: more load piles up."
         ],
-        table=Table(columns=columns, rows=rows, digits=2),
+        table=figures(columns=columns, rows=rows, digits=2),
     )
 
 
@@ -272,13 +270,13 @@ def _times(answer: Mapping[str, Any]) -> Section:
         "p50_s": "Median, h", "p99_s": "99 %, h", "makespan_s": "Makespan, h", "utilisation": "GPUs held",
         "restarts": "Restarts a job", "failed_starts": "Failed starts a job", "gpu_hours": "GPU-hours",
     }  # fmt: skip
-    return Section(
+    return study(
         anchor="times",
         heading="Completion times and what else was measured",
         sentences=[
             "Means over the streams; GPUs held are the share of GPU time held until the last job came."
         ],
-        table=Table(columns=columns, rows=rows, digits=2),
+        table=figures(columns=columns, rows=rows, digits=2),
     )
 
 
@@ -287,11 +285,11 @@ def _variants(answer: Mapping[str, Any]) -> Section:
         "variant": "What differs", "scheduler": "Scheduler", "load": "Load", "predicted": "Reduction", "interval": "95 %",
         "poster": "Poster",
     }  # fmt: skip
-    return Section(
+    return study(
         anchor="assumptions",
         heading="Other assumptions",
         sentences=["The users of the headline; what is not named is as above."],
-        table=Table(
+        table=figures(
             columns=columns, digits=3,
             rows=[{**r, "interval": _percent(r["predicted_interval"])} for r in answer["variants"]],
         ),
@@ -314,7 +312,7 @@ def _order(answer: Mapping[str, Any]) -> Section:
         "share": "Share predicted", "ratio_to_fifo": "Mean over FIFO's", "interval": "95 %", "p99_h": "99 %, h",
         "restarts": "Restarts a job",
     }  # fmt: skip
-    return Section(
+    return study(
         anchor="order",
         heading="Job order when only some sizes are predicted (M10)",
         sentences=[
@@ -328,12 +326,12 @@ def _order(answer: Mapping[str, Any]) -> Section:
             f"configurations. Against FIFO the mean changes by {first['ratio_to_fifo'] - 1:+.0%} with no job's size known and by "
             f"{last['ratio_to_fifo'] - 1:+.0%} with all of them, the predicted times being as wrong as the throughput model.",
         ],
-        drawing=draw_panels(
+        figure=draw_panels(
             {"one machine": machine},
             Axis(x="share of jobs whose size is predicted", y="mean completion time over the best possible"),
             levels={}, name="order", label="Mean completion time by share of predicted jobs",
         ),
-        table=Table(
+        table=figures(
             columns=columns, digits=3,
             rows=[
                 {**r, "interval": f"{r['interval'][0]:.2f} to {r['interval'][1]:.2f}", "p99_h": r["p99_s"] / 3600}

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flows.experiments.drawings import Curve, draw_error, draw_tradeoff
 from flows.experiments.pool.ideas import family_of, tradeoff_rows
-from flows.experiments.runner import Page, Section, Table, join_banner, write_page
+from flows.experiments.runner import join_banner
+from flows.show.blocks import Page, Section, figures, study, study_page
 from flows.show.drawing import house_style
 
 #: Lines a panel holds: the two ends of commitment at the least, the middle and the widest window.
 DRAWN_OMEGAS = (1, 3, 5)
 
 
-def write_error_report(answer: Mapping[str, Any], path: Path) -> Path:
-    """Write the page of an answer of ``experiment error``; returns ``path``."""
+def error_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer of ``experiment error``."""
     with house_style():
-        page = Page(
+        return study_page(
             title="Sensitivity to forecast errors (E2)",
             about=(
                 f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
@@ -31,7 +31,6 @@ def write_error_report(answer: Mapping[str, Any], path: Path) -> Path:
             sections=[_curves(answer), _tradeoff(answer)],
             notes=answer["notes"],
         )
-        return write_page(page, path)
 
 
 def _label(row: Mapping[str, Any]) -> str:
@@ -65,7 +64,7 @@ def _curves(answer: Mapping[str, Any]) -> Section:
         }
         for row in answer["curves"]
     ]
-    return Section(
+    return study(
         anchor="error",
         heading="Utility against the error",
         sentences=[
@@ -73,8 +72,8 @@ def _curves(answer: Mapping[str, Any]) -> Section:
             "error from which it is the better one. Bars are 95 % intervals of the paired difference from it.",
             *_sentences(answer),
         ],
-        drawing=draw_error(np.array(answer["sizes"]), panels, free["mean_utility"], name="error"),
-        table=Table(
+        figure=draw_error(np.array(answer["sizes"]), panels, free["mean_utility"], name="error"),
+        table=figures(
             columns={
                 "policy": "Policy",
                 "kind": "Error",
@@ -108,7 +107,7 @@ def _tradeoff(answer: Mapping[str, Any]) -> Section:
     families: dict[str, list[Mapping[str, Any]]] = {}
     for row in answer["published_ideas"]:
         families.setdefault(family_of(row["policy"]), []).append(row)
-    return Section(
+    return study(
         anchor="robustness",
         heading="Robustness against consistency",
         sentences=[
@@ -116,7 +115,7 @@ def _tradeoff(answer: Mapping[str, Any]) -> Section:
             "error. Above the dashed line a policy is better than the one without forecasts whatever the error here.",
             "Dots labelled (omega,v) are AHAP; MSU-trim, UP and ROSS read no forecast, so that the two are one for them.",
         ],
-        drawing=draw_tradeoff(
+        figure=draw_tradeoff(
             [f"({row['omega']},{row['v']})" for row in ahap],
             np.array([row["consistency"] for row in ahap]),
             np.array([row["robustness"] for row in ahap]),
@@ -127,7 +126,7 @@ def _tradeoff(answer: Mapping[str, Any]) -> Section:
             },
             name="tradeoff",
         ),
-        table=Table(
+        table=figures(
             columns={"policy": "Policy", "consistency": "Consistency", "robustness": "Robustness"},
             rows=rows,
         ),

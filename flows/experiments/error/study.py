@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flows.command.answer import print_json, print_table, say_to_stderr
+from flows.command import Answer
+from flows.command.progress import progress, say
+from flows.experiments.command import StudyOptions
 from flows.experiments.material import read_tapes
 from flows.experiments.material_scenarios import join_note, make_scenarios
 from flows.experiments.pool.ideas import ideas_and_rules, robustness_of_ideas, tradeoff_rows
-from flows.experiments.runner import Progress, cores, job_progress, run_pool
+from flows.experiments.runner import Progress, cores, run_pool
+from flows.show.blocks import Block, Notes, Table
 from forecasting.futures.errors import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
 from optimization.market.window import PointForecast
 from optimization.policies.committed_horizon import Ahap
@@ -229,15 +231,16 @@ def pools_ahap(wanted: Sequence[tuple[int, int]]) -> tuple[Ahap, ...]:
     return tuple(pool[shape] for shape in wanted)
 
 
-def error_command(
-    *, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None, processes: int | None = None
-) -> None:
-    """``slackwater experiment error``: run E2 on a folder, print its tables or its JSON object, write its report."""
-    say_to_stderr(f"read {data}")
-    tapes = read_tapes(data)
+def error_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
+    """E2 on a folder."""
+    from flows.experiments.error.sections import error_page
+
+    seed, fast = study.seed, study.fast
+    say(f"read {study.data}")
+    tapes = read_tapes(study.data)
     workers = processes or (1 if fast else cores())
     per_cell = FAST_PER_CELL if fast else PER_CELL
-    with job_progress("draw jobs") as told:
+    with progress("draw jobs") as told:
         train, test = (
             make_scenarios(tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, planner="last_value", progress=told)
             for part in ("train", "test")
@@ -251,28 +254,27 @@ def error_command(
         seed=seed,
         beside=ideas_and_rules(),
     )
-    with job_progress("jobs under error") as told:
+    with progress("jobs under error") as told:
         run = run_error(test, plan, reactive=reactive, processes=workers, progress=told)
-    answer = {
-        **error_answer(run, data=str(data), seed=seed),
+    value = {
+        **error_answer(run, data=str(study.data), seed=seed),
         "notes": [
             *tapes.notes,
             join_note(run.synthetic, len(test)),
             f"sigma of {reactive.name} is the best on {len(train)} jobs of the training half",
         ],
     }
-    if html is not None:
-        from flows.experiments.error.sections import write_error_report
-
-        say_to_stderr(f"wrote {write_error_report(answer, html)}")
-    if as_json:
-        print_json(answer)
-    else:
-        print_error(answer)
+    return Answer(
+        title="Errors of forecasts (E2)",
+        value=value,
+        blocks=error_blocks(value),
+        page=lambda: error_page(value),
+    )
 
 
-def print_error(answer: dict[str, Any]) -> None:
+def error_blocks(answer: dict[str, Any]) -> list[Block]:
     """The tables of the experiment for a person."""
+    blocks: list[Block] = []
     sizes = {f"u{i}": f"error {size:g}" for i, size in enumerate(answer["sizes"])}
     for growth, law in dict.fromkeys((row["growth"], row["law"]) for row in answer["curves"]):
         rows = [
@@ -285,17 +287,21 @@ def print_error(answer: dict[str, Any]) -> None:
             for row in answer["curves"]
             if (row["growth"], row["law"]) == (growth, law)
         ]
-        print_table(
-            f"Utility under {growth} {law.replace('_', ' ')} errors, {answer['jobs']} jobs",
-            rows,
-            {"omega": "omega", "v": "v", **sizes, "crossing": "overtaken at"},
+        blocks.append(
+            Table(
+                f"Utility under {growth} {law.replace('_', ' ')} errors, {answer['jobs']} jobs",
+                rows,
+                {"omega": "omega", "v": "v", **sizes, "crossing": "overtaken at"},
+            )
         )
     free = answer["prediction_free"]
-    print(f"without forecasts: {free['policy']} {free['mean_utility']:.4f}")
-    print_table(
-        "Consistency (perfect forecasts) and robustness (worst mean over all errors)",
-        tradeoff_rows(answer),
-        {"policy": "policy", "consistency": "consistency", "robustness": "robustness"},
+    blocks.append(f"without forecasts: {free['policy']} {free['mean_utility']:.4f}")
+    blocks.append(
+        Table(
+            "Consistency (perfect forecasts) and robustness (worst mean over all errors)",
+            tradeoff_rows(answer),
+            {"policy": "policy", "consistency": "consistency", "robustness": "robustness"},
+        )
     )
-    for note in answer["notes"]:
-        print(f"* {note}")
+    blocks.append(Notes(answer["notes"]))
+    return blocks

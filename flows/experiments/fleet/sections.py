@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from flows.experiments.runner import Page, Section, Table, write_page
+from flows.show.blocks import Page, Section, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import LINES
 
 _CASE = {"world": "Zones", "forecaster": "Forecaster", "scarcity": "Scarcity"}
 
 
-def write_joint_report(answer: Mapping[str, Any], path: Path) -> Path:
-    """Write the page of an answer of ``experiment fleet``; returns ``path``."""
+def fleet_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer of ``experiment fleet``."""
     joined = sorted({row["world"] for row in answer["methods"] if row["synthetic"]})
-    page = Page(
+    return study_page(
         title="Many jobs on one market",
         about=(
             f"{answer['streams']} streams of jobs a case, drawn with seed {answer['seed']} from the later half of every record of "
@@ -28,11 +27,10 @@ def write_joint_report(answer: Mapping[str, Any], path: Path) -> Path:
         sections=[_utility(answer), _gains(answer), _priorities(answer), _gaps(answer)],
         notes=answer["notes"],
     )
-    return write_page(page, path)
 
 
 def _utility(answer: Mapping[str, Any]) -> Section:
-    return Section(
+    return study(
         anchor="utility",
         heading="Utility against scarcity",
         sentences=(
@@ -40,8 +38,8 @@ def _utility(answer: Mapping[str, Any]) -> Section:
             "what is left "
             "when its turn comes. Where there is plenty the lines lie close: there is little to gain by planning together.",
         ),
-        drawing=draw_scarcity(answer["methods"]),
-        table=Table(
+        figure=draw_scarcity(answer["methods"]),
+        table=figures(
             columns=_CASE
             | {
                 "method": "Planned", "jobs": "Jobs", "weighted_utility": "Priority x utility", "utility": "Utility",
@@ -61,11 +59,11 @@ def _gains(answer: Mapping[str, Any]) -> Section:
         for row in answer["gains"]
         if row["scarcity"] == hard and row["over"] in ("alone", "one by one, slack")
     ]
-    return Section(
+    return study(
         anchor="gains",
         heading="What planning together gains",
         sentences=("Paired by stream, with 95 % bootstrap intervals over streams.", *said),
-        table=Table(
+        table=figures(
             columns=_CASE
             | {"over": "Over", "gain": "Gain", "low": "From", "high": "To", "share": "% of the other"},
             rows=answer["gains"],
@@ -75,11 +73,11 @@ def _gains(answer: Mapping[str, Any]) -> Section:
 
 
 def _priorities(answer: Mapping[str, Any]) -> Section:
-    return Section(
+    return study(
         anchor="priorities",
         heading="On time by priority",
         sentences=("A job of priority 4 counts four times in the sum that joint plans maximise.",),
-        table=Table(
+        table=figures(
             columns=_CASE
             | {
                 "method": "Planned",
@@ -96,7 +94,7 @@ def _priorities(answer: Mapping[str, Any]) -> Section:
 
 def _gaps(answer: Mapping[str, Any]) -> Section:
     rows = [row for row in answer["methods"] if row["gap_median"] is not None]
-    return Section(
+    return study(
         anchor="gaps",
         heading="How far from the best plan",
         sentences=(
@@ -104,7 +102,9 @@ def _gaps(answer: Mapping[str, Any]) -> Section:
             "plan's own "
             "shortfall and the slack of the bound.",
         ),
-        table=Table(columns=_CASE | {"gap_median": "Median gap", "gap_p90": "90 % of gaps below"}, rows=rows),
+        table=figures(
+            columns=_CASE | {"gap_median": "Median gap", "gap_p90": "90 % of gaps below"}, rows=rows
+        ),
     )
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from flows.command.answer import print_json, print_table
+from flows.command import Answer
+from flows.command.progress import progress
+from flows.experiments.command import StudyOptions
 from flows.experiments.fleet.worlds import forecast_world, read_worlds
-from flows.experiments.runner import job_progress
+from flows.show.blocks import Block, Notes, Table
 from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
 from optimization.fleet.prices import Effort, plan_jointly
 from optimization.fleet.problem import JointPlan, JointProblem
@@ -50,25 +52,22 @@ class Case:
     runs: list[dict[str, Run]]
 
 
-def fleet_command(*, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None) -> None:
-    """Run the experiment, print it, and write its page."""
-    with job_progress("streams") as tell:
-        answer = fleet_answer(data, seed=seed, fast=fast, tell=tell)
-    if html is not None:
-        from flows.experiments.fleet.sections import write_joint_report
+def fleet_study(study: StudyOptions) -> Answer:
+    """Planned together, one by one and alone, over streams of jobs."""
+    from flows.experiments.fleet.sections import fleet_page
 
-        write_joint_report(answer, html)
-    if as_json:
-        print_json(answer)
-        return
-    print_table(
-        "Mean priority x utility of a job, in units of its on-demand-only cost",
-        answer["methods"],
-        METHOD_COLUMNS,
-    )
-    print_table("Together minus the others, paired by stream", answer["gains"], GAIN_COLUMNS)
-    for note in answer["notes"]:
-        print(note)
+    with progress("streams") as tell:
+        value = fleet_answer(study.data, seed=study.seed, fast=study.fast, tell=tell)
+    blocks: list[Block] = [
+        Table(
+            "Mean priority x utility of a job, in units of its on-demand-only cost",
+            value["methods"],
+            METHOD_COLUMNS,
+        ),
+        Table("Together minus the others, paired by stream", value["gains"], GAIN_COLUMNS),
+        Notes(value["notes"]),
+    ]
+    return Answer(title="Many jobs on one market", value=value, blocks=blocks, page=lambda: fleet_page(value))
 
 
 _CASE = {"world": "zones", "forecaster": "forecaster", "scarcity": "scarcity"}

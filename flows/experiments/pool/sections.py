@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flows.experiments.drawings import Dots, draw_gains, draw_heat, draw_intervals
 from flows.experiments.pool.ideas import idea_columns, idea_rows
-from flows.experiments.runner import Page, Section, Table, join_banner, write_page
+from flows.experiments.runner import join_banner
+from flows.show.blocks import Page, Section, figures, study, study_page
 from flows.show.drawing import house_style
 
 TOP = 15
 
 
-def write_pool_report(answer: Mapping[str, Any], path: Path) -> Path:
-    """Write the page of an answer of ``experiment pool``; returns ``path``."""
+def pool_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer of ``experiment pool``."""
     with house_style():
-        page = Page(
+        return study_page(
             title="Policies on the scenario grid (E1)",
             about=(
                 f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
@@ -37,7 +37,6 @@ def write_pool_report(answer: Mapping[str, Any], path: Path) -> Path:
             ],
             notes=answer["notes"],
         )
-        return write_page(page, path)
 
 
 def _shown(answer: Mapping[str, Any]) -> list[str]:
@@ -73,7 +72,7 @@ def _policies(answer: Mapping[str, Any]) -> Section:
         baseline=np.array([n in _baselines(answer) for n in names]),
     )
     train, room = answer["train"], rows[best]["headroom_interval"]
-    return Section(
+    return study(
         anchor="policies",
         heading="Utility by policy",
         sentences=[
@@ -85,8 +84,8 @@ def _policies(answer: Mapping[str, Any]) -> Section:
             f"Chosen on {train['jobs']} jobs of the earlier half: {train['best']}, which captured "
             f"{train['headroom_captured_on_test']:.3f} of the headroom here.",
         ],
-        drawing=draw_intervals(dots, bound=answer["hindsight"]["high"], name="utilities"),
-        table=Table(
+        figure=draw_intervals(dots, bound=answer["hindsight"]["high"], name="utilities"),
+        table=figures(
             columns={
                 "policy": "Policy", "mean_utility": "Mean utility", "from": "95 % from", "to": "to",
                 "headroom_captured": "Headroom captured", "mean_cost_usd": "Mean cost, USD", "on_time": "On time", "late": "Late",
@@ -112,11 +111,11 @@ def _gains(answer: Mapping[str, Any]) -> Section:
     sentences.append(
         f"Paper A's only published figure is up to {100 * largest['paper_a']:.1f} % over its baselines."
     )
-    return Section(
+    return study(
         anchor="gains",
         heading="Gain over each baseline",
         sentences=sentences,
-        drawing=draw_gains(names, gains, name="gains"),
+        figure=draw_gains(names, gains, name="gains"),
     )
 
 
@@ -131,20 +130,20 @@ def _cells(answer: Mapping[str, Any]) -> Section:
         table[at] = np.nan if value is None else value
     coarse = answer["cells_by_deadline_load_overhead"]
     won = sum(1 for c in coarse if (c["default_headroom_captured"] or 0) > 0)
-    return Section(
+    return study(
         anchor="cells",
         heading="Headroom captured by cell",
         sentences=[
             f"{answer['best']} against the best baseline of each cell. It is ahead in {won} of {len(coarse)} cells by deadline, "
             "load and overhead. An en dash: the baseline is as good as hindsight.",
         ],
-        drawing=draw_heat(
+        figure=draw_heat(
             table,
             [f"d {d}, load {load:g}" for d, load in rows],
             [f"mu {mu:g}, N {n}" for mu, n in columns],
             name="cells",
         ),
-        table=Table(
+        table=figures(
             columns={
                 "deadline_slots": "Deadline, slots", "load": "Load", "mu_up": "mu up", "jobs": "Jobs", "best": "Best",
                 "baseline": "Best baseline", "best_utility": "Utility", "baseline_utility": "Baseline", "hindsight": "Hindsight",
@@ -163,7 +162,7 @@ def _ideas(answer: Mapping[str, Any]) -> list[Section]:
         return []
     beside = ", ".join(found["references"])
     return [
-        Section(
+        study(
             anchor="ideas",
             heading="Published ideas",
             sentences=[
@@ -173,7 +172,7 @@ def _ideas(answer: Mapping[str, Any]) -> list[Section]:
                 "leaves 0 out.",
                 *[row["sentence"] for row in found["rows"]],
             ],
-            table=Table(columns=idea_columns(found["references"]), rows=idea_rows(answer)),
+            table=figures(columns=idea_columns(found["references"]), rows=idea_rows(answer)),
             unfold="The differences as a table",
         )
     ]
@@ -191,11 +190,11 @@ def _ahap(answer: Mapping[str, Any]) -> Section:
         }
         for row in found["rows"]
     ]
-    return Section(
+    return study(
         anchor="ahap",
         heading="AHAP: end rules, commitment, forecasts",
         sentences=[f"Means over windows on {found['jobs']} jobs; perfect forecasts are a bound, no policy has them."],
-        table=Table(
+        table=figures(
             columns={
                 "end_rule": "End rule", "commit": "Commitment", "forecasts": "Forecasts", "mean_utility": "Mean utility",
                 "from": "95 % from", "to": "to", "train": "On the training half",
@@ -206,12 +205,12 @@ def _ahap(answer: Mapping[str, Any]) -> Section:
 
 
 def _claims(answer: Mapping[str, Any]) -> Section:
-    return Section(anchor="claims", heading="What holds on this data", sentences=answer["claims"])
+    return study(anchor="claims", heading="What holds on this data", sentences=answer["claims"])
 
 
 def _selection(answer: Mapping[str, Any]) -> Section:
     s = answer["selection"]
-    return Section(
+    return study(
         anchor="selection",
         heading="Selection",
         sentences=[

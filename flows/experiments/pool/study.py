@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flows.command.answer import print_json, print_table, say_to_stderr
+from flows.command import Answer
+from flows.command.progress import progress, say
+from flows.experiments.command import StudyOptions
 from flows.experiments.material import Tapes, read_tapes
 from flows.experiments.material_scenarios import join_note, make_scenarios
 from flows.experiments.pool.ahap import (
@@ -22,14 +23,15 @@ from flows.experiments.pool.ahap import (
 )
 from flows.experiments.pool.answer import CELL, comparison_of, pool_answer
 from flows.experiments.pool.ideas import idea_columns, idea_rows, ideas_answer
-from flows.experiments.runner import PoolRun, cores, job_progress, run_pool
+from flows.experiments.runner import PoolRun, cores, run_pool
+from flows.show.blocks import Block, Notes, Table
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.contract import Policy
 from optimization.policies.pool import load_pool
 from optimization.trials.scenarios import Grid, Scenario
 from optimization.trials.tapes import Part
 
-__all__ = ["PoolRun", "Size", "fast_pool", "pool_command", "pool_experiment", "run_pool", "size_of"]
+__all__ = ["PoolRun", "Size", "fast_pool", "pool_experiment", "pool_study", "run_pool", "size_of"]
 
 TOP_ROWS = 15
 
@@ -92,7 +94,7 @@ def pool_experiment(
     jobs: dict[Part, list[Scenario]] = {}
     sizes: tuple[tuple[Part, int], ...] = (("train", size.train), ("test", size.test))
     for part, per_cell in sizes:
-        with job_progress(f"forecasts of the {part} part") as told:
+        with progress(f"forecasts of the {part} part") as told:
             jobs[part] = make_scenarios(
                 tapes,
                 grid=size.grid,
@@ -105,9 +107,9 @@ def pool_experiment(
     runs: dict[str, PoolRun] = {}
     tables: dict[str, Variants] = {}
     for part, scenarios in jobs.items():
-        with job_progress(f"{len(policies)} policies on the {part} jobs") as told:
+        with progress(f"{len(policies)} policies on the {part} jobs") as told:
             runs[part] = run_pool(scenarios, policies, processes=processes, progress=told)
-        with job_progress(f"AHAP's variants on the {part} jobs") as told:
+        with progress(f"AHAP's variants on the {part} jobs") as told:
             tables[part] = run_variants(
                 scenarios[: size.table], ahap_variants(), processes=processes, progress=told
             )
@@ -166,33 +168,29 @@ def _cell_notes(done: PoolExperiment) -> list[str]:
     ]
 
 
-def pool_command(
-    *, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None, processes: int | None = None
-) -> None:
-    """``slackwater experiment pool``: run E1 on a folder, print its tables or its JSON object, write its report."""
-    say_to_stderr(f"read {data}")
-    tapes = read_tapes(data)
+def pool_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
+    """E1 on a folder."""
+    from flows.experiments.pool.sections import pool_page
+
+    say(f"read {study.data}")
+    tapes = read_tapes(study.data)
     policies = load_pool()
     done = pool_experiment(
         tapes,
-        fast_pool(policies) if fast else policies,
-        size=size_of(fast),
-        seed=seed,
-        processes=processes or (1 if fast else cores()),
+        fast_pool(policies) if study.fast else policies,
+        size=size_of(study.fast),
+        seed=study.seed,
+        processes=processes or (1 if study.fast else cores()),
     )
-    answer = answer_of(done, data=str(data), seed=seed)
-    if html is not None:
-        from flows.experiments.pool.sections import write_pool_report
-
-        say_to_stderr(f"wrote {write_pool_report(answer, html)}")
-    if as_json:
-        print_json(answer)
-    else:
-        print_pool(answer)
+    value = answer_of(done, data=str(study.data), seed=study.seed)
+    return Answer(
+        title="Policies (E1)", value=value, blocks=pool_blocks(value), page=lambda: pool_page(value)
+    )
 
 
-def print_pool(answer: dict[str, Any]) -> None:
+def pool_blocks(answer: dict[str, Any]) -> list[Block]:
     """The tables of the experiment for a person."""
+    blocks: list[Block] = []
     low, high = answer["hindsight"]["low"], answer["hindsight"]["high"]
     rows = [
         {
@@ -212,27 +210,30 @@ def print_pool(answer: dict[str, Any]) -> None:
         "cost": "cost $", "on_time": "on time",
     }  # fmt: skip
     gains = {f"over {base}": f"gain over {base}" for base in rows_of_baselines(answer)}
-    print_table(
-        f"{len(rows)} policies on {answer['jobs']} jobs (seed {answer['seed']})", shown, {**columns, **gains}
+    blocks.append(
+        Table(
+            f"{len(rows)} policies on {answer['jobs']} jobs (seed {answer['seed']})",
+            shown,
+            {**columns, **gains},
+        )
     )
-    print(
+    blocks.append(
         f"hindsight {low:.4f} to {high:.4f}; best baseline {answer['baseline']}; best policy {answer['best']}"
         f"{sharpened_words(answer)}"
     )
     train, chosen = answer["train"], answer["selection"]
-    print(
+    blocks.append(
         f"chosen on the training half: {train['best']}, utility {train['mean_utility_on_test']:.4f}, "
         f"headroom captured {train['headroom_captured_on_test']:.3f}"
     )
-    print(
+    blocks.append(
         f"selection by {chosen['learner']}: sampled {chosen['sampled_utility']:.4f}, leader {chosen['leader_utility']:.4f}, "
         f"regret {chosen['regret']:.2f} under the bound {chosen['bound']:.2f}"
     )
-    _print_cells(answer)
-    for sentence in answer["claims"]:
-        print(f"* {sentence}")
-    for note in answer["notes"]:
-        print(f"* {note}")
+    blocks += _cells_blocks(answer)
+    blocks.append(Notes(answer["claims"]))
+    blocks.append(Notes(answer["notes"]))
+    return blocks
 
 
 def sharpened_words(answer: dict[str, Any]) -> str:
@@ -252,30 +253,45 @@ def rows_of_baselines(answer: dict[str, Any]) -> list[str]:
     return list(first["relative_gain"])
 
 
-def _print_cells(answer: dict[str, Any]) -> None:
-    print_table(
+def _cells_blocks(answer: dict[str, Any]) -> list[Block]:
+    blocks: list[Block] = []
+    blocks.append(Table(
         "Cells by deadline, load and overhead",
         answer["cells_by_deadline_load_overhead"],
         {
             "deadline_slots": "deadline (slots)", "load": "load", "mu_up": "mu up", "best": "best", "baseline": "best baseline",
             "headroom_captured": "headroom captured", "default_headroom_captured": f"by {answer['best']}",
         },
-    )  # fmt: skip
-    print_table(
-        "AHAP's variants (mean over windows)",
-        answer["ahap"]["rows"],
-        {"end_rule": "end rule", "commit": "commitment", "forecasts": "forecasts", "mean_utility": "utility"},
+    ))  # fmt: skip
+    blocks.append(
+        Table(
+            "AHAP's variants (mean over windows)",
+            answer["ahap"]["rows"],
+            {
+                "end_rule": "end rule",
+                "commit": "commitment",
+                "forecasts": "forecasts",
+                "mean_utility": "utility",
+            },
+        )
     )
-    _print_ideas(answer)
+    blocks += _ideas_blocks(answer)
     for row in answer["largest_gain"]["found"]:
         where = ", ".join(f"{key} {value}" for key, value in row["cell"].items())
-        print(f"largest gain over {row['baseline']}: {100 * row['gain']:.1f} % by {row['policy']} at {where}")
-    print(
+        blocks.append(
+            f"largest gain over {row['baseline']}: {100 * row['gain']:.1f} % by {row['policy']} at {where}"
+        )
+    blocks.append(
         f"(paper A's only published figure: up to {100 * answer['largest_gain']['paper_a']:.1f} % over its baselines)"
     )
+    return blocks
 
 
-def _print_ideas(answer: dict[str, Any]) -> None:
+def _ideas_blocks(answer: dict[str, Any]) -> list[Block]:
+    blocks: list[Block] = []
     found = answer["published_ideas"]
     if found["rows"]:
-        print_table("Other published ideas (M10)", idea_rows(answer), idea_columns(found["references"]))
+        blocks.append(
+            Table("Other published ideas (M10)", idea_rows(answer), idea_columns(found["references"]))
+        )
+    return blocks

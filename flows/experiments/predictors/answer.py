@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from flows.accuracy.error_cost import NONE, PERFECT
-from flows.command.answer import print_table
 from flows.experiments.predictors.study import PredictorRounds, notes_of
+from flows.show.blocks import Block, Notes, Table
 from optimization.selection.choosing import Spans, follow_least_loss, play_delayed, play_delayed_bandit
 from optimization.selection.learners import BANDITS, LEARNERS
 from optimization.trials.comparison import interval, resampled_means
@@ -215,12 +215,15 @@ def _points(row: Mapping[str, Any]) -> str:
     )
 
 
-def print_predictors(answer: Mapping[str, Any]) -> None:
+def predictors_blocks(answer: Mapping[str, Any]) -> list[Block]:
     """Two tables a policy, the findings and the notes."""
+    blocks: list[Block] = []
     for policy, own in answer["policies"].items():
-        print_table(f"{policy}: each forecaster alone, {answer['jobs']} jobs", own["arms"], ARM_COLUMNS)
-        print_table(f"{policy}: ways of choosing", own["ways"], COLUMNS)
+        blocks.append(
+            Table(f"{policy}: each forecaster alone, {answer['jobs']} jobs", own["arms"], ARM_COLUMNS)
+        )
+        blocks.append(Table(f"{policy}: ways of choosing", own["ways"], COLUMNS))
     for line in answer["findings"]:
-        print(line)
-    for note in answer["notes"]:
-        print(f"* {note}")
+        blocks.append(line)
+    blocks.append(Notes(answer["notes"]))
+    return blocks

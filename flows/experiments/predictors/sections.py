@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 
 from flows.experiments.predictors.answer import ARM_COLUMNS, COLUMNS
-from flows.experiments.runner import Page, Section, Table, join_banner
+from flows.experiments.runner import join_banner
+from flows.show.blocks import Page, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 
 
 def predictors_page(answer: Mapping[str, Any]) -> Page:
     """The page; the same answer gives the same page."""
     look = "; a quick look, not a result" if answer["fast"] else ""
-    sections = [Section(anchor="findings", heading="Findings", sentences=answer["findings"])]
+    sections = [study(anchor="findings", heading="Findings", sentences=answer["findings"])]
     for place, (policy, own) in enumerate(answer["policies"].items()):
         sections += [
-            Section(
+            study(
                 anchor=f"ways-{place}",
                 heading=f"Ways of choosing under {policy}",
                 sentences=[
@@ -26,17 +27,17 @@ def predictors_page(answer: Mapping[str, Any]) -> Page:
                     "95 % intervals (paired, bootstrap over jobs). Learners by utility see what planning with every forecaster "
                     "earned; bandits only what the one they chose earned; the least error so far looks at accuracy alone."
                 ],
-                drawing=draw_ahead(own, name=f"ahead-{place}"),
-                table=Table(columns=COLUMNS, rows=own["ways"]),
+                figure=draw_ahead(own, name=f"ahead-{place}"),
+                table=figures(columns=COLUMNS, rows=own["ways"]),
                 unfold="Numbers",
             ),
-            Section(
+            study(
                 anchor=f"arms-{place}",
                 heading=f"Each forecaster alone under {policy}",
-                table=Table(columns=ARM_COLUMNS, rows=own["arms"]),
+                table=figures(columns=ARM_COLUMNS, rows=own["arms"]),
             ),
         ]
-    return Page(
+    return study_page(
         title="Choosing among forecasters of unknown accuracy",
         about=(
             f"{answer['jobs']} jobs on {answer['markets']} count series of the test part of {answer['data']}, seed "

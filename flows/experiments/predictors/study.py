@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, replay_models
-from flows.command.answer import print_json, say_to_stderr
+from flows.command import Answer
+from flows.command.progress import progress, say
+from flows.experiments.command import StudyOptions
 from flows.experiments.material import read_tapes
 from flows.experiments.material_scenarios import join_note, make_scenarios
-from flows.experiments.runner import cores, job_progress
+from flows.experiments.runner import cores
 from optimization.replay.run import spread
 from optimization.selection.choosing import Spans
 from optimization.selection.weights import normalised, utility_bounds
@@ -46,25 +48,23 @@ class PredictorRounds:
     synthetic: int
 
 
-def predictors_command(
-    *, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None, models: Sequence[str]
-) -> None:
+def predictors_study(study: StudyOptions, *, models: Sequence[str]) -> Answer:
     """Replay a folder's test jobs under every forecaster, and choose among them job after job."""
-    from flows.experiments.predictors.answer import predictors_answer, print_predictors
+    from flows.experiments.predictors.answer import predictors_answer, predictors_blocks
+    from flows.experiments.predictors.sections import predictors_page
 
-    asked = tuple(models) or (FAST_FORECASTERS if fast else FORECASTERS)
-    rounds = replay_forecasters(data, asked, seed=seed, per_cell=FAST_JOBS_A_CELL if fast else JOBS_A_CELL)
-    answer = predictors_answer(rounds, data=str(data), seed=seed, fast=fast)
-    if html is not None:
-        from flows.experiments.predictors.sections import predictors_page
-        from flows.experiments.runner import write_page
-
-        write_page(predictors_page(answer), html)
-        say_to_stderr(f"report written to {html}")
-    if as_json:
-        print_json(answer)
-    else:
-        print_predictors(answer)
+    fast = study.fast
+    names = tuple(models) or (FAST_FORECASTERS if fast else FORECASTERS)
+    rounds = replay_forecasters(
+        study.data, names, seed=study.seed, per_cell=FAST_JOBS_A_CELL if fast else JOBS_A_CELL
+    )
+    value = predictors_answer(rounds, data=str(study.data), seed=study.seed, fast=fast)
+    return Answer(
+        title="Choosing among forecasters",
+        value=value,
+        blocks=predictors_blocks(value),
+        page=lambda: predictors_page(value),
+    )
 
 
 def replay_forecasters(
@@ -78,12 +78,12 @@ def replay_forecasters(
         raise SettingsError(f"forecasters {', '.join(models) or 'none'}", expected="at least two, each once")
     tapes = read_tapes(data)
     for note in tapes.notes:
-        say_to_stderr(note)
+        say(note)
     issued: dict[str, list[Scenario]] = {}
     for name in models:
-        with job_progress(f"forecasts of {name}") as progress:
+        with progress(f"forecasts of {name}") as tell:
             issued[name] = make_scenarios(
-                tapes, grid=grid or Grid(), part="test", per_cell=per_cell, seed=seed, planner=name, progress=progress
+                tapes, grid=grid or Grid(), part="test", per_cell=per_cell, seed=seed, planner=name, progress=tell
             )  # fmt: skip
     jobs = issued[models[0]]
     cases = [
@@ -93,8 +93,8 @@ def replay_forecasters(
         )
         for k, one in enumerate(jobs)
     ]
-    with job_progress("jobs") as progress:
-        rows = list(spread(replay_models, cases, POLICIES, processes=cores(), progress=progress))
+    with progress("jobs") as tell:
+        rows = list(spread(replay_models, cases, POLICIES, processes=cores(), progress=tell))
     return rounds_of_results(np.array(rows), jobs, models)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.command.answer import print_table
 from flows.experiments.probing.study import RULES, ProbedSeries, SeriesResult
+from flows.show.blocks import Block, Notes, Table
 from optimization.trials.probing import Tracked
 
 COLUMNS = {
@@ -184,12 +184,15 @@ def _saved(share: float) -> str:
     return f"{abs(100 * share):.0f} % {'lower' if share >= 0 else 'higher'}"
 
 
-def print_probing(answer: Mapping[str, Any]) -> None:
+def probing_blocks(answer: Mapping[str, Any]) -> list[Block]:
     """Two tables a class, the findings and the notes."""
+    blocks: list[Block] = []
     for name, own in answer["classes"].items():
-        print_table(f"Probing {name}, {own['series']} series", own["rules"], COLUMNS)
-        print_table(f"{name}: errors at the same number of probes", own["equal_probes"], EQUAL_COLUMNS)
+        blocks.append(Table(f"Probing {name}, {own['series']} series", own["rules"], COLUMNS))
+        blocks.append(
+            Table(f"{name}: errors at the same number of probes", own["equal_probes"], EQUAL_COLUMNS)
+        )
     for line in answer["findings"]:
-        print(line)
-    for note in answer["notes"]:
-        print(f"* {note}")
+        blocks.append(line)
+    blocks.append(Notes(answer["notes"]))
+    return blocks

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flows.experiments.probing.answer import CHOSEN, COLUMNS, EQUAL_COLUMNS, HELD, HINDSIGHT
-from flows.experiments.runner import Page, Section, Table
+from flows.show.blocks import Page, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import LINES
 
@@ -17,11 +17,11 @@ DRAWN = ("best", "best, last value", "best, not relearned", "greedy", HELD, HIND
 def probing_page(answer: Mapping[str, Any]) -> Page:
     """The page; the same answer gives the same page."""
     look = "; a quick look, not a result" if answer["fast"] else ""
-    sections = [Section(anchor="findings", heading="Findings", sentences=answer["findings"])]
+    sections = [study(anchor="findings", heading="Findings", sentences=answer["findings"])]
     for name, own in answer["classes"].items():
         anchor = "single" if name == "0/1" else "counts"
         sections += [
-            Section(
+            study(
                 anchor=anchor,
                 heading=f"Cost against the price of a probe: {own['series']} series, {name}",
                 sentences=[
@@ -29,18 +29,18 @@ def probing_page(answer: Mapping[str, Any]) -> Page:
                     "The best rule waits after each count as long as its chain says, greedy until the expected loss of a slot "
                     "exceeds the price of a probe.",
                 ],
-                drawing=draw_costs(own["rules"], name=f"{anchor}-drawing"),
-                table=Table(columns=COLUMNS, rows=own["rules"]),
+                figure=draw_costs(own["rules"], name=f"{anchor}-drawing"),
+                table=figures(columns=COLUMNS, rows=own["rules"]),
                 unfold="Numbers",
             ),
-            Section(
+            study(
                 anchor=f"{anchor}-equal",
                 heading=f"Errors at the same number of probes: {name}",
                 sentences=["The fixed interval here is the one that probes as often as the best rule did."],
-                table=Table(columns=EQUAL_COLUMNS, rows=own["equal_probes"]),
+                table=figures(columns=EQUAL_COLUMNS, rows=own["equal_probes"]),
             ),
         ]
-    return Page(
+    return study_page(
         title="How often to probe when a probe costs money",
         about=f"{len(answer['series'])} probed series of {answer['data']}, seed {answer['seed']}{look}.",
         sections=sections,

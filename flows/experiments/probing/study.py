@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from flows.command.answer import print_json, say_to_stderr
+from flows.command import Answer
+from flows.command.progress import progress, say
+from flows.experiments.command import StudyOptions
 from flows.experiments.material import COUNT_COLUMNS, read_table
-from flows.experiments.runner import cores, job_progress
+from flows.experiments.runner import cores
 from optimization.replay.run import spread
 from optimization.trials.probing import (
     Ahead,
@@ -90,30 +92,25 @@ RULES: dict[str, tuple[Rule, bool, bool]] = {
 }
 
 
-def probing_command(*, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None) -> None:
+def probing_study(study: StudyOptions) -> Answer:
     """Follow every probed series of a folder by every rule at every price of a probe."""
-    from flows.experiments.probing.answer import print_probing, probing_answer
+    from flows.experiments.probing.answer import probing_answer, probing_blocks
+    from flows.experiments.probing.sections import probing_page
 
-    series, notes = read_probed(data)
+    seed, fast = study.seed, study.fast
+    series, notes = read_probed(study.data)
     if fast:
         rng = np.random.default_rng([seed, 51])
         series = [series[i] for i in sorted(rng.permutation(len(series))[:FAST_SERIES].tolist())]
     for note in notes:
-        say_to_stderr(note)
+        say(note)
     prices = FAST_PRICES if fast else PRICES
-    with job_progress("series") as progress:
-        results = list(spread(follow_series, series, prices, processes=cores(), progress=progress))
-    answer = probing_answer(results, prices, data=str(data), seed=seed, fast=fast, notes=notes)
-    if html is not None:
-        from flows.experiments.probing.sections import probing_page
-        from flows.experiments.runner import write_page
-
-        write_page(probing_page(answer), html)
-        say_to_stderr(f"report written to {html}")
-    if as_json:
-        print_json(answer)
-    else:
-        print_probing(answer)
+    with progress("series") as told:
+        results = list(spread(follow_series, series, prices, processes=cores(), progress=told))
+    value = probing_answer(results, prices, data=str(study.data), seed=seed, fast=fast, notes=notes)
+    return Answer(
+        title="Probing", value=value, blocks=probing_blocks(value), page=lambda: probing_page(value)
+    )
 
 
 def read_probed(folder: Path) -> tuple[list[ProbedSeries], list[str]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from flows.command.answer import print_json, print_table
+from flows.command import Answer
+from flows.command.progress import progress
+from flows.experiments.command import StudyOptions
 from flows.experiments.renting.sections import draw_renters
 from flows.experiments.renting.study import run_experiment
-from flows.experiments.runner import Page, Section, Table, job_progress, write_page
+from flows.show.blocks import Notes, Page, Table, figures, study, study_page
 from flows.show.drawing import house_style
 
 COLUMNS = {
@@ -20,20 +21,20 @@ COLUMNS = {
 ARMS = {"even": "an even budget", "by day": "a budget of 1.4 times the average by day and 0.6 times at night"}
 
 
-def rent_experiment_command(*, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None) -> None:
-    """``slackwater experiment renting``."""
-    with job_progress("markets") as tell:
-        answer = run_experiment(data, seed=seed, fast=fast, tell=tell)
-    answer["claims"] = claims(answer)
-    if html is not None:
-        answer["html"] = str(write_renting_report(answer, html))
-    if as_json:
-        print_json(answer)
-        return
-    for arm, words in ARMS.items():
-        print_table(f"Renting with {words}", rows_of_arm(answer, arm), COLUMNS)
-    for line in answer["claims"]:
-        print(f"* {line}")
+def renting_study(study: StudyOptions) -> Answer:
+    """A stream of jobs on a budget, on every market of a folder."""
+    with progress("markets") as tell:
+        value = run_experiment(study.data, seed=study.seed, fast=study.fast, tell=tell)
+    value["claims"] = claims(value)
+    if study.html is not None:
+        value["html"] = str(study.html)
+    tables = [Table(f"Renting with {words}", rows_of_arm(value, arm), COLUMNS) for arm, words in ARMS.items()]
+    return Answer(
+        title="Renting on real markets",
+        value=value,
+        blocks=[*tables, Notes(value["claims"])],
+        page=lambda: renting_page(value),
+    )
 
 
 def rows_of_arm(answer: Mapping[str, Any], arm: str) -> list[dict[str, Any]]:
@@ -82,14 +83,14 @@ def claims(answer: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def write_renting_report(answer: Mapping[str, Any], path: Path) -> Path:
-    """Write the page of an answer; returns ``path``."""
+def renting_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer."""
     with house_style():
-        sections = [Section(anchor="answer", heading="In short", sentences=answer["claims"])]
+        sections = [study(anchor="answer", heading="In short", sentences=answer["claims"])]
         for arm, words in ARMS.items():
             rows = rows_of_arm(answer, arm)
             sections.append(
-                Section(
+                study(
                     anchor=arm.replace(" ", "-"),
                     heading={"even": "An even budget", "by day": "More by day"}[arm],
                     sentences=[
@@ -97,22 +98,19 @@ def write_renting_report(answer: Mapping[str, Any], path: Path) -> Path:
                         "Money is in on-demand instance-hours. Each dot is a mean over markets; bars are 95 % intervals of the "
                         "mean difference from list price, by a bootstrap over markets on which all renters had the same jobs.",
                     ],
-                    drawing=draw_renters(rows, budget=answer["budget"], name=arm.replace(" ", "-")),
-                    table=Table(columns=COLUMNS, rows=rows, digits=3),
+                    figure=draw_renters(rows, budget=answer["budget"], name=arm.replace(" ", "-")),
+                    table=figures(columns=COLUMNS, rows=rows, digits=3),
                 )
             )
-        return write_page(
-            Page(
-                title="Renting on real markets",
-                about=(
-                    f"{answer['joins']} markets of {answer['data']}, {answer['streams_per_join']} streams of jobs on each, seed "
-                    f"{answer['seed']}. Widths are chosen from what was known in the slot of the arrival."
-                ),
-                synthetic=(
-                    f"In {answer['synthetic_joins']} of {answer['joins']} markets counts are joined with another market's prices."
-                ),
-                sections=sections,
-                notes=answer["markets"],
+        return study_page(
+            title="Renting on real markets",
+            about=(
+                f"{answer['joins']} markets of {answer['data']}, {answer['streams_per_join']} streams of jobs on each, seed "
+                f"{answer['seed']}. Widths are chosen from what was known in the slot of the arrival."
             ),
-            path,
+            synthetic=(
+                f"In {answer['synthetic_joins']} of {answer['joins']} markets counts are joined with another market's prices."
+            ),
+            sections=sections,
+            notes=answer["markets"],
         )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flows.command.answer import print_table
-from flows.experiments.selection.bandits import bandit_answer, print_bandits
+from flows.experiments.selection.bandits import bandit_answer, bandits_blocks
+from flows.show.blocks import Block, Table
 from optimization.selection.learners import DEFAULT_LEARNER
 from optimization.selection.rounds import Realised, SelectionSummary
 
@@ -216,15 +216,19 @@ SWITCH_COLUMNS = COLUMNS | {
 TRAINING_COLUMNS = {"learner": "learner", "random_order": "random order", **SWITCHES, "mean": "mean"}
 
 
-def print_selection(answer: dict[str, Any]) -> None:
+def selection_blocks(answer: dict[str, Any]) -> list[Block]:
     """A table for the training jobs and for each order of the test jobs, and the findings."""
-    print_table("Mean utility on the training jobs", answer["training"], TRAINING_COLUMNS)
-    print_table(f"{answer['jobs']} test jobs in random order", learner_rows(answer["random_order"]), COLUMNS)
+    blocks: list[Block] = []
+    blocks.append(Table("Mean utility on the training jobs", answer["training"], TRAINING_COLUMNS))
+    blocks.append(
+        Table(f"{answer['jobs']} test jobs in random order", learner_rows(answer["random_order"]), COLUMNS)
+    )
     for order, name in SWITCHES.items():
         cuts = answer[order]["switch_after"]
         if cuts:
             title = f"The same through a {name} after job {cuts[0]}"
-            print_table(title, learner_rows(answer[order]), SWITCH_COLUMNS)
+            blocks.append(Table(title, learner_rows(answer[order]), SWITCH_COLUMNS))
     for line in answer["findings"]:
-        print(line)
-    print_bandits(answer["bandits"])
+        blocks.append(line)
+    blocks += bandits_blocks(answer["bandits"])
+    return blocks

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flows.command.answer import print_table
-from flows.experiments.runner import Section, Table
 from flows.experiments.selection.sections import draw_regret_lines
+from flows.show.blocks import Block, Section, Table, figures, study
 from optimization.selection.bandits import BanditRuns, select_with_bandit
 from optimization.selection.learners import BANDITS
 from optimization.selection.rounds import SelectionSummary
@@ -237,7 +236,7 @@ def bandit_section(result: BanditResult, answer: Mapping[str, Any]) -> Section:
         **{name: one.regret_curve for name, one in result.runs["random_order"].items()},
         full.learner: full.regret_curve,
     }
-    return Section(
+    return study(
         anchor="bandits",
         heading="What replaying the pool is worth: bandits",
         sentences=[
@@ -245,13 +244,17 @@ def bandit_section(result: BanditResult, answer: Mapping[str, Any]) -> Section:
             "their draws. The table gives utilities after settling; regret and bound are those of random order.",
             *answer["findings"],
         ],
-        drawing=draw_regret_lines(curves, name="bandits-drawing"),
-        table=Table(columns=COLUMNS, rows=bandit_rows(answer)),
+        figure=draw_regret_lines(curves, name="bandits-drawing"),
+        table=figures(columns=COLUMNS, rows=bandit_rows(answer)),
     )
 
 
-def print_bandits(answer: Mapping[str, Any]) -> None:
+def bandits_blocks(answer: Mapping[str, Any]) -> list[Block]:
     """The table for people, and the findings."""
-    print_table("Utility after settling, of learners that see one policy a job", bandit_rows(answer), COLUMNS)
+    blocks: list[Block] = []
+    blocks.append(
+        Table("Utility after settling, of learners that see one policy a job", bandit_rows(answer), COLUMNS)
+    )
     for line in answer["findings"]:
-        print(line)
+        blocks.append(line)
+    return blocks

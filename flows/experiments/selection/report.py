@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flows.experiments.runner import Page, Section, Table
 from flows.experiments.selection.answer import (
     COLUMNS,
     SWITCH_COLUMNS,
@@ -19,6 +18,7 @@ from flows.experiments.selection.answer import (
     shown_weights,
 )
 from flows.experiments.selection.bandits import bandit_section
+from flows.show.blocks import Page, Section, figures, study, study_page
 
 if TYPE_CHECKING:
     from flows.experiments.selection.study import Played, SelectionResult
@@ -41,20 +41,20 @@ def selection_page(result: SelectionResult, answer: dict[str, Any]) -> Page:
     """The page of E3; the same result gives the same page."""
     look = "; a quick look, not a result" if answer["fast"] else ""
     sections = [
-        Section(anchor="findings", heading="Findings", sentences=answer["findings"]),
-        Section(
+        study(anchor="findings", heading="Findings", sentences=answer["findings"]),
+        study(
             anchor="training",
             heading=f"The learner chosen: {answer['learner']}",
             sentences=[
                 "Mean utility that each learner would have realised on jobs of the training part, in three orders of them. Nobody "
                 "knows beforehand in which order jobs will come, so the mean decides."
             ],
-            table=Table(columns=TRAINING_COLUMNS, rows=answer["training"]),
+            table=figures(columns=TRAINING_COLUMNS, rows=answer["training"]),
         ),
     ]
     for name, title in {"random_order": "random order", **SWITCHES}.items():
         sections += _order_sections(name, title, result.played[name], answer, result.chosen)
-    return Page(
+    return study_page(
         title="Learning which policy to trust",
         about=(
             f"{answer['jobs']} jobs of the test part of {answer['data']}, {answer['policies']} policies, "
@@ -73,28 +73,28 @@ def _order_sections(
     """Table, regrets and weights of one order of the jobs."""
     own, cut = answer[name], played.cuts[0] if played.cuts else None
     against = "the best single policy" if cut is None else "the best sequence of policies with one change"
-    yield Section(
+    yield study(
         anchor=name,
         heading=f"Jobs in {title}" if cut is None else f"Jobs through a {title}",
         sentences=_about_order(name, own),
-        table=Table(columns=COLUMNS if cut is None else SWITCH_COLUMNS, rows=learner_rows(own)),
+        table=figures(columns=COLUMNS if cut is None else SWITCH_COLUMNS, rows=learner_rows(own)),
     )
     if cut is not None:
-        yield Section(
+        yield study(
             anchor=f"{name}-shifting",
             heading=f"Regret through the {title}",
             sentences=[f"Against {against} so far, all learners."],
-            drawing=draw_shifting(played.summaries, cut, name=f"{name}-shifting-drawing"),
+            figure=draw_shifting(played.summaries, cut, name=f"{name}-shifting-drawing"),
         )
-    yield Section(
+    yield study(
         anchor=f"{name}-regret",
         heading=f"Regret against its bound, {title}",
         sentences=[f"Cumulative regret against {against} so far, {SOLID_AND_DASHED}"],
-        drawing=draw_regrets(played.summaries, shifting=cut is not None, name=f"{name}-regret-drawing"),
+        figure=draw_regrets(played.summaries, shifting=cut is not None, name=f"{name}-regret-drawing"),
     )
     summary = played.summaries[chosen]
     shown = [int(j) for j in shown_weights(summary.weights)[:TOP_WEIGHTS]]
-    yield Section(
+    yield study(
         anchor=f"{name}-weights",
         heading=f"Weights of {chosen}, {title}",
         sentences=[
@@ -104,7 +104,7 @@ def _order_sections(
             else "The leader never changed.",
             *[f"{sentence}." for sentence in own["leader_changes"]["last"]],
         ],
-        drawing=draw_weights_through(summary, shown, played.cuts, name=f"{name}-weights-drawing"),
+        figure=draw_weights_through(summary, shown, played.cuts, name=f"{name}-weights-drawing"),
     )
 
 
@@ -120,7 +120,7 @@ def _about_order(name: str, own: dict[str, Any]) -> list[str]:
 
 def _bounds_section(answer: dict[str, Any]) -> Section:
     shares = answer["bounds"]["settled_share_of_best_fixed"]
-    return Section(
+    return study(
         anchor="bounds",
         heading="What the fixed bounds cost",
         sentences=[
@@ -128,7 +128,7 @@ def _bounds_section(answer: dict[str, Any]) -> Section:
             "(the value of the job; N_max on-demand up to the last slot in which it is worth anything) and to the tighter ones, "
             "which no policy can leave that never pays more than on-demand."
         ],
-        table=Table(
+        table=figures(
             columns={"learner": "learner", "wide": "bounds of M5.2", "attainable": "attainable bounds"},
             rows=[{"learner": name, **both} for name, both in shares.items()],
         ),

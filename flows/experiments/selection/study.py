@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from flows.command.answer import print_json, say_to_stderr
+from flows.command import Answer
+from flows.command.progress import progress, say
+from flows.experiments.command import StudyOptions
 from flows.experiments.material import Tapes, read_tapes
 from flows.experiments.material_scenarios import make_scenarios
 from flows.experiments.pool.study import FAST_PLANNER, fast_pool
-from flows.experiments.runner import PoolRun, job_progress, run_pool
-from flows.experiments.selection.answer import print_selection, selection_answer
+from flows.experiments.runner import PoolRun, run_pool
+from flows.experiments.selection.answer import selection_answer, selection_blocks
 from flows.experiments.selection.bandits import FAST_SEEDS, SEEDS, BanditResult, bandits_on
 from optimization.policies.contract import Policy
 from optimization.policies.pool import load_pool
@@ -92,11 +93,14 @@ class SelectionResult:
     bandits: BanditResult
 
 
-def selection_command(*, data: Path, seed: int, fast: bool, as_json: bool, html: Path | None) -> None:
+def selection_study(study: StudyOptions) -> Answer:
     """Learn from the jobs of a folder's test part with every learner, in random order and through switches of regime."""
-    tapes = read_tapes(data)
+    from flows.experiments.selection.report import selection_page
+
+    seed, fast = study.seed, study.fast
+    tapes = read_tapes(study.data)
     for note in tapes.notes:
-        say_to_stderr(note)
+        say(note)
     policies = fast_pool(load_pool()) if fast else load_pool()
     per_cell = (FAST_TRAIN_A_CELL, FAST_JOBS_A_CELL) if fast else (TRAIN_A_CELL, JOBS_A_CELL)
     planner = FAST_PLANNER if fast else None
@@ -105,17 +109,13 @@ def selection_command(*, data: Path, seed: int, fast: bool, as_json: bool, html:
         for part, jobs in zip(("train", "test"), per_cell, strict=True)
     )
     result = selection_experiment(train, test, seed=seed, bandit_seeds=FAST_SEEDS if fast else SEEDS)
-    answer = selection_answer(result, data=str(data), seed=seed, fast=fast)
-    if html is not None:
-        from flows.experiments.runner import write_page
-        from flows.experiments.selection.report import selection_page
-
-        write_page(selection_page(result, answer), html)
-        say_to_stderr(f"report written to {html}")
-    if as_json:
-        print_json(answer)
-    else:
-        print_selection(answer)
+    value = selection_answer(result, data=str(study.data), seed=seed, fast=fast)
+    return Answer(
+        title="Selection (E3)",
+        value=value,
+        blocks=selection_blocks(value),
+        page=lambda: selection_page(result, value),
+    )
 
 
 def _rounds_of_part(
@@ -128,13 +128,13 @@ def _rounds_of_part(
     planner: str | None = None,
 ) -> Rounds:
     """Draw the jobs of one part and replay the pool on them, on all cores."""
-    with job_progress(f"forecasts for the {part} jobs") as progress:
+    with progress(f"forecasts for the {part} jobs") as tell:
         scenarios = make_scenarios(
-            tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, planner=planner, progress=progress
+            tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, planner=planner, progress=tell
         )
-    with job_progress(f"{part} jobs") as progress:
+    with progress(f"{part} jobs") as tell:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        run = run_pool(scenarios, policies, processes=cores, progress=progress)
+        run = run_pool(scenarios, policies, processes=cores, progress=tell)
     return rounds_of(run, scenarios)
 
 

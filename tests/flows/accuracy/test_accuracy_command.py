@@ -20,6 +20,7 @@ from flows import cli
 from flows.accuracy.kept import kept_path, read_blocks
 from flows.accuracy.report import AccuracyOptions, course_of, default_model, read_measured
 from flows.accuracy.units import run_course, score_unit
+from flows.command.session import Session
 from flows.config import Settings
 from forecasting.origins.rolling import forecast_blocks, forecast_unit, units_of
 from warehouse.errors import DamagedStoreError
@@ -210,7 +211,7 @@ def test_a_folder_that_cannot_be_written_is_named(call, folder, tmp_path):
 def made(folder, tmp_path_factory):
     """The backtest of the folder, its tables made in one process, and where its forecasts were kept."""
     options = AccuracyOptions(models=("seasonal_naive", "markov"), horizon=4)
-    measured = read_measured(options, Settings(), data=folder, db=Path("none"))
+    measured = read_measured(options, Settings(), Session(data=folder))
     keep = tmp_path_factory.mktemp("keep")
     course = course_of(measured, options, Settings(), keep=keep)
     return course, run_course(course, notes=measured.notes)

@@ -13,9 +13,8 @@ import pytest
 import yaml
 from advice_kit import decided_row, new_store
 from botocore.validate import ParamValidator
-from typer.main import get_command
+from command_kit import options_of
 
-from flows.cli import job_app
 from flows.config import read_settings
 from flows.delivery.document import as_text, document, schema
 from flows.delivery.webhook import signature
@@ -206,7 +205,6 @@ def test_every_key_and_option_on_the_page_is_there():
     keys = {key for line in table.splitlines()[2:] for key in re.findall(r"`(\w+)`", line.split("|")[1])}
     assert keys <= set(schema()["required"])
     assert len(keys) > 10
-    command = get_command(job_app).commands["report"]
-    given = {option for parameter in command.params for option in parameter.opts}
+    given = options_of("job", "report")
     for option in re.findall(r"slackwater job report.*", DOC):
         assert all(word in given for word in re.findall(r"(?<=\s)--[a-z][a-z-]+", option))

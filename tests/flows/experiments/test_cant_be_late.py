@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -10,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from command_kit import call, printed
 
-from flows.experiments.cant_be_late.study import cant_be_late_answer, cant_be_late_command, print_scoreboard
+from flows.experiments.cant_be_late.study import cant_be_late_answer, scoreboard_blocks
 from warehouse.errors import MarketError, SourceFileError
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
@@ -70,20 +70,18 @@ def test_variants_add_up_to_their_setting(answer):
         assert total / whole["runs"] == pytest.approx(whole["policies"]["UP"]["mean_cost_usd"])
 
 
-def test_tables_for_a_person(answer, capsys):
-    print_scoreboard(answer)
-    out = capsys.readouterr().out
+def test_tables_for_a_person(answer):
+    out = printed(scoreboard_blocks(answer))
     assert "What each state variable adds" in out
     assert out.count("optimum (all known)") == 8
 
 
-def test_the_command_on_one_year_splits_it_in_time_and_says_so(tmp_path, capsys):
+def test_the_command_on_one_year_splits_it_in_time_and_says_so(tmp_path):
     series(1, "2021-05-01", "a", slots=1700).to_parquet(tmp_path / "availability.parquet")
     page = tmp_path / "deep" / "report.html"
-    cant_be_late_command(data=tmp_path, seed=7, fast=True, as_json=True, html=page)
-    printed = json.loads(capsys.readouterr().out)
-    assert {row["split"] for row in printed["variants"]} == {"2021, first half -> second half"}
-    assert any("first half" in note for note in printed["notes"])
+    found = call("experiment", "cant-be-late", "--data", tmp_path, "--fast", "--json", "--html", page).value
+    assert {row["split"] for row in found["variants"]} == {"2021, first half -> second half"}
+    assert any("first half" in note for note in found["notes"])
     text = page.read_text(encoding="utf-8")
     assert text.count("<svg") == 1
     assert not re.search(r"(?:src|href)=\"https?:", text)

@@ -2,16 +2,14 @@
 
 import json
 import os
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from command_kit import call, options_of
 
-from flows import cli
-from flows.command.answer import plain
 from flows.experiments.cluster.answer import POSTER, cluster_answer
 from flows.experiments.cluster.knowledge import (
     BATCHES,
@@ -22,9 +20,11 @@ from flows.experiments.cluster.knowledge import (
     finetune_folder,
     learn,
 )
-from flows.experiments.cluster.run import Scale, cluster_command, items_of, run_cluster
-from flows.experiments.cluster.sections import write_cluster_report
+from flows.experiments.cluster.run import Scale, items_of, run_cluster
+from flows.experiments.cluster.sections import cluster_page
 from flows.experiments.cluster.study import Study, default_mix, usual_defaults
+from flows.show.page import render_page
+from flows.show.plain import plain
 from forecasting.configurations.facts import Predicted, Validity
 from forecasting.configurations.runs import RUNS_FILE
 from optimization.cluster.simulation import Cluster
@@ -204,7 +204,7 @@ class Checker(HTMLParser):
 
 
 def test_the_page(answer, tmp_path):
-    text = write_cluster_report(answer, tmp_path / "deep" / "page.html").read_text()
+    text = render_page(cluster_page(answer))
     found = Checker()
     found.feed(text)
     assert len(found.ids) == len(set(found.ids))
@@ -213,7 +213,7 @@ def test_the_page(answer, tmp_path):
     assert found.svgs == 3
     assert "here &lt;b&gt;" in text
     assert "Partly synthetic." in text
-    assert write_cluster_report(answer, tmp_path / "again.html").read_text() == text
+    assert render_page(cluster_page(answer)) == text
 
 
 def small_folder(path, lengths=(512, 2048)):
@@ -299,21 +299,18 @@ def test_the_folder_is_found_or_the_error_says_what_to_give(tmp_path):
         learn(inner, lambda folder, seed: Constant(), seed=1, folds=2)
 
 
-def call(monkeypatch, capsys, *words):
-    monkeypatch.setattr(sys, "argv", ["slackwater", "experiment", "cluster", *map(str, words)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    out = capsys.readouterr()
-    return (stop.value.code if isinstance(stop.value.code, int) else 0), out.out, out.err
-
-
-def test_a_bad_folder_is_one_line_and_the_options_are_documented(monkeypatch, capsys, tmp_path):
-    code, out, err = call(monkeypatch, capsys, "--data", tmp_path / "nowhere", "--json")
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    code, out, _ = call(monkeypatch, capsys, "--help")
-    assert code == 0
-    assert all(option in out for option in ("--data", "--fast", "--seed", "--json", "--html", "--processes"))
+def test_a_bad_folder_is_one_line_and_the_options_are_documented(tmp_path):
+    refused = call("experiment", "cluster", "--data", tmp_path / "nowhere", "--json")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.count("\n") == 1
+    assert options_of("experiment", "cluster") == {
+        "--data",
+        "--fast",
+        "--seed",
+        "--json",
+        "--html",
+        "--processes",
+    }
 
 
 @pytest.mark.slow
@@ -322,8 +319,9 @@ def test_a_bad_folder_is_one_line_and_the_options_are_documented(monkeypatch, ca
 )
 def test_the_command_on_the_measured_runs(capsys, tmp_path):
     page = tmp_path / "page.html"
-    cluster_command(data=DATA, seed=7, fast=True, as_json=True, html=page, processes=1)
-    answer = json.loads(capsys.readouterr().out)
+    answer = call(
+        "experiment", "cluster", "--data", DATA, "--fast", "--json", "--html", page, "--processes", 1
+    ).value
     assert answer["knowledge"]["mdape"] < 0.06
     assert answer["knowledge"]["truth_error"] < 0.03
     assert answer["knowledge"]["measured"] > 700

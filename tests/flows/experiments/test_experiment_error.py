@@ -9,7 +9,7 @@ import pytest
 from tidy_folder import write_tidy
 
 from flows import cli
-from flows.experiments.error.sections import write_error_report
+from flows.experiments.error.sections import error_page
 from flows.experiments.error.study import (
     KINDS,
     STEPS,
@@ -23,6 +23,7 @@ from flows.experiments.error.study import (
 from flows.experiments.material import read_tapes
 from flows.experiments.material_scenarios import make_scenarios
 from flows.experiments.pool.ideas import ideas_and_rules, tradeoff_rows
+from flows.show.page import render_page
 from optimization.policies import PUBLISHED_IDEAS
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.pool import policy_named
@@ -163,7 +164,7 @@ def test_the_ideas_beside_stand_in_the_same_table(run):
 
 def test_the_page(run, tmp_path):
     answer = {**error_answer(run, data="here <b>", seed=1), "notes": ["a note & more"]}
-    text = write_error_report(answer, tmp_path / "page.html").read_text()
+    text = render_page(error_page(answer))
     found = Checker()
     found.feed(text)
     assert len(found.ids) == len(set(found.ids))
@@ -175,9 +176,9 @@ def test_the_page(run, tmp_path):
     joined = answer["synthetic_jobs"]
     assert 0 < joined <= answer["jobs"]
     assert f"In {joined} of {answer['jobs']} jobs one market" in text
-    measured = write_error_report({**answer, "synthetic_jobs": 0}, tmp_path / "measured.html").read_text()
+    measured = render_page(error_page({**answer, "synthetic_jobs": 0}))
     assert "Synthetic joins" not in measured
-    assert write_error_report(answer, tmp_path / "again.html").read_text() == text
+    assert render_page(error_page(answer)) == text
 
 
 class Checker(HTMLParser):

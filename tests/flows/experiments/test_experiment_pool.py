@@ -21,9 +21,10 @@ from flows.experiments.material_scenarios import (
 )
 from flows.experiments.pool.ahap import ahap_variants, contrast, run_variants, variant_rows
 from flows.experiments.pool.answer import CELL, COARSE, comparison_of, pool_answer
-from flows.experiments.pool.sections import write_pool_report
+from flows.experiments.pool.sections import pool_page
 from flows.experiments.pool.study import Size, answer_of, fast_pool, pool_experiment
 from flows.experiments.runner import run_pool
+from flows.show.page import render_page
 from optimization.policies.committed_horizon import Commit
 from optimization.policies.pool import load_pool, policy_named
 from optimization.replay.ledger import on_demand_only_cost, perfect_forecasts
@@ -31,7 +32,7 @@ from optimization.replay.run import replay, spread
 from optimization.trials.scenarios import Grid, scenario_of
 from optimization.trials.tapes import Tape, peers_of
 from optimization.window.plan import EndRule
-from warehouse.errors import InputError, SettingsError
+from warehouse.errors import SettingsError
 
 GRID = Grid(deadlines=(6, 10), loads=(0.3, 0.7), mu_ups=(0.6,), n_maxes=(4, 8))
 #: The quick one; the default is checked by itself.
@@ -298,16 +299,13 @@ def test_the_whole_experiment_and_its_page(tapes, policies, tmp_path):
     assert any("commitment" in claim for claim in answer["claims"])
     ideas = answer["published_ideas"]["rows"]
     assert [row["policy"] for row in ideas] == ["Trust(0.5)", "ROSS(3)"]
-    text = write_pool_report(answer, tmp_path / "new" / "page.html").read_text()
+    text = render_page(pool_page(answer))
     assert text.count("<svg") == 3
     assert "here &amp; there" in text
     assert "http" not in text.replace("http-equiv", "")
     for sentence in [*answer["claims"], *(row["sentence"] for row in ideas)]:
         assert escape(sentence, quote=False).replace("'", "&#39;") in text
-    assert write_pool_report(answer, tmp_path / "again.html").read_text() == text
-    assert [p.name for p in (tmp_path / "new").iterdir()] == ["page.html"]
-    with pytest.raises(InputError, match="--html"):
-        write_pool_report(answer, tmp_path / "again.html" / "below.html")
+    assert render_page(pool_page(answer)) == text
 
 
 def test_contrasts_say_what_they_found():

@@ -6,14 +6,15 @@ import json
 
 import numpy as np
 import pytest
+from command_kit import printed
 from tidy_folder import write_tidy
 
 from flows.accuracy.error_cost import NONE
-from flows.command.answer import plain
-from flows.experiments.predictors.answer import predictors_answer, print_predictors
+from flows.experiments.predictors.answer import predictors_answer, predictors_blocks
 from flows.experiments.predictors.sections import predictors_page
 from flows.experiments.predictors.study import PredictorRounds, replay_forecasters
-from flows.experiments.runner import render_page
+from flows.show.page import render_page
+from flows.show.plain import plain
 from optimization.selection.choosing import Spans
 from optimization.trials.scenarios import Grid
 from warehouse.errors import SettingsError
@@ -53,8 +54,7 @@ def test_from_a_folder_to_an_answer(replayed, capsys):
     again = json.loads(json.dumps(plain(answer), allow_nan=False))
     assert again["jobs"] == 8
     assert again["default"] == "markov"
-    print_predictors(answer)
-    assert "ways of choosing" in capsys.readouterr().out
+    assert "ways of choosing" in printed(predictors_blocks(answer))
 
 
 @pytest.mark.slow

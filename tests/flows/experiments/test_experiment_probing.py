@@ -7,12 +7,13 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from command_kit import printed
 
-from flows.command.answer import plain
-from flows.experiments.probing.answer import errors_at, print_probing, probing_answer
+from flows.experiments.probing.answer import errors_at, probing_answer, probing_blocks
 from flows.experiments.probing.sections import probing_page
 from flows.experiments.probing.study import ProbedSeries, follow_series, read_probed
-from flows.experiments.runner import render_page
+from flows.show.page import render_page
+from flows.show.plain import plain
 from optimization.trials.probing import Tracked
 from warehouse.errors import MarketError
 
@@ -119,9 +120,8 @@ def test_errors_between_two_intervals_are_interpolated():
     assert errors_at(fixed, 0.1) == pytest.approx(3.0)
 
 
-def test_the_page_and_the_tables(answer, capsys):
+def test_the_page_and_the_tables(answer):
     page = render_page(probing_page(answer))
     assert page.count('role="img"') == 2
     assert render_page(probing_page(answer)) == page
-    print_probing(answer)
-    assert "errors at the same number of probes" in capsys.readouterr().out
+    assert "errors at the same number of probes" in printed(probing_blocks(answer))

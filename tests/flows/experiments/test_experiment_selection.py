@@ -7,15 +7,17 @@ import re
 
 import numpy as np
 import pytest
+from command_kit import printed
 from tidy_folder import write_tidy
 
-from flows.command.answer import plain
 from flows.experiments.material import read_tapes
 from flows.experiments.material_scenarios import make_scenarios
-from flows.experiments.runner import render_page, run_pool
-from flows.experiments.selection.answer import print_selection, selection_answer, told_rounds
+from flows.experiments.runner import run_pool
+from flows.experiments.selection.answer import selection_answer, selection_blocks, told_rounds
 from flows.experiments.selection.report import selection_page
 from flows.experiments.selection.study import Rounds, rounds_of, selection_experiment
+from flows.show.page import render_page
+from flows.show.plain import plain
 from optimization.policies.pool import policy_named
 from optimization.selection.contract import weigh
 from optimization.selection.learners import BANDITS, LEARNERS
@@ -136,8 +138,7 @@ def test_bandits_are_shown_beside_the_learner_that_sees_all(result, answer, page
     assert told["few_policies"] == [NAMES[i] for i in best]
     assert all(any(line.startswith(f"{name} makes") for line in told["findings"]) for name in BANDITS)
     assert 'id="bandits"' in page
-    print_selection(answer)
-    assert "drawn at random" in capsys.readouterr().out
+    assert "drawn at random" in printed(selection_blocks(answer))
 
 
 def test_one_policy_best_everywhere_leaves_no_hostile_switch():
@@ -178,9 +179,8 @@ def test_the_page_needs_no_network_and_escapes_names(answer, page):
         assert line.split(",")[0].split("<")[0] in page.replace("&#39;", "'")
 
 
-def test_the_tables_for_people(answer, capsys):
-    print_selection(answer)
-    text = capsys.readouterr().out
+def test_the_tables_for_people(answer):
+    text = printed(selection_blocks(answer))
     assert "random order" in text
     assert "switch of market after job 120" in text
     assert answer["findings"][0] in text.replace("\n", " ")

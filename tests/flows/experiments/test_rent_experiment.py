@@ -1,15 +1,13 @@
 """``slackwater experiment renting``: on a small folder, and on the open histories in its long form."""
 
-import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_kit import call
 from tidy_folder import write_tidy
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.experiments.renting.study import (
     RENTERS,
     hindsight,
@@ -38,9 +36,7 @@ def test_the_experiment_as_a_command(tmp_path):
         "--html",
         str(tmp_path / "r.html"),
     ]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output + str(result.exception)
-    found = json.loads(result.stdout)
+    found = call(*words).value
     for arm in ("even", "by day"):
         rows = {row["renter"]: row for row in found["arms"][arm]}
         assert tuple(rows) == RENTERS

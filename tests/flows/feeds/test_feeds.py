@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from command_kit import call, printed
 from loopback import AT, Azure, Ec2, Loopback, Reply, azure_item, ec2_error, price_history, serve
 from test_turn import small_settings
 
-from flows.command.answer import print_table
 from flows.config import Feed, Settings, read_settings
 from flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due
 from flows.feeds.state import last_fetches
 from flows.jobs.practice import example_requests
+from flows.show.blocks import Table
 from flows.turn.context import Turn
 from flows.turn.whole import ingest_stage, whole_turn
 from warehouse.asof.load import load_history
@@ -469,13 +470,15 @@ def test_a_whole_turn_on_live_prices(store, tmp_path):
     assert "SIMULATED" not in (tmp_path / "report.html").read_text()
 
 
-def test_a_failure_that_looks_like_markup_is_shown_as_it_is(store, capsys):
+def test_a_failure_that_looks_like_markup_is_shown_as_it_is(store):
     with serve(lambda seen: Reply("[/red] [bold] \x1b[31m", status=403)) as server:
         feed = Feed(name="azure", source="azure-retail", options={"url": server.url, "regions": ["eastus"]})
         fetched = fetch(store, feed)
     assert "\x1b" not in fetched.reason
-    print_table("Feeds [x]", [{"feed": "azure", "reason": fetched.reason}], {"feed": "feed", "reason": "why"})
-    assert "[/red] [bold]" in capsys.readouterr().out
+    table = Table(
+        "Feeds [x]", [{"feed": "azure", "reason": fetched.reason}], {"feed": "feed", "reason": "why"}
+    )
+    assert "[/red] [bold]" in printed([table])
 
 
 def test_the_settings_in_the_documentation_are_settings():
@@ -563,11 +566,7 @@ def test_settings_say_what_is_wrong_with_a_feed(tmp_path):
     assert Secrets({}).scrub("x") == "x"
 
 
-def test_the_commands(tmp_path, capsys):
-    from typer.testing import CliRunner
-
-    from flows.cli import app
-
+def test_the_commands(tmp_path):
     items = [azure_item("eastus", "Standard_NC6s_v3", 0.9, spot=True)]
     with serve(Azure(items)) as azure:
         settings, db = tmp_path / "s.toml", tmp_path / "w.duckdb"
@@ -576,21 +575,19 @@ def test_the_commands(tmp_path, capsys):
             '[[feeds]]\nname = "gone"\nsource = "azure-retail"\ntries = 1\n'
             'options = {url = "http://127.0.0.1:9", regions = ["eastus"]}\n'
         )
-        run = CliRunner()
         common = ["--settings", str(settings), "--db", str(db), "--json"]
-        before = json.loads(run.invoke(app, ["feeds", *common]).stdout)["feeds"]
+        before = call("feeds", *common).value["feeds"]
         assert [(row["feed"], row["status"]) for row in before] == [
             ("azure", "never fetched"),
             ("gone", "never fetched"),
         ]
         at = ["--at", "2026-01-05T12:00Z"]
-        fetched = json.loads(run.invoke(app, ["feeds", "fetch", "azure", *at, *common]).stdout)
+        fetched = call("feeds", "fetch", "azure", *at, *common).value
         assert (fetched["status"], fetched["added"]) == ("done", 1)
-        failed = run.invoke(app, ["feeds", "fetch", "gone", *at, *common])
-        assert "cannot be reached" in str(failed.exception)
-        after = json.loads(run.invoke(app, ["feeds", *common]).stdout)["feeds"]
+        failed = call("feeds", "fetch", "gone", *at, *common)
+        assert "cannot be reached" in failed.err
+        after = call("feeds", *common).value["feeds"]
         assert [(row["feed"], row["status"]) for row in after] == [("azure", "done"), ("gone", "failed")]
-        table = run.invoke(app, ["feeds", *common[:-1]])
-        assert table.exit_code == 0, table.output
-        future = run.invoke(app, ["feeds", "fetch", "azure", "--at", "2199-01-01", *common])
-        assert "lies in the future" in str(future.exception)
+        assert call("feeds", *common[:-1]).code == 0
+        future = call("feeds", "fetch", "azure", "--at", "2199-01-01", *common)
+        assert "lies in the future" in future.err

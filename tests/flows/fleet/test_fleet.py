@@ -1,20 +1,19 @@
 """``slackwater fleet plan`` and ``slackwater experiment fleet`` as commands, on a folder of three zones."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
+from command_kit import call
 
-from flows.cli import app
-from flows.experiments.fleet.sections import write_joint_report
+from flows.experiments.fleet.sections import fleet_page
 from flows.experiments.fleet.study import METHODS, fleet_answer
 from flows.fleet.file import read_terms
+from flows.show.page import render_page
 from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
 from optimization.fleet.stream import World, draw_stream, jain, problem_at, run_stream
-from warehouse.errors import JobError, SettingsError
+from warehouse.errors import SettingsError
 
 ZONES, AT, PROBES = "abc", "2026-03-06T00:00Z", 1400
 JOB = """
@@ -75,10 +74,7 @@ def planned(folder: Path, *more: str) -> dict:
     words += ["--settings", str(folder / "slackwater.toml")]
     for name in ("first", "second", "third"):
         words += ["--job", str(folder / f"{name}.toml")]
-    result = CliRunner().invoke(app, [*words, *more])
-    if result.exception is not None:
-        raise result.exception
-    return json.loads(result.stdout)
+    return call(*words, *more).value
 
 
 def test_jobs_are_planned_together_on_all_their_zones(folder):
@@ -131,9 +127,9 @@ def test_a_missing_teams_file_and_no_open_job_are_said(folder, tmp_path):
     with pytest.raises(SettingsError, match="No such file"):
         read_terms(tmp_path / "none.toml")
     words = ["fleet", "plan", "--data", str(folder), "--at", AT, "--json"]
-    result = CliRunner().invoke(app, words)
-    assert isinstance(result.exception, JobError)
-    assert "no job is open" in str(result.exception)
+    called = call(*words)
+    assert called.code == 2
+    assert "no job is open" in called.err
 
 
 def world(counts, slots=60):
@@ -188,6 +184,6 @@ def test_the_experiment_repeats_itself_and_its_page_holds_it(folder, tmp_path):
     assert {row["method"] for row in answer["methods"]} == set(METHODS)
     hard = [row for row in answer["gains"] if row["scarcity"] == 2.0 and row["over"] == "alone"]
     assert hard[0]["gain"] > 0
-    page = write_joint_report(answer, tmp_path / "page.html").read_text()
+    page = render_page(fleet_page(answer))
     assert "<svg" in page
     assert "http" not in page.split("<svg")[0]

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from command_kit import call
 from tidy_folder import write_tidy
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.renting.file import read_types
 from optimization.renting.speedup import TableSpeedup
-from warehouse.errors import JobError, SlackwaterError
+from warehouse.errors import JobError
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "types.toml"
 VECTORS = """
@@ -38,15 +37,13 @@ def vectors(tmp_path):
 
 
 def answer(*words):
-    result = CliRunner().invoke(app, ["rent", *map(str, words), "--json"])
-    assert result.exit_code == 0, result.output + str(result.exception)
-    return json.loads(result.stdout)
+    return call("rent", *words, "--json").value
 
 
 def refused(*words):
-    result = CliRunner().invoke(app, ["rent", *map(str, words), "--json"])
-    assert isinstance(result.exception, SlackwaterError), result.output
-    return str(result.exception)
+    called = call("rent", *words, "--json")
+    assert called.code == 2, called.out
+    return called.err
 
 
 def test_published_vector_as_a_command(vectors, tmp_path):
@@ -77,15 +74,15 @@ def test_published_vector_as_a_command(vectors, tmp_path):
 
 
 def test_tables_for_people(vectors):
-    result = CliRunner().invoke(app, ["rent", str(vectors), "--budget", "1.5", "--whole"])
-    assert result.exit_code == 0, result.output
+    called = call("rent", vectors, "--budget", "1.5", "--whole")
+    assert called.code == 0
     for words in (
         "Widths for 1.5 GPUs",
         "root mixes two widths",
         "4 (36 %) or 5 (64 %)",
         "One more GPU would save",
     ):
-        assert words in result.stdout
+        assert words in called.out
 
 
 def test_list_price_is_gpus_in_money(vectors):

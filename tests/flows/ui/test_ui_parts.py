@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from command_kit import options_of
 
 import flows.ui
 from flows.show.drawing import PALETTE
@@ -243,15 +244,12 @@ def test_stretches_of_the_same_slots_are_told_once():
 
 
 def test_the_documentation_names_every_page_address_and_option():
-    from typer.main import get_command
-
-    from flows.cli import app
     from flows.ui.views import VIEWS
 
     text = (Path(flows.ui.__file__).parents[2] / "docs" / "ui.md").read_text()
     for view in VIEWS:
         assert f"/api/{view.name}" in text
         assert view.menu in text
-    options = [option for one in get_command(app).commands["ui"].params for option in one.opts]
-    assert {"--host", "--port", "--allow-host", "--at", "--db", "--settings"} <= set(options)
+    options = options_of("ui")
+    assert {"--host", "--port", "--allow-host", "--at", "--db", "--settings"} <= options
     assert [option for option in options if option != "--help" and option not in text] == []

@@ -1,0 +1,87 @@
+"""What ``rent`` answers, as plain values (M8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flows.command.progress import say
+from flows.command.session import Session
+from flows.renting.file import read_types
+from flows.renting.market import market_price
+from flows.renting.rent import Question, answer_of, market_row
+from optimization.renting.budget import JobType
+from optimization.renting.simulation import Renting
+from warehouse.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RentalRequest:
+    """What is rented: the types of jobs, and the budget; ``restart_hours`` are lost whenever a spot instance goes."""
+
+    types: Path
+    budget: float
+    whole: bool
+    price: float | None
+    market: str | None
+    restart_hours: float
+    model: str | None
+    runs: Path | None
+    seed: int
+
+
+def rental_answer(asked: RentalRequest, session: Session) -> dict[str, Any]:
+    """Widths, baselines and sensitivity for a budget, at a list price or at that of a market."""
+    if asked.price is not None and asked.market is not None:
+        raise SettingsError("both --price and --market", expected="one of them: a list price, or a market's")
+    types, notes = _types(asked)
+    market: dict[str, Any] | None = None
+    if asked.market is not None:
+        market, price = market_price(
+            asked.market, asked.budget, model=asked.model, restart_hours=asked.restart_hours, session=session
+        )
+        answer = answer_of(_question(asked, types, price.paid_usd, price.lost), say)
+        market |= market_row(price, asked.restart_hours)
+        market["at_list_price"] = _at_list_price(_question(asked, types, price.on_demand_usd, 0.0))
+        notes.append(
+            "response times include restarts; the frontier holds the price of a GPU at this budget's: a larger fleet gets less spot"
+        )
+    else:
+        answer = answer_of(_question(asked, types, asked.price or 1.0, 0.0), say)
+    return answer | {"types_file": str(asked.types), "market": market, "notes": notes}
+
+
+def _types(asked: RentalRequest) -> tuple[list[JobType], list[str]]:
+    if asked.runs is None:
+        return read_types(asked.types)
+    from forecasting.configurations.runs import read_runs
+
+    return read_types(asked.types, read_runs(asked.runs))
+
+
+def _question(asked: RentalRequest, types: list[JobType], price: float, lost: float) -> Question:
+    """``price`` is what a GPU-hour held costs; ``lost`` is the share by which restarts make jobs longer."""
+    if not 0.0 < price < float("inf"):
+        raise SettingsError(f"a price of {price} USD per GPU-hour", expected="a positive number")
+    slowed = tuple(replace(kind, mean_hours=kind.mean_hours * (1.0 + lost)) for kind in types)
+    money = asked.price is not None or asked.market is not None
+    return Question(
+        renting=Renting(types=slowed, budget=asked.budget, whole=asked.whole, price=price),
+        unit="USD per hour" if money else "GPUs",
+        seed=asked.seed,
+    )
+
+
+def _at_list_price(question: Question) -> dict[str, Any]:
+    """The same budget without spot, or why it is too small."""
+    try:
+        found = question.renting.rental()
+    except SettingsError as error:
+        return {"response_hours": None, "loss_per_hour": None, "gpus": None, "note": str(error)}
+    return {
+        "response_hours": found.response_hours,
+        "loss_per_hour": found.loss_per_hour,
+        "gpus": found.gpus,
+        "note": "",
+    }

@@ -1,0 +1,194 @@
+"""The values an answer is made of. They know nothing of terminals, HTML or files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from flows.show.formats import auto, decimals, missing, plain_scalar
+
+if TYPE_CHECKING:
+    from flows.show.figure import Figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table: its heading, the unit of its values, how a value is written, and what it means in a sentence.
+
+    ``words`` become the hint of the heading on a page.
+    """
+
+    heading: str
+    unit: str = ""
+    format: Callable[[Any], str] = auto
+    words: str = ""
+
+    @property
+    def label(self) -> str:
+        """Heading and unit."""
+        return f"{self.heading}, {self.unit}" if self.unit else self.heading
+
+    def pair(self, cell: str) -> str:
+        """Heading and one value with its unit, as they stand where there is no row of headings.
+
+        >>> Column(heading="cost", unit="$").pair("12.30"), Column(heading="slot", unit="UTC").pair("06:00")
+        ('cost: $12.30', 'slot: 06:00 UTC')
+        """
+        if self.unit == "$":
+            return f"{self.heading}: ${cell}"
+        return f"{self.heading}: {cell} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of plain values under columns (key -> `Column`, or its heading alone); keys that are not named are not shown.
+
+    ``marked`` names rows to be set off (baselines): it is told a row. ``most`` limits the rows on a terminal; a page and
+    ``--json`` have them all. ``empty`` is said instead of a table without rows.
+    """
+
+    kind: ClassVar[str] = "table"
+    title: str
+    rows: Sequence[Mapping[str, Any]]
+    columns: Mapping[str, Column | str]
+    empty: str = "none"
+    most: int | None = None
+    marked: Callable[[Mapping[str, Any]], bool] | None = None
+    cards: bool = False
+
+    def described(self) -> dict[str, Column]:
+        """The columns, each as a `Column`."""
+        return {
+            key: column if isinstance(column, Column) else Column(heading=column)
+            for key, column in self.columns.items()
+        }
+
+    def cells(self) -> list[list[str]]:
+        """The texts, a list a row."""
+        columns = self.described()
+        return [[column.format(row.get(key)) for key, column in columns.items()] for row in self.rows]
+
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers only: these are set to the right."""
+        return [all(_is_number(row.get(key)) for row in self.rows) for key in self.columns]
+
+
+def _is_number(value: Any) -> bool:
+    return missing(value) or isinstance(plain_scalar(value), int | float)
+
+
+def keyed(*names: str, **headings: str) -> dict[str, Column | str]:
+    """Columns named by their keys, underscores as spaces, and those given a heading.
+
+    >>> keyed("job", "expected_finish", cost_usd="cost $")
+    {'job': 'job', 'expected_finish': 'expected finish', 'cost_usd': 'cost $'}
+    """
+    return {name: name.replace("_", " ") for name in names} | headings
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Sentences one below the other, each with a bullet."""
+
+    kind: ClassVar[str] = "notes"
+    items: Sequence[str]
+    ordered: bool = False
+    start: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """A warning that stands out, such as that prices are simulated."""
+
+    kind: ClassVar[str] = "banner"
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A drawing made elsewhere, as an ``<svg>`` element."""
+
+    kind: ClassVar[str] = "drawing"
+    svg: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Figures side by side, as many as fit."""
+
+    kind: ClassVar[str] = "grid"
+    figures: Sequence[Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Blocks that a page shows when they are asked for; a terminal leaves them out."""
+
+    kind: ClassVar[str] = "fold"
+    summary: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading with blocks under it; ``anchor`` is its address within a page."""
+
+    kind: ClassVar[str] = "section"
+    heading: str
+    blocks: Sequence[Block]
+    anchor: str = ""
+
+
+Block: TypeAlias = "str | Table | Notes | Banner | Drawing | Grid | Fold | Section | Figure"
+
+
+def study(
+    *,
+    heading: str,
+    anchor: str = "",
+    sentences: Sequence[str] = (),
+    figure: Figure | str = "",
+    table: Table | None = None,
+    unfold: str = "",
+) -> Section:
+    """A section of the usual make: sentences, a figure, and the table it is drawn from (folded under ``unfold``)."""
+    blocks: list[Block] = [*sentences]
+    if figure:
+        blocks.append(Drawing(figure) if isinstance(figure, str) else figure)
+    if table is not None:
+        blocks.append(Fold(unfold, [table]) if unfold else table)
+    return Section(heading, blocks, anchor)
+
+
+def figures(*, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], digits: int = 4) -> Table:
+    """A table without a title whose fractions have ``digits`` decimals."""
+    written = decimals(digits)
+    return Table("", rows, {key: Column(heading=text, format=written) for key, text in columns.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One HTML file: a title, a line on what it is about, and blocks (most often sections, listed at its top)."""
+
+    title: str
+    blocks: Sequence[Block]
+    about: str = ""
+    short: str = ""
+    banner: Banner | None = field(default=None)
+
+
+def study_page(
+    *,
+    title: str,
+    about: str,
+    sections: Sequence[Section],
+    notes: Sequence[str] = (),
+    synthetic: str = "",
+    synthetic_label: str = "Synthetic joins.",
+) -> Page:
+    """A page of sections with its notes at the end, and a banner where data are ``synthetic``."""
+    last = [Section("Notes", [Notes(notes)])] if notes else []
+    banner = Banner(synthetic_label, synthetic) if synthetic else None
+    return Page(title=title, about=about, blocks=[*sections, *last], banner=banner)

@@ -1,0 +1,229 @@
+"""Blocks as lines of text: nothing is ever cropped.
+
+On a terminal lines keep to its width: cells wrap at spaces, long names at their separators, and a table whose columns do not
+fit becomes one paragraph a row. In a pipe or a file every row is one line, however long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.cells import cell_len
+
+from flows.show.blocks import Banner, Block, Column, Notes, Section, Table
+from flows.show.formats import MISSING
+
+_GAP: Final = "  "
+#: A cell of a sentence is given so much room at least, else the table is shown a row a paragraph.
+_SENTENCE: Final = 24
+#: Rows are at most so many lines high, else likewise.
+_TALLEST: Final = 4
+#: Names wrap after these.
+_SEPARATORS: Final = re.compile(r"(?<=[/@,;:_+=|-])(?=.)")
+#: Control characters (a name may hold escape sequences): shown, never obeyed.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How lines are written: ``width`` in columns (None: no limit), and whether headings may be bold."""
+
+    width: int | None = None
+    bold: bool = False
+
+    def strong(self, line: str) -> str:
+        """A heading."""
+        return f"\x1b[1m{line}\x1b[0m" if self.bold and line else line
+
+    def faint(self, line: str) -> str:
+        """What stands behind."""
+        return f"\x1b[2m{line}\x1b[0m" if self.bold and line else line
+
+
+def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
+    """The lines of some blocks; figures and folded blocks are left out, as they are drawn from what tables and JSON say."""
+    for block in blocks:
+        if isinstance(block, str):
+            yield from wrapped(shown(block), style.width)
+        elif isinstance(block, Notes):
+            for item in block.items:
+                yield from _hanging("* ", shown(item), style.width)
+        elif isinstance(block, Banner):
+            yield from wrapped(shown(f"{block.label} {block.text}"), style.width)
+        elif isinstance(block, Table):
+            yield from table_lines(block, style)
+        elif isinstance(block, Section):
+            yield from (style.strong(line) for line in wrapped(shown(block.heading), style.width))
+            yield from lines_of(block.blocks, style)
+
+
+def shown(text: str) -> str:
+    r"""A text with control characters written out.
+
+    >>> shown("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def table_lines(table: Table, style: Style) -> Iterator[str]:
+    """A table, or one paragraph a row where it does not fit, or one sentence where it has no row."""
+    title = shown(table.title)
+    if not table.rows:
+        yield from wrapped(f"{title}: {table.empty}" if title else table.empty, style.width)
+        return
+    if title:
+        yield from (style.strong(line) for line in wrapped(title, style.width))
+    cells = [[shown(cell) for cell in row] for row in table.cells()]
+    labels = [shown(column.label) for column in table.described().values()]
+    most = len(cells) if style.width is None or table.most is None else table.most
+    widths = column_widths(labels, cells[:most], style.width)
+    if widths is None:
+        yield from _paragraphs(list(table.described().values()), cells[:most], style)
+    else:
+        yield from _grid(labels, cells[:most], widths, table.numeric(), style)
+    if most < len(cells):
+        yield from wrapped(f"... and {len(cells) - most:,} more, see --json or --html", style.width)
+    yield ""
+
+
+def column_widths(
+    labels: Sequence[str], cells: Sequence[Sequence[str]], width: int | None
+) -> list[int] | None:
+    """Widths of the columns within ``width`` (None: as wide as they are), or None if they do not fit well."""
+    columns = list(zip(labels, *cells, strict=True))
+    natural = [max(cell_len(cell) for cell in column) for column in columns]
+    if width is None:
+        return natural
+    least = [
+        max(*(_least(cell) for cell in column), min(full, _SENTENCE) if full > 2 * _SENTENCE else 0)
+        for column, full in zip(columns, natural, strict=True)
+    ]
+    spare = width - sum(least) - len(_GAP) * (len(columns) - 1)
+    if spare < 0:
+        return None
+    widths = list(least)
+    order = sorted(range(len(columns)), key=lambda j: natural[j] - least[j])
+    for k, j in enumerate(order):  # what needs little is given all of it, the rest is shared
+        extra = min(natural[j] - least[j], spare // (len(order) - k))
+        widths[j] += extra
+        spare -= extra
+    tallest = max(len(wrapped(cell, widths[j])) for row in cells for j, cell in enumerate(row))
+    return widths if tallest <= _TALLEST else None
+
+
+def _least(text: str) -> int:
+    """The narrowest width in which a text wraps at spaces and separators only."""
+    return max((cell_len(piece) for word in text.split() for piece in _pieces(word)), default=0)
+
+
+def _pieces(word: str) -> list[str]:
+    """A name at its separators; short words, times and numbers stay whole."""
+    return [word] if cell_len(word) <= 16 else _SEPARATORS.split(word)
+
+
+def wrapped(text: str, width: int | None) -> list[str]:
+    """A text in lines of at most ``width`` columns, broken at spaces, else at separators, else anywhere.
+
+    >>> wrapped("aws/us-east-1/us-east-1a/p4d.24xlarge", 16)
+    ['aws/us-east-1/', 'us-east-1a/', 'p4d.24xlarge']
+    """
+    if width is None:
+        return text.split("\n")
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in paragraph.split():
+            joined = f"{line} {word}" if line else word
+            if cell_len(joined) <= width:
+                line = joined
+                continue
+            if line and cell_len(word) <= width:
+                lines.append(line)
+                line = word
+                continue
+            line = _broken(line, word, width, lines)
+        lines.append(line)
+    return lines
+
+
+def _broken(line: str, word: str, width: int, lines: list[str]) -> str:
+    """Put a word that is longer than a line after ``line``; full lines go to ``lines``, the last one is returned."""
+    start = True
+    for piece in _SEPARATORS.split(word):
+        joined = f"{line} {piece}" if line and start else line + piece
+        start = False
+        if cell_len(joined) <= width:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        while cell_len(piece) > width:
+            cut = next(k for k in range(len(piece), 0, -1) if cell_len(piece[:k]) <= width or k == 1)
+            lines.append(piece[:cut])
+            piece = piece[cut:]
+        line = piece
+    return line
+
+
+def _grid(
+    labels: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    numeric: Sequence[bool],
+    style: Style,
+) -> Iterator[str]:
+    for line in _row(labels, widths, numeric, style.width):
+        yield style.faint(line)
+    yield style.faint(_GAP.join("─" * width for width in widths))
+    for row in cells:
+        yield from _row(row, widths, numeric, style.width)
+
+
+def _row(
+    row: Sequence[str], widths: Sequence[int], numeric: Sequence[bool], limit: int | None
+) -> Iterator[str]:
+    parts = [
+        wrapped(cell, width if limit is not None else None) for cell, width in zip(row, widths, strict=True)
+    ]
+    for k in range(max(len(part) for part in parts)):
+        texts = [part[k] if k < len(part) else "" for part in parts]
+        padded = [
+            " " * (width - cell_len(text)) + text if right else text + " " * (width - cell_len(text))
+            for text, width, right in zip(texts, widths, numeric, strict=True)
+        ]
+        yield _GAP.join(padded).rstrip()
+
+
+def _paragraphs(columns: Sequence[Column], cells: Sequence[Sequence[str]], style: Style) -> Iterator[str]:
+    """Each row as its first cell and, below, the others with their headings, as many on a line as fit; none where there is none."""
+    width = style.width or 0
+    for row in cells:
+        yield from (style.strong(line) for line in wrapped(row[0], width))
+        line = ""
+        for column, cell in zip(columns[1:], row[1:], strict=True):
+            if cell == MISSING:
+                continue
+            pair = shown(column.pair(cell))
+            joined = f"{line}   {pair}" if line else pair
+            if cell_len(joined) <= width - 2:
+                line = joined
+                continue
+            if line:
+                yield f"  {line}"
+            line = pair
+            if cell_len(pair) > width - 2:
+                yield from _hanging("  ", pair, style.width)
+                line = ""
+        if line:
+            yield f"  {line}"
+
+
+def _hanging(first: str, text: str, width: int | None) -> Iterator[str]:
+    """A text after ``first``, its further lines set in as far."""
+    lead = " " * len(first)
+    for k, line in enumerate(wrapped(text, None if width is None else width - len(first))):
+        yield (lead if k else first) + line

@@ -1,0 +1,348 @@
+"""What ``forecast``, ``plan``, ``replay`` and ``run`` answer, as plain values; ``run`` alone starts the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from flows.clock import now
+from flows.command.progress import say
+from flows.config import Settings
+from flows.jobs.file import JobRequest, first_slot, read_request
+from flows.jobs.record import PeerReader, record_start
+from flows.jobs.reports import Report, every_report
+from flows.ledger.records import allocations_of, decisions_of, find_job
+from flows.show.table import rows_of
+from flows.turn.context import Turn, run_id_of, staged
+from flows.turn.decide import decide, open_job
+from flows.turn.estimate import Prepared, prepare, timetable_of
+from flows.turn.forecast import forecasts_of
+from flows.turn.ingest import last_observed
+from flows.turn.markets import Followed, choose_markets, find_market, read_histories, read_history, step_of
+from flows.turn.score import EndedJob, Scored, ended_job, job_slots, score_job
+from flows.turn.whole import deciding_policy
+from flows.turn.work import panel_mates, pool_of
+from forecasting.forecast import Forecast
+from forecasting.origins.timetable import is_pooled
+from forecasting.predictors import make_predictor
+from optimization.job.termination import check_job
+from optimization.policies.pool import policy_named
+from optimization.replay.ledger import perfect_forecasts
+from warehouse.errors import JobError, MarketError
+from warehouse.history import History
+from warehouse.issued.vintages import write_forecasts
+from warehouse.store.connection import Store
+
+#: The forecaster that is never wrong: a bound, not a policy.
+PERFECT = "perfect"
+
+
+def issue_forecasts(
+    turn: Turn, market: str | None, models: Sequence[str], *, horizon: int | None
+) -> list[tuple[Followed, Forecast]]:
+    """Forecasts of one market, or of all that are followed, by ``models``; they are kept."""
+    markets = _asked_markets(turn, market)
+    histories, prepared = ready(turn, {followed: [followed.at] for followed in markets}, models)
+    made = [
+        (followed, forecast)
+        for followed in markets
+        for forecast in forecasts_of(
+            histories[followed], prepared.batches[followed], settings=turn.settings, horizon=horizon
+        )
+    ]
+    with turn.store.transaction():
+        prepared.save(turn.store)
+        for followed, forecast in made:
+            write_forecasts(turn.store, [forecast], source=followed.source)
+    return made
+
+
+def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
+    if market is not None:
+        return [find_market(turn.store, market, at=turn.at, settings=turn.settings, own_end=turn.own_end)]
+    return [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
+
+
+def ready(
+    turn: Turn, origins: Mapping[Followed, Sequence[pd.Timestamp]], models: Sequence[str]
+) -> tuple[dict[Followed, History], Prepared]:
+    """What forecasts of some markets at ascending origins need, with the other followed markets of their sources beside them.
+
+    Also the histories, long enough for the record of a job from the first of the origins on. Nothing is stored.
+    """
+    sources = {followed.source for followed in origins}
+    together = any(is_pooled(make_predictor(model)) for model in models)
+    mates = panel_mates(turn, origins) if together else []
+    first = {
+        source: min(own[0] for one, own in origins.items() if one.source == source) for source in sources
+    }
+    timetable = timetable_of(turn.settings)
+    starts = {one: timetable.start(first[one.source]) for one in (*origins, *mates)}
+    starts |= {one: min(starts[one], record_start(own[0])) for one, own in origins.items()}
+    histories = read_histories(turn.store, starts, settings=turn.settings)
+    missing = {one: {model: list(own) for model in models} for one, own in origins.items()}
+    return histories, staged(prepare(turn, histories, missing), turn.fan)
+
+
+def forecast_row(followed: Followed, forecast: Forecast) -> dict[str, Any]:
+    """A forecast as plain values."""
+    frame = forecast.frame.drop(columns=["fallback"])
+    numbers = frame.select_dtypes("float").columns
+    frame[numbers] = frame[numbers].round(6)
+    tables = {
+        str(variable): table.drop(columns=["variable"]).to_dict("records")
+        for variable, table in frame.groupby("variable", sort=True)
+    }
+    return {
+        "market": followed.market.key,
+        "source": followed.source,
+        "model": forecast.predictor,
+        "issued_at": forecast.issued_at,
+        "newest_row": forecast.newest_row,
+        "step_minutes": forecast.step / pd.Timedelta(minutes=1),
+        "fallback": forecast.fallback,
+        **tables,
+    }
+
+
+def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | None) -> dict[str, Any]:
+    """The decision of one job's next slot, and why its policy was chosen; nothing is stored.
+
+    ``job`` is a file or the name of a stored job. Raises `JobError` where the market is taken outside of the job's time.
+    """
+    settings = turn.settings
+    request, decisions, reports = _asked_job(turn.store, job)
+    followed = find_market(
+        turn.store, _market_text(request, market), at=turn.at, settings=settings, own_end=turn.own_end
+    )
+    if request.deadline is None or request.start is None:
+        request = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+    first = first_slot(request, step_of(settings))
+    if not first <= followed.at < request.ends:
+        raise JobError(
+            f"job {request.name!r} runs from {first} to {request.deadline}, the market is taken at {followed.at}",
+            expected="a time between the two",
+            remedy="give --at TIME",
+        )
+    slots = list(pd.date_range(first, followed.at, freq=step_of(settings)))
+    turn = replace(turn, at=followed.at)
+    histories, prepared = ready(turn, {followed: slots}, [settings.planner])
+    history = histories[followed]
+    forecasts = forecasts_of(history, prepared.batches[followed], settings=settings)
+    by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
+    peers = PeerReader(turn=turn, start=record_start(first)).peers_of(followed)
+    running = open_job(
+        request,
+        history,
+        decided=allocations_of(decisions),
+        forecasts=forecasts,
+        peers=peers,
+        reports=reports,
+    )
+    return decide(running, by, settings=settings).row() | {"chosen_because": why}
+
+
+def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
+    """A job by file or by name, with the decisions made for it and the reports of it."""
+    if job.endswith(".toml") or Path(job).exists():
+        return read_request(Path(job)), [], []
+    return find_job(store, job).request, decisions_of(store, job), every_report(store, [job])
+
+
+def _market_text(request: JobRequest, market: str | None) -> str:
+    if market is not None:
+        return market
+    if request.market is None:
+        raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
+    return f"{request.market}@{request.source}" if request.source else request.market
+
+
+def replayed(
+    turn: Turn, job: JobRequest, *, market: str, policy: str, start: pd.Timestamp | None, model: str | None
+) -> list[dict[str, Any]]:
+    """What one policy, or ``all`` of the pool, would have made of one job on a market's record, the best first.
+
+    Raises `MarketError` if the job starts after the record.
+    """
+    settings, step = turn.settings, step_of(turn.settings)
+    planner = model or settings.planner
+    followed = find_market(turn.store, market, at=turn.at, settings=settings, own_end=True)
+    placed = _placed_in_record(job, followed, start, settings)
+    first = first_slot(placed, step)
+    if first > followed.at:
+        raise MarketError(
+            f"job {placed.name!r} starts at {first}, the record of {followed.key} ends at {followed.at}",
+            expected="a start within the record",
+            remedy="choose an earlier --from",
+        )
+    policies = pool_of(turn) if policy == "all" else [policy_named(policy)]
+    ended = _with_forecasts(turn, placed, followed, planner)
+    if policy != "OD-only":
+        check_job(ended.job, uses_spot=True)
+    scored = score_job(ended, policies)
+    rows = [replay_row(scored, i, followed, planner, step) for i in range(len(policies))]
+    return sorted(rows, key=lambda row: -row["utility_usd"])
+
+
+def _placed_in_record(
+    request: JobRequest, followed: Followed, start: pd.Timestamp | None, settings: Settings
+) -> JobRequest:
+    """The request placed at ``start``, else at its own start, else so that its last slot is the record's last."""
+    step = step_of(settings)
+    if start is None and request.start is None:
+        trial = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+        start = followed.at + step - (trial.ends - trial.starts)
+        start = start.ceil(step)
+    if start is not None:
+        request = request.model_copy(update={"start": start.to_pydatetime()})
+    return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+
+
+def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner: str) -> EndedJob:
+    """The ended job with the forecasts that would have been issued in each of its slots."""
+    settings, start = turn.settings, record_start(first_slot(request, step_of(turn.settings)))
+    history = read_history(turn.store, followed, settings=settings, start=start)
+    peers = PeerReader(turn=turn, start=start).peers_of(followed)
+    if planner == PERFECT:
+        ended = ended_job(request, history, [], peers)
+        return replace(ended, forecasts=list(perfect_forecasts(ended.window, settings.planning_horizon)))
+    _, grid = job_slots(request, history)
+    inside = [slot for slot in grid if slot in history.slots]
+    forecasts: list[Forecast] = []
+    if inside:
+        histories, prepared = ready(turn, {followed: inside}, [planner])
+        forecasts = forecasts_of(
+            histories[followed],
+            prepared.batches[followed],
+            settings=settings,
+            horizon=settings.planning_horizon,
+        )
+    return ended_job(request, history, forecasts, peers)
+
+
+def replay_row(
+    scored: Scored, i: int, followed: Followed, planner: str, step: pd.Timedelta
+) -> dict[str, Any]:
+    """One replay as plain values: cost, utility, finish, allocations, hindsight bracket."""
+    ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
+    finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
+    slots = [
+        {
+            "slot": ended.start + t * step,
+            "on_demand": a.on_demand,
+            "spot": a.spot,
+            "price_usd": float(ended.window.price[t]) if ended.window.observed[t] else None,
+            "available": int(ended.window.available[t]) if ended.window.observed[t] else None,
+        }
+        for t, a in enumerate(outcome.allocations)
+    ]
+    return {
+        "job": ended.job.name,
+        "market": followed.market.key,
+        "source": followed.source,
+        "policy": outcome.policy,
+        "forecaster": planner,
+        "from": ended.start,
+        "deadline": ended.start + ended.job.deadline_slots * step,
+        "deadline_slots": ended.job.deadline_slots,
+        "cost_usd": outcome.total_cost_usd,
+        "value_usd": outcome.value_usd,
+        "utility_usd": outcome.utility_usd,
+        "utility": row.utility,
+        "finish": finish,
+        "finish_slots": outcome.finish_slots,
+        "on_time": outcome.on_time,
+        "spot_share": outcome.spot_share,
+        "on_demand_only_usd": row.on_demand_only_usd,
+        "hindsight": {"low": scored.hindsight_low, "high": scored.hindsight_high},
+        "gap_to_hindsight": row.gap_to_hindsight,
+        "must_finish": ended.job.must_finish,
+        "gaps": int(np.count_nonzero(~ended.window.observed)),
+        "synthetic": list(ended.assumptions),
+        "allocations": slots,
+    }
+
+
+def run_turn(
+    *,
+    data: Path | None,
+    db: Path,
+    at: pd.Timestamp | None,
+    job_files: Sequence[Path],
+    report: Path | None,
+    config: Settings,
+    settings: Path | None,
+) -> dict[str, Any]:
+    """One turn of the loop on the engine."""
+    requests = [read_request(file) for file in job_files]
+    when, own_end = _run_time(data, at, config)
+    placed = [_placed_alone(request, when).model_dump(mode="json") for request in requests]
+    say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC on {_market_words(data, config)}")
+    from flows.engine.prepare import prepare_engine  # here: it sets what Prefect reads when it is imported
+
+    prepare_engine(db.resolve().parent, quiet=True)
+    from flows.engine.flows import pipeline
+
+    return pipeline.with_options(timeout_seconds=0)(  # who waits for it may stop it
+        db=db,
+        at=when.to_pydatetime(),
+        data=data,
+        jobs=placed,
+        report=report or Path("reports") / f"{run_id_of(when)}.html",
+        settings=settings,
+        own_end=own_end,
+    )
+
+
+def _market_words(data: Path | None, settings: Settings) -> str:
+    """What a run is on, for the person who waits."""
+    if data is not None:
+        return str(data)
+    return f"{len(settings.feeds)} live feeds" if settings.feeds else "the SIMULATED market"
+
+
+def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) -> tuple[pd.Timestamp, bool]:
+    """Logical time of a run, floored to the grid: ``at``, else the end of the folder's record, else the clock."""
+    if at is not None:
+        return at.floor(step_of(settings)), False
+    if data is None:
+        return now().floor(step_of(settings)), False
+    return last_observed(data).ceil(step_of(settings)), True
+
+
+def _placed_alone(request: JobRequest, at: pd.Timestamp) -> JobRequest:
+    """A job file given to a run must name its market; its relative times count from the run's."""
+    if request.market is None:
+        raise JobError(
+            f"job {request.name!r} names no market",
+            remedy='add market = "..." or use `slackwater job add --market`',
+        )
+    return request.placed(at=at, market=request.market, source=request.source)
+
+
+def pooled_accuracy(
+    rows: Sequence[Mapping[str, Any]], steps: Sequence[int] = (1, 4, 12)
+) -> list[dict[str, Any]]:
+    """Errors per variable, model and step, averaged over markets, beside last value's."""
+    if not rows:
+        return []
+    frame = pd.DataFrame(rows)
+    frame = frame[frame["step"].isin(list(steps))]
+    pooled = rows_of(
+        frame.groupby(["variable", "step", "model"], sort=True)[["mae", "pinball"]].mean().reset_index()
+    )
+    last = {(row["variable"], row["step"]): row for row in pooled if row["model"] == "last_value"}
+    unknown = {"mae": float("nan"), "pinball": float("nan")}
+    out = []
+    for row in pooled:
+        base = last.get((row["variable"], row["step"]), unknown)
+        skill = {loss: 1 - row[loss] / base[loss] if base[loss] > 0 else float("nan") for loss in unknown}
+        out.append(
+            row | {"mae_last": base["mae"], "skill_mae": skill["mae"], "skill_pinball": skill["pinball"]}
+        )
+    return out

@@ -1,0 +1,40 @@
+"""Commands called in this process, as the command line would."""
+
+import io
+import json
+import re
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+
+from flows.cli import PROGRAM
+from flows.show.terminal import Style, lines_of
+
+
+@dataclass(frozen=True)
+class Called:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def value(self):
+        """The JSON object of a command that succeeded."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+def call(*words):
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = PROGRAM.run([str(word) for word in words])
+    return Called(code, out.getvalue(), err.getvalue())
+
+
+def printed(blocks, width=None):
+    """What a person would read of some blocks."""
+    return "\n".join(lines_of(blocks, Style(width=width)))
+
+
+def options_of(*words):
+    """The options a command takes, as its help names them."""
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", call(*words, "--help").out)) - {"--help"}
