@@ -183,7 +183,7 @@ def test_a_table_is_printed_for_people(call, folder):
         (("--step", "90s"), "whole minutes"),
         (("--variable", "weather"), "--variable weather"),
         (("--model", "oracle"), "oracle"),
-        (("--refit", "-1h"), "--refit -1h"),
+        (("--refit", "-1h"), "--refit"),
         (("--market", "nowhere/*"), "nowhere/*"),
         (("--since", "yesterday-ish"), "--since"),
         (("--horizon", "97"), "--horizon 97; expected 1 to 96 slots"),

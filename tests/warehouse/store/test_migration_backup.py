@@ -90,7 +90,7 @@ def test_a_new_or_empty_warehouse_needs_no_backup(path):
 
 KILLED = """
     import os, sys
-    from warehouse import migrations
+    from warehouse.store import schema as migrations
     read = migrations.read_sql
     def dying(name):
         if name == sys.argv[2]:

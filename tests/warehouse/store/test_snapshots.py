@@ -154,7 +154,7 @@ def test_a_file_without_snapshot_gets_one_from_its_first_reader(path):
 def test_a_file_without_snapshot_whose_writer_was_killed_is_read_with_its_log(path):
     code = """
         import os, sys, duckdb
-        from warehouse.migrations import migrate
+        from warehouse.store.schema import migrate
         connection = duckdb.connect(sys.argv[1])
         migrate(connection)
         connection.execute(sys.argv[2])
