@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from forecasting.predictor import NEVER_SEEN, Outlook, Panel
-from forecasting.predictors.combined.count_members import (
+from forecasting.predictors.count_members import (
     MEMBERS,
     Expectations,
     expectations,

@@ -14,10 +14,10 @@ import pandas as pd
 
 from forecasting.forecast import LEVELS
 from forecasting.predictor import FittedPanelModel, Outlook, Panel, PanelModel
-from forecasting.predictors.combined.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.predictors.last_value import is_stale
 from forecasting.predictors.laws import ahead
 from forecasting.predictors.lightgbm.price import BoostedPrice, FittedBoostedPrice
+from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.predictors.price_features import price_state
 from forecasting.series import Series
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forecasting.predictor import NEVER_SEEN, Outlook, Panel, PanelPredictor, mixed
-from forecasting.predictors.combined.count_members import Expectations, expectations, situation_of
+from forecasting.predictors.count_members import Expectations, expectations, situation_of
 from forecasting.predictors.last_value import LastValue, is_stale
 from forecasting.predictors.laws import MOST_STATES, indicator, outlook_of
 from forecasting.predictors.lightgbm.count import STEPS, CountTrees, fit_trees, peers_of, trees_laws

@@ -15,7 +15,7 @@ import lightgbm
 import numpy as np
 
 from forecasting.predictor import Panel
-from forecasting.predictors.combined.count_members import (
+from forecasting.predictors.count_members import (
     Expectations,
     Situation,
     in_slots,

@@ -12,8 +12,8 @@ import pandas as pd
 
 from forecasting.forecast import LEVELS
 from forecasting.predictor import Outlook, Panel
-from forecasting.predictors.combined.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.predictors.last_value import is_stale
+from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.predictors.price_features import STATE_COLUMNS, PriceState, price_rows, price_state
 from forecasting.series import Series
 from forecasting.state import Remembered

@@ -22,7 +22,7 @@ from forecasting.predictors.combined.count import (
     simplex_weights,
     transforms,
 )
-from forecasting.predictors.combined.count_members import (
+from forecasting.predictors.count_members import (
     MEMBERS,
     Likeness,
     Track,

@@ -26,9 +26,9 @@ from forecasting.predictors.combined.price import (
     records,
     weighted_quantiles,
 )
-from forecasting.predictors.combined.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.predictors.last_value import LastValue
 from forecasting.predictors.lightgbm.price import BoostedPrice, FittedBoostedPrice, law_quantiles
+from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.predictors.price_features import STATE_COLUMNS, price_rows, price_state
 from forecasting.series import Series, series_of
 
