@@ -145,7 +145,7 @@ def import_(
     session: Query = Query(),
 ) -> Answer:
     """Merge an exported folder into a warehouse, new or not; the same folder again adds nothing."""
-    from warehouse.exchange.export import read_manifest
+    from warehouse.store.folders import read_manifest
     from warehouse.exchange.import_ import import_folder
 
     read_manifest(folder)  # before a warehouse is made for it

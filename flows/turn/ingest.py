@@ -15,7 +15,7 @@ from warehouse.observations.ingest import Appended, append, ingest_file
 from warehouse.observations.listing import observed_span
 from warehouse.sources import SOURCES
 from warehouse.sources.contract import Batch, Kind, Source, SourceOptions
-from warehouse.sources.simulated.source import generate, said
+from warehouse.sources.simulated import generate, said
 from warehouse.store.connection import Store
 
 #: Minutes between observations of the simulated market, at most.

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -19,9 +18,7 @@ from warehouse.errors import SettingsError, SourceFileError, StoreError
 from warehouse.observations.casting import AVAILABILITY, PRICE
 from warehouse.observations.merge import Stage, keep_assumptions, keep_rejected, keep_series, merge
 from warehouse.sources.contract import Batch, Source, SourceOptions
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
+from warehouse.store.connection import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from warehouse.sources.files.skynomad import SkyNomad
 from warehouse.sources.files.skypilot import SkyPilot
 from warehouse.sources.files.tabular import Tabular
 from warehouse.sources.files.vastai import VastAi
-from warehouse.sources.simulated.source import Simulated
+from warehouse.sources.simulated import Simulated
 
 #: The word used on the command line -> its reader.
 SOURCES: dict[str, Source] = {

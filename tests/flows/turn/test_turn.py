@@ -18,7 +18,7 @@ from flows.turn.work import pool_names
 from optimization.selection.contract import weigh
 from optimization.selection.learners import DEFAULT_LEARNER, learner_named
 from warehouse.issued.records import read_rows
-from warehouse.sources.simulated.source import generate
+from warehouse.sources.simulated import generate
 from warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2026-03-10T06:00Z")

@@ -30,8 +30,7 @@ from flows.ui.server import bound_socket
 from flows.ui.views import VIEWS
 from warehouse.history import Market
 from warehouse.issued.records import read_rows, write_rows
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta(minutes=30)
 NOW = AT + STEP + pd.Timedelta(minutes=10)

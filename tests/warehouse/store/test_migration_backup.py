@@ -6,8 +6,7 @@ from storeprocess import run_python
 
 from warehouse.errors import StoreError
 from warehouse.issued.records import read_rows
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 from warehouse.store.schema import MIGRATIONS, applied_steps, migrate
 
 RUN = "INSERT INTO runs VALUES ('run-{}', '2026-01-01 00:00:00+00', 'ingest', 'done', '{{}}')"
@@ -90,12 +89,12 @@ def test_a_new_or_empty_warehouse_needs_no_backup(path):
 
 KILLED = """
     import os, sys
-    from warehouse import migrations
+    from warehouse.store import schema as migrations
     read = migrations.read_sql
-    def dying(name):
+    def dying(package, name):
         if name == sys.argv[2]:
             os.kill(os.getpid(), 9)
-        return read(name)
+        return read(package, name)
     migrations.read_sql = dying
     from warehouse.store.connection import open_store
     open_store(sys.argv[1])

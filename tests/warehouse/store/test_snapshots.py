@@ -9,11 +9,10 @@ import pytest
 from storeprocess import let_go, run_python, writer
 
 from warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
-from warehouse.store.files import newest_snapshot, snapshot_folder
+from warehouse.store.connection import open_reader, open_store
 from warehouse.store.lock import try_lock
 from warehouse.store.schema import MIGRATIONS, migrate
+from warehouse.store.snapshots import newest_snapshot, snapshot_folder
 
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 
@@ -154,7 +153,7 @@ def test_a_file_without_snapshot_gets_one_from_its_first_reader(path):
 def test_a_file_without_snapshot_whose_writer_was_killed_is_read_with_its_log(path):
     code = """
         import os, sys, duckdb
-        from warehouse.migrations import migrate
+        from warehouse.store.schema import migrate
         connection = duckdb.connect(sys.argv[1])
         migrate(connection)
         connection.execute(sys.argv[2])

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from warehouse.errors import SourceFileError
+from warehouse.packaged import read_data
 from warehouse.sources.contract import Batch, Kind, SourceOptions
-from warehouse.sources.files.places import check_options, data_file, region_of
+from warehouse.sources.files.places import check_options, region_of
 from warehouse.sources.files.reading import (
     CsvChunk,
     Row,
@@ -40,7 +41,7 @@ class Aws:
 
     JSON (any name, also without an extension): ``line`` is the record number, the zone letter of the asking account
     is the zone. TSV without header (``.tsv``, ``.tsv.zst``, ``.tsv.gz``): ``line`` is the line, the zone ID (``use1-az6``) stays
-    the zone, its region comes from ``warehouse/data/aws_zone_ids.toml``; an unknown prefix is a rejected row. On-demand
+    the zone, its region comes from ``data/aws_zone_ids.toml``; an unknown prefix is a rejected row. On-demand
     prices are in neither.
     """
 
@@ -122,7 +123,7 @@ def region_of_zone_id(zone_id: str) -> str | None:
     ('us-east-1', None)
     """
     prefix, separator, _ = zone_id.partition("-")
-    found = data_file("aws_zone_ids.toml")["prefixes"].get(prefix)
+    found = read_data(__package__, "aws_zone_ids")["prefixes"].get(prefix)
     return str(found) if found and separator else None
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from warehouse.errors import SettingsError, SourceFileError
+from warehouse.packaged import read_data
 from warehouse.sources.contract import Source, SourceOptions
 
 #: Undated traces count from here, and say so.
@@ -25,12 +22,6 @@ _TYPE_IN_TEXT = re.compile(
 )
 _DATE_IN_FOLDER = re.compile(r"(?<!\d)(\d{2})-(\d{2})-(\d{4})(?!\d)")
 _NODES_IN_TEXT = re.compile(r"(?<![a-z0-9])(\d+)-?nodes?(?![a-z0-9])")
-
-
-@cache
-def data_file(name: str) -> dict[str, Any]:
-    """A TOML file of ``warehouse/data``: constants of the world, each with source and date."""
-    return tomllib.loads(files("warehouse").joinpath("data", name).read_text(encoding="utf-8"))
 
 
 def region_of(zone: str) -> tuple[str, str] | None:
@@ -61,7 +52,7 @@ def zone_in(path: Path) -> str | None:
 
 def instance_type_in(path: Path, provider: str) -> str | None:
     """The instance type named by the file or the nearest folder, in full or by an alias of ``instance_aliases.toml``."""
-    aliases = data_file("instance_aliases.toml")["alias"]
+    aliases = read_data(__package__, "instance_aliases")["alias"]
     for name in _names(path):
         if match := _TYPE_IN_TEXT.search(name):
             return match[1]

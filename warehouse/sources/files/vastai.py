@@ -10,8 +10,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from warehouse.errors import SettingsError, SourceFileError
+from warehouse.packaged import read_data
 from warehouse.sources.contract import Batch, Kind, SourceOptions
-from warehouse.sources.files.places import check_options, data_file
+from warehouse.sources.files.places import check_options
 from warehouse.sources.files.reading import Row, collect, csv_chunks, head, pack, rejection, require_rows
 
 COLUMNS = (
@@ -62,7 +63,7 @@ class VastAi:
     A price was observed when it was fetched, a count at the day's first fetch of its GPU model; ``known_at`` is the last
     fetch used. A day is cut off (``truncated``: its counts are lower bounds) when its on-demand offers add up to exactly a
     page limit of the
-    scrape, or when it is listed in ``warehouse/data/vastai_cut_off_days.toml`` (a file thinned to some GPU models
+    scrape, or when it is listed in ``warehouse/sources/files/data/vastai_cut_off_days.toml`` (a file thinned to some GPU models
     no longer adds up to the limit) or in the option.
     """
 
@@ -101,7 +102,7 @@ def _recognised(path: Path) -> bool:
 
 
 def _named_days(options: SourceOptions) -> frozenset[str]:
-    known = {d.isoformat() for d in data_file("vastai_cut_off_days.toml")["days"]}
+    known = {d.isoformat() for d in read_data(__package__, "vastai_cut_off_days")["days"]}
     for text in (options.get("truncated_days") or "").split(","):
         if text.strip():
             try:
@@ -188,7 +189,7 @@ def _rows(path: Path, named_days: frozenset[str]) -> Iterator[tuple[Kind, Row]]:
         if key not in matched:
             reason = "on-demand offer without an interruptible offer of the same day, country and size"
             yield rejection(offer.line, _text(offer), reason)
-    limits = set(data_file("vastai_cut_off_days.toml")["page_limits"])
+    limits = set(read_data(__package__, "vastai_cut_off_days")["page_limits"])
     cut_off = named_days | {day for day, total in listed.items() if total in limits}
     yield from _price_rows(spot, on_demand)
     yield from _count_rows(spot, cut_off)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from warehouse.sources.contract import Batch
 
 if TYPE_CHECKING:
-    from warehouse.sources.live.transport import Transport
+    from warehouse.sources.live.transport import Transport  # not loaded for a mark: httpx takes its time
 
 #: The part of a source that has no parts.
 WHOLE = "all"

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from warehouse.errors import FetchError
+from warehouse.packaged import read_data
 from warehouse.sources.contract import Kind
-from warehouse.sources.files.places import data_file
 from warehouse.sources.files.reading import Row, pack, rejection
 from warehouse.sources.live.contract import WHOLE, Asked, Page, PartFailed
 from warehouse.sources.live.options import Given
@@ -44,7 +44,7 @@ class GcpCatalogue:
     """A snapshot of list prices per region; all pages of the catalogue are read before anything is kept, as the parts of a
     machine type are spread over them.
 
-    A machine type of ``warehouse/data/gcp_machine_types.toml`` costs its GPUs, cores and memory; a region that lacks one of the
+    A machine type of ``data/gcp_machine_types.toml`` costs its GPUs, cores and memory; a region that lacks one of the
     three has no row. SKUs of other machines are no observation here. A SKU of ours that cannot be used is a rejected row.
     """
 
@@ -163,7 +163,7 @@ def _parts_of(description: str) -> list[tuple[str, str]]:
     words = description.lower().removeprefix("spot preemptible ")
     return [
         (series["name"], part)
-        for series in data_file("gcp_machine_types.toml")["series"]
+        for series in read_data(__package__, "gcp_machine_types")["series"]
         for part in _UNITS
         if words.startswith((f"{series[part].lower()} running", f"{series[part].lower()} attached"))
     ]
@@ -198,7 +198,7 @@ def _money(units: str, nanos: str) -> Decimal | str:
 
 
 def _rows(parts: Parts, wanted: _Wanted) -> Iterator[tuple[Kind, Row]]:
-    for series in data_file("gcp_machine_types.toml")["series"]:
+    for series in read_data(__package__, "gcp_machine_types")["series"]:
         regions = sorted({key[3] for key in parts if key[:2] == ("spot", series["name"])})
         for region in regions:
             if not any(fnmatchcase(region, glob) for glob in wanted.regions):
