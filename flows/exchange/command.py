@@ -88,7 +88,7 @@ def _counted(first: str) -> dict[str, Column | str]:
 def _sources() -> Answer:
     """The sources of files and the live ones, with their options."""
     from warehouse.sources import SOURCES
-    from warehouse.sources.live import LIVE_SOURCES
+    from warehouse.sources import LIVE_SOURCES
 
     files = [_source_row(name, source.options) for name, source in SOURCES.items()]
     live = [_source_row(name, source.options) for name, source in LIVE_SOURCES.items()]

@@ -32,6 +32,7 @@ class Told:
         self.rows = rows
         self.name = source.name
         self.options = source.options
+        self.examples = source.examples
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
         """The wrapped source's files."""

@@ -1,4 +1,4 @@
-"""Sample paths of the simulated market: counts from regime-switching Markov chains, sticky prices (ours).
+"""The simulated market: seeded sample paths in the form of a source, for a first turn without any data (ours).
 
 All parameters are measured (``warehouse/sources/data/simulated.toml``, written by ``benchmarks/calibrate_simulated.py``).
 
@@ -28,13 +28,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from warehouse.errors import SettingsError, SourceFileError
 from warehouse.packaged import read_data
-from warehouse.sources.contract import Batch, SourceOptions
-from warehouse.sources.files.places import check_options, time_option
-from warehouse.sources.files.reading import batch_of
+from warehouse.sources.contract import Batch, SourceOptions, batch_of
+from warehouse.sources.options import Moment, Options, help_of, label_option, read_options
 
+#: Stands for the simulated market where a file is asked for.
+PSEUDO_PATH = Path("simulated:")
+DEFAULT_SEED = 7
+DEFAULT_STEP_MINUTES = 30
+_DAY_MINUTES = 1440
+_PRODUCT = "Linux/UNIX"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BLOCK = timedelta(days=28)
 _REGIMES = ("scarce", "mixed", "plentiful")
@@ -186,17 +192,6 @@ def _prices(market: SimulatedMarket, ticks: int, rng: np.random.Generator) -> np
     return np.round(shown, _DECIMALS)
 
 
-# ---
-# The embedded market: seeded sample paths in the form of a source, for a first turn without any data.
-
-#: Stands for the simulated market where a file is asked for.
-PSEUDO_PATH = Path("simulated:")
-DEFAULT_SEED = 7
-DEFAULT_STEP_MINUTES = 30
-_DAY_MINUTES = 1440
-_PRODUCT = "Linux/UNIX"
-
-
 def generate(
     start: datetime,
     end: datetime,
@@ -312,6 +307,20 @@ def said(seed: int) -> tuple[str, ...]:
     return (f"simulated market (seed {seed}), calibrated to open histories, not measured",)
 
 
+class SimulatedOptions(Options):
+    """The range and the seed of the sample paths."""
+
+    start: Moment = Field(None, description="first time, ISO 8601 (its midnight is taken)")
+    end: Moment = Field(None, description="last time, ISO 8601")
+    seed: int = Field(DEFAULT_SEED, ge=0, description=f"seed of the sample paths (default: {DEFAULT_SEED})")
+    step_minutes: int = Field(
+        DEFAULT_STEP_MINUTES,
+        ge=0,
+        description=f"minutes between observations, a divisor of 1440 (default: {DEFAULT_STEP_MINUTES})",
+    )
+    source: str | None = label_option(None, "simulated:<seed>")
+
+
 class Simulated:
     """The simulated market as a source: the pseudo-path ``simulated:`` instead of a file, the range in the options.
 
@@ -320,13 +329,12 @@ class Simulated:
     """
 
     name = "simulated"
-    options: Mapping[str, str] = {
-        "start": "first time, ISO 8601 (its midnight is taken)",
-        "end": "last time, ISO 8601",
-        "seed": f"seed of the sample paths (default: {DEFAULT_SEED})",
-        "step_minutes": f"minutes between observations, a divisor of 1440 (default: {DEFAULT_STEP_MINUTES})",
-        "source": "label of all rows (default: simulated:<seed>)",
-    }
+    examples: Mapping[str, str] = {}
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Option name -> one sentence of help."""
+        return help_of(SimulatedOptions)
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
         """The pseudo-path; raises `SourceFileError` if anything else is named."""
@@ -343,28 +351,14 @@ class Simulated:
 
     def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
         """Batches of `generate`; raises `SourceFileError` on any other path, `SettingsError` on missing or wrong options."""
-        check_options(self, options)
+        asked = read_options(self.name, SimulatedOptions, options.values)
         self.files([path])
-        start, end = time_option(options, "start"), time_option(options, "end")
-        if start is None or end is None:
+        if asked.start is None or asked.end is None:
             raise SettingsError("the simulated market without a range", expected="the options start and end")
         return generate(
-            start,
-            end,
-            seed=_whole(options, "seed", DEFAULT_SEED),
-            step_minutes=_whole(options, "step_minutes", DEFAULT_STEP_MINUTES),
-            label=options.get("source"),
+            asked.start, asked.end, seed=asked.seed, step_minutes=asked.step_minutes, label=asked.source
         )
 
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
         """That nothing of it was measured."""
-        return said(_whole(options, "seed", DEFAULT_SEED))
-
-
-def _whole(options: SourceOptions, name: str, default: int) -> int:
-    text = options.get(name)
-    if text is None:
-        return default
-    if not text.strip().isdecimal():
-        raise SettingsError(f"option {name}={text!r}", expected="a whole number")
-    return int(text)
+        return said(read_options(self.name, SimulatedOptions, options.values).seed)
