@@ -74,8 +74,9 @@ def _holds(model: type[Options], name: str, kind: type) -> bool:
 
 def _expected(model: type[Options], name: str) -> str:
     field = model.model_fields[name]
-    if get_origin(field.annotation) is Literal:
-        return f"one of {', '.join(get_args(field.annotation))}"
+    for part in (field.annotation, *get_args(field.annotation)):
+        if get_origin(part) is Literal:
+            return f"one of {', '.join(get_args(part))}"
     if _holds(model, name, bool):
         return "true or false"
     for kind, words in ((int, "a whole number"), (float, "a number")):
