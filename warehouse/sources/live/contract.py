@@ -25,7 +25,7 @@ from warehouse.sources.contract import Batch
 from warehouse.sources.options import OptionsT, help_of, read_options
 
 if TYPE_CHECKING:
-    from warehouse.sources.live.transport import Transport  # not loaded for a mark: httpx takes its time
+    from warehouse.sources.live.transport import Transport
 
 #: The part of a source that has no parts.
 WHOLE = "all"
