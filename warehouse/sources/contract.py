@@ -82,6 +82,8 @@ class Source(Protocol):
 
     name: str
     """The word used on the command line."""
+    has_files: bool
+    """False where rows come from no file: then there are no bytes to tell one import from another by."""
     examples: Mapping[str, str]
     """File name -> the smallest file of that form, text only: shown with the options, and held to the contract by the tests."""
 

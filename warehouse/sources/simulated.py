@@ -329,6 +329,7 @@ class Simulated:
     """
 
     name = "simulated"
+    has_files = False
     examples: Mapping[str, str] = {}
 
     @property

@@ -38,6 +38,7 @@ class FileSource(ABC, Generic[OptionsT]):
     ``form`` is the model of its options, ``expected`` the form in words, ``examples`` the smallest file of each form by name.
     """
 
+    has_files = True
     name: str
     form: type[OptionsT]
     expected: str
