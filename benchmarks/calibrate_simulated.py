@@ -1,7 +1,7 @@
-"""Derive the parameters of the simulated market from the open histories and write ``warehouse/data/simulated.toml``.
+"""Derive the parameters of the simulated market from the open histories and write ``warehouse/sources/data/simulated.toml``.
 
 Run as ``SLACKWATER_DATA=... python -m benchmarks.calibrate_simulated``; the same data give the same file, byte by byte. What is
-estimated, and how the generator uses it, is told in `warehouse.sources.simulated.market`.
+estimated, and how the generator uses it, is told in `warehouse.sources.simulated`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGET = ROOT / "warehouse" / "data" / "simulated.toml"
+TARGET = ROOT / "warehouse" / "sources" / "data" / "simulated.toml"
 H100 = "andylizf/skynomad-artifact:h100"
 V100_COUNTS = "skypilot-org/spot-traces:availability/16-node/aws-08-27-2023"
 V100_PRICES = "andylizf/skynomad-artifact:v100"

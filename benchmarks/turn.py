@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flows.engine.prepare import prepare_engine
-from warehouse.sources.simulated.source import generate
+from warehouse.sources.simulated import generate
 
 MARKETS = 20
 DAYS = 15

@@ -19,7 +19,7 @@ from benchmarks.turn import AT, tidy_markets, timed
 from flows.engine.prepare import prepare_engine
 from flows.engine.server import running_server
 from warehouse.issued.records import read_rows
-from warehouse.reader import open_reader
+from warehouse.store.connection import open_reader
 
 WORKERS = (1, 2, 4)
 MARKETS = 8

@@ -29,7 +29,7 @@ from flows.engine.runners import ADDRESS, KIND
 from flows.ledger.runs import STAGES
 from warehouse.errors import StoreError
 from warehouse.issued.records import read_rows
-from warehouse.reader import open_reader
+from warehouse.store.connection import open_reader
 
 STEP = pd.Timedelta(minutes=3)
 #: The smallest turn that still does everything; slots as short as they may be, so that three turns take minutes.

@@ -124,7 +124,7 @@ class Feed(BaseModel):
 
     @model_validator(mode="after")
     def _usable(self) -> Feed:
-        from warehouse.sources.live import LIVE_SOURCES
+        from warehouse.sources import LIVE_SOURCES
 
         if self.source not in LIVE_SOURCES:
             raise ValueError(f"no live source {self.source!r}, expected one of {', '.join(LIVE_SOURCES)}")

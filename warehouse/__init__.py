@@ -1,17 +1,72 @@
-"""Keeps what was observed, issued, decided and scored; knows no model."""
+"""Keeps what was observed, issued, decided and scored; knows no model.
 
+>>> from warehouse import Market, ingest, load_history, open_store
+>>> with open_store(":memory:") as store:
+...     counts = ingest(store, "simulated", start="2026-01-01", end="2026-01-02")
+>>> counts.rejected
+0
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from warehouse.asof.load import load_history
+    from warehouse.asof.on_demand import HistoryAssumptions
+    from warehouse.errors import (
+        InputError,
+        MarketError,
+        SettingsError,
+        SlackwaterError,
+        SourceFileError,
+        StoreError,
+    )
     from warehouse.history import History, Market
+    from warehouse.observations.ingest import Appended, ingest
+    from warehouse.observations.listing import list_markets
+    from warehouse.store.connection import Store, open_reader, open_store
 
-__all__ = ["History", "Market"]
+#: Where each name of the face is; loaded on first use, as `warehouse.errors` alone must not cost the import of pandas.
+_PLACES = {
+    "Appended": "observations.ingest",
+    "History": "history",
+    "HistoryAssumptions": "asof.on_demand",
+    "InputError": "errors",
+    "Market": "history",
+    "MarketError": "errors",
+    "SettingsError": "errors",
+    "SlackwaterError": "errors",
+    "SourceFileError": "errors",
+    "Store": "store.connection",
+    "StoreError": "errors",
+    "ingest": "observations.ingest",
+    "list_markets": "observations.listing",
+    "load_history": "asof.load",
+    "open_reader": "store.connection",
+    "open_store": "store.connection",
+}
+
+__all__ = [
+    "Appended",
+    "History",
+    "HistoryAssumptions",
+    "InputError",
+    "Market",
+    "MarketError",
+    "SettingsError",
+    "SlackwaterError",
+    "SourceFileError",
+    "Store",
+    "StoreError",
+    "ingest",
+    "list_markets",
+    "load_history",
+    "open_reader",
+    "open_store",
+]
 
 
 def __getattr__(name: str) -> object:
-    # Loaded on first use: `warehouse.errors` alone must not cost the import of pandas.
-    if name in __all__:
-        from warehouse import history
-
-        return getattr(history, name)
-    raise AttributeError(f"module 'warehouse' has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'warehouse' has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

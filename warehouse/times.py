@@ -33,10 +33,6 @@ def utc_index(at_us: np.ndarray) -> pd.DatetimeIndex:
     return pd.DatetimeIndex(at_us.astype("datetime64[us]")).tz_localize("UTC")
 
 
-# ---
-# How long something has been waited for: a counter that only goes forward and knows no date (M1.4).
-
-
 def steady_seconds() -> float:
-    """Seconds since some moment, for bounds on waiting; no result may depend on it."""
+    """Seconds since some moment, only ever forward: for bounds on waiting, no result may depend on it (M1.4)."""
     return time.monotonic()

@@ -57,7 +57,7 @@ class Warehouse:
     @contextmanager
     def reading(self) -> Iterator[Store]:
         """The warehouse to read, without waiting for its writer; raises `StoreError` where there is none."""
-        from warehouse.reader import open_reader
+        from warehouse.store.connection import open_reader
 
         with open_reader(self.db) as store:
             yield store

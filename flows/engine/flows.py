@@ -22,7 +22,6 @@ from flows.command.session import DEFAULT_DB
 from flows.config import Settings, read_settings
 from flows.delivery.deliver import deliver
 from flows.engine.runners import chosen_runner
-from flows.jobs.file import JobRequest
 from flows.ledger.failures import failure_kept, worth_another_try
 from flows.monitoring.events import raise_alarms
 from flows.show.table import rows_of
@@ -38,6 +37,7 @@ from flows.turn.whole import (
     whole_turn,
 )
 from flows.turn.work import work_stage
+from optimization.job.request import JobRequest
 from warehouse.errors import SettingsError
 from warehouse.store.connection import open_store
 

@@ -88,7 +88,7 @@ def _counted(first: str) -> dict[str, Column | str]:
 def _sources() -> Answer:
     """The sources of files and the live ones, with their options."""
     from warehouse.sources import SOURCES
-    from warehouse.sources.live import LIVE_SOURCES
+    from warehouse.sources import LIVE_SOURCES
 
     files = [_source_row(name, source.options) for name, source in SOURCES.items()]
     live = [_source_row(name, source.options) for name, source in LIVE_SOURCES.items()]
@@ -145,7 +145,7 @@ def import_(
     session: Query = Query(),
 ) -> Answer:
     """Merge an exported folder into a warehouse, new or not; the same folder again adds nothing."""
-    from warehouse.exchange.export import read_manifest
+    from warehouse.store.folders import read_manifest
     from warehouse.exchange.import_ import import_folder
 
     read_manifest(folder)  # before a warehouse is made for it

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from optimization.trials.tapes import Tape, held_within, moving_paths, sample_and_hold
-from warehouse.conventions import read_conventions
 from warehouse.errors import MarketError, SourceFileError
 from warehouse.history import Market
+from warehouse.sources.conventions import known_conventions
 
 STEP = pd.Timedelta(minutes=30)
 #: The longest deadline of the grid: a series is long enough if its test half is longer (M7).
@@ -115,7 +115,7 @@ def read_tapes(folder: Path, *, paths_per_source: int = PATHS_PER_SOURCE) -> Tap
 
 def count_tapes(table: pd.DataFrame) -> Iterator[Tape]:
     """The launchable count series with a stated capacity of at least 2, on the slot grid, by source and market."""
-    conventions = read_conventions()
+    conventions = known_conventions()
     usable = table[table["kind"].isin(LAUNCHABLE) & table["capacity_probed"].notna()]
     for _, rows in usable.groupby(["source", *_PLACE[:4]], dropna=False, sort=True):
         capacity = int(rows["capacity_probed"].max())
@@ -142,7 +142,7 @@ def price_tapes(prices: pd.DataFrame, counts: pd.DataFrame) -> Iterator[Tape]:
     On-demand is the newest price stated in the first half of the series' time, so that nothing of it is learned from the test
     part. A price read at every probe of its source holds until the last of those probes.
     """
-    conventions = read_conventions()
+    conventions = known_conventions()
     probes = counts.groupby(["source", *_PLACE[:4]], dropna=False)["timestamp"].max()
     for key, rows in prices.groupby(_series_keys(prices), dropna=False, sort=True):
         source = str(key[0])

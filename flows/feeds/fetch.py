@@ -16,7 +16,7 @@ from flows.turn.context import Turn
 from flows.turn.ingest import Counts
 from warehouse.errors import FetchError, InputError, SettingsError
 from warehouse.observations.ingest import FollowedSince, append
-from warehouse.sources.live import LIVE_SOURCES
+from warehouse.sources import LIVE_SOURCES
 from warehouse.sources.live.contract import Asked, Mark, Page
 from warehouse.sources.live.transport import SKEW_SECONDS, Retry, Transport
 from warehouse.store.connection import Store

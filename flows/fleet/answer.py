@@ -8,7 +8,7 @@ from typing import Any
 
 from flows.command.progress import say
 from flows.fleet.plan import Fleet
-from flows.jobs.file import JobRequest, read_request
+from optimization.job.request import JobRequest, read_request
 from optimization.fleet.audit import audit_joint
 from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
 from optimization.fleet.prices import QUICK, Effort, plan_jointly

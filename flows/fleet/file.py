@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from flows.jobs.file import AmdahlForm, LinearForm, PowerForm, TableForm
 from optimization.fleet.problem import Team
+from optimization.job.request import AmdahlForm, LinearForm, PowerForm, TableForm
 from warehouse.errors import SettingsError
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from flows.fleet.file import FleetTerms, cap_of
-from flows.jobs.file import JobRequest, slot_job
 from flows.jobs.reports import every_report
 from flows.ledger.records import allocations_of, decisions_of, stored_jobs
 from flows.show.table import rows_of
@@ -22,6 +21,7 @@ from flows.turn.markets import Followed, choose_markets, find_market, own_time, 
 from optimization.fleet.problem import JointJob, JointProblem
 from optimization.job.definition import Job
 from optimization.job.progress import finished
+from optimization.job.request import JobRequest, slot_job
 from optimization.market.window import MarketWindow, market_window, point_forecast
 from warehouse.errors import JobError, MarketError
 from warehouse.history import AVAILABLE, PRICE, History

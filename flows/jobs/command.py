@@ -14,7 +14,7 @@ from flows.show.formats import auto, percent, time, usd
 if TYPE_CHECKING:
     import pandas as pd
 
-    from flows.jobs.file import JobRequest
+    from optimization.job.request import JobRequest
     from flows.jobs.reports import Report
     from flows.ledger.records import StoredJob
 
@@ -48,7 +48,7 @@ def add(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Add a job to the warehouse; it is planned in every later run until it ends."""
-    from flows.jobs.file import read_request, slot_job
+    from optimization.job.request import read_request, slot_job
     from flows.ledger.records import save_jobs
     from flows.turn.markets import find_market, read_history, step_of
     from optimization.job.termination import infeasible_by

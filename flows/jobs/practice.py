@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.jobs.file import JobRequest, first_slot, read_request
 from flows.turn.markets import Followed, step_of
+from optimization.job.request import JobRequest, first_slot, read_request
 from warehouse.errors import JobError
 
 #: The job files among the examples: other examples are TOML files too.

@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.file import JobRequest
 from flows.ledger.records import StoredJob, allocations_of
 from flows.show.table import rows_of
 from optimization.job.definition import Job
 from optimization.job.progress import finished
+from optimization.job.request import JobRequest
 from optimization.replay.standing import Reported
 from optimization.window.plan import Allocation
 from warehouse.errors import JobError

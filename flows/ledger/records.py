@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.jobs.file import JobRequest, first_slot
 from flows.turn.context import Turn
 from flows.turn.markets import Followed
 from flows.turn.score import Scored, outcome_rows
 from forecasting.forecast import Forecast
+from optimization.job.request import JobRequest, first_slot
 from optimization.selection.contract import Learner, weigh
 from optimization.selection.weights import Weights
 from optimization.window.plan import Allocation

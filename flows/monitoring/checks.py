@@ -23,7 +23,7 @@ from forecasting.diagnosis.drift import RULE, drift_table
 from forecasting.series import series_of
 from warehouse.errors import MarketError
 from warehouse.history import AVAILABLE, PRICE, History, Market
-from warehouse.sql import read_sql
+from warehouse.packaged import read_sql
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment
 
@@ -338,7 +338,7 @@ _DAY = pd.Timedelta(days=1)
 class AlarmFacts:
     """Everything that the checks read, as known at ``at``.
 
-    ``runs``: how long each series has kept its value (``warehouse/sql/alarm_runs.sql``); ``prices``: its recent prices
+    ``runs``: how long each series has kept its value (``flows/monitoring/sql/alarm_runs.sql``); ``prices``: its recent prices
     (``alarm_prices.sql``); both by sid. ``ingests``: slot, added (rows) of the ingest runs of the recent hours, ascending.
     ``feeds``: `flows.monitoring.freshness.feed_freshness`. ``imports``: reader, rows, rejected, reason of recent imports.
     ``issued``: the planner's one-step intervals (``alarm_coverage.sql``). ``histories``: every market's last weeks.
@@ -370,8 +370,8 @@ def read_alarm_facts(
         at=at,
         rules=rules,
         promises=promises,
-        runs=store.arrow(read_sql("alarm_runs"), known).to_pandas().set_index("sid"),
-        prices=store.arrow(read_sql("alarm_prices"), priced).to_pandas().set_index("sid"),
+        runs=store.arrow(read_sql(__package__, "alarm_runs"), known).to_pandas().set_index("sid"),
+        prices=store.arrow(read_sql(__package__, "alarm_prices"), priced).to_pandas().set_index("sid"),
         ingests=_ingests(store, recent, at),
         feeds=feed_freshness(store, settings, at=at),
         imports=_imports(store, recent, at),
@@ -414,7 +414,7 @@ def _imports(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFra
 def _issued(store: Store, settings: Settings, at: pd.Timestamp) -> pd.DataFrame:
     step = step_of(settings)
     frame: pd.DataFrame = store.arrow(
-        read_sql("alarm_coverage"),
+        read_sql(__package__, "alarm_coverage"),
         {
             "planner": settings.planner,
             "step_seconds": int(step.total_seconds()),

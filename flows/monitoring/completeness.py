@@ -18,7 +18,7 @@ from flows.show.table import rows_of
 from flows.turn.markets import find_market, step_of
 from warehouse.errors import MarketError, SettingsError
 from warehouse.observations.listing import list_markets
-from warehouse.sql import read_sql
+from warehouse.packaged import read_sql
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment
 
@@ -77,7 +77,7 @@ def read_facts(store: Store, settings: Settings, window: Window, *, pattern: str
     jobs = jobs[pd.MultiIndex.from_frame(jobs[["market", "source"]]).isin(kept)]
     issued = _times(
         store.arrow(
-            read_sql("completeness_issued"),
+            read_sql(__package__, "completeness_issued"),
             {
                 "planner": settings.planner,
                 "step_seconds": int(window.step.total_seconds()),
@@ -136,7 +136,7 @@ def _followed(store: Store, settings: Settings, window: Window, jobs: pd.DataFra
 def _seen(store: Store, markets: list[tuple[str, str]], window: Window) -> pd.DataFrame:
     """The newest observation known in every slot."""
     frame = store.arrow(
-        read_sql("completeness_seen"),
+        read_sql(__package__, "completeness_seen"),
         {
             "market": [market for market, _ in markets],
             "source": [source for _, source in markets],
@@ -150,14 +150,14 @@ def _seen(store: Store, markets: list[tuple[str, str]], window: Window) -> pd.Da
 
 
 def _runs(store: Store, bounds: dict[str, Any]) -> pd.DataFrame:
-    frame = store.arrow(read_sql("completeness_runs"), bounds).to_pandas()
+    frame = store.arrow(read_sql(__package__, "completeness_runs"), bounds).to_pandas()
     frame["left_out"] = [[] if text == "[]" else list(json.loads(text) or ()) for text in frame["left_out"]]
     return _times(frame, {"slot": "slot"})
 
 
 def _jobs(store: Store, settings: Settings, window: Window, bounds: dict[str, Any]) -> pd.DataFrame:
     """The jobs with their sources filled in; those of markets that nothing is known of are left out."""
-    frame = store.arrow(read_sql("completeness_jobs"), bounds).to_pandas()
+    frame = store.arrow(read_sql(__package__, "completeness_jobs"), bounds).to_pandas()
     names = ("created", "start", "deadline", "finished", "scored")
     frame = _times(frame, {f"{name}_us": name for name in names})
     if (frame["source"] == "").any():

@@ -17,7 +17,7 @@ from flows.monitoring.events import emit_alarms
 from flows.monitoring.page import write_status_page
 from flows.monitoring.status import status_of
 from flows.show.plain import plain
-from warehouse.reader import open_reader
+from warehouse.store.connection import open_reader
 from warehouse.store.connection import open_store
 
 

@@ -12,6 +12,7 @@ from flows.config import Settings
 from warehouse.asof.choosing import Grid, KnownSeries, known_series, pick_product
 from warehouse.history import Market
 from warehouse.issued.records import read_rows
+from warehouse.sources.conventions import known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment
 
@@ -74,7 +75,7 @@ def promises_of(
             own = [one for one in known if one.source == source and one.kind == kind]
             if own:
                 one = pick_product(own)
-                found.append(_promise(market, one, grid, probed=store.conventions.probed_price(source)))
+                found.append(_promise(market, one, grid, probed=known_conventions().probed_price(source)))
     return tuple(found)
 
 

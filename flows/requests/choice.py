@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from flows.requests.file import Completed
-from flows.requests.plan import Planned, Screened
+from flows.requests.plan import Planned
+from optimization.requests.request import Completed
+from optimization.requests.screen import Screened
 from warehouse.errors import JobError
 
 #: Costs (or times) this much above the least count as equal to it: forecasts are not surer than that (ours).

@@ -36,7 +36,7 @@ def fill(
     """
     from dataclasses import replace
 
-    from flows.requests.file import completed, read_tuning_request
+    from optimization.requests.request import completed, read_tuning_request
     from flows.requests.fill import answer_of, configuration_model, write_job_file
     from flows.requests.fill import fill as fill_request
     from flows.requests.page import fill_page

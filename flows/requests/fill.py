@@ -10,22 +10,23 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.file import JobRequest
-from flows.requests.candidates import Candidate, OnDemand, candidates_of, model_name_of
 from flows.requests.choice import RULES, Loser, chosen_of, losers_of, require_in_time
-from flows.requests.file import Completed
 from flows.requests.measured_runs import MeasuredRun, measured_runs
 from flows.requests.offers import offers_of
-from flows.requests.plan import Planned, finalists_of, planned_of, screened_of
-from flows.requests.widths import Knowledge
+from flows.requests.plan import Planned, planned_of
 from flows.turn.context import Turn
 from flows.turn.markets import step_of
 from flows.turn.whole import deciding_policy
 from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations
 from forecasting.configurations.runs import runs_frame
+from optimization.job.request import JobRequest
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
 from optimization.replay.risk import Expected
+from optimization.requests.candidates import Candidate, OnDemand, candidates_of, model_name_of
+from optimization.requests.request import Completed
+from optimization.requests.screen import finalists_of, screened_of
+from optimization.requests.widths import Knowledge
 from warehouse.errors import InputError
 
 #: Read from the working folder when it is there.
@@ -170,7 +171,7 @@ def answer_of(filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
     request = candidate.request
     return {
         "request": asked.request.model_dump(mode="json", exclude_none=True),
-        "at": candidate.offer.followed.at,
+        "at": candidate.offer.at,
         "deadline": request.ends,
         "rule": RULES[asked.request.objective],
         "assumed": list(filled.assumed),
@@ -205,7 +206,7 @@ def _synthetic(winner: Planned) -> list[str]:
 
 
 def _configuration(candidate: Candidate) -> dict[str, Any]:
-    terms, followed = candidate.terms, candidate.offer.followed
+    terms, offer = candidate.terms, candidate.offer
     return {
         "model": terms.model_name,
         "method": terms.method,
@@ -217,8 +218,8 @@ def _configuration(candidate: Candidate) -> dict[str, Any]:
         "n_max": candidate.widths[-1].instances,
         "batch_size": terms.batch_size,
         "torch_dtype": terms.torch_dtype,
-        "market": followed.market.key,
-        "source": followed.source,
+        "market": offer.market.key,
+        "source": offer.source,
         "on_demand_usd_per_hour": candidate.offer.on_demand_usd,
         "spot_usd_per_hour": candidate.offer.spot_usd,
     }
@@ -299,7 +300,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
     return {
         "configuration": _configuration(candidate),
         "label": candidate.label,
-        "market": candidate.offer.followed.key,
+        "market": candidate.offer.key,
         "tokens_per_second": widest.tokens_per_second,
         "low": widest.low,
         "high": widest.high,
@@ -334,7 +335,7 @@ def write_job_file(request: JobRequest, path: Path, *, notes: Sequence[str]) -> 
 
 
 def job_text(request: JobRequest, *, notes: Sequence[str] = ()) -> str:
-    """A request as TOML; `flows.jobs.file.read_request` reads the same request back."""
+    """A request as TOML; `optimization.job.request.read_request` reads the same request back."""
     values = request.model_dump(mode="json", exclude_none=True)
     for name, moment in (("start", request.start), ("deadline", request.deadline)):
         if moment is not None:

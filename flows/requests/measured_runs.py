@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.file import FilledConfiguration
 from flows.jobs.reports import Report, reports_by_job
 from flows.ledger.records import StoredJob, allocations_of, decisions_of, stored_jobs
+from optimization.job.request import FilledConfiguration
 from warehouse.store.connection import Store
 
 SOURCE = "reported"
@@ -65,7 +65,7 @@ class MeasuredRun:
         }
 
     def run(self) -> dict[str, Any]:
-        """It as a row of measured runs: rounds of whole batches a GPU, as `flows.requests.widths` predicts them."""
+        """It as a row of measured runs: rounds of whole batches a GPU, as `optimization.requests.widths` predicts them."""
         place = self.instances - 1
         samples = self.filled.round_samples[place]
         return {

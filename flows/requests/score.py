@@ -8,20 +8,21 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.file import first_slot
 from flows.jobs.record import PeerReader, record_start
-from flows.requests.candidates import filled_of, with_rates
 from flows.requests.fill import Filled
+from flows.requests.offers import followed_of
 from flows.requests.plan import Planned
 from flows.turn.answer import ready
 from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of
 from flows.turn.markets import Followed, step_of
 from flows.turn.score import EndedJob, Scored, ended_job, score_job
+from optimization.job.request import first_slot
 from optimization.policies import OnDemandOnly
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
 from optimization.replay.run import PlanMemo, replay_pool
+from optimization.requests.candidates import filled_of, with_rates
 from optimization.trials.misjudged import Misjudged
 from optimization.window.plan import Outcome
 from warehouse.errors import MarketError
@@ -77,7 +78,7 @@ def _ended(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     slots: dict[Followed, list[pd.Timestamp]] = {}
     whole: dict[Followed, Followed] = {}
     for one in planned:
-        followed, request = one.candidate.offer.followed, one.candidate.request
+        followed, request = followed_of(one.candidate.offer), one.candidate.request
         first, last = first_slot(request, step), request.ends.floor(step) - step
         newest = ends[(followed.market.key, followed.source)]
         if newest < last - step:
@@ -104,7 +105,7 @@ def _ended(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     return [
         ended_job(one.candidate.request, histories[later], forecasts[later], peers.peers_of(later))
         for one in planned
-        for later in (whole[one.candidate.offer.followed],)
+        for later in (whole[followed_of(one.candidate.offer)],)
     ]
 
 
@@ -154,7 +155,7 @@ def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]
         "runners_up": [
             {
                 "label": one.candidate.label,
-                "market": one.candidate.offer.followed.key,
+                "market": one.candidate.offer.key,
                 "expected_cost_usd": one.expected.cost_usd,
                 **_outcome_row(decided, one.running.start, step),
                 "on_demand_only_usd": other.total_cost_usd,

@@ -13,7 +13,7 @@ import pandas as pd
 from flows.clock import now
 from flows.command.progress import say
 from flows.config import Settings
-from flows.jobs.file import JobRequest, first_slot, read_request
+from optimization.job.request import JobRequest, first_slot, read_request
 from flows.jobs.record import PeerReader, record_start
 from flows.jobs.reports import Report, every_report
 from flows.ledger.records import allocations_of, decisions_of, find_job

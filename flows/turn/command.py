@@ -223,7 +223,7 @@ def replay(
     session: Session = Session(),
 ) -> Answer:
     """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
-    from flows.jobs.file import read_request
+    from optimization.job.request import read_request
     from flows.turn.answer import replayed
     from flows.turn.context import Turn
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.jobs.file import JobRequest, first_slot, slot_job
 from flows.jobs.record import PeerReader, market_record, record_start
 from flows.jobs.reports import Report, as_reported, counting, every_report
 from flows.ledger.records import (
@@ -30,6 +29,7 @@ from forecasting.forecast import Forecast
 from forecasting.futures.paths import sample_paths
 from optimization.job.definition import Job, Progress
 from optimization.job.progress import finished
+from optimization.job.request import JobRequest, first_slot, slot_job
 from optimization.job.termination import infeasible_by
 from optimization.market.window import market_window, point_forecast
 from optimization.policies import OnDemandOnly

@@ -10,55 +10,17 @@ import pyarrow as pa
 
 from flows.config import Settings
 from flows.turn.context import Turn
-from warehouse.errors import InputError, SourceFileError
-from warehouse.observations.ingest import Appended, append, ingest_file
+from warehouse.errors import InputError
+from warehouse.observations.ingest import append, find_source, ingest
 from warehouse.observations.listing import observed_span
-from warehouse.sources import SOURCES
-from warehouse.sources.contract import Batch, Kind, Source, SourceOptions
-from warehouse.sources.simulated.source import generate, said
+from warehouse.sources.contract import Batch, Kind, SourceOptions
+from warehouse.sources.simulated import generate, said
 from warehouse.store.connection import Store
 
 #: Minutes between observations of the simulated market, at most.
 SIMULATED_STEP = 10
 
 Counts = dict[str, dict[str, int]]
-
-
-class Told:
-    """A source that tells how many rows it has read so far, file by file; otherwise the one it wraps."""
-
-    def __init__(self, source: Source, rows: Callable[[str, int], None]) -> None:
-        self.source = source
-        self.rows = rows
-        self.name = source.name
-        self.options = source.options
-
-    def files(self, paths: Sequence[Path]) -> list[Path]:
-        """The wrapped source's files."""
-        return self.source.files(paths)
-
-    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """The wrapped source's batches, counted as they pass."""
-        seen = 0
-        for batch in self.source.read(path, options):
-            seen += batch.table.num_rows
-            self.rows(path.name, seen)
-            yield batch
-
-    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
-        """The wrapped source's assumptions."""
-        return self.source.assumptions(path, options)
-
-
-def find_source(name: str) -> Source:
-    """The source of that name; raises `InputError` with the known names."""
-    if name not in SOURCES:
-        raise InputError(
-            f"source {name!r}",
-            expected=f"one of {', '.join(sorted(SOURCES))}",
-            remedy="see `slackwater ingest --list`",
-        )
-    return SOURCES[name]
 
 
 def ingest_paths(
@@ -72,42 +34,18 @@ def ingest_paths(
     progress: Callable[[str], None] = lambda _: None,
     rows: Callable[[str, int], None] = lambda _file, _rows: None,
 ) -> Counts:
-    """Ingest every file of a source below ``paths``; one transaction per file, counts summed.
-
-    ``progress`` is told each file's name, ``rows`` the rows read of it so far. A file that is not of the source's format
-    stops none of the others; it is refused after them, with `SourceFileError`.
-    """
-    source = Told(find_source(name), rows)
-    total = Appended(added=0, repeated=0, rejected=0)
-    refused: list[SourceFileError] = []
-    files = source.files(paths)
-    for path in files:
-        progress(path.name)
-        try:
-            done = ingest_file(
-                store,
-                source,
-                path,
-                options=SourceOptions(values=dict(options)),
-                known_at=known_at,
-                imported_at=imported_at,
-            )
-        except SourceFileError as error:
-            refused.append(error)
-            continue
-        total = Appended(
-            added=total.added + done.added,
-            repeated=total.repeated + done.repeated,
-            rejected=total.rejected + done.rejected,
-        )
-    if len(files) == 1 and refused:
-        raise refused[0]
-    if refused:
-        raise InputError(
-            f"{len(refused)} of {len(files)} files refused, the first: {refused[0]}",
-            remedy=f"the others are in: {total.added} rows added, {total.repeated} repeated, {total.rejected} rejected",
-        )
-    return {name: {"added": total.added, "repeated": total.repeated, "rejected": total.rejected}}
+    """`warehouse.ingest` of every file of a source below ``paths``, counted by source."""
+    done = ingest(
+        store,
+        name,
+        *paths,
+        known_at=known_at,
+        imported_at=imported_at,
+        progress=progress,
+        rows=rows,
+        **options,
+    )
+    return {name: {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}}
 
 
 def last_observed(folder: Path) -> pd.Timestamp:

@@ -11,13 +11,12 @@ import pandas as pd
 from flows.config import Settings
 from flows.show.table import rows_of
 from flows.turn.context import Turn
-from warehouse.asof.load import load_histories
+from warehouse.asof.load import HistoryRequest, load_histories
 from warehouse.asof.on_demand import HistoryAssumptions
-from warehouse.asof.request import HistoryRequest
-from warehouse.conventions import matches
 from warehouse.errors import MarketError
 from warehouse.history import History, Market
 from warehouse.observations.listing import list_markets
+from warehouse.sources.conventions import matches
 from warehouse.store.connection import Store
 
 #: A market with less history than this is not followed unless a job names it.

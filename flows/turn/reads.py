@@ -8,9 +8,8 @@ from typing import Any
 import pandas as pd
 
 from flows.show.table import rows_of
-from warehouse.asof.load import load_histories
+from warehouse.asof.load import HistoryRequest, load_histories
 from warehouse.asof.moving import MovingReader, Span
-from warehouse.asof.request import HistoryRequest
 from warehouse.history import History
 from warehouse.observations.listing import list_markets, list_markets_at
 from warehouse.store.connection import Store

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.file import JobRequest, first_slot, slot_job
 from flows.jobs.record import market_record
 from forecasting.forecast import Forecast
 from optimization.job.definition import Job
+from optimization.job.request import JobRequest, first_slot, slot_job
 from optimization.market.window import MarketWindow, PointForecast, Record, market_window, point_forecast
 from optimization.policies.contract import Policy
 from optimization.replay.hindsight import hindsight

@@ -13,7 +13,6 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.delivery.deliver import deliver
-from flows.jobs.file import JobRequest
 from flows.ledger.failures import failure_kept
 from flows.ledger.records import outcome_frame, stored_forecasts, stored_rounds
 from flows.ledger.runs import LIVE, save_run
@@ -28,6 +27,7 @@ from flows.turn.page import ReportData, write_report
 from flows.turn.scoring import score_turns
 from flows.turn.work import Work, pool_names, require_markets, work_stage
 from forecasting.forecast import Forecast
+from optimization.job.request import JobRequest
 from optimization.policies.contract import Policy
 from optimization.replay.ledger import leaderboard
 from optimization.selection.learners import learner_named

@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.file import JobRequest
 from flows.jobs.practice import example_requests, open_examples, practice_jobs
 from flows.ledger.records import StoredJob, save_jobs, stored_jobs, stored_rounds
 from flows.turn.context import Turn
 from flows.turn.markets import Followed, choose_markets, find_market, step_of, turn_history
+from optimization.job.request import JobRequest
 from optimization.policies.contract import Policy
 from optimization.policies.pool import DEFAULT_POOL, load_pool
 from warehouse.errors import MarketError

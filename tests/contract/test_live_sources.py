@@ -2,77 +2,36 @@
 
 import datetime as dt
 import os
-import sys
 
 import pytest
-from loopback import (
-    AT,
-    Azure,
-    Ec2,
-    Gcp,
-    Reply,
-    Vast,
-    azure_item,
-    ec2_xml,
-    gcp_sku,
-    price_history,
-    serve,
-    vast_offer,
-)
+from loopback import AT, Reply, serve
 
 from warehouse.errors import FetchError, SettingsError
+from warehouse.sources import LIVE_SOURCES
 from warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS
-from warehouse.sources.live import LIVE_SOURCES
 from warehouse.sources.live.contract import Asked, Mark, Page, PartFailed
 from warehouse.sources.live.transport import Retry, Transport
 
 COLUMNS = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS, "rejected": REJECTED_COLUMNS}
+#: Every source with the example that it gives of itself.
+EXAMPLES = {name: source.example for name, source in LIVE_SOURCES.items()}
 SECRETS = {
-    "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE123456789",
-    "AWS_SECRET_ACCESS_KEY": "aws-secret-abcdefghijklmnop",
-    "VAST_API_KEY": Vast([]).key,
-    "GCP_API_KEY": Gcp([]).key,
-    "HTTP_SOURCE_TOKEN": "http-secret-0123456789",
+    variable: f"secret-of-{variable.lower()}-0123456789"
+    for example in EXAMPLES.values()
+    for variable in example.credentials
 }
-MARKET = "own/r1/z1/h100"
-_ROW = {"n": "h100", "usd": 1.5}
-_COLUMNS = {"provider": "=p", "region": "=r", "zone": "=z", "instance_type": "n", "price_usd": "usd"}
-_GPU = "Nvidia L4 GPU attached to Spot Preemptible VMs running in Iowa"
+#: The option that holds the address, by source; a probe has none.
+ADDRESS = {
+    name: next((option for option in ("url", "endpoint_url") if option in source.options), None)
+    for name, source in LIVE_SOURCES.items()
+}
 
 
-def _scores(_seen):
-    inner = "<spotPlacementScoreSet><item><region>us-east-1</region><score>7</score></item></spotPlacementScoreSet>"
-    return ec2_xml("GetSpotPlacementScores", inner, None)
-
-
-#: source -> (options without the address, name of the address option, what the server answers).
-CASES = {
-    "aws-spot": (
-        {"regions": ["us-east-1"]},
-        "endpoint_url",
-        Ec2({"us-east-1": price_history("us-east-1", 3, start=AT.floor("D"))}, page=2),
-    ),
-    "aws-placement": ({"instance_types": ["a.large", "b.large", "c.large"]}, "endpoint_url", _scores),
-    "azure-retail": (
-        {"regions": ["eastus"]},
-        "url",
-        Azure([azure_item("eastus", f"Standard_NC{n}s_v3", 1.0 + n, spot=n % 2 == 0) for n in range(6)]),
-    ),
-    "gcp-catalogue": (
-        {},
-        "url",
-        Gcp([gcp_sku(_GPU, "Preemptible", 0.2, ["r1"]),
-             gcp_sku("Spot Preemptible G2 Instance Core running in Iowa", "Preemptible", 0.01, ["r1"]),
-             gcp_sku("Spot Preemptible G2 Instance Ram running in Iowa", "Preemptible", 0.001, ["r1"])]),
-    ),
-    "vast-offers": ({}, "url", Vast([vast_offer("RTX 4090", 1, 0.3, "SE")])),
-    "http": (
-        {"columns": _COLUMNS, "headers": {"Authorization": "Bearer ${HTTP_SOURCE_TOKEN}"}},
-        "url",
-        lambda _: Reply([_ROW]),
-    ),
-    "probe": ({"command": [sys.executable, "-c", "print(3)"], "markets": [MARKET]}, None, lambda _: Reply("")),
-}  # fmt: skip
+def answer_of(name):
+    """Answers each request with the example's answer."""
+    text = EXAMPLES[name].answer
+    form = "text/xml;charset=UTF-8" if text.startswith("<") else "application/json"
+    return lambda _: Reply(text, headers={"Content-Type": form})
 
 
 _ECHO = " ".join(SECRETS.values())
@@ -110,10 +69,13 @@ def asked(options, **others) -> Asked:
     return Asked(options=options, at=AT.to_pydatetime(), every=dt.timedelta(hours=1), **others)
 
 
+def options_of(name, url="http://host/"):
+    address = ADDRESS[name]
+    return EXAMPLES[name].options | ({address: url} if address else {})
+
+
 def fetched(name, server, **others):
-    options, address, _ = CASES[name]
-    if address:
-        options = options | {address: server.url}
+    options = options_of(name, server.url)
     transport = Transport(seed=1, retry=Retry(tries=2), seconds=5.0, sleep=lambda _: None)
     try:
         return list(LIVE_SOURCES[name].fetch(asked(options, **others), transport))
@@ -122,22 +84,19 @@ def fetched(name, server, **others):
 
 
 def test_every_live_source_is_here():
-    assert set(CASES) == set(LIVE_SOURCES)
     for name, source in LIVE_SOURCES.items():
         assert source.name == name
         assert all(source.options.values())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", EXAMPLES)
 class TestEverySource:
     def test_an_unknown_option_is_refused(self, name):
         with pytest.raises(SettingsError, match=r"option 'no_such_option' of the source .*expected one of"):
-            LIVE_SOURCES[name].check(CASES[name][0] | {"no_such_option": "1"})
+            LIVE_SOURCES[name].check(EXAMPLES[name].options | {"no_such_option": "1"})
 
     def test_options_of_the_wrong_type_are_refused(self, name):
-        options, address, _ = CASES[name]
-        if address == "url":
-            options = options | {"url": "http://host/"}
+        options = options_of(name)
         for option in LIVE_SOURCES[name].options:
             with pytest.raises(SettingsError, match=f"option {option}"):
                 LIVE_SOURCES[name].check(options | {option: object()})
@@ -145,16 +104,15 @@ class TestEverySource:
     def test_checking_asks_nobody_and_needs_no_credentials(self, name, monkeypatch):
         for secret in SECRETS:
             monkeypatch.delenv(secret)
-        options, address, answer = CASES[name]
-        with serve(answer) as server:
+        with serve(answer_of(name)) as server:
             source = LIVE_SOURCES[name]
-            source.check(options | ({address: server.url} if address else {}))
-            words = source.assumptions(options | ({address: server.url} if address else {}))
+            source.check(options_of(name, server.url))
+            words = source.assumptions(options_of(name, server.url))
             assert server.seen == []
         assert isinstance(words, tuple)
 
     def test_rows_are_canonical_and_never_from_after_the_logical_time(self, name):
-        with serve(CASES[name][2]) as server:
+        with serve(answer_of(name)) as server:
             found = fetched(name, server)
         rows = 0
         for item in found:
@@ -172,7 +130,7 @@ class TestEverySource:
         assert found[-1].token is None
 
     def test_the_same_answers_give_the_same_pages(self, name):
-        with serve(CASES[name][2]) as server:
+        with serve(answer_of(name)) as server:
             first, second = fetched(name, server), fetched(name, server)
         assert [(page.part, page.token, page.notes) for page in first] == [
             (page.part, page.token, page.notes) for page in second
@@ -181,7 +139,7 @@ class TestEverySource:
         assert all(one.equals(other) for one, other in zip(*tables, strict=True))
 
     def test_a_part_that_is_done_at_this_time_is_not_asked_again(self, name):
-        with serve(CASES[name][2]) as server:
+        with serve(answer_of(name)) as server:
             parts = {page.part for page in fetched(name, server)}
             server.seen.clear()
             done = {part: Mark(done_at=AT.to_pydatetime()) for part in parts}
@@ -190,7 +148,7 @@ class TestEverySource:
 
     @pytest.mark.parametrize("broken", BROKEN)
     def test_a_server_out_of_order_is_a_failure_in_words_without_secrets(self, name, broken):
-        if CASES[name][1] is None:
+        if ADDRESS[name] is None:
             pytest.skip("asks no server")
         with serve(lambda _: BROKEN[broken]) as server:
             try:

@@ -25,10 +25,9 @@ from fault_tables import (
 )
 
 from flows.ledger.runs import STAGES as STAGE_NAMES
-from warehouse.reader import open_reader
 from warehouse.sources import SOURCES
 from warehouse.sources.contract import SourceOptions
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 
 #: Kills between two runs to the end, at most.
 IN_A_ROW = 3

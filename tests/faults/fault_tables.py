@@ -5,8 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from warehouse.issued.records import NATURAL_KEYS
-from warehouse.reader import open_reader
-from warehouse.store.connection import Store, open_store
+from warehouse.store.connection import Store, open_reader, open_store
 
 #: Every table, and the columns of which no two rows may be alike.
 UNIQUE = {

@@ -153,7 +153,7 @@ import sys, resource
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 from pathlib import Path
 from warehouse.errors import SlackwaterError
-from warehouse.source import SourceOptions
+from warehouse.sources.contract import SourceOptions
 from warehouse.sources import SOURCES
 from warehouse.observations.ingest import ingest_file
 from warehouse.store.connection import open_store

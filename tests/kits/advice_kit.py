@@ -4,13 +4,13 @@ import pandas as pd
 from tidy_folder import START, write_tidy
 
 from flows.config import Settings
-from flows.jobs.file import parse_request
 from flows.jobs.record import record_start
 from flows.ledger.records import allocations_of, decisions_of, find_job, save_decisions, save_jobs
 from flows.turn.context import Turn, run_id_of
 from flows.turn.decide import decide, open_job
 from flows.turn.ingest import ingest_paths
 from flows.turn.markets import find_market, read_history
+from optimization.job.request import parse_request
 from optimization.policies.pool import policy_named
 from optimization.window.plan import Allocation
 from warehouse.store.connection import open_store

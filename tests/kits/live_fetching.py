@@ -4,7 +4,7 @@ import datetime as dt
 
 from loopback import AT
 
-from warehouse.sources.live import LIVE_SOURCES
+from warehouse.sources import LIVE_SOURCES
 from warehouse.sources.live.contract import Asked, Mark, Page, PartFailed
 from warehouse.sources.live.transport import Retry, Transport
 

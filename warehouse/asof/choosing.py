@@ -6,17 +6,14 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from warehouse.errors import MarketError
 from warehouse.history import Market
-from warehouse.sql import read_sql
+from warehouse.packaged import read_sql
+from warehouse.store.connection import Store
 from warehouse.times import microseconds
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
 
 #: On-change prices repeat about every 24 h when they do not change (M1.3).
 PRICE_MAX_AGE = pd.Timedelta(hours=36)
@@ -89,7 +86,7 @@ def known_series(store: Store, asked: Sequence[tuple[Market, Grid]]) -> list[lis
         return []
     markets = [market for market, _ in asked]
     rows = store.execute(
-        read_sql("series_known"),
+        read_sql(__package__, "series_known"),
         {
             "provider": [market.provider for market in markets],
             "region": [market.region for market in markets],

@@ -1,32 +1,25 @@
-"""One variable of a market on a slot grid, as known at the grid's time: values and when each became known (M1.2, M1.3)."""
+"""One variable of a market on a slot grid, as known at the grid's time: values and when each became known (M1.2, M1.3).
+
+`Reader` asks the store what several histories need: the same statements for all of them, with longer lists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 
-from warehouse.asof.choosing import Grid, KnownSeries
+from warehouse.asof.choosing import Grid, KnownSeries, known_series
 from warehouse.errors import MarketError
-from warehouse.sql import read_sql
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
-
-
-import datetime as dt
-from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, TypeVar
-
-from warehouse.asof.choosing import known_series
 from warehouse.history import Market
+from warehouse.packaged import read_sql
+from warehouse.sources.conventions import Conventions, known_conventions
+from warehouse.store.connection import Store
 
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
-
-
+_Asked = TypeVar("_Asked", bound=Hashable)
 #: When a gap became known: the integer of NaT.
 NEVER = np.iinfo(np.int64).min
 #: At most so many readings between two slots are taken.
@@ -72,7 +65,7 @@ def grid_paths(store: Store, asked: Sequence[PathAsked]) -> list[GridPath]:
     if price:
         parameters["probe_sid"] = [-1 if one.probe is None else one.probe.sid for one in asked]
         parameters["probe_age_us"] = [0 if one.probe is None else one.probe.age(one.grid) for one in asked]
-    columns = store.arrays(read_sql("price_grid" if price else "count_grid"), parameters)
+    columns = store.arrays(read_sql(__package__, "price_grid" if price else "count_grid"), parameters)
     ends = np.searchsorted(columns["place"], np.arange(len(asked) + 1))
     return [
         GridPath(values=columns["value"][a:b], known_us=columns["known_us"][a:b], series=one.series)
@@ -112,20 +105,16 @@ def grid_slots(grid: Grid) -> np.ndarray:
     return np.arange(grid.first_us, grid.last_us + 1, grid.step_us, dtype=np.int64)
 
 
-# ---
-# What the reads of several histories ask the store, asked once for all of them: the same statements, longer lists.
-
-_Asked = TypeVar("_Asked", bound=Hashable)
-
-
 class Reader:
     """Answers from the store, each kept for as long as the reader lives: make one per call, within one state of the file.
 
     `fetch_known` and `fetch_paths` ask for many at once; what was not fetched before is asked for when it is needed.
+    ``conventions``: what is known of the sources beside their rows, by default what is shipped.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, conventions: Conventions | None = None) -> None:
         self.store = store
+        self.conventions = conventions or known_conventions()
         self._known: dict[tuple[Market, Grid], list[KnownSeries]] = {}
         self._paths: dict[PathAsked, GridPath] = {}
         self._on_demand: dict[
@@ -161,7 +150,7 @@ class Reader:
         key = market.provider, market.instance_type, known_at
         if key not in self._on_demand:
             values = dict(zip(("provider", "instance_type", "known_at"), key, strict=True))
-            self._on_demand[key] = self.store.execute(read_sql("on_demand"), values)
+            self._on_demand[key] = self.store.execute(read_sql(__package__, "on_demand"), values)
         return self._on_demand[key]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -17,11 +16,9 @@ from warehouse.asof.choosing import Grid, KnownSeries
 from warehouse.asof.grid import GridPath, PathAsked, Reader, grid_paths, grid_slots
 from warehouse.errors import SettingsError
 from warehouse.history import Market
-from warehouse.sql import read_sql
+from warehouse.packaged import read_sql
+from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +53,9 @@ class MovingReader(Reader):
         super().__init__(store)
         self._span = span
         self._times = {moment(at, "time") for at in span.times()}
-        self._late = {int(sid) for (sid,) in store.execute(read_sql("late_series"), self._grid())}
+        self._late = {
+            int(sid) for (sid,) in store.execute(read_sql(__package__, "late_series"), self._grid())
+        }
         self._at_times: dict[tuple[Market, int], dict[int, list[KnownSeries]]] = {}
         self._long: dict[tuple[int, int, int, int, int, int], tuple[int, GridPath]] = {}
 
@@ -92,7 +91,7 @@ class MovingReader(Reader):
         if not markets:
             return
         rows = self.store.execute(
-            read_sql("series_known_at"),
+            read_sql(__package__, "series_known_at"),
             {
                 "provider": [market.provider for market in markets],
                 "region": [market.region for market in markets],

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
 
 import pandas as pd
 
 from warehouse.asof.choosing import Grid, KnownSeries, trust_rank
-from warehouse.conventions import list_prices
+from warehouse.asof.grid import Reader
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
-
-if TYPE_CHECKING:
-    from warehouse.asof.grid import Reader
-
+from warehouse.packaged import read_data
 
 #: Spot price as a share of on-demand: the floor of AWS's V100 prices in 2021 and 2023 was exactly this.
 USUAL_SPOT_SHARE = 0.30
@@ -73,8 +70,43 @@ class HistoryAssumptions:
             raise SettingsError(f"on-demand price {self.on_demand_usd}", expected="USD per hour > 0")
 
 
-# ---
-# The on-demand price of a market: what is stated, else the nearest thing known, said in words.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPrice:
+    """An on-demand list price: USD per instance-hour, or per GPU-hour (``per_gpu``: then times N for ``<type>_xN``)."""
+
+    provider: str
+    instance_type: str
+    usd: float
+    per_gpu: bool
+    date: str
+    source: str
+
+    def price_of(self, provider: str, instance_type: str) -> float | None:
+        """USD per hour of an instance of this type, None if this entry says nothing about it."""
+        if provider != self.provider:
+            return None
+        base, mark, gpus = instance_type.rpartition("_x")
+        if instance_type == self.instance_type:
+            return self.usd
+        if self.per_gpu and mark and base == self.instance_type and gpus.isdigit():
+            return self.usd * int(gpus)
+        return None
+
+
+@cache
+def list_prices() -> tuple[ListPrice, ...]:
+    """The entries of ``warehouse/asof/data/on_demand_prices.toml``."""
+    return tuple(
+        ListPrice(
+            provider=entry["provider"],
+            instance_type=entry["instance_type"],
+            usd=float(entry["usd_per_hour"]),
+            per_gpu=bool(entry.get("per_gpu", False)),
+            date=str(entry["date"]),
+            source=entry["source"],
+        )
+        for entry in read_data(__package__, "on_demand_prices")["price"]
+    )
 
 
 def find_on_demand(

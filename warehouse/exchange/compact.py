@@ -6,16 +6,13 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from warehouse.errors import DamagedStoreError, SettingsError, StoreError
+from warehouse.store.connection import Store
 from warehouse.store.files import sync_file, sync_folder
 from warehouse.store.schema import TABLES, quoted
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
 
 #: Estimations are read back at their own fit time only (M6.4): those behind every refit in use serve backfills, which can make
 #: them again.

@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet
 
 from warehouse.errors import InputError, StoreError
-from warehouse.exchange.export import Manifest, read_manifest, table_file, verify
 from warehouse.issued.records import NATURAL_KEYS
+from warehouse.store.connection import Store
+from warehouse.store.folders import EXPORT_AGAIN, Manifest, hashed, read_manifest, table_file
 from warehouse.store.schema import TABLES, quoted
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def import_folder(store: Store, folder: Path) -> dict[str, Imported]:
     `InputError` for a folder that is incomplete, changed or contradicts itself, `SchemaError` for one of a newer schema.
     """
     manifest = read_manifest(folder)
-    verify(folder, manifest)
+    _verify(folder, manifest)
     with store.transaction():
         try:
             return _merge_all(store, folder, manifest)
@@ -67,6 +67,24 @@ def import_folder(store: Store, folder: Path) -> dict[str, Imported]:
             with suppress(StoreError):  # a failed transaction takes them with it
                 for name in ("part", *(f"new_{owner}" for owner in _OWNERS)):
                     store.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+
+def _verify(folder: Path, manifest: Manifest) -> None:
+    """Compare every file with the manifest: bytes, rows, and the tables its rows refer to; raises `InputError`."""
+    for name, expected in manifest.tables.items():
+        path = table_file(folder, name)
+        if not path.is_file():
+            raise InputError(f"no file {path}", expected="every table of the manifest", remedy=EXPORT_AGAIN)
+        if hashed(path) != expected.sha256:
+            raise InputError(f"{path} is not what was exported: its SHA-256 differs", remedy=EXPORT_AGAIN)
+        try:
+            rows = pyarrow.parquet.read_metadata(path).num_rows
+        except pa.ArrowException as error:
+            raise InputError(f"{path}: {error}", expected="a Parquet file", remedy=EXPORT_AGAIN) from error
+        if rows != expected.rows:
+            raise InputError(f"{path} has {rows} rows", expected=f"{expected.rows}", remedy=EXPORT_AGAIN)
+        if lacking := [needed for needed in TABLES[name].needs if needed not in manifest.tables]:
+            raise InputError(f"{folder} has {name} without {lacking[0]}", remedy=EXPORT_AGAIN)
 
 
 def _merge_all(store: Store, folder: Path, manifest: Manifest) -> dict[str, Imported]:

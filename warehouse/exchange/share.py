@@ -1,8 +1,12 @@
-"""The warehouse for many readers on shared storage: complete generations of Parquet files behind one pointer.
+"""The warehouse for many readers on shared storage: whole generations of Parquet files behind one pointer, or a DuckLake.
 
-``<folder>/generations/<number>/`` is an exported folder; ``<folder>/current.json`` names the one to read and is replaced at
+A shared folder (`warehouse.store.folders`) gets a new export under ``generations/<number>/``, then the pointer is replaced at
 once. No file that is named there is ever changed, so readers need no locks, on network file systems neither. The
 generations before it stay until ``keep`` newer ones are there.
+
+A DuckLake is a catalogue over Parquet files that never change. DuckLake's own catalogue in a DuckDB file knows one process at a
+time; here it is changed as a copy and renamed, so a reader goes on with the one it opened. It needs the extension as a Python
+package (``slackwater[ducklake]``), since it is loaded offline.
 """
 
 from __future__ import annotations
@@ -10,86 +14,31 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from warehouse.errors import DamagedStoreError, StoreError, StoreLockedError
-from warehouse.exchange.export import Manifest, appearing, read_manifest, write_export
-from warehouse.store.files import sync_file, sync_folder
-from warehouse.store.schema import TABLES
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
-
-
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from warehouse.store.schema import quoted
+from warehouse.errors import StoreError, StoreLockedError
+from warehouse.exchange.export import appearing, write_export
+from warehouse.store.connection import Store, open_store
+from warehouse.store.files import sync_file, sync_folder
+from warehouse.store.folders import (
+    POINTER,
+    SHARED,
+    SHARED_VERSION,
+    Generation,
+    current_generation,
+    generations,
+    is_shared,
+    place_of,
+    read_manifest,
+)
+from warehouse.store.schema import TABLES, quoted
 
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
-
-
-POINTER = "current.json"
-FORMAT, VERSION = "slackwater-shared", 1
-_NUMBER = re.compile(r"\d{9}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """A published state; ``new`` is False if the one published before says the same."""
-
-    number: int
-    folder: Path
-    new: bool
-
-
-def is_shared(folder: Path) -> bool:
-    """Whether a folder is one that `publish_generation` writes."""
-    return (folder / POINTER).is_file()
-
-
-def current_generation(folder: Path, number: int | None = None) -> Generation:
-    """The newest generation, or the one of that number while it is kept; raises `StoreError`."""
-    path = folder / POINTER
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] != FORMAT or found["version"] != VERSION:
-            raise ValueError(f"format {found['format']!r} version {found['version']!r}")
-        newest = int(found["generation"])
-    except OSError as error:
-        raise StoreError(
-            f"{path}: {error.strerror}", expected="a folder written by `slackwater publish`"
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedStoreError(f"{path}: {error!r}", remedy="publish again") from error
-    wanted = newest if number is None else number
-    place = _place(folder, wanted)
-    if not place.is_dir():
-        raise StoreError(
-            f"{folder} has no generation {wanted}",
-            expected=f"one of {', '.join(str(one) for one in generations(folder))}",
-        )
-    return Generation(number=wanted, folder=place, new=False)
-
-
-def generations(folder: Path) -> list[int]:
-    """Numbers of the generations that are kept, ascending."""
-    try:
-        return sorted(int(name) for name in os.listdir(folder / "generations") if _NUMBER.fullmatch(name))
-    except FileNotFoundError:
-        return []
-
-
-def _place(folder: Path, number: int) -> Path:
-    return folder / "generations" / f"{number:09d}"
+CATALOGUE = "catalog.ducklake"
+_PACKAGE = "duckdb_extension_ducklake"
 
 
 def publish_generation(store: Store, folder: Path, *, keep: int = 3) -> Generation:
@@ -106,20 +55,16 @@ def publish_generation(store: Store, folder: Path, *, keep: int = 3) -> Generati
         there = generations(folder)
         before = current_generation(folder) if is_shared(folder) else None
         number = there[-1] + 1 if there else 1
-        place = _place(folder, number)
+        place = place_of(folder, number)
         with appearing(place) as part:
             manifest = write_export(store, part, list(TABLES))
-        if before is not None and _same(before, manifest):
+        if before is not None and read_manifest(before.folder) == manifest:
             shutil.rmtree(place)
             return before
         point_to(folder, number)
         for old in [one for one in there if one <= number - keep]:
-            shutil.rmtree(_place(folder, old), ignore_errors=True)
+            shutil.rmtree(place_of(folder, old), ignore_errors=True)
         return Generation(number=number, folder=place, new=True)
-
-
-def _same(before: Generation, manifest: Manifest) -> bool:
-    return read_manifest(before.folder) == manifest
 
 
 @contextmanager
@@ -140,20 +85,10 @@ def publishing(folder: Path) -> Iterator[None]:
 def point_to(folder: Path, number: int) -> None:
     """Replace the pointer at once; only to a generation that is whole on the disk."""
     part = folder / f".{POINTER}.part"
-    part.write_text(json.dumps({"format": FORMAT, "version": VERSION, "generation": number}) + "\n")
+    part.write_text(json.dumps({"format": SHARED, "version": SHARED_VERSION, "generation": number}) + "\n")
     sync_file(part)
     os.replace(part, folder / POINTER)
     sync_folder(folder)
-
-
-# ---
-# The warehouse as a DuckLake on shared storage: a catalogue that is replaced at once, over Parquet files that never change.
-#
-# DuckLake's own catalogue in a DuckDB file knows one process at a time; here it is changed as a copy and renamed, so a reader
-# goes on with the one it opened. Needs the extension as a Python package (``slackwater[ducklake]``), since it is loaded offline.
-
-CATALOGUE = "catalog.ducklake"
-_PACKAGE = "duckdb_extension_ducklake"
 
 
 def extension_file(version: str) -> Path:
@@ -214,8 +149,6 @@ def _published(source: Path, folder: Path, part: Path, keep: int) -> Generation:
 
 def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int, int]:
     """Change the catalogue at ``part``; the numbers of its newest snapshot before and after."""
-    from warehouse.store.connection import open_store
-
     with open_store(":memory:") as store:
         (version,) = store.execute("SELECT version()")[0]
         store.execute(f"LOAD {quoted(extension_file(str(version)))}")

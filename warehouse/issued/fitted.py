@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pandas as pd
 
 from warehouse.errors import StoreError
 from warehouse.issued.records import Written, write_rows
+from warehouse.store.connection import Store
 from warehouse.times import moment
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
 from warehouse.errors import StoreError
 from warehouse.history import History
+from warehouse.store.connection import Store
 from warehouse.times import moment
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
 
 #: Table -> its natural key: a row with the key of a stored one is repeated, whatever else it says.
 NATURAL_KEYS: Mapping[str, tuple[str, ...]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -11,10 +11,8 @@ import pyarrow as pa
 
 from warehouse.history import Market
 from warehouse.issued.records import Written
+from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
 
 _QUANTILES = tuple(f"q{level:02d}" for level in range(5, 100, 5))
 ForecastT = TypeVar("ForecastT")

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from warehouse.errors import SettingsError, SourceFileError, StoreError
+from warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
 from warehouse.observations.casting import AVAILABILITY, PRICE
 from warehouse.observations.merge import Stage, keep_assumptions, keep_rejected, keep_series, merge
+from warehouse.sources import SOURCES
 from warehouse.sources.contract import Batch, Source, SourceOptions
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
+from warehouse.store.connection import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +47,13 @@ class Appended:
     repeated: int
     rejected: int
 
+    def __add__(self, other: Appended) -> Appended:
+        return Appended(
+            added=self.added + other.added,
+            repeated=self.repeated + other.repeated,
+            rejected=self.rejected + other.rejected,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
@@ -60,6 +65,82 @@ class Origin:
     known_at_rule: str
     assumptions: tuple[str, ...]
     imported_at: pd.Timestamp | None
+
+
+class _Counted:
+    """A source that tells how many rows it has read so far, file by file; otherwise the one it wraps."""
+
+    def __init__(self, source: Source, rows: Callable[[str, int], None]) -> None:
+        self._source = source
+        self._rows = rows
+        self.name = source.name
+        self.options = source.options
+        self.examples = source.examples
+        self.has_files = source.has_files
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        return self._source.files(paths)
+
+    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
+        seen = 0
+        for batch in self._source.read(path, options):
+            seen += batch.table.num_rows
+            self._rows(path.name, seen)
+            yield batch
+
+    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+        return self._source.assumptions(path, options)
+
+
+def find_source(name: str) -> Source:
+    """The source of that name; raises `InputError` with the known names."""
+    if name not in SOURCES:
+        raise InputError(
+            f"source {name!r}",
+            expected=f"one of {', '.join(sorted(SOURCES))}",
+            remedy="see `slackwater ingest --list`",
+        )
+    return SOURCES[name]
+
+
+def ingest(
+    store: Store,
+    source: str,
+    /,
+    *paths: Path | str,
+    known_at: KnownAt = None,
+    imported_at: pd.Timestamp | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+    rows: Callable[[str, int], None] = lambda _file, _rows: None,
+    **options: str,
+) -> Appended:
+    """Read every file of a source below ``paths`` (files or folders) into the store; a transaction a file, counts summed.
+
+    ``options`` are the source's own (`slackwater ingest --list`). ``progress`` is told each file's name, ``rows`` the rows read
+    of it so far. A file that is not of the source's format stops none of the others; it is refused after them, with
+    `SourceFileError` (`InputError` of several files). Raises `InputError` for a source that is not known.
+    """
+    reader = _Counted(find_source(source), rows)
+    asked = SourceOptions(values=options)
+    total = Appended(added=0, repeated=0, rejected=0)
+    refused: list[SourceFileError] = []
+    files = reader.files([Path(path) for path in paths])
+    for path in files:
+        progress(path.name)
+        try:
+            total += ingest_file(
+                store, reader, path, options=asked, known_at=known_at, imported_at=imported_at
+            )
+        except SourceFileError as error:
+            refused.append(error)
+    if len(files) == 1 and refused:
+        raise refused[0]
+    if refused:
+        raise InputError(
+            f"{len(refused)} of {len(files)} files refused, the first: {refused[0]}",
+            remedy=f"the others are in: {total.added} rows added, {total.repeated} repeated, {total.rejected} rejected",
+        )
+    return total
 
 
 def ingest_file(
@@ -77,7 +158,7 @@ def ingest_file(
     rows count as repeated, its rejected ones as rejected. ``known_at`` is for rows that do not state it (M1.2); ``imported_at`` is
     the logical time of the import. Raises `SourceFileError` if the file is not of the source's format; then nothing of it stays.
     """
-    content = _digest(path)
+    content = _digest(path) if source.has_files else None
     origin = Origin(
         reader=source.name,
         file=path.as_posix(),
@@ -86,7 +167,7 @@ def ingest_file(
         assumptions=(),
         imported_at=imported_at,
     )
-    known = _known_import(store, _fingerprint(content, origin))
+    known = None if content is None else _known_import(store, _fingerprint(content, origin))
     if known is not None:
         return known
     assumed = tuple(source.assumptions(path, options))

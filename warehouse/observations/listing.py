@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
-from warehouse.sql import read_sql
+from warehouse.packaged import read_sql
+from warehouse.sources.conventions import known_conventions
+from warehouse.store.connection import Store
 from warehouse.times import microseconds
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
 
 #: Later than anything that can be known, in microseconds since the epoch.
 ANY_TIME_US = 2**62
@@ -43,8 +40,8 @@ def list_markets_at(store: Store, times: pd.DatetimeIndex) -> dict[pd.Timestamp,
 def _listed(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataFrame:
     """The listings of all times, one after the other; ``place`` numbers them."""
     bounds = {"first_us": first_us, "last_us": last_us, "step_us": step_us}
-    frame: pd.DataFrame = store.arrow(read_sql("listing"), bounds).to_pandas()
-    frame["real_clock"] = [store.conventions.real_clock(source) for source in frame["source"]]
+    frame: pd.DataFrame = store.arrow(read_sql(__package__, "listing"), bounds).to_pandas()
+    frame["real_clock"] = [known_conventions().real_clock(source) for source in frame["source"]]
     lacks = {
         "price": ~frame["has_price"],
         "counts": ~frame["has_counts"],

@@ -1,28 +1,27 @@
-"""Temporary tables that hold one import, cast and judged, before it is merged."""
+"""Staged rows into the tables, in set form: what is new is added, what is there is repeated, what contradicts is rejected.
+
+`Stage` holds one import in temporary tables, cast and judged. A row's key is (series, observed_at, known_at). Inside one import
+the last line of a key wins; against the store, a row with the same key and another value conflicts, and a row known later (or
+earlier) with another value is one more version of the observation. A version that says what the one known before it already
+said is repeated.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 
-from warehouse.observations.casting import AVAILABILITY, IDENTITY, PRICE, cast_sql, places_sql
+from warehouse.observations.casting import AVAILABILITY, IDENTITY, PRICE, Variable, cast_sql, places_sql
 from warehouse.sources.contract import Batch
+from warehouse.store.connection import Store
 
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
-
-
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING
-
-from warehouse.observations.casting import Variable
-
-if TYPE_CHECKING:
-    from warehouse.store.connection import Store
+#: Rows merged at a time: the sorts and joins of a part stay well inside the store's memory limit.
+PART_ROWS = 1_000_000
+_KEY = "sid, observed_at, known_at"
 
 
 class Stage:
@@ -106,18 +105,6 @@ def _serialised(table: pa.Table) -> Iterator[bytes]:
     yield str(table.schema.remove_metadata()).encode()
     for chunk in table.to_batches():
         yield memoryview(chunk.serialize()).tobytes()
-
-
-# ---
-# Staged rows into the tables, in set form: what is new is added, what is there is repeated, what contradicts is rejected.
-#
-# A row's key is (series, observed_at, known_at). Inside one import the last line of a key wins; against the store, a row with the
-# same key and another value conflicts, and a row known later (or earlier) with another value is one more version of the
-# observation. A version that says what the one known before it already said is repeated.
-
-#: Rows merged at a time: the sorts and joins of a part stay well inside the store's memory limit.
-PART_ROWS = 1_000_000
-_KEY = "sid, observed_at, known_at"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

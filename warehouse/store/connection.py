@@ -1,7 +1,8 @@
 """The warehouse file: open it, set it up, bring it up to date, run a transaction.
 
-One DuckDB file, one writing process at a time (decision 1), read through snapshots (decision 16, `warehouse.reader`). With the
-migrations this is the only place that imports DuckDB.
+One DuckDB file, one writing process at a time (decision 1): `open_store`. It is read through snapshots, so that no writer waits
+or is waited for, or from a folder that was published for many readers (decision 16): `open_reader`. With `warehouse.store.schema`
+this is the only place that imports DuckDB.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from warehouse.conventions import Conventions, read_conventions
 from warehouse.errors import DamagedStoreError, SchemaError, StoreError
 from warehouse.store.files import check_place, has_wal, is_locked, store_error
+from warehouse.store.folders import current_generation, is_shared, read_manifest, table_file
 from warehouse.store.lock import (
     Patience,
     Say,
@@ -33,7 +34,19 @@ from warehouse.store.lock import (
     take_lock,
 )
 from warehouse.store.schema import MIGRATIONS, applied_steps, back_up, migrate, pending_steps, quoted
-from warehouse.store.snapshots import publish_at_close, publish_at_open, publish_now
+from warehouse.store.snapshots import (
+    publish_at_close,
+    publish_at_open,
+    publish_now,
+    readable_snapshot,
+    snapshots_wanted,
+)
+
+#: DuckDB's own working memory; more than that is spilled to a folder beside the file.
+MEMORY_LIMIT = "1GB"
+#: A snapshot may be replaced between the listing and the opening; twenty times in a row it is not.
+_READER_TRIES = 20
+Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 @contextmanager
@@ -195,11 +208,6 @@ def _holds_rows(connection: duckdb.DuckDBPyConnection) -> bool:
     )
 
 
-#: DuckDB's own working memory; more than that is spilled to a folder beside the file.
-MEMORY_LIMIT = "1GB"
-Parameters = Sequence[Any] | Mapping[str, Any]
-
-
 class Store:
     """An open warehouse; made by `open_store`, closed by ``with`` or `close`.
 
@@ -212,7 +220,6 @@ class Store:
         *,
         name: str,
         read_only: bool,
-        conventions: Conventions,
         lock: WriterLock | None = None,
     ) -> None:
         self._connection = connection
@@ -221,7 +228,6 @@ class Store:
         self._depth = 0
         self.name = name
         self.read_only = read_only
-        self.conventions = conventions
         #: Columns of tables, as far as they were asked for: they stay as they are while the file is open.
         self.columns: dict[str, list[str]] = {}
 
@@ -346,7 +352,6 @@ def open_store(
     *,
     read_only: bool = False,
     memory_limit: str = MEMORY_LIMIT,
-    conventions: Conventions | None = None,
     wait: float | None = None,
     say: Say = say_on_stderr,
 ) -> Store:
@@ -360,7 +365,6 @@ def open_store(
     `DamagedStoreError` if it is not a readable warehouse (it is never rebuilt), `StoreError` if it cannot be opened at all.
     """
     opening = Opening(name=str(path), memory_limit=memory_limit)
-    facts = conventions if conventions is not None else read_conventions()
     database = Path(path)
     if opening.name == ":memory:":
         read_only = False
@@ -368,7 +372,7 @@ def open_store(
         check_place(database, read_only=read_only)
     if read_only or opening.name == ":memory:":
         connection = opening.unlocked(opening.name, read_only=read_only)
-        return Store(connection, name=opening.name, read_only=read_only, conventions=facts)
+        return Store(connection, name=opening.name, read_only=read_only)
     patience = Patience(default_wait() if wait is None else wait, say)
     lock = take_lock(database, patience)
     try:
@@ -376,4 +380,35 @@ def open_store(
     except BaseException:
         lock.give_back()
         raise
-    return Store(connection, name=opening.name, read_only=False, conventions=facts, lock=lock)
+    return Store(connection, name=opening.name, read_only=False, lock=lock)
+
+
+def open_reader(path: Path | str) -> Store:
+    """Open the warehouse at ``path`` for reading only: the newest snapshot of it, so that no writer waits or is waited for.
+
+    What a store opened here shows does not change; opened again it shows what was published since. A snapshot is made where
+    none is of the present file and nobody writes. ``path`` may also be a folder that `slackwater publish` wrote. Raises what
+    `open_store` raises.
+    """
+    if is_shared(Path(path)):
+        folder = current_generation(Path(path)).folder
+        manifest = read_manifest(folder)
+        tables = {name: table_file(folder, name) for name in manifest.tables}
+        connection = Opening(name=str(path), memory_limit=MEMORY_LIMIT).shared(manifest.steps, tables)
+        return Store(connection, name=str(path), read_only=True)
+    if str(path) == ":memory:" or not snapshots_wanted():
+        return open_store(path, read_only=True)
+    database = Path(path)
+    check_place(database, read_only=True)
+    opening = Opening(name=str(path), memory_limit=MEMORY_LIMIT)
+    patience = Patience(default_wait(), say_on_stderr)
+    for _ in range(_READER_TRIES):
+        snapshot = readable_snapshot(database, opening.settle, patience)
+        try:
+            connection = opening.unlocked(str(snapshot or database), read_only=True)
+        except StoreError:
+            if snapshot is None or snapshot.exists():
+                raise
+            continue  # a newer one has taken its place between the listing and the opening
+        return Store(connection, name=str(path), read_only=True)
+    raise StoreError(f"warehouse {database}: snapshots come and go too fast", remedy="try again")

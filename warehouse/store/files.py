@@ -1,32 +1,15 @@
-"""Numbered read-only copies of the warehouse: what readers open, so that they block nobody and see whole turns only.
-
-They stand in ``<database>.read/`` as ``<number>-<size>-<changed>.duckdb``, the size and change time of the file they were
-copied from: a snapshot whose name says what the file still is needs no copying. A new one is written under another name, flushed
-and renamed; then the older ones are unlinked, which a reader that has one open does not notice.
-"""
+"""The files of a warehouse: what tells their states apart, safe copying, and what is wrong with one as an error of ours."""
 
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from warehouse.errors import DamagedStoreError, SchemaError, SettingsError, StoreError, StoreLockedError
+from warehouse.errors import DamagedStoreError, SchemaError, StoreError, StoreLockedError
 
-#: Environment variable: "off" keeps the warehouse as one file, whose readers and writer then exclude one another.
-SNAPSHOTS_VARIABLE = "SLACKWATER_SNAPSHOTS"
-_NAME = re.compile(r"(\d{9,})-([0-9a-f]+)-([0-9a-f]+)\.duckdb")
 _PIECE = 1 << 26
-
-
-def snapshots_wanted() -> bool:
-    """Whether snapshots are published: unless `SNAPSHOTS_VARIABLE` is off; raises `SettingsError` for another word."""
-    word = os.environ.get(SNAPSHOTS_VARIABLE, "on").strip().lower() or "on"
-    if word not in ("on", "off"):
-        raise SettingsError(f"{SNAPSHOTS_VARIABLE}={word!r}", expected="on or off")
-    return word == "on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,20 +18,6 @@ class Identity:
 
     size: int
     changed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A published copy of the state ``of`` the file."""
-
-    path: Path
-    number: int
-    of: Identity
-
-
-def snapshot_folder(database: Path) -> Path:
-    """Where the snapshots of a warehouse stand."""
-    return database.with_name(f"{database.name}.read")
 
 
 def wal_path(database: Path) -> Path:
@@ -73,72 +42,6 @@ def identity_of(file: Path | int) -> Identity:
     """The present identity of a file or of an open descriptor."""
     found = os.stat(file)
     return Identity(size=found.st_size, changed=found.st_mtime_ns)
-
-
-def newest_snapshot(database: Path) -> Snapshot | None:
-    """The newest published copy; None if there is none."""
-    found = _snapshots(database)
-    return found[-1] if found else None
-
-
-def is_current(snapshot: Snapshot | None, database: Path) -> bool:
-    """Whether the file is as it was when the snapshot was taken."""
-    return snapshot is not None and not has_wal(database) and snapshot.of == identity_of(database)
-
-
-def _snapshots(database: Path) -> list[Snapshot]:
-    folder = snapshot_folder(database)
-    try:
-        names = os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    matches = [match for match in map(_NAME.fullmatch, names) if match]
-    found = [
-        Snapshot(
-            path=folder / match[0],
-            number=int(match[1]),
-            of=Identity(size=int(match[2], 16), changed=int(match[3], 16)),
-        )
-        for match in matches
-    ]
-    return sorted(found, key=lambda one: one.number)
-
-
-def publish_copy(database: Path, source: int) -> Snapshot:
-    """Copy the file open as ``source`` and make it the newest snapshot; older ones go. Only under the writer's lock.
-
-    ``source`` is a descriptor that was opened for this: opening and closing the file here would drop DuckDB's lock on it.
-    Raises `StoreError` if there is no room; what was published before then stays.
-    """
-    folder = snapshot_folder(database)
-    of, before = identity_of(source), _snapshots(database)
-    number = before[-1].number + 1 if before else 1
-    target = folder / f"{number:09d}-{of.size:x}-{of.changed:x}.duckdb"
-    part = folder / f"{number:09d}.part"
-    try:
-        folder.mkdir(exist_ok=True)
-        _discard(folder, keep=[one.path for one in before])
-        copy_synced(source, part, size=of.size)
-        os.replace(part, target)
-        sync_folder(folder)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise StoreError(
-            f"no snapshot of {database} for readers: {error.strerror}",
-            remedy="what was written is kept, readers see the state before it; make room and run any writing command "
-            f"again, or set {SNAPSHOTS_VARIABLE}=off",
-        ) from error
-    _discard(folder, keep=[target])
-    return Snapshot(path=target, number=number, of=of)
-
-
-def _discard(folder: Path, *, keep: list[Path]) -> None:
-    """Unlink what is not to be kept: older snapshots, and parts left by a killed writer."""
-    for path in folder.iterdir():
-        if path not in keep and (_NAME.fullmatch(path.name) or path.suffix == ".part"):
-            with suppress(FileNotFoundError):
-                path.unlink()
 
 
 def copy_synced(source: int, target: Path, *, size: int) -> None:
@@ -182,9 +85,7 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-# ---
-# What is wrong with a warehouse file: DuckDB's messages as errors of ours, and what is refused before DuckDB sees it.
-
+#: DuckDB's words for a file that is damaged or none of its own.
 _DAMAGE = (
     "not a valid DuckDB database",
     "Corrupt database file",

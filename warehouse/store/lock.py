@@ -1,4 +1,9 @@
-"""Who wrote itself into a lock file: for people to read, never to decide by."""
+"""Who may write: one process at a time, by an advisory lock on a small file beside the warehouse.
+
+The lock is taken with ``flock``, so the system drops it when its process ends, however it ends. The file says who holds it. What
+it says is only ever shown to people, with one exception: a holder that goes without setting it free was stopped in the middle.
+DuckDB's own lock is not enough: it goes as soon as any descriptor of the file is closed in its process, and it has no waiting.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,15 @@ from pathlib import Path
 
 from warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
 from warehouse.store.files import Identity, has_wal, wal_path
+
+Say = Callable[[str], None]
+#: Environment variable: seconds a second writer waits; 0 fails at once.
+WAIT_VARIABLE = "SLACKWATER_LOCK_WAIT"
+DEFAULT_WAIT = 60.0
+#: What a lock file says after a writer that came to its end; an empty one was never used.
+FREE = b"free\n"
+#: Seconds between two attempts: short at first, for turns that are nearly over.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,23 +93,6 @@ def _alive(pid: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
-
-
-# ---
-# Who may write: one process at a time, by an advisory lock on a small file beside the warehouse.
-#
-# The lock is taken with ``flock``, so the system drops it when its process ends, however it ends. The file says who holds it. What
-# it says is only ever shown to people, with one exception: a holder that goes without setting it free was stopped in the middle.
-# DuckDB's own lock is not enough: it goes as soon as any descriptor of the file is closed in its process, and it has no waiting.
-
-Say = Callable[[str], None]
-#: Environment variable: seconds a second writer waits; 0 fails at once.
-WAIT_VARIABLE = "SLACKWATER_LOCK_WAIT"
-DEFAULT_WAIT = 60.0
-#: What a lock file says after a writer that came to its end; an empty one was never used.
-FREE = b"free\n"
-#: Seconds between two attempts: short at first, for turns that are nearly over.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
 def say_on_stderr(text: str) -> None:

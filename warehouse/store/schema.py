@@ -1,4 +1,8 @@
-"""A copy of a warehouse of an older schema, made before it is brought up to date."""
+"""The schema of the warehouse: named steps, each applied together with its record in one transaction, after a backup.
+
+The steps are the files of ``warehouse/store/sql``; `TABLES` says of every table what its rows refer to and which of its columns
+says when, for what handles all of them (export, sharing, compacting).
+"""
 
 from __future__ import annotations
 
@@ -12,54 +16,12 @@ from pathlib import Path
 import duckdb
 
 from warehouse.errors import DamagedStoreError, SchemaError, StoreError
-from warehouse.sql import read_sql
+from warehouse.packaged import read_sql
 from warehouse.store.files import copy_synced, identity_of, sync_folder
 
 _PIECE = 1 << 20
 
-
-def back_up(database: Path, source: int, *, step: str) -> Path:
-    """Copy the file open as ``source`` to ``<database>.backup-<step>`` and return that; no other backup is overwritten.
-
-    A backup with the same bytes is used as it is; beside one with other bytes a number is added. The file must be checkpointed and
-    stay as it is meanwhile. Raises `StoreError` if there is no room, before anything was changed.
-    """
-    target = _free_name(database, source, step)
-    if target.exists():
-        return target
-    part = target.with_name(f"{target.name}.part")
-    try:
-        copy_synced(source, part, size=identity_of(source).size)
-        os.replace(part, target)
-        sync_folder(target.parent)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise StoreError(
-            f"no backup of {database} before its schema is brought up to date: {error.strerror}",
-            remedy="make room beside the file; nothing was changed",
-        ) from error
-    return target
-
-
-def _free_name(database: Path, source: int, step: str) -> Path:
-    plain = database.with_name(f"{database.name}.backup-{step}")
-    names = (plain if number == 0 else plain.with_name(f"{plain.name}.{number}") for number in count())
-    return next(name for name in names if not name.exists() or _same(name, source))
-
-
-def _same(path: Path, source: int) -> bool:
-    size = identity_of(source).size
-    if path.stat().st_size != size:
-        return False
-    with path.open("rb") as file:
-        return all(file.read(_PIECE) == os.pread(source, _PIECE, offset) for offset in range(0, size, _PIECE))
-
-
-# ---
-# The schema of the warehouse: ordered named steps, each applied together with its record in one transaction.
-
-#: Names of the steps in order; each is the file of that name in ``warehouse/sql``. Only ever append.
+#: Names of the steps in order; each is the file of that name in ``warehouse/store/sql``. Only ever append.
 MIGRATIONS = (
     "0001_observations",
     "0002_forecasts",
@@ -112,7 +74,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRAT
         connection.execute("BEGIN")
         try:
             connection.execute(_LEDGER)
-            connection.execute(read_sql(name))
+            connection.execute(read_sql(__package__, name))
             connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, name])
             connection.execute("COMMIT")
         except BaseException:
@@ -121,8 +83,42 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRAT
     return pending
 
 
-# ---
-# The tables of the warehouse for what handles all of them: what each refers to, and which of its columns says when.
+def back_up(database: Path, source: int, *, step: str) -> Path:
+    """Copy the file open as ``source`` to ``<database>.backup-<step>`` and return that; no other backup is overwritten.
+
+    A backup with the same bytes is used as it is; beside one with other bytes a number is added. The file must be checkpointed and
+    stay as it is meanwhile. Raises `StoreError` if there is no room, before anything was changed.
+    """
+    target = _free_name(database, source, step)
+    if target.exists():
+        return target
+    part = target.with_name(f"{target.name}.part")
+    try:
+        copy_synced(source, part, size=identity_of(source).size)
+        os.replace(part, target)
+        sync_folder(target.parent)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise StoreError(
+            f"no backup of {database} before its schema is brought up to date: {error.strerror}",
+            remedy="make room beside the file; nothing was changed",
+        ) from error
+    return target
+
+
+def _free_name(database: Path, source: int, step: str) -> Path:
+    plain = database.with_name(f"{database.name}.backup-{step}")
+    names = (plain if number == 0 else plain.with_name(f"{plain.name}.{number}") for number in count())
+    return next(name for name in names if not name.exists() or _same(name, source))
+
+
+def _same(path: Path, source: int) -> bool:
+    size = identity_of(source).size
+    if path.stat().st_size != size:
+        return False
+    with path.open("rb") as file:
+        return all(file.read(_PIECE) == os.pread(source, _PIECE, offset) for offset in range(0, size, _PIECE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

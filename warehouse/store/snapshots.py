@@ -1,4 +1,8 @@
-"""When a snapshot is published, and which one a reader opens.
+"""Numbered read-only copies of the warehouse: what readers open, so that they block nobody and see whole turns only.
+
+They stand in ``<database>.read/`` as ``<number>-<size>-<changed>.duckdb``, the size and change time of the file they were
+copied from: a snapshot whose name says what the file still is needs no copying. A new one is written under another name, flushed
+and renamed; then the older ones are unlinked, which a reader that has one open does not notice.
 
 A writer publishes when it closes the file, and between turns where it is told to. What it committed is whole then. A writer
 that is stopped in the middle publishes nothing: readers go on seeing the state before it, until the next writer has closed.
@@ -7,23 +11,109 @@ that is stopped in the middle publishes nothing: readers go on seeing the state 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from warehouse.errors import StoreError
-from warehouse.store.files import (
-    has_wal,
-    identity_of,
-    is_current,
-    log_identity,
-    newest_snapshot,
-    publish_copy,
-    snapshots_wanted,
-)
+from warehouse.errors import SettingsError, StoreError
+from warehouse.store.files import Identity, copy_synced, has_wal, identity_of, log_identity, sync_folder
 from warehouse.store.lock import Patience, WriterLock, check_log, locked, present_holder, try_lock
 
+#: Environment variable: "off" keeps the warehouse as one file, whose readers and writer then exclude one another.
+SNAPSHOTS_VARIABLE = "SLACKWATER_SNAPSHOTS"
+_NAME = re.compile(r"(\d{9,})-([0-9a-f]+)-([0-9a-f]+)\.duckdb")
 #: DuckDB's headers: what they say changes with every checkpoint that wrote anything.
 _HEADERS = 12288
+
+
+def snapshots_wanted() -> bool:
+    """Whether snapshots are published: unless `SNAPSHOTS_VARIABLE` is off; raises `SettingsError` for another word."""
+    word = os.environ.get(SNAPSHOTS_VARIABLE, "on").strip().lower() or "on"
+    if word not in ("on", "off"):
+        raise SettingsError(f"{SNAPSHOTS_VARIABLE}={word!r}", expected="on or off")
+    return word == "on"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A published copy of the state ``of`` the file."""
+
+    path: Path
+    number: int
+    of: Identity
+
+
+def snapshot_folder(database: Path) -> Path:
+    """Where the snapshots of a warehouse stand."""
+    return database.with_name(f"{database.name}.read")
+
+
+def newest_snapshot(database: Path) -> Snapshot | None:
+    """The newest published copy; None if there is none."""
+    found = _snapshots(database)
+    return found[-1] if found else None
+
+
+def is_current(snapshot: Snapshot | None, database: Path) -> bool:
+    """Whether the file is as it was when the snapshot was taken."""
+    return snapshot is not None and not has_wal(database) and snapshot.of == identity_of(database)
+
+
+def _snapshots(database: Path) -> list[Snapshot]:
+    folder = snapshot_folder(database)
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    matches = [match for match in map(_NAME.fullmatch, names) if match]
+    found = [
+        Snapshot(
+            path=folder / match[0],
+            number=int(match[1]),
+            of=Identity(size=int(match[2], 16), changed=int(match[3], 16)),
+        )
+        for match in matches
+    ]
+    return sorted(found, key=lambda one: one.number)
+
+
+def publish_copy(database: Path, source: int) -> Snapshot:
+    """Copy the file open as ``source`` and make it the newest snapshot; older ones go. Only under the writer's lock.
+
+    ``source`` is a descriptor that was opened for this: opening and closing the file here would drop DuckDB's lock on it.
+    Raises `StoreError` if there is no room; what was published before then stays.
+    """
+    folder = snapshot_folder(database)
+    of, before = identity_of(source), _snapshots(database)
+    number = before[-1].number + 1 if before else 1
+    target = folder / f"{number:09d}-{of.size:x}-{of.changed:x}.duckdb"
+    part = folder / f"{number:09d}.part"
+    try:
+        folder.mkdir(exist_ok=True)
+        _discard(folder, keep=[one.path for one in before])
+        copy_synced(source, part, size=of.size)
+        os.replace(part, target)
+        sync_folder(folder)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise StoreError(
+            f"no snapshot of {database} for readers: {error.strerror}",
+            remedy="what was written is kept, readers see the state before it; make room and run any writing command "
+            f"again, or set {SNAPSHOTS_VARIABLE}=off",
+        ) from error
+    _discard(folder, keep=[target])
+    return Snapshot(path=target, number=number, of=of)
+
+
+def _discard(folder: Path, *, keep: list[Path]) -> None:
+    """Unlink what is not to be kept: older snapshots, and parts left by a killed writer."""
+    for path in folder.iterdir():
+        if path not in keep and (_NAME.fullmatch(path.name) or path.suffix == ".part"):
+            with suppress(FileNotFoundError):
+                path.unlink()
 
 
 def _headers(lock: WriterLock) -> bytes:

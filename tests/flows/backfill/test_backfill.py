@@ -17,12 +17,12 @@ from flows.backfill import run as module
 from flows.backfill.plan import plan_backfill, stretch_of
 from flows.backfill.run import Backfill, backfill
 from flows.config import Settings
-from flows.jobs.file import read_request
 from flows.ledger.records import save_jobs, stored_jobs
 from flows.ledger.runs import STAGES, save_failure
 from flows.turn.context import Turn, run_id_of
 from flows.turn.whole import allocate_stage, forecast_stage, ingest_stage, score_stage
 from flows.turn.work import work_stage
+from optimization.job.request import read_request
 from warehouse.errors import MarketError, SettingsError
 from warehouse.issued.records import read_rows
 from warehouse.store.connection import open_store

@@ -20,7 +20,7 @@ from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import Case, replay_batch
 from warehouse.errors import InputError, MarketError
 from warehouse.issued.records import read_rows
-from warehouse.reader import open_reader
+from warehouse.store.connection import open_reader
 
 pytestmark = pytest.mark.engine
 

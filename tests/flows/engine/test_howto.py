@@ -19,7 +19,7 @@ from flows.engine.prepare import ENGINE_SETTINGS
 from flows.engine.server import free_port
 from flows.ledger.runs import STAGES
 from warehouse.issued.records import read_rows
-from warehouse.reader import open_reader
+from warehouse.store.connection import open_reader
 
 pytestmark = pytest.mark.engine
 

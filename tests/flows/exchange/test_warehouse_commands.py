@@ -9,7 +9,7 @@ from test_turn import AT, tidy_tables
 
 from flows import cli
 from warehouse.issued.records import read_rows
-from warehouse.reader import open_reader
+from warehouse.store.connection import open_reader
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from warehouse.history import Market
 from warehouse.issued.records import read_rows
 from warehouse.observations.ingest import append
 from warehouse.observations.listing import list_markets
-from warehouse.sources.live import LIVE_SOURCES
+from warehouse.sources import LIVE_SOURCES
 from warehouse.sources.live.transport import Retry, Secrets, Transport
 from warehouse.store.connection import open_store
 

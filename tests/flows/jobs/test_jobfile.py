@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from flows.jobs.file import first_slot, parse_request, read_request, slot_job
 from flows.jobs.practice import example_requests
+from optimization.job.request import first_slot, parse_request, read_request, slot_job
 from warehouse.errors import JobError
 
 AT = pd.Timestamp("2026-01-05T10:10:00Z")

@@ -10,13 +10,13 @@ import pytest
 from tidy_folder import START, write_tidy
 
 from flows.config import Settings
-from flows.jobs.file import parse_request
 from flows.jobs.record import MOST_PEERS, RECORD_SPAN, PeerReader, market_record, record_start
 from flows.turn.context import Turn
 from flows.turn.decide import decide, open_job
 from flows.turn.ingest import ingest_paths
 from flows.turn.markets import find_market, read_history
 from flows.turn.score import ended_job, score_job
+from optimization.job.request import parse_request
 from optimization.policies.pool import policy_named
 from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import replay

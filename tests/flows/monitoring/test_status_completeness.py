@@ -12,8 +12,7 @@ from flows.ledger.runs import save_failure
 from flows.monitoring.completeness import STATES, Facts, Window, classify, completeness_of
 from flows.monitoring.freshness import Promise
 from warehouse.errors import SettingsError
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 
 HALF = pd.Timedelta(minutes=30)
 FIRST = pd.Timestamp("2026-03-10T00:00Z")

@@ -7,23 +7,24 @@ import pandas as pd
 import pytest
 from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, write_measurements
 
-from flows.jobs.file import slot_job
 from flows.jobs.reports import Report, save_report
 from flows.ledger.records import find_job, save_jobs
-from flows.requests.candidates import Candidate, candidates_of
 from flows.requests.choice import RULES, spread
-from flows.requests.file import completed, parse_tuning_request
 from flows.requests.fill import answer_of, fill, with_measured
 from flows.requests.measured_runs import measured_runs
-from flows.requests.offers import gpu_type_of, gpu_types, offers_of
-from flows.requests.plan import screened_of
+from flows.requests.offers import offers_of
 from flows.requests.score import run_filled, score_answer
-from flows.requests.widths import Knowledge, Terms, Width, usable, widths_of
 from forecasting.configurations.facts import gpu
 from forecasting.configurations.model import fit_configurations
 from optimization.job.progress import finished
+from optimization.job.request import slot_job
 from optimization.policies.pool import policy_named
 from optimization.replay.run import replay
+from optimization.requests.candidates import Candidate, candidates_of
+from optimization.requests.offers import gpu_type_of, gpu_types
+from optimization.requests.request import completed, parse_tuning_request
+from optimization.requests.screen import screened_of
+from optimization.requests.widths import Knowledge, Terms, Width, usable, widths_of
 from optimization.trials.misjudged import Misjudged
 from warehouse.errors import InputError, JobError, MarketError
 from warehouse.history import Market
@@ -414,6 +415,6 @@ def test_candidates_are_asked_for_once(store, model, filled):
     rejected = []
     offers = offers_of(turn_at(store), asked=(), gpu_model=None, left_out=[])
     found = candidates_of(asked(), offers, knowledge, rejected)
-    assert len({(one.offer.followed, one.terms, one.gpus) for one in found}) == len(found)
+    assert len({(one.offer.key, one.terms, one.gpus) for one in found}) == len(found)
     assert all(one.alone.slots > 0 for one in screened_of(found, STEP))
     assert SETTINGS.planner == "last_value"

@@ -12,9 +12,9 @@ from fill_kit import AT, STEP, write_markets, write_measurements
 from flows import cli
 from flows.clock import parse_time
 from flows.config import Settings
-from flows.jobs.file import read_request
 from flows.turn.context import Turn
 from flows.turn.ingest import ingest_simulated
+from optimization.job.request import read_request
 from warehouse.store.connection import open_store
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -125,7 +125,7 @@ def test_no_knowledge_says_where_it_comes_from(call, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["three-fields", "all-fields"])
 def test_the_examples_are_requests(name):
-    from flows.requests.file import completed, read_tuning_request
+    from optimization.requests.request import completed, read_tuning_request
 
     assert completed(read_tuning_request(ROOT / "examples" / "requests" / f"{name}.toml")).tokens > 0
 

@@ -8,11 +8,11 @@ import pytest
 from advice_kit import BEGIN, MARKET, SOURCE, STEP, request
 
 from flows import cli
-from flows.jobs.file import FilledConfiguration, parse_request, read_request
 from flows.jobs.reports import Report, save_report
 from flows.ledger.records import find_job, save_decisions, save_jobs
 from flows.requests.fill import job_text
 from flows.requests.measured_runs import measured_rows, measured_runs
+from optimization.job.request import FilledConfiguration, parse_request, read_request
 from warehouse.errors import JobError
 from warehouse.store.connection import open_store
 

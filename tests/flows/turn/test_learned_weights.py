@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from flows.config import Settings, read_settings
-from flows.jobs.file import parse_request
 from flows.ledger.records import save_scored, stored_rounds
 from flows.turn.score import EndedJob, Scored, score_job
 from optimization import Job
+from optimization.job.request import parse_request
 from optimization.job.throughput import Linear
 from optimization.market.window import market_window
 from optimization.policies.pool import policy_named

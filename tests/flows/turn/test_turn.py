@@ -10,15 +10,15 @@ import pyarrow.parquet
 import pytest
 
 from flows.config import Settings
-from flows.jobs.file import parse_request
 from flows.ledger.records import outcome_frame, stored_rounds
 from flows.turn.context import Turn, run_id_of
 from flows.turn.whole import whole_turn
 from flows.turn.work import pool_names
+from optimization.job.request import parse_request
 from optimization.selection.contract import weigh
 from optimization.selection.learners import DEFAULT_LEARNER, learner_named
 from warehouse.issued.records import read_rows
-from warehouse.sources.simulated.source import generate
+from warehouse.sources.simulated import generate
 from warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2026-03-10T06:00Z")

@@ -18,7 +18,6 @@ from chromium import chromium_page, find_chromium
 from test_turn import AT, one_turn, small_settings
 
 from flows.config import read_settings
-from flows.jobs.file import parse_request
 from flows.ledger.records import allocations_of, decisions_of, find_job
 from flows.ledger.runs import save_failure
 from flows.turn.decide import open_job
@@ -28,10 +27,10 @@ from flows.ui.app import make_app
 from flows.ui.reading import Snapshots
 from flows.ui.server import bound_socket
 from flows.ui.views import VIEWS
+from optimization.job.request import parse_request
 from warehouse.history import Market
 from warehouse.issued.records import read_rows, write_rows
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta(minutes=30)
 NOW = AT + STEP + pd.Timedelta(minutes=10)

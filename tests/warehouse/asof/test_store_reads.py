@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 from storekit import DAY, HOUR, MARKET, MINUTE, T0, count_row, price_row, random_observations
 from storekit import batch as make_batch
 
-from warehouse.asof.load import load_history
+from warehouse.asof.grid import Reader
+from warehouse.asof.load import HistoryRequest, load_histories, load_history
 from warehouse.asof.on_demand import BorrowedPath, HistoryAssumptions
-from warehouse.conventions import Conventions, read_conventions
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
 from warehouse.issued.records import read_rows, record_assumptions
 from warehouse.observations.ingest import append
 from warehouse.observations.listing import list_markets
+from warehouse.sources.conventions import Conventions, known_conventions
 from warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)
@@ -369,9 +370,11 @@ def test_a_price_read_at_every_probe_holds_while_the_probes_go_on():
     facts = Conventions(price_of_every_probe=("lab",))
     rows = [count_row(T0 + k * HOUR, 1, gap_seconds=3600) for k in range(100)]
     rows += [price_row(T0, 1.0, on_demand_usd=3.0), price_row(T0 + HOUR, 2.0)]
-    with open_store(":memory:", conventions=facts) as store:
+    with open_store(":memory:") as store:
         add(store, *rows)
-        history = read(store, end=T0 + 160 * HOUR)
+        end = T0 + 160 * HOUR
+        request = HistoryRequest(market=HERE, end=end, step=STEP, known_at=end)
+        (history,) = load_histories(store, [request], reader=Reader(store, facts))
         priced = pd.Series(history.price, history.slots)
         assert (priced[T0 + HOUR : T0 + 102 * HOUR] == 2.0).all()
         assert priced[T0 + 103 * HOUR :].isna().all()
@@ -418,7 +421,7 @@ def test_an_unlisted_type_falls_back_to_the_highest_price_known(store):
 
 
 def test_clocks_of_sources(store):
-    facts = read_conventions()
+    facts = known_conventions()
     assert not facts.real_clock("skypilot-org/spot-traces:availability/1-node/aws-10-26-2022")
     assert not facts.real_clock("MaoZiming/spothedge_ae:data/GCP1")
     assert not facts.real_clock("uclasystem/bamboo:traces/p3-trace.csv")

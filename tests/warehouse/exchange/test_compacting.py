@@ -10,8 +10,7 @@ from warehouse.exchange.compact import compact
 from warehouse.issued.fitted import FittedState, load_fitted, save_fitted
 from warehouse.issued.records import read_rows
 from warehouse.observations.ingest import append
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 from warehouse.store.schema import TABLES
 
 

@@ -23,11 +23,12 @@ from storekit import (
 )
 
 from warehouse.errors import InputError, SchemaError, StoreError
-from warehouse.exchange.export import MANIFEST, export_store, hashed, read_manifest
+from warehouse.exchange.export import export_store
 from warehouse.exchange.import_ import import_folder
 from warehouse.issued.records import read_rows, write_rows
 from warehouse.observations.ingest import append, ingest_file
 from warehouse.store.connection import open_store
+from warehouse.store.folders import MANIFEST, hashed, read_manifest
 from warehouse.store.schema import TABLES, with_needs
 
 
@@ -433,7 +434,7 @@ def test_an_export_that_fails_leaves_nothing(store, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     fill(store)
-    monkeypatch.setattr("warehouse.exchange.export.hashed", full)
+    monkeypatch.setattr("warehouse.store.folders.hashed", full)
     with pytest.raises(StoreError, match="No space left"):
         export_store(store, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -447,7 +448,7 @@ def test_a_reader_can_export_while_a_writer_works(tmp_path):
         fill(store)
         store.publish()
         store.execute("DELETE FROM price")
-        from warehouse.reader import open_reader
+        from warehouse.store.connection import open_reader
 
         with open_reader(path) as reader:
             assert export_store(reader, tmp_path / "out").tables["price"].rows == 30

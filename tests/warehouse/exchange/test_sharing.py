@@ -10,10 +10,7 @@ from warehouse.asof.load import load_history
 from warehouse.errors import DamagedStoreError, StoreError, StoreLockedError
 from warehouse.exchange.share import (
     CATALOGUE,
-    POINTER,
-    current_generation,
     extension_file,
-    generations,
     publish_generation,
     publish_to_lake,
     publishing,
@@ -22,8 +19,8 @@ from warehouse.history import Market
 from warehouse.issued.records import read_rows
 from warehouse.observations.ingest import append
 from warehouse.observations.listing import list_markets
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
+from warehouse.store.folders import POINTER, current_generation, generations
 from warehouse.store.schema import TABLES, quoted
 
 MARKET = Market(provider="aws", region="us-west-2", zone="us-west-2a", instance_type="p3.2xlarge")

@@ -11,7 +11,7 @@ from live_fetching import items, rows_of
 from loopback import AT, Ec2, Reply, ec2_error, ec2_xml, price_history, serve
 
 from warehouse.errors import FetchError, SettingsError
-from warehouse.sources.live import LIVE_SOURCES
+from warehouse.sources import LIVE_SOURCES
 from warehouse.sources.live.contract import PartFailed
 
 

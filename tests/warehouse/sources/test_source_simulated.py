@@ -8,8 +8,15 @@ from source_files import DATA, options, read
 
 from benchmarks import calibrate_simulated
 from warehouse.errors import SettingsError, SourceFileError
-from warehouse.sources.simulated.market import BLOCK, block_of, sample_path, simulated_markets
-from warehouse.sources.simulated.source import PSEUDO_PATH, Simulated, generate
+from warehouse.sources.simulated import (
+    BLOCK,
+    PSEUDO_PATH,
+    Simulated,
+    block_of,
+    generate,
+    sample_path,
+    simulated_markets,
+)
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 BLOCKS = range(700, 712)  # 12 blocks of 28 days: what the long-run figures are taken from

@@ -11,8 +11,7 @@ from storeprocess import writer
 
 from warehouse.errors import DamagedStoreError, SchemaError, StoreError
 from warehouse.observations.ingest import append
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 from warehouse.store.lock import lock_path
 
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"

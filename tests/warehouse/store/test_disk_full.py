@@ -6,8 +6,7 @@ import subprocess
 import pytest
 from storeprocess import run_python
 
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 
 BIG = "INSERT INTO assumptions SELECT 'm{0}', 's', md5((range + {0})::VARCHAR) || md5((7 * range)::VARCHAR) FROM range(200000)"
 #: In a process of its own that may not make files larger than a megabyte more than the warehouse is.

@@ -10,8 +10,7 @@ import pytest
 from storeprocess import let_go, run_python, writer
 
 from warehouse.errors import SettingsError, StoreError, StoreLockedError
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 from warehouse.store.lock import (
     FREE,
     Patience,

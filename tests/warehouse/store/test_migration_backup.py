@@ -6,8 +6,7 @@ from storeprocess import run_python
 
 from warehouse.errors import StoreError
 from warehouse.issued.records import read_rows
-from warehouse.reader import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 from warehouse.store.schema import MIGRATIONS, applied_steps, migrate
 
 RUN = "INSERT INTO runs VALUES ('run-{}', '2026-01-01 00:00:00+00', 'ingest', 'done', '{{}}')"
@@ -92,10 +91,10 @@ KILLED = """
     import os, sys
     from warehouse.store import schema as migrations
     read = migrations.read_sql
-    def dying(name):
+    def dying(package, name):
         if name == sys.argv[2]:
             os.kill(os.getpid(), 9)
-        return read(name)
+        return read(package, name)
     migrations.read_sql = dying
     from warehouse.store.connection import open_store
     open_store(sys.argv[1])
@@ -124,7 +123,7 @@ def test_no_room_for_the_backup_changes_nothing(path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("warehouse.store.schema.copy_synced", full)
+    monkeypatch.setattr("warehouse.store.files.copy_synced", full)
     with pytest.raises(StoreError, match=r"No space left.*nothing was changed"):
         open_store(path, say=lambda _: None)
     assert path.read_bytes() == before

@@ -11,82 +11,71 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, Kind, SourceOptions
-from warehouse.sources.files.places import check_options, data_file, region_of
-from warehouse.sources.files.reading import (
-    CsvChunk,
-    Row,
-    batch_of,
-    collect,
-    csv_chunks,
-    head,
-    pack,
-    read_json,
-    rejected_batch,
-    rejection,
-    require_rows,
-)
+from warehouse.packaged import read_data
+from warehouse.sources.contract import Batch, Kind, Row, batch_of, pack, rejected_batch, rejection
+from warehouse.sources.files.places import region_of
+from warehouse.sources.files.reading import CsvChunk, FileSource, csv_chunks, head, read_json
+from warehouse.sources.options import Options, label_option
 
-EXPECTED_JSON = 'the JSON of describe-spot-price-history: {"SpotPriceHistory": [{"AvailabilityZone": ...}]}'
-EXPECTED_TSV = "five fields separated by tabs: zone ID, instance type, product, price, time"
-REMEDY = "name another source"
+_JSON = 'the JSON of describe-spot-price-history: {"SpotPriceHistory": [{"AvailabilityZone": ...}]}'
+_TSV = "five fields separated by tabs: zone ID, instance type, product, price, time"
 _FIELDS = ("AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice", "Timestamp")
 _TSV_COLUMNS = ("zone", "instance_type", "product", "price_usd", "observed_at")
 _TSV_LINE = re.compile(rb"^[a-z0-9-]+\t[a-z0-9.-]+\t[^\t\n]+\t[0-9.]+\t\S+\r?$")
 
 
-class Aws:
+class AwsOptions(Options):
+    """Options of AWS price histories."""
+
+    source: str = label_option("aws")
+
+
+class Aws(FileSource[AwsOptions]):
     """Every record is one price row, in file order (AWS answers newest first).
 
     JSON (any name, also without an extension): ``line`` is the record number, the zone letter of the asking account
     is the zone. TSV without header (``.tsv``, ``.tsv.zst``, ``.tsv.gz``): ``line`` is the line, the zone ID (``use1-az6``) stays
-    the zone, its region comes from ``warehouse/data/aws_zone_ids.toml``; an unknown prefix is a rejected row. On-demand
+    the zone, its region comes from ``data/aws_zone_ids.toml``; an unknown prefix is a rejected row. On-demand
     prices are in neither.
     """
 
     name = "aws"
-    options: Mapping[str, str] = {"source": "label of all rows (default: aws)"}
+    form = AwsOptions
+    expected = f"{_JSON}, or {_TSV}"
+    examples: Mapping[str, str] = {
+        "history.json": """{"SpotPriceHistory": [{"AvailabilityZone": "us-east-1a", "InstanceType": "p3.2xlarge",
+ "ProductDescription": "Linux/UNIX", "SpotPrice": "0.9180", "Timestamp": "2021-05-30T20:47:31+00:00"}]}""",
+        "prices.tsv": "use1-az6\tp3.2xlarge\tLinux/UNIX\t0.918\t2022-05-31T18:20:41+00:00\n",
+    }
 
-    def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Files named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
-        return collect(paths, _recognised, source=self.name, expected=f"{EXPECTED_JSON}, or {EXPECTED_TSV}")
-
-    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Yield the prices of one file; raises `SourceFileError` if it is of neither form or holds no record."""
-        check_options(self, options)
-        label = options.get("source") or self.name
+    def recognised(self, path: Path) -> bool:
+        """By the first line of an archive, or the start of the JSON: names tell nothing, often they are instance types."""
         if ".tsv" in path.suffixes:
-            return require_rows(_read_tsv(path, label), path, expected=EXPECTED_TSV, remedy=REMEDY)
-        return require_rows(_read_json(path, label), path, expected=EXPECTED_JSON, remedy=REMEDY)
+            return bool(_TSV_LINE.match(head(path).split(b"\n", 1)[0]))
+        start = head(path).removeprefix(b"\xef\xbb\xbf").lstrip()
+        return start.startswith(b"{") and b'"SpotPriceHistory"' in start
 
-    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
-        """None: every record says what it is."""
-        return ()
+    def batches(self, path: Path, options: AwsOptions) -> Iterator[Batch]:
+        """The prices of one file."""
+        if ".tsv" in path.suffixes:
+            return _read_tsv(path, options.source)
+        return self._read_json(path, options.source)
 
-
-def _recognised(path: Path) -> bool:
-    if ".tsv" in path.suffixes:
-        return bool(_TSV_LINE.match(head(path).split(b"\n", 1)[0]))
-    # Files are often named after the instance type, so the name tells nothing.
-    start = head(path).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return start.startswith(b"{") and b'"SpotPriceHistory"' in start
-
-
-def _read_json(path: Path, label: str) -> Iterator[Batch]:
-    content = read_json(path, expected=EXPECTED_JSON, remedy=REMEDY)
-    records = content.get("SpotPriceHistory") if isinstance(content, dict) else None
-    if not isinstance(records, list):
-        raise SourceFileError(path, 1, "JSON without SpotPriceHistory", expected=EXPECTED_JSON, remedy=REMEDY)
-    if not records:
-        raise SourceFileError(
-            path,
-            1,
-            "no record: AWS answered with an empty SpotPriceHistory",
-            expected="at least one record",
-            remedy="check the instance type and region of the request, and ask again",
-        )
-    constants = {"source": label, "provider": "aws", "file": str(path)}
-    return pack(_json_rows(records), constants)
+    def _read_json(self, path: Path, source: str) -> Iterator[Batch]:
+        content = read_json(path, expected=_JSON, remedy=self.remedy)
+        records = content.get("SpotPriceHistory") if isinstance(content, dict) else None
+        if not isinstance(records, list):
+            raise self.wrong(path, 1, "JSON without SpotPriceHistory")
+        if not records:
+            raise SourceFileError(
+                path,
+                1,
+                "no record: AWS answered with an empty SpotPriceHistory",
+                expected="at least one record",
+                remedy="check the instance type and region of the request, and ask again",
+            )
+        constants = {"source": source, "provider": "aws", "file": str(path)}
+        return pack(_json_rows(records), constants)
 
 
 def _json_rows(records: Sequence[Any]) -> Iterator[tuple[Kind, Row]]:
@@ -122,20 +111,20 @@ def region_of_zone_id(zone_id: str) -> str | None:
     ('us-east-1', None)
     """
     prefix, separator, _ = zone_id.partition("-")
-    found = data_file("aws_zone_ids.toml")["prefixes"].get(prefix)
+    found = read_data(__package__, "aws_zone_ids")["prefixes"].get(prefix)
     return str(found) if found and separator else None
 
 
-def _read_tsv(path: Path, label: str) -> Iterator[Batch]:
+def _read_tsv(path: Path, source: str) -> Iterator[Batch]:
     chunks = csv_chunks(path, check_header=lambda _: None, names=_TSV_COLUMNS, delimiter="\t")
     for chunk in chunks:
         if chunk.rejected:
             yield chunk.rejected_batch(path)
         if len(chunk):
-            yield from _tsv_batches(path, chunk, label)
+            yield from _tsv_batches(path, chunk, source)
 
 
-def _tsv_batches(path: Path, chunk: CsvChunk, label: str) -> Iterator[Batch]:
+def _tsv_batches(path: Path, chunk: CsvChunk, source: str) -> Iterator[Batch]:
     # A file has few zones: look each up once, and spread the answer over the rows.
     zones = chunk.columns["zone"].dictionary_encode()
     regions = pa.array([region_of_zone_id(z) for z in zones.dictionary.to_pylist()], pa.string())
@@ -154,5 +143,5 @@ def _tsv_batches(path: Path, chunk: CsvChunk, label: str) -> Iterator[Batch]:
         yield rejected_batch(path, rejected)
         table = table.filter(pc.is_valid(region))
     columns = {name: table[name] for name in table.column_names}
-    constants = {"source": label, "provider": "aws", "file": str(path)}
+    constants = {"source": source, "provider": "aws", "file": str(path)}
     yield batch_of("price", table.num_rows, {**constants, **columns})

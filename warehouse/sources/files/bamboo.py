@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, Kind, SourceOptions
-from warehouse.sources.files.places import (
-    UNDATED,
-    check_options,
-    instance_type_in,
-    market_of,
-    time_option,
-    whole_option,
-    zone_in,
-)
-from warehouse.sources.files.reading import Row, collect, head, numbered_lines, pack, rejection, require_rows
+from pydantic import Field
 
-EXPECTED = "lines such as `2021-12-10, 13:07:45, 80` or `60000,add,node19`"
-REMEDY = "name another source"
+from warehouse.sources.contract import Batch, Kind, Row, pack, rejection
+from warehouse.sources.files.places import UNDATED, instance_type_in, market_of, zone_in
+from warehouse.sources.files.reading import FileSource, head, numbered_lines
+from warehouse.sources.options import Moment, Options, label_option
+
+#: The type the authors of the event traces used.
+_USUAL_TYPE = "p3.2xlarge"
+
 _COUNT = re.compile(r"^(\d{4}-\d{2}-\d{2})\s*,\s*(\d{2}:\d{2}:\d{2})\s*,\s*(\d+)\s*$")
 _EVENT = re.compile(r"^(\d+)\s*,\s*(add|remove)\s*,\s*(\S+)\s*$")
 # Bamboo shortens Google Cloud zones: east1c is us-east1-c.
@@ -41,7 +36,26 @@ class _Event:
     change: int
 
 
-class Bamboo:
+class BambooOptions(Options):
+    """Options of both forms."""
+
+    start: Moment = Field(
+        None, description="time of minute 0 of an event list, ISO 8601 (default: 1970-01-01)"
+    )
+    zone: str | None = Field(
+        None,
+        description="zone (default of a count list: from a name such as east1c; of an event list: unknown)",
+    )
+    instance_type: str | None = Field(
+        None, description="instance type (default: from a name such as v100x1; of an event list: p3.2xlarge)"
+    )
+    capacity: int | None = Field(
+        None, ge=1, description="instances that were asked for (default: the largest count)"
+    )
+    source: str | None = label_option(None, "bamboo:counts or bamboo:events, the latter without a real clock")
+
+
+class Bamboo(FileSource[BambooOptions]):
     """Counts: every line is one row, in file order (the file is not in time order and repeats times: the last line wins).
 
     Events: the nodes alive at every whole minute from 0 to the minute of the last event, all events up to and including it
@@ -51,84 +65,74 @@ class Bamboo:
     """
 
     name = "bamboo"
-    options: Mapping[str, str] = {
-        "start": "time of minute 0 of an event list, ISO 8601 (default: 1970-01-01)",
-        "zone": "zone (default of a count list: from a name such as east1c; of an event list: unknown)",
-        "instance_type": "instance type (default: from a name such as v100x1; of an event list: p3.2xlarge)",
-        "capacity": "instances that were asked for (default: the largest count)",
-        "source": "label of all rows (default: bamboo:counts or bamboo:events, the latter without a real clock)",
+    form = BambooOptions
+    expected = "lines such as `2021-12-10, 13:07:45, 80` or `60000,add,node19`"
+    examples: Mapping[str, str] = {
+        "v100x1-east1c.txt": "2021-12-10, 13:07:45, 80\n",
+        "events.csv": "0,add,node1\n",
     }
 
-    def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Files named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
-        return collect(paths, _recognised, source=self.name, expected=EXPECTED)
+    def recognised(self, path: Path) -> bool:
+        """By the suffix and the first line."""
+        first = head(path).split(b"\n", 1)[0].decode("utf-8", errors="replace").strip()
+        return path.suffix in (".txt", ".csv") and bool(_COUNT.match(first) or _EVENT.match(first))
 
-    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Yield the rows of one file; raises `SourceFileError` if no line of it is of either form."""
-        check_options(self, options)
-        events = _is_event_list(path)
+    def batches(self, path: Path, options: BambooOptions) -> Iterator[Batch]:
+        """The rows of one file of either form."""
+        events = self._is_event_list(path)
         constants: dict[str, Any] = {
             **(_event_market(path, options) if events else _count_market(path, options)),
-            "source": options.get("source") or f"{self.name}:{'events' if events else 'counts'}",
-            "capacity": whole_option(options, "capacity") or _largest(path, options),
+            "source": options.source or f"{self.name}:{'events' if events else 'counts'}",
+            "capacity": options.capacity or self._largest(path, options),
             "gap_seconds": 60 if events else None,
             "kind": "held",
             "truncated": False,
             "file": str(path),
         }
         rows = _event_rows(path, options) if events else _count_rows(path)
-        return require_rows(pack(rows, constants), path, expected=EXPECTED, remedy=REMEDY)
+        return pack(rows, constants)
 
-    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+    def assumed(self, path: Path, options: BambooOptions) -> Iterator[str]:
         """The missing date, time zone, place and capacity."""
-        said = []
-        if not _is_event_list(path):
-            said.append("no time zone in the file: times taken as UTC")
+        if not self._is_event_list(path):
+            yield "no time zone in the file: times taken as UTC"
         else:
-            if time_option(options, "start") is None:
-                said.append(
-                    "undated events, counted from 1970-01-01 00:00 UTC: hour and weekday mean nothing"
-                )
-            if options.get("zone") is None:
-                said.append("zone and region unknown")
-            if options.get("instance_type") is None:
-                said.append("instance type taken as p3.2xlarge, the type the trace's authors used")
-        if whole_option(options, "capacity") is None:
-            said.append(f"capacity taken as {_largest(path, options)}, the largest count in the file")
-        return tuple(said)
+            if options.start is None:
+                yield "undated events, counted from 1970-01-01 00:00 UTC: hour and weekday mean nothing"
+            if options.zone is None:
+                yield "zone and region unknown"
+            if options.instance_type is None:
+                yield "instance type taken as p3.2xlarge, the type the trace's authors used"
+        if options.capacity is None:
+            yield f"capacity taken as {self._largest(path, options)}, the largest count in the file"
+
+    def _is_event_list(self, path: Path) -> bool:
+        """Which of the two forms a file has, by its first line that has either; raises `SourceFileError` if none has."""
+        lines = 0
+        for lines, text in numbered_lines(path):  # noqa: B007 (how many there were is told below)
+            if _EVENT.match(text):
+                return True
+            if _COUNT.match(text):
+                return False
+        found = "no line of the format" if lines else "an empty file"
+        raise self.wrong(path, min(lines, 1), found)
+
+    def _largest(self, path: Path, options: BambooOptions) -> int:
+        rows = _event_rows(path, options) if self._is_event_list(path) else _count_rows(path)
+        return max((int(row["available"]) for kind, row in rows if kind == "availability"), default=0)
 
 
-def _recognised(path: Path) -> bool:
-    first = head(path).split(b"\n", 1)[0].decode("utf-8", errors="replace").strip()
-    return path.suffix in (".txt", ".csv") and bool(_COUNT.match(first) or _EVENT.match(first))
+def _count_market(path: Path, options: BambooOptions) -> dict[str, str]:
+    zone = options.zone
+    if zone is None and zone_in(path) is None and (match := _SHORT_ZONE.search(path.name.lower())):
+        zone = f"us-{match[1]}-{match[2]}"
+    return market_of(path, zone=zone, instance_type=options.instance_type)
 
 
-def _is_event_list(path: Path) -> bool:
-    """Which of the two forms a file has, by its first line that has either; raises `SourceFileError` if none has."""
-    lines = 0
-    for lines, text in numbered_lines(path):  # noqa: B007 (how many there were is told below)
-        if _EVENT.match(text):
-            return True
-        if _COUNT.match(text):
-            return False
-    found = "no line of the format" if lines else "an empty file"
-    raise SourceFileError(path, min(lines, 1), found, expected=EXPECTED, remedy=REMEDY)
-
-
-def _count_market(path: Path, options: SourceOptions) -> dict[str, str]:
-    values = dict(options.values)
-    if "zone" not in values and zone_in(path) is None:
-        match = _SHORT_ZONE.search(path.name.lower())
-        if match:
-            values["zone"] = f"us-{match[1]}-{match[2]}"
-    return market_of(path, SourceOptions(values=values))
-
-
-def _event_market(path: Path, options: SourceOptions) -> dict[str, str]:
-    if options.get("zone") is not None:
-        values = {"instance_type": "p3.2xlarge", **options.values}
-        return market_of(path, SourceOptions(values=values))
-    found = options.get("instance_type") or instance_type_in(path, "aws") or "p3.2xlarge"
+def _event_market(path: Path, options: BambooOptions) -> dict[str, str]:
+    if options.zone is not None:
+        return market_of(path, zone=options.zone, instance_type=options.instance_type or _USUAL_TYPE)
+    found = options.instance_type or instance_type_in(path, "aws") or _USUAL_TYPE
     return {"provider": "aws", "region": "unknown", "zone": "unknown", "instance_type": found}
 
 
@@ -170,12 +174,12 @@ def _events(path: Path) -> tuple[list[_Event], list[tuple[Kind, Row]]]:
     return usable, rejected
 
 
-def _event_rows(path: Path, options: SourceOptions) -> Iterator[tuple[Kind, Row]]:
+def _event_rows(path: Path, options: BambooOptions) -> Iterator[tuple[Kind, Row]]:
     events, rejected = _events(path)
     yield from rejected
     if not events:
         return
-    start = time_option(options, "start") or UNDATED
+    start = options.start or UNDATED
     count, line, taken = 0, events[0].line, 0
     for minute in range(-(-events[-1].at_ms // _MINUTE_MS) + 1):
         while taken < len(events) and events[taken].at_ms <= minute * _MINUTE_MS:
@@ -186,8 +190,3 @@ def _event_rows(path: Path, options: SourceOptions) -> Iterator[tuple[Kind, Row]
             "availability",
             {"observed_at": start + timedelta(minutes=minute), "available": count, "line": line},
         )
-
-
-def _largest(path: Path, options: SourceOptions) -> int:
-    rows = _event_rows(path, options) if _is_event_list(path) else _count_rows(path)
-    return max((int(row["available"]) for kind, row in rows if kind == "availability"), default=0)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from warehouse.errors import SettingsError, SourceFileError
-from warehouse.sources.contract import Source, SourceOptions
+from warehouse.errors import SourceFileError
+from warehouse.packaged import read_data
 
 #: Undated traces count from here, and say so.
 UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,12 +21,6 @@ _TYPE_IN_TEXT = re.compile(
 )
 _DATE_IN_FOLDER = re.compile(r"(?<!\d)(\d{2})-(\d{2})-(\d{4})(?!\d)")
 _NODES_IN_TEXT = re.compile(r"(?<![a-z0-9])(\d+)-?nodes?(?![a-z0-9])")
-
-
-@cache
-def data_file(name: str) -> dict[str, Any]:
-    """A TOML file of ``warehouse/data``: constants of the world, each with source and date."""
-    return tomllib.loads(files("warehouse").joinpath("data", name).read_text(encoding="utf-8"))
 
 
 def region_of(zone: str) -> tuple[str, str] | None:
@@ -61,7 +51,7 @@ def zone_in(path: Path) -> str | None:
 
 def instance_type_in(path: Path, provider: str) -> str | None:
     """The instance type named by the file or the nearest folder, in full or by an alias of ``instance_aliases.toml``."""
-    aliases = data_file("instance_aliases.toml")["alias"]
+    aliases = read_data(__package__, "instance_aliases")["alias"]
     for name in _names(path):
         if match := _TYPE_IN_TEXT.search(name):
             return match[1]
@@ -92,19 +82,9 @@ def nodes_in(path: Path) -> int | None:
     return None
 
 
-def check_options(source: Source, options: SourceOptions) -> None:
-    """Raise `SettingsError` on an option that the source does not know."""
-    unknown = sorted(set(options.values) - set(source.options))
-    if unknown:
-        raise SettingsError(
-            f"option {unknown[0]!r} of the source {source.name!r}",
-            expected=f"one of {', '.join(source.options)}",
-        )
-
-
-def market_of(path: Path, options: SourceOptions, *, provider: str | None = None) -> dict[str, str]:
-    """provider, region, zone and instance_type from options, else from names; raises `SourceFileError` with the option to give."""
-    zone = options.get("zone") or zone_in(path)
+def market_of(path: Path, *, zone: str | None, instance_type: str | None) -> dict[str, str]:
+    """provider, region, zone and instance_type as stated, else from names; raises `SourceFileError` with the option to give."""
+    zone = zone or zone_in(path)
     if zone is None:
         raise SourceFileError(
             path, 0, "no zone in the file or folder name", remedy="give it with the option zone=us-west-2a"
@@ -118,7 +98,7 @@ def market_of(path: Path, options: SourceOptions, *, provider: str | None = None
             expected="a zone such as us-west-2a or us-east1-c",
             remedy="correct the option zone",
         )
-    instance_type = options.get("instance_type") or instance_type_in(path, provider or place[0])
+    instance_type = instance_type or instance_type_in(path, place[0])
     if instance_type is None:
         raise SourceFileError(
             path,
@@ -127,25 +107,3 @@ def market_of(path: Path, options: SourceOptions, *, provider: str | None = None
             remedy="give it with the option instance_type=p3.2xlarge",
         )
     return {"provider": place[0], "region": place[1], "zone": zone, "instance_type": instance_type}
-
-
-def whole_option(options: SourceOptions, name: str) -> int | None:
-    """A positive whole number given as an option; raises `SettingsError` on anything else."""
-    text = options.get(name)
-    if text is None:
-        return None
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise SettingsError(f"option {name}={text!r}", expected="a whole number of at least 1")
-    return int(text)
-
-
-def time_option(options: SourceOptions, name: str) -> datetime | None:
-    """A time given as an option (ISO 8601; without a zone it is UTC); raises `SettingsError` on anything else."""
-    text = options.get(name)
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise SettingsError(f"option {name}={text!r}", expected="a time such as 2023-08-27T00:00Z") from error
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

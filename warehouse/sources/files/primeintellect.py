@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warehouse.sources.contract import Batch, Kind, SourceOptions
-from warehouse.sources.files.places import check_options, whole_option
-from warehouse.sources.files.reading import Row, collect, head, numbered_lines, pack, rejection, require_rows
+from pydantic import Field
 
-EXPECTED = (
-    "one JSON object a line with timestamp, gpu_type, socket_type, availability, by_provider and by_config"
-)
-REMEDY = "name another source"
+from warehouse.sources.contract import Batch, Kind, Row, pack, rejection
+from warehouse.sources.files.reading import FileSource, head, numbered_lines
+from warehouse.sources.options import Options, label_option
+
 PER_GPU_MEDIAN = "per GPU, median over offers"
 PER_GPU_MIN = "per GPU, min over offers"
 PER_INSTANCE_MIN = "per instance, min over offers"
-_NOMINAL_GAP_SECONDS = 1800
 _SIZE = re.compile(r"^(\d+)x$")
 _OBJECTS = ("price_stats", "availability", "by_provider", "by_config")
 
@@ -33,7 +30,14 @@ class _Seen:
     sizes: dict[str, dict[str, None]]
 
 
-class PrimeIntellect:
+class PrimeIntellectOptions(Options):
+    """Options of marketplace snapshots."""
+
+    gap_seconds: int = Field(1800, ge=1, description="nominal seconds between snapshots (default: 1800)")
+    source: str = label_option("primeintellect")
+
+
+class PrimeIntellect(FileSource[PrimeIntellectOptions]):
     """One line is one snapshot of one GPU.
 
     It gives, all with that ``line``:
@@ -46,36 +50,29 @@ class PrimeIntellect:
     """
 
     name = "primeintellect"
-    options: Mapping[str, str] = {
-        "gap_seconds": "nominal seconds between snapshots (default: 1800)",
-        "source": "label of all rows (default: primeintellect)",
+    form = PrimeIntellectOptions
+    expected = "one JSON object a line with timestamp, gpu_type, socket_type, availability, by_provider and by_config"
+    examples: Mapping[str, str] = {
+        "h100.jsonl": '{"timestamp": "2025-10-19T21:00:00+00:00", "gpu_type": "H100_80GB", "socket_type": "SXM5", '
+        '"price_stats": {"min": 1.0}, "availability": {"total": 3}, "by_provider": {"a": {"count": 3}}, "by_config": {}}\n'
     }
 
-    def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Files named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
-        return collect(paths, _recognised, source=self.name, expected=EXPECTED)
+    def recognised(self, path: Path) -> bool:
+        """By the suffix and a field in the first lines."""
+        return path.suffix in (".jsonl", ".ndjson") and b'"by_provider"' in head(path)
 
-    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Yield the rows of one file, read twice; raises `SourceFileError` if no line of it is a snapshot."""
-        check_options(self, options)
+    def batches(self, path: Path, options: PrimeIntellectOptions) -> Iterator[Batch]:
+        """The rows of one file, read twice."""
         constants = {
-            "source": options.get("source") or self.name,
+            "source": options.source,
             "provider": "primeintellect",
             "region": "global",
-            "gap_seconds": whole_option(options, "gap_seconds") or _NOMINAL_GAP_SECONDS,
+            "gap_seconds": options.gap_seconds,
             "kind": "offers",
             "truncated": False,
             "file": str(path),
         }
-        return require_rows(pack(_rows(path), constants), path, expected=EXPECTED, remedy=REMEDY)
-
-    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
-        """None: that a count is offers listed, not launches, is its kind (offers)."""
-        return ()
-
-
-def _recognised(path: Path) -> bool:
-    return path.suffix in (".jsonl", ".ndjson") and b'"by_provider"' in head(path)
+        return pack(_rows(path), constants)
 
 
 def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:

@@ -1,14 +1,18 @@
-"""Rows found in a file -> Arrow batches of bounded size in the columns of `warehouse.sources.contract`."""
+"""What readers of files share: a format as a class, and text, JSON and delimited files with the line of every row.
+
+Files may be plain or compressed. What cannot be read is refused with the line where it goes wrong.
+"""
 
 from __future__ import annotations
 
 import codecs
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import pyarrow as pa
@@ -16,89 +20,65 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from warehouse.errors import SourceFileError
-from warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS, Batch, Kind
+from warehouse.sources.contract import Batch, SourceOptions, rejected_batch
+from warehouse.sources.options import OptionsT, help_of, read_options
 
-#: Most rows of a batch built row by row; files read through Arrow are cut by bytes instead.
-CHUNK_ROWS = 50_000
 #: A file none of whose first lines is of the format is refused without reading on.
 HOPELESS_ROWS = 10_000
-
-COLUMNS: dict[Kind, tuple[str, ...]] = {
-    "price": PRICE_COLUMNS,
-    "availability": AVAILABILITY_COLUMNS,
-    "rejected": REJECTED_COLUMNS,
-}
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-#: Types of columns that a source leaves out, and of Python values it hands over.
-_TYPES: dict[str, pa.DataType] = {
-    "observed_at": _TIMESTAMP,
-    "known_at": _TIMESTAMP,
-    "price_usd": pa.float64(),
-    "on_demand_usd": pa.float64(),
-    "available": pa.int64(),
-    "capacity": pa.int64(),
-    "gap_seconds": pa.int64(),
-    "truncated": pa.bool_(),
-    "line": pa.int64(),
-}
-
-Row = Mapping[str, Any]
+_HEAD_BYTES = 8192
+#: More than that is no file of a market: a small file may unpack to far more than there is memory.
+_LONGEST_LINE = 64 << 20
+_LARGEST_JSON = 512 << 20
+_BLOCK_BYTES = 8 << 20
 
 
-def batch_of(kind: Kind, rows: int, columns: Mapping[str, Any]) -> Batch:
-    """A batch of ``rows`` rows: Arrow arrays go in with their own type, lists are typed, scalars repeated, absent ones null."""
-    arrays = [_column(name, columns.get(name), rows) for name in COLUMNS[kind]]
-    return Batch(kind=kind, table=pa.table(arrays, names=list(COLUMNS[kind])))
+class FileSource(ABC, Generic[OptionsT]):
+    """A format of files; a source states what tells it from others: how a file is recognised, and its rows.
 
+    ``form`` is the model of its options, ``expected`` the form in words, ``examples`` the smallest file of each form by name.
+    """
 
-def _column(name: str, value: Any, rows: int) -> pa.Array | pa.ChunkedArray:
-    if isinstance(value, pa.Array | pa.ChunkedArray):
-        return value
-    wanted = _TYPES.get(name, pa.string())
-    if value is None:
-        return pa.nulls(rows, wanted)
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return _typed(list(value), wanted)
-    return pa.repeat(_typed([value], wanted)[0], rows)
+    has_files = True
+    name: str
+    form: type[OptionsT]
+    expected: str
+    remedy: str = "name another source"
+    examples: Mapping[str, str]
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Option name -> one sentence of help."""
+        return help_of(self.form)
 
-def _typed(values: list[Any], wanted: pa.DataType) -> pa.Array:
-    if not any(isinstance(value, str) for value in values):
-        try:
-            return pa.array(values, wanted)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            pass
-    # Text, and what is not of the type, goes on as text: the store casts it and counts what cannot be cast.
-    return pa.array([None if value is None else str(value) for value in values], pa.string())
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        """Files named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
+        return collect(paths, self.recognised, source=self.name, expected=self.expected)
 
+    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
+        """Yield the rows of one file; raises `SourceFileError` if it has no row of this format."""
+        asked = read_options(self.name, self.form, options.values)
+        batches = self.batches(path, asked)
+        return require_rows(batches, path, expected=self.expected, remedy=self.remedy)
 
-def pack(rows: Iterable[tuple[Kind, Row]], constants: Mapping[str, Any]) -> Iterator[Batch]:
-    """Chunk (kind, row) pairs into batches, one buffer per kind; ``constants`` fill columns that rows leave out."""
-    waiting: dict[Kind, list[Row]] = {"price": [], "availability": [], "rejected": []}
-    for kind, row in rows:
-        waiting[kind].append(row)
-        if len(waiting[kind]) >= CHUNK_ROWS:
-            yield _pack_one(kind, waiting[kind], constants)
-            waiting[kind] = []
-    for kind, left in waiting.items():
-        if left:
-            yield _pack_one(kind, left, constants)
+    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+        """In words, what had to be assumed to read a file."""
+        return tuple(self.assumed(path, read_options(self.name, self.form, options.values)))
 
+    @abstractmethod
+    def recognised(self, path: Path) -> bool:
+        """Whether a file inside a folder is of this format, by its name and its first bytes."""
 
-def _pack_one(kind: Kind, rows: list[Row], constants: Mapping[str, Any]) -> Batch:
-    columns: dict[str, Any] = {}
-    for name in COLUMNS[kind]:
-        default = constants.get(name)
-        if any(name in row for row in rows):
-            columns[name] = [row.get(name, default) for row in rows]
-        else:
-            columns[name] = default
-    return batch_of(kind, len(rows), columns)
+    @abstractmethod
+    def batches(self, path: Path, options: OptionsT) -> Iterator[Batch]:
+        """The rows of one file as found; raises `SourceFileError` if it is not of this format."""
 
+    def assumed(self, path: Path, options: OptionsT) -> Iterable[str]:
+        """In words, what has to be assumed of a file; nothing where every record says what it is."""
+        return ()
 
-def rejection(line: int, raw: str, reason: str) -> tuple[Kind, Row]:
-    """A line that cannot be taken apart, as a row of a ``rejected`` batch."""
-    return "rejected", {"line": line, "raw": raw, "reason": reason}
+    def wrong(self, path: Path, line: int, found: str) -> SourceFileError:
+        """The error of a file that is not of this format, seen at a line."""
+        return SourceFileError(path, line, found, expected=self.expected, remedy=self.remedy)
 
 
 def require_rows(batches: Iterable[Batch], path: Path, *, expected: str, remedy: str) -> Iterator[Batch]:
@@ -127,15 +107,6 @@ def require_rows(batches: Iterable[Batch], path: Path, *, expected: str, remedy:
     first = held[0].table.slice(0, 1).to_pylist()[0]
     found = f"{first['reason']}, and no other line can be used"
     raise SourceFileError(path, int(first["line"]), found, expected=expected, remedy=remedy)
-
-
-# ---
-# Files of text and JSON, plain or compressed: found, opened, and refused with the line where they go wrong.
-
-_HEAD_BYTES = 8192
-#: More than that is no file of a market: a small file may unpack to far more than there is memory.
-_LONGEST_LINE = 64 << 20
-_LARGEST_JSON = 512 << 20
 
 
 def open_bytes(path: Path) -> io.BufferedReader:
@@ -249,12 +220,6 @@ def read_json(path: Path, *, expected: str, remedy: str) -> Any:
         raise SourceFileError(path, line, f"not JSON ({error})", expected=expected, remedy=remedy) from error
 
 
-# ---
-# Delimited files streamed through Arrow, with the line every row stands on and the lines that cannot be taken apart.
-
-_BLOCK_BYTES = 8 << 20
-
-
 class _CheckedText(io.RawIOBase):
     """Bytes passed on after a check that they are UTF-8: Arrow loses the line of those that are not."""
 
@@ -290,14 +255,6 @@ class CsvChunk:
     def rejected_batch(self, path: Path) -> Batch:
         """The lines that could not be taken apart, as a ``rejected`` batch."""
         return rejected_batch(path, self.rejected)
-
-
-def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batch:
-    """A ``rejected`` batch of (line, raw text, reason) triples."""
-    lines, raw, reasons = zip(*rejected, strict=True) if rejected else ((), (), ())
-    return batch_of(
-        "rejected", len(rejected), {"file": str(path), "line": lines, "raw": raw, "reason": reasons}
-    )
 
 
 def csv_chunks(

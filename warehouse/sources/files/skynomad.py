@@ -9,30 +9,35 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, Kind, SourceOptions
-from warehouse.sources.files.places import check_options, instance_type_in, market_of, region_of, whole_option
-from warehouse.sources.files.reading import (
-    Row,
-    batch_of,
-    collect,
-    csv_chunks,
-    head,
-    numbered_lines,
-    pack,
-    read_json,
-    rejection,
-    require_rows,
-    shown,
-)
+from pydantic import Field
 
-EXPECTED = "a CSV with the columns date,availability or the JSON of a probe round with zone_results"
-REMEDY = "name another source"
+from warehouse.errors import SourceFileError
+from warehouse.sources.contract import Batch, Kind, Row, batch_of, pack, rejection
+from warehouse.sources.files.places import instance_type_in, market_of, region_of
+from warehouse.sources.files.reading import FileSource, csv_chunks, head, numbered_lines, read_json, shown
+from warehouse.sources.options import Options, label_option
+
 _GAP_SAMPLE = 1000
 _LONGEST_GAP_SECONDS = 31 * 86_400
 
 
-class SkyNomad:
+class SkyNomadOptions(Options):
+    """Options of histories and probe rounds."""
+
+    zone: str | None = Field(None, description="zone of a CSV (default: from the file name)")
+    instance_type: str | None = Field(
+        None, description="instance type probed (default: from the file or folder name)"
+    )
+    capacity: int = Field(1, ge=1, description="instances a line of the CSV asked for (default: 1)")
+    gap_seconds: int | None = Field(
+        None,
+        ge=1,
+        description="nominal seconds between lines of a CSV (default: the median of the first 1,000)",
+    )
+    source: str = label_option("skynomad")
+
+
+class SkyNomad(FileSource[SkyNomadOptions]):
     """Every line of the CSV is one availability row (capacity 1); every zone of a probe round is one (its ``line``: 1-based
     place among the zones, by name).
 
@@ -41,60 +46,64 @@ class SkyNomad:
     """
 
     name = "skynomad"
-    options: Mapping[str, str] = {
-        "zone": "zone of a CSV (default: from the file name)",
-        "instance_type": "instance type probed (default: from the file or folder name)",
-        "capacity": "instances a line of the CSV asked for (default: 1)",
-        "gap_seconds": "nominal seconds between lines of a CSV (default: the median of the first 1,000)",
-        "source": "label of all rows (default: skynomad)",
+    form = SkyNomadOptions
+    expected = "a CSV with the columns date,availability or the JSON of a probe round with zone_results"
+    examples: Mapping[str, str] = {
+        "us-west-2a_v100_1.csv": "date,availability\n2023-02-15 22:08:16,1\n",
+        "h100_round.json": """{"scheduled_at": "2025-10-03T17:10:00-07:00", "ended_at": "2025-10-03", "interval_sec": 600,
+ "zones_probed": ["us-east4-a"], "zone_results": {"us-east4-a": {"instances_created": 3, "instances_requested": 16}}}""",
     }
 
-    def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Files named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
-        return collect(paths, _recognised, source=self.name, expected=EXPECTED)
+    def recognised(self, path: Path) -> bool:
+        """By the suffix and fields near the start."""
+        start = head(path)
+        if path.suffix == ".json":
+            return b'"zone_results"' in start or b'"total_instances_requested"' in start
+        return path.suffix == ".csv" and start.removeprefix(b"\xef\xbb\xbf").startswith(b"date,availability")
 
-    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Yield the rows of one file; raises `SourceFileError` if it is of neither form."""
-        check_options(self, options)
-        label = options.get("source") or self.name
-        reader = _read_round if path.suffix == ".json" else _read_csv
-        batches = reader(path, options, label)
-        return require_rows(batches, path, expected=EXPECTED, remedy=REMEDY)
+    def batches(self, path: Path, options: SkyNomadOptions) -> Iterator[Batch]:
+        """The rows of one file."""
+        return self._read_round(path, options) if path.suffix == ".json" else self._read_csv(path, options)
 
-    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
-        """None: times are real, and the capacity is what was asked for."""
-        return ()
+    def _read_csv(self, path: Path, options: SkyNomadOptions) -> Iterator[Batch]:
+        def check(names: Sequence[str]) -> None:
+            if list(names) != ["date", "availability"]:
+                raise self.wrong(path, 1, f"columns {shown(names)}")
 
+        constants: dict[str, Any] | None = None
+        for chunk in csv_chunks(path, check_header=check):
+            if constants is None:
+                constants = {
+                    **market_of(path, zone=options.zone, instance_type=options.instance_type),
+                    "source": options.source,
+                    "capacity": options.capacity,
+                    "gap_seconds": options.gap_seconds or _nominal_gap(path),
+                    "kind": "probe",
+                    "truncated": False,
+                    "file": str(path),
+                }
+            if chunk.rejected:
+                yield chunk.rejected_batch(path)
+            if len(chunk):
+                found = {"observed_at": chunk.columns["date"], "available": chunk.columns["availability"]}
+                yield batch_of("availability", len(chunk), {**constants, **found, "line": chunk.lines})
 
-def _recognised(path: Path) -> bool:
-    start = head(path)
-    if path.suffix == ".json":
-        return b'"zone_results"' in start or b'"total_instances_requested"' in start
-    return path.suffix == ".csv" and start.removeprefix(b"\xef\xbb\xbf").startswith(b"date,availability")
-
-
-def _read_csv(path: Path, options: SourceOptions, label: str) -> Iterator[Batch]:
-    def check(names: Sequence[str]) -> None:
-        if list(names) != ["date", "availability"]:
-            raise SourceFileError(path, 1, f"columns {shown(names)}", expected=EXPECTED, remedy=REMEDY)
-
-    constants: dict[str, Any] | None = None
-    for chunk in csv_chunks(path, check_header=check):
-        if constants is None:
-            constants = {
-                **market_of(path, options),
-                "source": label,
-                "capacity": whole_option(options, "capacity") or 1,
-                "gap_seconds": whole_option(options, "gap_seconds") or _nominal_gap(path),
-                "kind": "probe",
-                "truncated": False,
-                "file": str(path),
-            }
-        if chunk.rejected:
-            yield chunk.rejected_batch(path)
-        if len(chunk):
-            found = {"observed_at": chunk.columns["date"], "available": chunk.columns["availability"]}
-            yield batch_of("availability", len(chunk), {**constants, **found, "line": chunk.lines})
+    def _read_round(self, path: Path, options: SkyNomadOptions) -> Iterator[Batch]:
+        content = read_json(path, expected=self.expected, remedy=self.remedy)
+        results = content.get("zone_results") if isinstance(content, dict) else None
+        if not isinstance(results, dict) or not isinstance(content.get("scheduled_at"), str):
+            raise self.wrong(path, 1, "JSON without zone_results and scheduled_at")
+        ended, gap = content.get("ended_at"), content.get("interval_sec")
+        constants = {
+            "source": options.source,
+            "observed_at": content["scheduled_at"],
+            "known_at": ended if isinstance(ended, str) else None,
+            "gap_seconds": gap if isinstance(gap, int) and 0 < gap <= _LONGEST_GAP_SECONDS else None,
+            "kind": "probe",
+            "truncated": False,
+            "file": str(path),
+        }
+        return pack(_round_rows(path, options, content), constants)
 
 
 def _nominal_gap(path: Path) -> int | None:
@@ -109,26 +118,9 @@ def _nominal_gap(path: Path) -> int | None:
     return round(median(gaps)) if gaps else None
 
 
-def _read_round(path: Path, options: SourceOptions, label: str) -> Iterator[Batch]:
-    content = read_json(path, expected=EXPECTED, remedy=REMEDY)
-    results = content.get("zone_results") if isinstance(content, dict) else None
-    if not isinstance(results, dict) or not isinstance(content.get("scheduled_at"), str):
-        found = "JSON without zone_results and scheduled_at"
-        raise SourceFileError(path, 1, found, expected=EXPECTED, remedy=REMEDY)
-    ended, gap = content.get("ended_at"), content.get("interval_sec")
-    constants = {
-        "source": label,
-        "observed_at": content["scheduled_at"],
-        "known_at": ended if isinstance(ended, str) else None,
-        "gap_seconds": gap if isinstance(gap, int) and 0 < gap <= _LONGEST_GAP_SECONDS else None,
-        "kind": "probe",
-        "truncated": False,
-        "file": str(path),
-    }
-    return pack(_round_rows(path, options, content), constants)
-
-
-def _round_rows(path: Path, options: SourceOptions, content: Mapping[str, Any]) -> Iterator[tuple[Kind, Row]]:
+def _round_rows(
+    path: Path, options: SkyNomadOptions, content: Mapping[str, Any]
+) -> Iterator[tuple[Kind, Row]]:
     results = content["zone_results"]
     probed = content.get("zones_probed")
     zones = sorted(
@@ -160,8 +152,8 @@ def _round_rows(path: Path, options: SourceOptions, content: Mapping[str, Any]) 
             )
 
 
-def _round_type(path: Path, options: SourceOptions, provider: str) -> str:
-    found = options.get("instance_type") or instance_type_in(path, provider)
+def _round_type(path: Path, options: SkyNomadOptions, provider: str) -> str:
+    found = options.instance_type or instance_type_in(path, provider)
     if found is None:
         remedy = "give it with the option instance_type=a3-highgpu-1g"
         raise SourceFileError(path, 0, "no instance type in the file or folder name", remedy=remedy)

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 
-from warehouse.errors import SettingsError, SourceFileError
-from warehouse.sources.contract import Batch, Kind, SourceOptions
-from warehouse.sources.files.places import (
-    UNDATED,
-    check_options,
-    market_of,
-    nodes_in,
-    start_in,
-    time_option,
-    whole_option,
-)
-from warehouse.sources.files.reading import Row, collect, head, pack, read_json, rejection, require_rows
+from pydantic import Field
 
-EXPECTED = 'a SkyPilot trace: {"metadata": {"gap_seconds": N}, "data": [counts], "prices": [optional]}'
-REMEDY = "name another source"
+from warehouse.errors import SourceFileError
+from warehouse.sources.contract import Batch, Kind, Row, pack, rejection
+from warehouse.sources.files.places import UNDATED, market_of, nodes_in, start_in
+from warehouse.sources.files.reading import FileSource, head, read_json
+from warehouse.sources.options import Moment, Options, label_option
+
 _HUGE = 1e300
 _LONGEST_GAP_SECONDS = 31 * 86_400
 _LONGEST_SECONDS = 100 * 366 * 86_400
 
 
-class SkyPilot:
+class SkyPilotOptions(Options):
+    """Options of traces, whose files hold no place, type or date."""
+
+    start: Moment = Field(
+        None, description="time of the first sample, ISO 8601 (default: from a folder such as aws-08-27-2023)"
+    )
+    zone: str | None = Field(None, description="zone of the trace (default: from the file name)")
+    instance_type: str | None = Field(
+        None, description="instance type of the trace (default: from the file name, v100_1 = p3.2xlarge)"
+    )
+    capacity: int | None = Field(
+        None,
+        ge=1,
+        description="instances that were asked for (default: from a name such as 16-node, else the largest count)",
+    )
+    kind: Literal["probe", "held"] | None = Field(
+        None, description="probe or held (default: from the folder availability or preemption)"
+    )
+    source: str | None = label_option(None, "skypilot, nodes and date as names give them")
+
+
+class SkyPilot(FileSource[SkyPilotOptions]):
     """One trace is one market: sample i (1-based, the ``line``) was taken at start + (i - 1) gap_seconds.
 
     Every sample gives an availability row and, where there are prices, a price row. The file holds no place, type or date:
@@ -37,75 +51,62 @@ class SkyPilot:
     """
 
     name = "skypilot"
-    options: Mapping[str, str] = {
-        "start": "time of the first sample, ISO 8601 (default: from a folder such as aws-08-27-2023)",
-        "zone": "zone of the trace (default: from the file name)",
-        "instance_type": "instance type of the trace (default: from the file name, v100_1 = p3.2xlarge)",
-        "capacity": "instances that were asked for (default: from a name such as 16-node, else the largest count)",
-        "kind": "probe or held (default: from the folder availability or preemption)",
-        "source": "label of all rows",
+    form = SkyPilotOptions
+    expected = 'a SkyPilot trace: {"metadata": {"gap_seconds": N}, "data": [counts], "prices": [optional]}'
+    examples: Mapping[str, str] = {
+        "us-west-2a_v100_1.json": '{"metadata": {"gap_seconds": 300}, "data": [1], "prices": [0.9]}'
     }
 
-    def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Traces named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
-        return collect(paths, _recognised, source=self.name, expected=EXPECTED)
+    def recognised(self, path: Path) -> bool:
+        """By the suffix and a field near the start."""
+        return path.suffix == ".json" and b'"gap_seconds"' in head(path)
 
-    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Yield all samples; raises `SourceFileError` if it is no trace or its market cannot be told."""
-        check_options(self, options)
-        trace = _load(path)
-        market = market_of(path, options)
-        start = time_option(options, "start") or start_in(path) or UNDATED
+    def batches(self, path: Path, options: SkyPilotOptions) -> Iterator[Batch]:
+        """All samples of one trace; raises `SourceFileError` if its market cannot be told."""
+        trace = self._load(path)
         constants = {
-            **market,
-            "source": options.get("source") or _label(path),
+            **market_of(path, zone=options.zone, instance_type=options.instance_type),
+            "source": options.source or _label(path),
             "capacity": _capacity(path, options, trace)[0],
             "gap_seconds": round(trace["gap"]),
-            "kind": _kind(path, options, trace),
+            "kind": options.kind or _kind(path, trace),
             "truncated": False,
             "product": "Linux/UNIX",
             "file": str(path),
         }
-        return require_rows(pack(_rows(trace, start), constants), path, expected=EXPECTED, remedy=REMEDY)
+        return pack(_rows(trace, options.start or start_in(path) or UNDATED), constants)
 
-    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+    def assumed(self, path: Path, options: SkyPilotOptions) -> Iterator[str]:
         """The date and the capacity, where neither names nor options give them (the time of day is never known)."""
-        said = []
-        if time_option(options, "start") is None and start_in(path) is None:
-            said.append("undated trace, counted from 1970-01-01 00:00 UTC: hour and weekday mean nothing")
-        capacity, assumed = _capacity(path, options, _load(path))
+        if options.start is None and start_in(path) is None:
+            yield "undated trace, counted from 1970-01-01 00:00 UTC: hour and weekday mean nothing"
+        capacity, assumed = _capacity(path, options, self._load(path))
         if assumed:
-            said.append(f"capacity taken as {capacity}, the largest count in the trace")
-        return tuple(said)
+            yield f"capacity taken as {capacity}, the largest count in the trace"
 
-
-def _recognised(path: Path) -> bool:
-    return path.suffix == ".json" and b'"gap_seconds"' in head(path)
-
-
-def _load(path: Path) -> dict[str, Any]:
-    """gap (seconds), data and prices (None if absent) of a trace, checked for form."""
-    content = read_json(path, expected=EXPECTED, remedy=REMEDY)
-    metadata = content.get("metadata") if isinstance(content, dict) else None
-    gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
-    if not _number(gap) or not 0 < gap <= _LONGEST_GAP_SECONDS:
-        raise SourceFileError(path, 1, "JSON without metadata.gap_seconds", expected=EXPECTED, remedy=REMEDY)
-    data, prices = content.get("data"), content.get("prices")
-    if not isinstance(data, list) or not (prices is None or isinstance(prices, list)):
-        raise SourceFileError(path, 1, "no list of counts under data", expected=EXPECTED, remedy=REMEDY)
-    if not data:
-        raise SourceFileError(
-            path, 1, "a trace without samples", expected=EXPECTED, remedy="check that it is complete"
-        )
-    if len(data) * gap > _LONGEST_SECONDS:
-        found = f"{len(data)} samples {gap:g} s apart, which is more than a century"
-        raise SourceFileError(path, 1, found, expected=EXPECTED, remedy="check metadata.gap_seconds")
-    if prices is not None and len(prices) != len(data):
-        found = f"{len(prices)} prices for {len(data)} counts"
-        raise SourceFileError(
-            path, 1, found, expected="one price per count", remedy="check that it is complete"
-        )
-    return {"gap": float(gap), "data": data, "prices": prices}
+    def _load(self, path: Path) -> dict[str, Any]:
+        """gap (seconds), data and prices (None if absent) of a trace, checked for form."""
+        content = read_json(path, expected=self.expected, remedy=self.remedy)
+        metadata = content.get("metadata") if isinstance(content, dict) else None
+        gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
+        if not _number(gap) or not 0 < gap <= _LONGEST_GAP_SECONDS:
+            raise self.wrong(path, 1, "JSON without metadata.gap_seconds")
+        data, prices = content.get("data"), content.get("prices")
+        if not isinstance(data, list) or not (prices is None or isinstance(prices, list)):
+            raise self.wrong(path, 1, "no list of counts under data")
+        if not data:
+            raise SourceFileError(
+                path, 1, "a trace without samples", expected=self.expected, remedy="check that it is complete"
+            )
+        if len(data) * gap > _LONGEST_SECONDS:
+            found = f"{len(data)} samples {gap:g} s apart, which is more than a century"
+            raise SourceFileError(path, 1, found, expected=self.expected, remedy="check metadata.gap_seconds")
+        if prices is not None and len(prices) != len(data):
+            found = f"{len(prices)} prices for {len(data)} counts"
+            raise SourceFileError(
+                path, 1, found, expected="one price per count", remedy="check that it is complete"
+            )
+        return {"gap": float(gap), "data": data, "prices": prices}
 
 
 def _number(value: object) -> TypeGuard[int | float]:
@@ -135,21 +136,16 @@ def _label(path: Path) -> str:
     return ":".join(part for part in parts if part)
 
 
-def _kind(path: Path, options: SourceOptions, trace: Mapping[str, Any]) -> str:
-    kind = options.get("kind")
-    if kind is not None:
-        if kind not in ("probe", "held"):
-            raise SettingsError(f"option kind={kind!r}", expected="probe or held")
-        return kind
+def _kind(path: Path, trace: Mapping[str, Any]) -> str:
     folders = {part.lower() for part in path.parts[:-1]}
     if "availability" in folders:
         return "probe"
     return "held" if "preemption" in folders or trace["prices"] is not None else "probe"
 
 
-def _capacity(path: Path, options: SourceOptions, trace: Mapping[str, Any]) -> tuple[int, bool]:
+def _capacity(path: Path, options: SkyPilotOptions, trace: Mapping[str, Any]) -> tuple[int, bool]:
     """(capacity, whether it was assumed)."""
-    stated = whole_option(options, "capacity") or nodes_in(path)
+    stated = options.capacity or nodes_in(path)
     if stated:
         return stated, False
     return max((int(c) for c in trace["data"] if _number(c)), default=0), True

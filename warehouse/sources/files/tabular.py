@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, SourceOptions
-from warehouse.sources.files.places import check_options
-from warehouse.sources.files.reading import batch_of, csv_chunks, numbered_lines, require_rows, shown
+from warehouse.sources.contract import Batch, batch_of
+from warehouse.sources.files.reading import FileSource, csv_chunks, numbered_lines, shown
+from warehouse.sources.options import Options, label_option
 
 Form = Literal["price", "availability"]
 
@@ -39,10 +39,10 @@ OPTIONAL: dict[Form, dict[str, str]] = {
         "source": "source",
     },
 }
-EXPECTED = (
+_EXPECTED = (
     "columns provider, region, zone, instance_type, timestamp and either spot_price_usd_per_hour or available"
 )
-REMEDY = "rename the columns, or name another source"
+_REMEDY = "rename the columns, or name another source"
 _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".csv.zst")
 _NAMED = ("prices", "availability")
 _PARQUET_ROWS = 131_072
@@ -53,7 +53,7 @@ def form_of(path: Path, columns: Sequence[str]) -> Form:
     repeated = sorted(name for name, times in Counter(columns).items() if times > 1)
     if repeated:
         raise SourceFileError(
-            path, 1, f"column {repeated[0]!r} occurs twice", expected=EXPECTED, remedy=REMEDY
+            path, 1, f"column {repeated[0]!r} occurs twice", expected=_EXPECTED, remedy=_REMEDY
         )
     forms = [form for form, wanted in REQUIRED.items() if set(wanted.values()) <= set(columns)]
     if len(forms) == 1:
@@ -62,10 +62,16 @@ def form_of(path: Path, columns: Sequence[str]) -> Form:
         found, remedy = "both spot_price_usd_per_hour and available", "split it into one file of each"
         raise SourceFileError(path, 1, found, expected="one of them", remedy=remedy)
     found = f"columns {shown(columns)}" if any(columns) else "no column names"
-    raise SourceFileError(path, 1, found, expected=EXPECTED, remedy=REMEDY)
+    raise SourceFileError(path, 1, found, expected=_EXPECTED, remedy=_REMEDY)
 
 
-class Tabular:
+class TabularOptions(Options):
+    """Options of tidy tables."""
+
+    source: str | None = label_option(None, "the file's source column, else tabular")
+
+
+class Tabular(FileSource[TabularOptions]):
     """Tidy CSV (``.csv``, ``.csv.gz``, ``.csv.zst``) and Parquet; the columns say whether it holds prices or availability.
 
     One row of the file is one row of a batch, in file order; further columns are ignored. ``line`` is the line of the CSV
@@ -74,8 +80,14 @@ class Tabular:
     """
 
     name = "tabular"
-    options: Mapping[str, str] = {
-        "source": "label of all rows, instead of the file's source column (default: tabular)"
+    form = TabularOptions
+    expected = _EXPECTED
+    remedy = "check that the export is complete"
+    examples: Mapping[str, str] = {
+        "availability.csv": "provider,region,zone,instance_type,timestamp,available\n"
+        "aws,us-east-1,us-east-1a,p3.2xlarge,2021-03-02,3\n",
+        "prices.csv": "provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour\n"
+        "aws,us-east-1,us-east-1a,p3.2xlarge,2021-03-02,0.918\n",
     }
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
@@ -83,7 +95,7 @@ class Tabular:
         found: set[Path] = set()
         for path in paths:
             if path.is_dir():
-                found |= {p for p in path.iterdir() if p.is_file() and _is_table(p)}
+                found |= {p for p in path.iterdir() if p.is_file() and self.recognised(p)}
             elif path.exists():
                 found.add(path)
             else:
@@ -93,33 +105,26 @@ class Tabular:
         if not found:
             where = ", ".join(str(p) for p in paths) or "(no path given)"
             remedy = "put prices.parquet or availability.csv there, or name the files"
-            raise SourceFileError(where, 0, "no tidy table", expected=EXPECTED, remedy=remedy)
+            raise SourceFileError(where, 0, "no tidy table", expected=_EXPECTED, remedy=remedy)
         return sorted(found)
 
-    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Stream a table; raises `SourceFileError` if it is not of one of the two forms or holds no row."""
-        check_options(self, options)
-        batches = _read_parquet(path, options) if path.suffix == ".parquet" else _read_csv(path, options)
-        return require_rows(
-            batches, path, expected="at least one row", remedy="check that the export is complete"
-        )
-
-    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
-        """None: the table says everything itself."""
-        return ()
-
-
-def _is_table(path: Path) -> bool:
-    name = path.name.lower()
-    if not name.endswith(_SUFFIXES):
-        return False
-    if name.split(".", 1)[0] in _NAMED:
+    def recognised(self, path: Path) -> bool:
+        """By the name, else by the columns."""
+        name = path.name.lower()
+        if not name.endswith(_SUFFIXES):
+            return False
+        if name.split(".", 1)[0] in _NAMED:
+            return True
+        try:
+            form_of(path, _columns(path))
+        except SourceFileError:
+            return False
         return True
-    try:
-        form_of(path, _columns(path))
-    except SourceFileError:
-        return False
-    return True
+
+    def batches(self, path: Path, options: TabularOptions) -> Iterator[Batch]:
+        """The rows of one table."""
+        read = _read_parquet if path.suffix == ".parquet" else _read_csv
+        return read(path, options.source)
 
 
 def _columns(path: Path) -> list[str]:
@@ -147,7 +152,7 @@ def _not_parquet(path: Path, error: Exception) -> SourceFileError:
     )
 
 
-def _canonical(form: Form, table: Mapping[str, Any], options: SourceOptions) -> dict[str, Any]:
+def _canonical(form: Form, table: Mapping[str, Any], stated: str | None) -> dict[str, Any]:
     """Columns of the file under their canonical names; naive timestamps are UTC (M1.4)."""
     wanted = {**REQUIRED[form], **OPTIONAL[form]}
     columns = {ours: table[theirs] for ours, theirs in wanted.items() if theirs in table}
@@ -155,23 +160,22 @@ def _canonical(form: Form, table: Mapping[str, Any], options: SourceOptions) -> 
         values = columns.get(name)
         if values is not None and pa.types.is_timestamp(values.type) and values.type.tz is None:
             columns[name] = values.cast(pa.timestamp(values.type.unit, tz="UTC"))
-    label = options.get("source")
-    if label or "source" not in columns:
-        columns["source"] = label or "tabular"
+    if stated or "source" not in columns:
+        columns["source"] = stated or Tabular.name
     return columns
 
 
-def _read_csv(path: Path, options: SourceOptions) -> Iterator[Batch]:
+def _read_csv(path: Path, stated: str | None) -> Iterator[Batch]:
     form: list[Form] = []
     for chunk in csv_chunks(path, check_header=lambda names: form.append(form_of(path, names))):
         if chunk.rejected:
             yield chunk.rejected_batch(path)
         if len(chunk):
-            columns = _canonical(form[0], chunk.columns, options)
+            columns = _canonical(form[0], chunk.columns, stated)
             yield batch_of(form[0], len(chunk), {**columns, "file": str(path), "line": chunk.lines})
 
 
-def _read_parquet(path: Path, options: SourceOptions) -> Iterator[Batch]:
+def _read_parquet(path: Path, stated: str | None) -> Iterator[Batch]:
     with _open_parquet(path) as file:
         form = form_of(path, file.schema_arrow.names)
         wanted = {*REQUIRED[form].values(), *OPTIONAL[form].values()}
@@ -184,7 +188,7 @@ def _read_parquet(path: Path, options: SourceOptions) -> Iterator[Batch]:
                 table = dict(zip(record.schema.names, record.columns, strict=True))
                 lines = pa.array(range(first, first + rows), pa.int64())
                 yield batch_of(
-                    form, rows, {**_canonical(form, table, options), "file": str(path), "line": lines}
+                    form, rows, {**_canonical(form, table, stated), "file": str(path), "line": lines}
                 )
                 first += rows
         except (pa.ArrowInvalid, OSError) as error:

@@ -7,19 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from warehouse.errors import SettingsError, SourceFileError
-from warehouse.sources.contract import Batch, Kind, SourceOptions
-from warehouse.sources.files.places import check_options, data_file
-from warehouse.sources.files.reading import Row, collect, csv_chunks, head, pack, rejection, require_rows
+from pydantic import BeforeValidator, Field
+
+from warehouse.packaged import read_data
+from warehouse.sources.contract import Batch, Kind, Row, pack, rejection
+from warehouse.sources.files.reading import FileSource, csv_chunks, head
+from warehouse.sources.options import Options, label_option
 
 COLUMNS = (
     "date", "provider", "gpu_model", "gpu_count", "region", "rental_type", "price_min_usd",
     "price_median_usd", "price_max_usd", "n_offers", "source_url", "fetched_at",
 )  # fmt: skip
-EXPECTED = f"a CSV with the columns {', '.join(COLUMNS)}"
-REMEDY = "name another source"
 MEDIAN = "interruptible, median over offers"
 MINIMUM = "interruptible, min over offers"
 #: Prices of n GPUs are products of rounded prices per GPU; more digits would be noise of the multiplication.
@@ -46,7 +47,28 @@ class _Offer:
         return self.day, self.region, self.instance_type
 
 
-class VastAi:
+def _days(value: object) -> frozenset[str]:
+    if isinstance(value, frozenset):
+        return value
+    try:
+        return frozenset(
+            date.fromisoformat(text.strip()).isoformat() for text in str(value).split(",") if text.strip()
+        )
+    except ValueError as error:
+        raise ValueError("days as YYYY-MM-DD, separated by commas") from error
+
+
+class VastAiOptions(Options):
+    """Options of scraped offers."""
+
+    truncated_days: Annotated[frozenset[str], BeforeValidator(_days)] = Field(
+        frozenset(),
+        description="further days (YYYY-MM-DD, separated by commas) on which the scrape was cut off",
+    )
+    source: str = label_option("vastai")
+
+
+class VastAi(FileSource[VastAiOptions]):
     """Interruptible offers per country and machine size; n GPUs in one machine are the instance type ``MODEL_xn``.
 
     What becomes of the lines:
@@ -62,71 +84,79 @@ class VastAi:
     A price was observed when it was fetched, a count at the day's first fetch of its GPU model; ``known_at`` is the last
     fetch used. A day is cut off (``truncated``: its counts are lower bounds) when its on-demand offers add up to exactly a
     page limit of the
-    scrape, or when it is listed in ``warehouse/data/vastai_cut_off_days.toml`` (a file thinned to some GPU models
+    scrape, or when it is listed in ``data/vastai_cut_off_days.toml`` (a file thinned to some GPU models
     no longer adds up to the limit) or in the option.
     """
 
     name = "vastai"
-    options: Mapping[str, str] = {
-        "truncated_days": "further days (YYYY-MM-DD, separated by commas) on which the scrape was cut off",
-        "source": "label of all rows (default: vastai)",
+    form = VastAiOptions
+    expected = f"a CSV with the columns {', '.join(COLUMNS)}"
+    examples: Mapping[str, str] = {
+        "observations.csv": ",".join(COLUMNS)
+        + "\n2026-01-01,vast.ai,L40S,1,US,spot,0.5,0.5,0.5,3,https://console.vast.ai/,2026-01-01T20:30:00+00:00\n"
     }
 
-    def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Files named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
-        return collect(paths, _recognised, source=self.name, expected=EXPECTED)
+    def recognised(self, path: Path) -> bool:
+        """By the suffix and columns in the first line."""
+        first = head(path).split(b"\n", 1)[0]
+        return path.suffix == ".csv" and b"rental_type" in first and b"n_offers" in first
 
-    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Yield the rows of one file; raises `SourceFileError` if it is not of this format."""
-        check_options(self, options)
+    def batches(self, path: Path, options: VastAiOptions) -> Iterator[Batch]:
+        """The rows of one file."""
         constants = {
-            "source": options.get("source") or self.name,
+            "source": options.source,
             "provider": "vast.ai",
             "zone": "all",
             "gap_seconds": _DAY_SECONDS,
             "kind": "offers",
             "file": str(path),
         }
-        named = _named_days(options)
-        return require_rows(pack(_rows(path, named), constants), path, expected=EXPECTED, remedy=REMEDY)
+        known = {day.isoformat() for day in read_data(__package__, "vastai_cut_off_days")["days"]}
+        return pack(self._rows(path, options.truncated_days | known), constants)
 
-    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
-        """None: absence from a whole listing is 0 offers, and counts of cut-off days are marked `truncated`."""
-        return ()
+    def _rows(self, path: Path, named_days: frozenset[str]) -> Iterator[tuple[Kind, Row]]:
+        spot: list[_Offer] = []
+        on_demand: dict[tuple[str, str, str], _Offer] = {}
+        listed: dict[str, int] = defaultdict(int)
+        for first, second in self._lines(path):
+            if isinstance(first, str):
+                yield first, second
+                continue
+            offer = _offer(first, second)
+            if isinstance(offer, str):
+                yield rejection(first, ",".join(second.values()), offer)
+            elif second["rental_type"] == "spot":
+                spot.append(offer)
+            else:
+                if old := on_demand.get(offer.key):
+                    yield rejection(old.line, _text(old), f"on-demand offer superseded by line {offer.line}")
+                    listed[offer.day] -= old.offers
+                on_demand[offer.key] = offer
+                listed[offer.day] += offer.offers
+        matched = {offer.key for offer in spot}
+        for key, offer in on_demand.items():
+            if key not in matched:
+                reason = "on-demand offer without an interruptible offer of the same day, country and size"
+                yield rejection(offer.line, _text(offer), reason)
+        limits = set(read_data(__package__, "vastai_cut_off_days")["page_limits"])
+        cut_off = named_days | {day for day, total in listed.items() if total in limits}
+        yield from _price_rows(spot, on_demand)
+        yield from _count_rows(spot, cut_off)
 
+    def _lines(self, path: Path) -> Iterator[tuple[int, dict[str, str]] | tuple[Kind, Row]]:
+        """(line, fields) of every line, and rejected rows for those that cannot be taken apart."""
 
-def _recognised(path: Path) -> bool:
-    first = head(path).split(b"\n", 1)[0]
-    return path.suffix == ".csv" and b"rental_type" in first and b"n_offers" in first
+        def check(names: Sequence[str]) -> None:
+            if missing := [c for c in COLUMNS if c not in names]:
+                raise self.wrong(path, 1, f"no column {missing[0]!r}")
 
-
-def _named_days(options: SourceOptions) -> frozenset[str]:
-    known = {d.isoformat() for d in data_file("vastai_cut_off_days.toml")["days"]}
-    for text in (options.get("truncated_days") or "").split(","):
-        if text.strip():
-            try:
-                known.add(date.fromisoformat(text.strip()).isoformat())
-            except ValueError as error:
-                raise SettingsError(
-                    f"option truncated_days: {text.strip()!r}", expected="YYYY-MM-DD"
-                ) from error
-    return frozenset(known)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]] | tuple[Kind, Row]]:
-    """(line, fields) of every line, and rejected rows for those that cannot be taken apart."""
-
-    def check(names: Sequence[str]) -> None:
-        if missing := [c for c in COLUMNS if c not in names]:
-            raise SourceFileError(path, 1, f"no column {missing[0]!r}", expected=EXPECTED, remedy=REMEDY)
-
-    for chunk in csv_chunks(path, check_header=check):
-        for line, raw, reason in chunk.rejected:
-            yield rejection(line, raw, reason)
-        if len(chunk):
-            columns = [chunk.columns[c].to_pylist() for c in COLUMNS]
-            for line, *fields in zip(chunk.lines.to_pylist(), *columns, strict=True):
-                yield line, dict(zip(COLUMNS, fields, strict=True))
+        for chunk in csv_chunks(path, check_header=check):
+            for line, raw, reason in chunk.rejected:
+                yield rejection(line, raw, reason)
+            if len(chunk):
+                columns = [chunk.columns[c].to_pylist() for c in COLUMNS]
+                for line, *fields in zip(chunk.lines.to_pylist(), *columns, strict=True):
+                    yield line, dict(zip(COLUMNS, fields, strict=True))
 
 
 def _host(url: str) -> str:
@@ -162,36 +192,6 @@ def _offer(line: int, fields: Mapping[str, str]) -> _Offer | str:
         offers=offers,
         fetched_at=fields["fetched_at"],
     )
-
-
-def _rows(path: Path, named_days: frozenset[str]) -> Iterator[tuple[Kind, Row]]:
-    spot: list[_Offer] = []
-    on_demand: dict[tuple[str, str, str], _Offer] = {}
-    listed: dict[str, int] = defaultdict(int)
-    for first, second in _lines(path):
-        if isinstance(first, str):
-            yield first, second
-            continue
-        offer = _offer(first, second)
-        if isinstance(offer, str):
-            yield rejection(first, ",".join(second.values()), offer)
-        elif second["rental_type"] == "spot":
-            spot.append(offer)
-        else:
-            if old := on_demand.get(offer.key):
-                yield rejection(old.line, _text(old), f"on-demand offer superseded by line {offer.line}")
-                listed[offer.day] -= old.offers
-            on_demand[offer.key] = offer
-            listed[offer.day] += offer.offers
-    matched = {offer.key for offer in spot}
-    for key, offer in on_demand.items():
-        if key not in matched:
-            reason = "on-demand offer without an interruptible offer of the same day, country and size"
-            yield rejection(offer.line, _text(offer), reason)
-    limits = set(data_file("vastai_cut_off_days.toml")["page_limits"])
-    cut_off = named_days | {day for day, total in listed.items() if total in limits}
-    yield from _price_rows(spot, on_demand)
-    yield from _count_rows(spot, cut_off)
 
 
 def _text(offer: _Offer) -> str:

@@ -1,28 +1,25 @@
-"""EC2 through boto3: credentials from its standard chain, our own retries, times left as the text they are written in."""
+"""AWS through boto3: spot prices from ``DescribeSpotPriceHistory``, and placement scores from ``GetSpotPlacementScores``.
+
+Credentials come from boto3's standard chain. What may be asked again is asked again by the `Transport`, as for every other
+API, so boto3's own retries are off. Times are left as the text they are written in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-from warehouse.errors import FetchError, SettingsError
-from warehouse.sources.contract import Batch, Kind
-from warehouse.sources.files.reading import Row, pack, rejection
-from warehouse.sources.live.contract import WHOLE, Asked, Page, PartFailed
-from warehouse.sources.live.options import Given
-from warehouse.sources.live.transport import Throttled, Transport, shown
+from pydantic import Field, field_validator
 
-#: Options of every AWS source.
-AWS_OPTIONS: Mapping[str, str] = {
-    "profile": "profile of the AWS configuration files (default: boto3's standard chain)",
-    "home_region": "region that is asked which regions there are (default: us-east-1)",
-    "endpoint_url": "address of the API, for a proxy or a test server",
-    "source": "label of all rows (default: the source's name)",
-}
+from warehouse.errors import FetchError, SettingsError
+from warehouse.sources.contract import Batch, Kind, Row, pack, rejection
+from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed, next_page
+from warehouse.sources.live.transport import Throttled, Transport, shown
+from warehouse.sources.options import Address, Options, Texts, label_option
+
 _THROTTLING = {
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
     "RequestThrottledException", "TooManyRequestsException", "EC2ThrottledException", "SlowDown",
@@ -30,30 +27,91 @@ _THROTTLING = {
 }  # fmt: skip
 _SERVER_ERROR = 500
 HOME = "us-east-1"
+#: Where boto3 looks first.
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+#: AWS keeps no more than this.
+MOST_DAYS = 90
+#: AWS lists the change before the range too, so a short overlap suffices for rows that come late.
+OVERLAP = timedelta(hours=1)
+_BAD_TOKEN = ("InvalidNextToken", "InvalidPaginationToken", "InvalidParameterValue", "InvalidToken")
+#: The kind of these rows: a score is no count of instances, and is never read as one.
+KIND = "score"
+BEST_SCORE = 10
+#: AWS: with fewer types in one request the score is always low.
+FEWEST_TYPES = 3
+_MOST_REGIONS = 10
+_PAGE = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AwsAccess:
+class AwsOptions(Options):
     """How AWS is reached."""
 
-    profile: str | None
-    home: str
-    endpoint: str | None
+    profile: str | None = Field(
+        None, description="profile of the AWS configuration files (default: boto3's standard chain)"
+    )
+    home_region: str = Field(
+        HOME, description=f"region that is asked which regions there are (default: {HOME})"
+    )
+    endpoint_url: Address | None = Field(None, description="address of the API, for a proxy or a test server")
 
+
+class AwsSpotOptions(AwsOptions):
+    """What is read of the price history."""
+
+    regions: Texts = Field((), description="regions to read (default: all that are enabled for the account)")
+    instance_types: Texts = Field((), description="instance types to read (default: all)")
+    products: Texts = Field(("Linux/UNIX",), description="product descriptions to read (default: Linux/UNIX)")
+    days: int = Field(
+        14,
+        ge=1,
+        le=MOST_DAYS,
+        description=f"days of history read at first, at most {MOST_DAYS} (default: 14)",
+    )
+    page: int = Field(1000, ge=5, le=1000, description="most records a page (default: 1000)")
+    source: str = label_option("aws-spot")
+
+
+class AwsPlacementOptions(AwsOptions):
+    """What is scored."""
+
+    instance_types: Texts = Field(
+        (),
+        validate_default=True,
+        description="instance types scored together; AWS wants at least three of different sizes or families",
+    )
+    target_capacity: int = Field(1, ge=1, le=2_000_000, description="instances the score is for (default: 1)")
+    regions: Texts = Field(
+        (), description="regions to score, at most ten (default: AWS's choice of the best)"
+    )
+    zones: bool = Field(False, description="true: score zones (by zone ID) instead of whole regions")
+    source: str = label_option("aws-placement")
+
+    @field_validator("instance_types")
     @classmethod
-    def of(cls, given: Given) -> AwsAccess:
-        """From the options; raises `SettingsError`."""
-        return cls(
-            profile=given.text("profile") or None,
-            home=given.text("home_region", HOME),
-            endpoint=given.url("endpoint_url") if given.has("endpoint_url") else None,
-        )
+    def _some(cls, types: tuple[str, ...]) -> tuple[str, ...]:
+        if not types:
+            raise ValueError("at least one instance type, better three")
+        return types
+
+    @field_validator("regions")
+    @classmethod
+    def _few(cls, regions: tuple[str, ...]) -> tuple[str, ...]:
+        if len(regions) > _MOST_REGIONS:
+            raise ValueError(f"at most {_MOST_REGIONS} regions")
+        return regions
+
+
+def _answer(operation: str, inner: str) -> str:
+    return (
+        f'<{operation}Response xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r-1</requestId>'
+        f"{inner}<nextToken/></{operation}Response>"
+    )
 
 
 class Aws:
     """EC2 clients by region, on one session; raises `SettingsError` without boto3, `FetchError` without credentials."""
 
-    def __init__(self, access: AwsAccess, transport: Transport) -> None:
+    def __init__(self, access: AwsOptions, transport: Transport) -> None:
         self._access = access
         self._transport = transport
         self._session = _session(access, transport)
@@ -85,7 +143,7 @@ class Aws:
                 retries={"mode": "standard", "total_max_attempts": 1},
             )
             self._clients[region] = self._session.client(
-                "ec2", region_name=region, endpoint_url=self._access.endpoint, config=config
+                "ec2", region_name=region, endpoint_url=self._access.endpoint_url, config=config
             )
         return self._clients[region]
 
@@ -101,7 +159,7 @@ class Aws:
             raise _no_credentials() from None
         except faults.HTTPClientError as error:
             # The text of the error may hold the whole URL.
-            where = f" at {shown(self._access.endpoint)}" if self._access.endpoint else ""
+            where = f" at {shown(self._access.endpoint_url)}" if self._access.endpoint_url else ""
             raise FetchError(f"{name}{where}: {type(error).__name__}", again=True) from None
         except (
             import_module("botocore.parsers").ResponseParserError,
@@ -116,7 +174,7 @@ class Aws:
             raise FetchError(f"{name}: {self._transport.secrets.scrub(str(error))}") from None
 
 
-def _session(access: AwsAccess, transport: Transport) -> Any:
+def _session(access: AwsOptions, transport: Transport) -> Any:
     try:
         boto3, session = import_module("boto3"), import_module("botocore.session")
     except ImportError as error:
@@ -170,36 +228,15 @@ def _refused(name: str, response: Mapping[str, Any]) -> FetchError:
     return FetchError(words, code=code)
 
 
-def regions_of(aws: Aws, access: AwsAccess, wanted: tuple[str, ...]) -> list[str]:
+def regions_of(aws: Aws, home: str, wanted: tuple[str, ...]) -> list[str]:
     """The regions named, or all that are enabled for the account; raises `FetchError`."""
     if wanted and wanted != ("all",):
         return list(dict.fromkeys(wanted))
-    answer = aws.call(access.home, "describe_regions")
+    answer = aws.call(home, "describe_regions")
     return sorted(str(one["RegionName"]) for one in answer.get("Regions", []) if one.get("RegionName"))
 
 
-# ---
-# AWS spot prices from ``DescribeSpotPriceHistory``, region by region, from where the last reading ended.
-
-#: AWS keeps no more than this.
-MOST_DAYS = 90
-#: AWS lists the change before the range too, so a short overlap suffices for rows that come late.
-OVERLAP = timedelta(hours=1)
-_BAD_TOKEN = ("InvalidNextToken", "InvalidPaginationToken", "InvalidParameterValue", "InvalidToken")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    access: AwsAccess
-    regions: tuple[str, ...]
-    instance_types: tuple[str, ...]
-    products: tuple[str, ...]
-    days: int
-    page: int
-    label: str
-
-
-class AwsSpot:
+class AwsSpot(LiveSource[AwsSpotOptions]):
     """A history: every record is one price row; parts are regions.
 
     A region that refuses (not enabled, access denied) fails alone. Rows carry the zone letter of the asking account. AWS lists
@@ -207,47 +244,31 @@ class AwsSpot:
     """
 
     name = "aws-spot"
-    options: Mapping[str, str] = {
-        "regions": "regions to read (default: all that are enabled for the account)",
-        "instance_types": "instance types to read (default: all)",
-        "products": "product descriptions to read (default: Linux/UNIX)",
-        "days": f"days of history read at first, at most {MOST_DAYS} (default: 14)",
-        "page": "most records a page (default: 1000)",
-        **AWS_OPTIONS,
-    }
+    form = AwsSpotOptions
+    example = Example(
+        options={"regions": ["us-east-1"]},
+        answer=_answer(
+            "DescribeSpotPriceHistory",
+            "<spotPriceHistorySet><item><availabilityZone>us-east-1a</availabilityZone><instanceType>p3.2xlarge</instanceType>"
+            "<productDescription>Linux/UNIX</productDescription><spotPrice>0.918</spotPrice>"
+            "<timestamp>2026-01-05T00:00:00.000Z</timestamp></item></spotPriceHistorySet>",
+        ),
+        credentials=CREDENTIALS,
+    )
 
-    def check(self, options: Mapping[str, Any]) -> None:
-        """Raise `SettingsError` if the options cannot be used."""
-        self._wanted(options)
-
-    def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """None: every record says what it is."""
-        return ()
-
-    def fetch(self, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
-        """Yield the pages of each region; a region that fails is said so and left where it stands."""
-        wanted = self._wanted(asked.options)
-        aws = Aws(wanted.access, transport)
-        for region in regions_of(aws, wanted.access, wanted.regions):
+    def pages(
+        self, options: AwsSpotOptions, asked: Asked, transport: Transport
+    ) -> Iterator[Page | PartFailed]:
+        """The pages of each region; a region that fails is said so and left where it stands."""
+        aws = Aws(options, transport)
+        for region in regions_of(aws, options.home_region, options.regions):
             if asked.is_done(region):
                 continue
             try:
-                for since, end, token in _ranges(asked, region, wanted.days):
-                    yield from _pages(aws, wanted, region, since=since, end=end, token=token)
+                for since, end, token in _ranges(asked, region, options.days):
+                    yield from _pages(aws, options, region, since=since, end=end, token=token)
             except FetchError as error:
                 yield PartFailed(part=region, reason=str(error))
-
-    def _wanted(self, options: Mapping[str, Any]) -> _Wanted:
-        given = Given(self.name, options, self.options)
-        return _Wanted(
-            access=AwsAccess.of(given),
-            regions=given.texts("regions"),
-            instance_types=given.texts("instance_types"),
-            products=given.texts("products", ("Linux/UNIX",)),
-            days=given.whole("days", 14, low=1, high=MOST_DAYS),
-            page=given.whole("page", 1000, low=5, high=1000),
-            label=given.text("source", self.name),
-        )
 
 
 def _ranges(asked: Asked, region: str, days: int) -> Iterator[tuple[datetime, datetime, str | None]]:
@@ -272,13 +293,13 @@ def _ranges(asked: Asked, region: str, days: int) -> Iterator[tuple[datetime, da
 
 
 def _pages(
-    aws: Aws, wanted: _Wanted, region: str, *, since: datetime, end: datetime, token: str | None
+    aws: Aws, options: AwsSpotOptions, region: str, *, since: datetime, end: datetime, token: str | None
 ) -> Iterator[Page]:
-    seen = {token}
+    seen: set[str | None] = {token}
     resumed = token is not None
     while True:
         try:
-            answer = aws.call(region, "describe_spot_price_history", **_question(wanted, since, end, token))
+            answer = aws.call(region, "describe_spot_price_history", **_question(options, since, end, token))
         except FetchError as error:
             if not resumed or error.code not in _BAD_TOKEN:
                 raise
@@ -287,32 +308,29 @@ def _pages(
             continue
         resumed = False
         token = answer.get("NextToken") or None
-        batches = tuple(_batches(answer.get("SpotPriceHistory") or [], wanted, region))
+        batches = tuple(_batches(answer.get("SpotPriceHistory") or [], options, region))
         yield Page(part=region, batches=batches, token=token, since=since, end=end)
-        if token is None:
+        if next_page(token, seen, f"EC2 in {region}") is None:
             return
-        if token in seen:
-            raise FetchError(f"EC2 in {region} gave the same page token twice", expected="a new one a page")
-        seen.add(token)
 
 
-def _question(wanted: _Wanted, since: datetime, end: datetime, token: str | None) -> dict[str, Any]:
-    asked: dict[str, Any] = {"StartTime": since, "EndTime": end, "MaxResults": wanted.page}
-    if wanted.instance_types:
-        asked["InstanceTypes"] = list(wanted.instance_types)
-    if wanted.products:
-        asked["ProductDescriptions"] = list(wanted.products)
+def _question(options: AwsSpotOptions, since: datetime, end: datetime, token: str | None) -> dict[str, Any]:
+    asked: dict[str, Any] = {"StartTime": since, "EndTime": end, "MaxResults": options.page}
+    if options.instance_types:
+        asked["InstanceTypes"] = list(options.instance_types)
+    if options.products:
+        asked["ProductDescriptions"] = list(options.products)
     if token is not None:
         asked["NextToken"] = token
     return asked
 
 
-def _batches(records: Sequence[object], wanted: _Wanted, region: str) -> Iterator[Batch]:
+def _batches(records: Sequence[object], options: AwsSpotOptions, region: str) -> Iterator[Batch]:
     constants = {
-        "source": wanted.label,
+        "source": options.source,
         "provider": "aws",
         "region": region,
-        "file": f"{wanted.label}:{region}",
+        "file": f"{options.source}:{region}",
     }
     return pack((_row(line, record) for line, record in enumerate(records, start=1)), constants)
 
@@ -330,29 +348,7 @@ def _row(line: int, record: object) -> tuple[Kind, Row]:
     }
 
 
-# ---
-# AWS spot placement scores from ``GetSpotPlacementScores``: how likely a request for N instances is to be met, 1 to 10.
-
-#: The kind of these rows: a score is no count of instances, and is never read as one.
-KIND = "score"
-BEST_SCORE = 10
-#: AWS: with fewer types in one request the score is always low.
-FEWEST_TYPES = 3
-_MOST_REGIONS = 10
-_PAGE = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PlacementOptions:
-    access: AwsAccess
-    regions: tuple[str, ...]
-    instance_types: tuple[str, ...]
-    target: int
-    zones: bool
-    label: str
-
-
-class AwsPlacement:
+class AwsPlacement(LiveSource[AwsPlacementOptions]):
     """A snapshot: one availability row of kind ``score`` per region, or per zone ID, with capacity 10.
 
     The types of a request are scored together, so the market's instance type is all of them joined by ``+``. AWS names at
@@ -360,94 +356,74 @@ class AwsPlacement:
     """
 
     name = "aws-placement"
-    options: Mapping[str, str] = {
-        "instance_types": "instance types scored together; AWS wants at least three of different sizes or families",
-        "target_capacity": "instances the score is for (default: 1)",
-        "regions": "regions to score, at most ten (default: AWS's choice of the best)",
-        "zones": "true: score zones (by zone ID) instead of whole regions",
-        **AWS_OPTIONS,
-    }
+    form = AwsPlacementOptions
+    example = Example(
+        options={"instance_types": ["p3.2xlarge", "g4dn.xlarge", "g5.xlarge"]},
+        answer=_answer(
+            "GetSpotPlacementScores",
+            "<spotPlacementScoreSet><item><region>us-east-1</region><score>7</score></item></spotPlacementScoreSet>",
+        ),
+        credentials=CREDENTIALS,
+    )
 
-    def check(self, options: Mapping[str, Any]) -> None:
-        """Raise `SettingsError` if the options cannot be used."""
-        self._wanted(options)
-
-    def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def assumed(self, options: AwsPlacementOptions) -> tuple[str, ...]:
         """What the score is a score of."""
-        wanted = self._wanted(options)
-        words = [f"placement score (1 to 10) for {wanted.target} instances, not a count of instances"]
-        if len(wanted.instance_types) < FEWEST_TYPES:
+        words = [
+            f"placement score (1 to 10) for {options.target_capacity} instances, not a count of instances"
+        ]
+        if len(options.instance_types) < FEWEST_TYPES:
             words.append("placement scores for fewer than three instance types are always low")
         return tuple(words)
 
-    def fetch(self, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
-        """Yield the scores of the regions or zones, page by page; raises `FetchError` if AWS refuses."""
+    def pages(
+        self, options: AwsPlacementOptions, asked: Asked, transport: Transport
+    ) -> Iterator[Page | PartFailed]:
+        """The scores of the regions or zones, page by page; raises `FetchError` if AWS refuses."""
         if asked.is_done(WHOLE):
             return
-        wanted = self._wanted(asked.options)
-        aws = Aws(wanted.access, transport)
+        aws = Aws(options, transport)
         token = asked.token(WHOLE)
-        seen = {token}
+        seen: set[str | None] = {token}
         while True:
             answer = aws.call(
-                wanted.access.home, "get_spot_placement_scores", **_placement_question(wanted, token)
+                options.home_region, "get_spot_placement_scores", **_placement_question(options, token)
             )
             token = answer.get("NextToken") or None
             rows = answer.get("SpotPlacementScores") or []
-            batches = _placement_batches(rows, wanted, asked, transport)
+            batches = _placement_batches(rows, options, asked, transport)
             yield Page(part=WHOLE, batches=tuple(batches), token=token)
-            if token is None:
+            if next_page(token, seen, "EC2") is None:
                 return
-            if token in seen:
-                raise FetchError("EC2 gave the same page token twice", expected="a new one a page")
-            seen.add(token)
-
-    def _wanted(self, options: Mapping[str, Any]) -> _PlacementOptions:
-        given = Given(self.name, options, self.options)
-        types = given.texts("instance_types")
-        regions = given.texts("regions")
-        if not types:
-            raise given.wrong("instance_types", "at least one instance type, better three")
-        if len(regions) > _MOST_REGIONS:
-            raise given.wrong("regions", f"at most {_MOST_REGIONS} regions")
-        return _PlacementOptions(
-            access=AwsAccess.of(given),
-            regions=regions,
-            instance_types=types,
-            target=given.whole("target_capacity", 1, low=1, high=2_000_000),
-            zones=given.flag("zones"),
-            label=given.text("source", self.name),
-        )
 
 
-def _placement_question(wanted: _PlacementOptions, token: str | None) -> dict[str, Any]:
+def _placement_question(options: AwsPlacementOptions, token: str | None) -> dict[str, Any]:
     asked: dict[str, Any] = {
-        "InstanceTypes": list(wanted.instance_types),
-        "TargetCapacity": wanted.target,
+        "InstanceTypes": list(options.instance_types),
+        "TargetCapacity": options.target_capacity,
         "TargetCapacityUnitType": "units",
-        "SingleAvailabilityZone": wanted.zones,
+        "SingleAvailabilityZone": options.zones,
         "MaxResults": _PAGE,
     }
-    if wanted.regions:
-        asked["RegionNames"] = list(wanted.regions)
+    if options.regions:
+        asked["RegionNames"] = list(options.regions)
     if token is not None:
         asked["NextToken"] = token
     return asked
 
 
 def _placement_batches(
-    scores: Sequence[object], wanted: _PlacementOptions, asked: Asked, transport: Transport
+    scores: Sequence[object], options: AwsPlacementOptions, asked: Asked, transport: Transport
 ) -> Iterator[Batch]:
     constants = {
-        "source": wanted.label,
+        "source": options.source,
         "provider": "aws",
-        "instance_type": "+".join(wanted.instance_types),
+        "instance_type": "+".join(options.instance_types),
         "observed_at": asked.observed_at(transport.server_date),
         "capacity": BEST_SCORE,
         "gap_seconds": int(asked.every.total_seconds()),
         "kind": KIND,
         "truncated": False,
-        "file": wanted.label,
+        "file": options.source,
     }
     return pack((_placement_row(line, one) for line, one in enumerate(scores, start=1)), constants)
 

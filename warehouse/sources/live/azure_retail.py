@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from pydantic import Field, field_validator
+
 from warehouse.errors import FetchError
-from warehouse.sources.contract import Batch, Kind
-from warehouse.sources.files.reading import Row, pack, rejection
-from warehouse.sources.live.contract import Asked, Page, PartFailed
-from warehouse.sources.live.options import Given
+from warehouse.sources.contract import Batch, Kind, Row, pack, rejection
+from warehouse.sources.live.contract import Asked, Example, LiveSource, Page, PartFailed, next_page
 from warehouse.sources.live.transport import Transport
+from warehouse.sources.options import Address, Options, Texts, label_option
 
 BASE = "https://prices.azure.com/api/retail/prices"
 VERSION = "2023-01-01-preview"
@@ -26,16 +26,32 @@ _MOST_PAGES = 500
 OnDemand = dict[tuple[str, str], str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    base: str
-    version: str
-    regions: tuple[str, ...]
-    sizes: tuple[str, ...]
-    label: str
+class AzureOptions(Options):
+    """Options of the price list."""
+
+    regions: Texts = Field(
+        (),
+        validate_default=True,
+        description="regions to read, as armRegionName: eastus, westeurope, ... (must be given)",
+    )
+    instance_types: Texts = Field(
+        ("Standard_N*",),
+        description="sizes to keep, patterns on armSkuName (default: Standard_N*, the GPU families)",
+    )
+    url: Address = Field(BASE, description=f"address of the API (default: {BASE})")
+    api_version: str = Field(VERSION, description=f"its version (default: {VERSION})")
+    source: str = label_option("azure-retail")
+
+    @field_validator("regions")
+    @classmethod
+    def _names(cls, regions: tuple[str, ...]) -> tuple[str, ...]:
+        # The name goes into a filter expression: nothing that could end it is let through.
+        if not regions or not all(_REGION.match(region) for region in regions):
+            raise ValueError("a list of region names such as eastus")
+        return tuple(dict.fromkeys(regions))
 
 
-class AzureRetail:
+class AzureRetail(LiveSource[AzureOptions]):
     """A snapshot of list prices; parts are regions (``armRegionName``), which Azure does not divide into zones here.
 
     Spot meters (``Spot`` in the meter or SKU name) are price rows; the on-demand price beside them is that of the meter of the
@@ -44,46 +60,27 @@ class AzureRetail:
     """
 
     name = "azure-retail"
-    options: Mapping[str, str] = {
-        "regions": "regions to read, as armRegionName: eastus, westeurope, ... (must be given)",
-        "instance_types": "sizes to keep, patterns on armSkuName (default: Standard_N*, the GPU families)",
-        "url": f"address of the API (default: {BASE})",
-        "api_version": f"its version (default: {VERSION})",
-        "source": "label of all rows (default: azure-retail)",
-    }
+    form = AzureOptions
+    example = Example(
+        options={"regions": ["eastus"]},
+        answer="""{"Items": [{"armRegionName": "eastus", "armSkuName": "Standard_NC6s_v3", "meterName": "NC6s v3 Spot",
+ "productName": "Virtual Machines NCSv3 Series", "skuName": "NC6s v3 Spot", "type": "Consumption", "retailPrice": 0.9,
+ "currencyCode": "USD", "unitOfMeasure": "1 Hour"}], "NextPageLink": null}""",
+    )
 
-    def check(self, options: Mapping[str, Any]) -> None:
-        """Raise `SettingsError` if the options cannot be used."""
-        self._wanted(options)
-
-    def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def assumed(self, options: AzureOptions) -> tuple[str, ...]:
         """That a list price holds from when it was read."""
         return ("Azure list price, observed when it was read; no capacity is published",)
 
-    def fetch(self, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
-        """Yield the spot pages of each region; a region that fails is said so and left where it stands."""
-        wanted = self._wanted(asked.options)
-        for region in wanted.regions:
+    def pages(self, options: AzureOptions, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+        """The spot pages of each region; a region that fails is said so and left where it stands."""
+        for region in options.regions:
             if asked.is_done(region):
                 continue
             try:
-                yield from _spot_pages(wanted, region, asked, transport)
+                yield from _spot_pages(options, region, asked, transport)
             except FetchError as error:
                 yield PartFailed(part=region, reason=str(error))
-
-    def _wanted(self, options: Mapping[str, Any]) -> _Wanted:
-        given = Given(self.name, options, self.options)
-        regions = tuple(dict.fromkeys(given.texts("regions")))
-        # The name goes into a filter expression: nothing that could end it is let through.
-        if not regions or not all(_REGION.match(region) for region in regions):
-            raise given.wrong("regions", "a list of region names such as eastus")
-        return _Wanted(
-            base=given.url("url", BASE),
-            version=given.text("api_version", VERSION),
-            regions=regions,
-            sizes=given.texts("instance_types", ("Standard_N*",)),
-            label=given.text("source", self.name),
-        )
 
 
 def _filter(region: str, *, spot: bool) -> str:
@@ -93,18 +90,18 @@ def _filter(region: str, *, spot: bool) -> str:
     return f"{words} and contains(meterName, 'Spot')" if spot else words
 
 
-def _spot_pages(wanted: _Wanted, region: str, asked: Asked, transport: Transport) -> Iterator[Page]:
+def _spot_pages(options: AzureOptions, region: str, asked: Asked, transport: Transport) -> Iterator[Page]:
     on_demand: OnDemand = {}
-    for items, _ in _listing(wanted, region, transport, spot=False, token=None):
+    for items, _ in _listing(options, region, transport, spot=False, token=None):
         for item in items:
             _note_on_demand(item, on_demand)
-    for items, token in _listing(wanted, region, transport, spot=True, token=asked.token(region)):
-        batches = _batches(items, wanted, region, asked=asked, on_demand=on_demand, transport=transport)
+    for items, token in _listing(options, region, transport, spot=True, token=asked.token(region)):
+        batches = _batches(items, options, region, asked=asked, on_demand=on_demand, transport=transport)
         yield Page(part=region, batches=tuple(batches), token=token)
 
 
 def _listing(
-    wanted: _Wanted, region: str, transport: Transport, *, spot: bool, token: str | None
+    options: AzureOptions, region: str, transport: Transport, *, spot: bool, token: str | None
 ) -> Iterator[tuple[Sequence[object], str | None]]:
     """(items, query of the next page) of a listing; ``token`` is the query to go on with.
 
@@ -112,22 +109,19 @@ def _listing(
     can send us elsewhere.
     """
     query = token
-    seen = {query}
+    seen: set[str | None] = {query}
     while True:
         params = dict(parse_qsl(query)) if query else {}
-        params = params or {"api-version": wanted.version, "$filter": _filter(region, spot=spot)}
-        answer = transport.ask_json("GET", wanted.base, params=params)
+        params = params or {"api-version": options.api_version, "$filter": _filter(region, spot=spot)}
+        answer = transport.ask_json("GET", options.url, params=params)
         items = answer.get("Items") if isinstance(answer, dict) else None
         if not isinstance(items, list):
             raise FetchError("the price list answered without Items", expected='{"Items": [...]}')
         link = answer.get("NextPageLink") or ""
         query = urlsplit(str(link)).query or None
         yield items, query
-        if query is None:
+        if next_page(query, seen, "the price list", most=_MOST_PAGES) is None:
             return
-        if query in seen or len(seen) >= _MOST_PAGES:
-            raise FetchError("the price list gave the same next page twice, or pages without end")
-        seen.add(query)
 
 
 def _is_spot(item: Mapping[str, Any]) -> bool:
@@ -150,7 +144,7 @@ def _price(item: Mapping[str, Any]) -> str:
 
 def _batches(
     items: Sequence[object],
-    wanted: _Wanted,
+    options: AzureOptions,
     region: str,
     *,
     asked: Asked,
@@ -158,22 +152,22 @@ def _batches(
     transport: Transport,
 ) -> Iterator[Batch]:
     constants = {
-        "source": wanted.label,
+        "source": options.source,
         "provider": "azure",
         "zone": "all",
         "observed_at": asked.observed_at(transport.server_date),
-        "file": f"{wanted.label}:{region}",
+        "file": f"{options.source}:{region}",
     }
-    return pack(_rows(items, wanted, on_demand), constants)
+    return pack(_rows(items, options, on_demand), constants)
 
 
-def _rows(items: Sequence[object], wanted: _Wanted, on_demand: OnDemand) -> Iterator[tuple[Kind, Row]]:
+def _rows(items: Sequence[object], options: AzureOptions, on_demand: OnDemand) -> Iterator[tuple[Kind, Row]]:
     for line, item in enumerate(items, start=1):
         if not isinstance(item, Mapping):
             yield rejection(line, str(item)[:1000], "not an item of the price list")
             continue
         size = str(item.get("armSkuName") or "")
-        if not _is_spot(item) or not any(fnmatchcase(size, glob) for glob in wanted.sizes):
+        if not _is_spot(item) or not any(fnmatchcase(size, glob) for glob in options.instance_types):
             continue
         if reason := _unusable(item):
             yield rejection(line, str(dict(item))[:1000], reason)

@@ -14,12 +14,15 @@ Two sorts of source (M1.2):
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic
 
+from warehouse.errors import FetchError
 from warehouse.sources.contract import Batch
+from warehouse.sources.options import OptionsT, help_of, read_options
 
 if TYPE_CHECKING:
     from warehouse.sources.live.transport import Transport
@@ -154,25 +157,61 @@ class PartFailed:
     reason: str
 
 
-class LiveSource(Protocol):
-    """A reader of one API."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """The least that an API is asked and says: options beside its address, and one answer of the documented form.
+
+    ``answer`` is JSON, or XML where it begins with ``<``. ``credentials`` are the environment variables that the source reads
+    them from. Shown in the documentation, and held to the contract by the tests.
+    """
+
+    options: Mapping[str, Any]
+    answer: str = ""
+    credentials: tuple[str, ...] = ()
+
+
+class LiveSource(ABC, Generic[OptionsT]):
+    """A reader of one API; ``form`` is the model of its options."""
 
     name: str
-    """The word used in the settings."""
-    options: Mapping[str, str]
-    """Option name -> one sentence of help."""
+    form: type[OptionsT]
+    example: Example
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Option name -> one sentence of help."""
+        return help_of(self.form)
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Raise `SettingsError` if the options cannot be used; asks nobody and needs no credentials."""
-        ...
+        read_options(self.name, self.form, options)
 
     def fetch(self, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
         """Yield the pages that were asked for, part by part.
 
-        Raises `FetchError` if nothing can be read at all (no credentials, no network, a probe that failed).
+        Raises `SettingsError` for options that cannot be used, `FetchError` if nothing can be read at all (no credentials, no
+        network, a probe that failed).
         """
-        ...
+        yield from self.pages(read_options(self.name, self.form, asked.options), asked, transport)
 
     def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """In words, what is assumed of the answers."""
-        ...
+        return self.assumed(read_options(self.name, self.form, options))
+
+    @abstractmethod
+    def pages(self, options: OptionsT, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+        """The pages that were asked for; a part that is done at this logical time is not asked again."""
+
+    def assumed(self, options: OptionsT) -> tuple[str, ...]:
+        """In words, what is assumed of the answers; nothing where every record says what it is."""
+        return ()
+
+
+def next_page(token: str | None, seen: set[str | None], who: str, *, most: int | None = None) -> str | None:
+    """The token of the page to go on with, noted in ``seen``; raises `FetchError` where pages would never end."""
+    if token is not None and (token in seen or (most is not None and len(seen) >= most)):
+        raise FetchError(
+            f"{who} gave the same next page twice, or pages without end", expected="a new one a page"
+        )
+    seen.add(token)
+    return token

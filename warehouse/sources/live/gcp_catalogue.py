@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from typing import Any
 
+from pydantic import Field
+
 from warehouse.errors import FetchError
-from warehouse.sources.contract import Kind
-from warehouse.sources.files.places import data_file
-from warehouse.sources.files.reading import Row, pack, rejection
-from warehouse.sources.live.contract import WHOLE, Asked, Page, PartFailed
-from warehouse.sources.live.options import Given
+from warehouse.packaged import read_data
+from warehouse.sources.contract import Kind, Row, pack, rejection
+from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed, next_page
 from warehouse.sources.live.transport import Transport
+from warehouse.sources.options import Address, Options, Texts, label_option
 
 BASE = "https://cloudbilling.googleapis.com"
 #: Compute Engine in the catalogue.
@@ -31,76 +32,87 @@ _NANO = Decimal("1e-9")
 Parts = dict[tuple[str, str, str, str], Decimal]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    base: str
-    types: tuple[str, ...]
-    regions: tuple[str, ...]
-    page: int
-    label: str
+def _example() -> str:
+    """A catalogue of the three parts of a machine with an L4 GPU."""
+    prices = {
+        "Nvidia L4 GPU attached to Spot Preemptible VMs": "h",
+        "Spot Preemptible G2 Instance Core": "h",
+        "Spot Preemptible G2 Instance Ram": "GiBy.h",
+    }
+    skus = [
+        {
+            "description": f"{part} running in Iowa",
+            "category": {"usageType": "Preemptible"},
+            "serviceRegions": ["us-central1"],
+            "pricingInfo": [
+                {
+                    "pricingExpression": {
+                        "usageUnit": unit,
+                        "tieredRates": [
+                            {"unitPrice": {"currencyCode": "USD", "units": "0", "nanos": 10_000_000}}
+                        ],
+                    }
+                }
+            ],
+        }
+        for part, unit in prices.items()
+    ]
+    return json.dumps({"skus": skus, "nextPageToken": ""})
 
 
-class GcpCatalogue:
+class GcpOptions(Options):
+    """Options of the catalogue."""
+
+    instance_types: Texts = Field(
+        ("*",), description="machine types to keep, patterns (default: all known GPU machine types)"
+    )
+    regions: Texts = Field(("*",), description="regions to keep, patterns (default: all)")
+    page: int = Field(5000, ge=1, le=5000, description="SKUs a page, at most 5000 (default: 5000)")
+    url: Address = Field(BASE, description=f"address of the API (default: {BASE})")
+    source: str = label_option("gcp-catalogue")
+
+
+class GcpCatalogue(LiveSource[GcpOptions]):
     """A snapshot of list prices per region; all pages of the catalogue are read before anything is kept, as the parts of a
     machine type are spread over them.
 
-    A machine type of ``warehouse/data/gcp_machine_types.toml`` costs its GPUs, cores and memory; a region that lacks one of the
+    A machine type of ``data/gcp_machine_types.toml`` costs its GPUs, cores and memory; a region that lacks one of the
     three has no row. SKUs of other machines are no observation here. A SKU of ours that cannot be used is a rejected row.
     """
 
     name = "gcp-catalogue"
-    options: Mapping[str, str] = {
-        "instance_types": "machine types to keep, patterns (default: all known GPU machine types)",
-        "regions": "regions to keep, patterns (default: all)",
-        "page": "SKUs a page, at most 5000 (default: 5000)",
-        "url": f"address of the API (default: {BASE})",
-        "source": "label of all rows (default: gcp-catalogue)",
-    }
+    form = GcpOptions
+    example = Example(options={}, answer=_example(), credentials=KEY_VARIABLES)
 
-    def check(self, options: Mapping[str, Any]) -> None:
-        """Raise `SettingsError` if the options cannot be used."""
-        self._wanted(options)
-
-    def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def assumed(self, options: GcpOptions) -> tuple[str, ...]:
         """How the price of a machine is put together."""
         return (
             "Google Cloud list price: GPUs, cores and memory of the machine type, without local SSD; no capacity is published",
         )
 
-    def fetch(self, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
-        """Yield one page with all prices; raises `FetchError` without a key or when a page fails."""
+    def pages(self, options: GcpOptions, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+        """One page with all prices; raises `FetchError` without a key or when a page fails."""
         if asked.is_done(WHOLE):
             return
-        wanted = self._wanted(asked.options)
         parts: Parts = {}
         rejected: list[tuple[Kind, Row]] = []
-        for skus in _pages(wanted, transport):
+        for skus in _pages(options, transport):
             for line, sku in enumerate(skus, start=1):
                 reason = _note(sku, parts)
                 if reason is not None:
                     rejected.append(rejection(line, str(sku)[:1000], reason))
         constants = {
-            "source": wanted.label,
+            "source": options.source,
             "provider": "gcp",
             "zone": "all",
             "product": "Linux/UNIX",
             "observed_at": asked.observed_at(transport.server_date),
-            "file": wanted.label,
+            "file": options.source,
             "line": 0,
         }
-        rows = [*rejected, *_rows(parts, wanted)]
+        rows = [*rejected, *_rows(parts, options)]
         notes = () if len(rows) > len(rejected) else ("no machine type has a complete spot price",)
         yield Page(part=WHOLE, batches=tuple(pack(rows, constants)), notes=notes)
-
-    def _wanted(self, options: Mapping[str, Any]) -> _Wanted:
-        given = Given(self.name, options, self.options)
-        return _Wanted(
-            base=given.url("url", BASE),
-            types=given.texts("instance_types", ("*",)),
-            regions=given.texts("regions", ("*",)),
-            page=given.whole("page", 5000, low=1, high=5000),
-            label=given.text("source", self.name),
-        )
 
 
 def _key(transport: Transport) -> str:
@@ -112,28 +124,25 @@ def _key(transport: Transport) -> str:
     raise FetchError("no Google Cloud API key found", expected=f"one in {' or '.join(KEY_VARIABLES)}")
 
 
-def _pages(wanted: _Wanted, transport: Transport) -> Iterator[Sequence[object]]:
+def _pages(options: GcpOptions, transport: Transport) -> Iterator[Sequence[object]]:
     # In a header, not in the URL: URLs are logged by proxies and clients.
     headers = {"X-Goog-Api-Key": _key(transport)}
-    token = ""
-    seen: set[str] = set()
+    token: str | None = None
+    seen: set[str | None] = set()
     while True:
-        params = {"pageSize": str(wanted.page), "currencyCode": "USD"} | (
+        params = {"pageSize": str(options.page), "currencyCode": "USD"} | (
             {"pageToken": token} if token else {}
         )
-        url = f"{wanted.base}/v1/services/{SERVICE}/skus"
+        url = f"{options.url}/v1/services/{SERVICE}/skus"
         answer = transport.ask_json("GET", url, params=params, headers=headers)
         # An empty list is left out of an answer, but the first page of this service is never empty.
         skus = answer.get("skus", [] if seen else None) if isinstance(answer, dict) else None
         if not isinstance(skus, list):
             raise FetchError("the catalogue answered without skus", expected='{"skus": [...]}')
         yield skus
-        token = str(answer.get("nextPageToken") or "")
-        if not token:
+        token = next_page(answer.get("nextPageToken") or None, seen, "the catalogue", most=_MOST_PAGES)
+        if token is None:
             return
-        if token in seen or len(seen) >= _MOST_PAGES:
-            raise FetchError("the catalogue gave the same page token twice, or pages without end")
-        seen.add(token)
 
 
 def _note(sku: object, parts: Parts) -> str | None:
@@ -163,7 +172,7 @@ def _parts_of(description: str) -> list[tuple[str, str]]:
     words = description.lower().removeprefix("spot preemptible ")
     return [
         (series["name"], part)
-        for series in data_file("gcp_machine_types.toml")["series"]
+        for series in read_data(__package__, "gcp_machine_types")["series"]
         for part in _UNITS
         if words.startswith((f"{series[part].lower()} running", f"{series[part].lower()} attached"))
     ]
@@ -197,14 +206,14 @@ def _money(units: str, nanos: str) -> Decimal | str:
     return usd if usd.is_finite() and usd > 0 else f"price {usd} is not positive"
 
 
-def _rows(parts: Parts, wanted: _Wanted) -> Iterator[tuple[Kind, Row]]:
-    for series in data_file("gcp_machine_types.toml")["series"]:
+def _rows(parts: Parts, options: GcpOptions) -> Iterator[tuple[Kind, Row]]:
+    for series in read_data(__package__, "gcp_machine_types")["series"]:
         regions = sorted({key[3] for key in parts if key[:2] == ("spot", series["name"])})
         for region in regions:
-            if not any(fnmatchcase(region, glob) for glob in wanted.regions):
+            if not any(fnmatchcase(region, glob) for glob in options.regions):
                 continue
             for name, (gpus, cores, gib) in series["types"].items():
-                if not any(fnmatchcase(name, glob) for glob in wanted.types):
+                if not any(fnmatchcase(name, glob) for glob in options.instance_types):
                     continue
                 amounts = {"gpu": gpus, "core": cores, "ram": gib}
                 spot = _sum(parts, "spot", series["name"], region, amounts)

@@ -1,4 +1,7 @@
-"""A user's command as a child process: no shell, bounded in time and output, killed with all it started."""
+"""A user's own capacity probe: a command or a Python function that says how many instances a market has.
+
+It runs as a child process: no shell, bounded in time and output, killed with all it started.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,105 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
 
 from warehouse.errors import FetchError, MarketError
 from warehouse.history import Market
-from warehouse.sources.contract import Kind
-from warehouse.sources.files.reading import Row, pack
-from warehouse.sources.live.contract import Asked, Page, PartFailed
-from warehouse.sources.live.options import Given
+from warehouse.sources.contract import Kind, Row, pack
+from warehouse.sources.live.contract import Asked, Example, LiveSource, Page, PartFailed
 from warehouse.sources.live.transport import Transport
+from warehouse.sources.options import Options, Texts, label_option
 from warehouse.times import steady_seconds
 
 #: A count and what goes with it need no more.
 LARGEST_OUTPUT = 1024 * 1024
+_ENTRY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+_RUNNER = Path(__file__).with_name("run_probe.py")
+_FIELDS = ("available", "capacity", "price_usd", "on_demand_usd", "truncated")
+
+
+class ProbeOptions(Options):
+    """What is run, and for which markets."""
+
+    command: tuple[str, ...] = Field(
+        (), description="program and arguments, a list; the market is added as the last argument"
+    )
+    entry: str = Field(
+        "",
+        validate_default=True,
+        description="module:function instead of a command; it runs in a process of its own",
+    )
+    markets: Texts = Field(
+        (), validate_default=True, description="markets to ask for, provider/region/zone/instance_type"
+    )
+    capacity: int = Field(
+        0, ge=0, le=2**31 - 1, description="largest count the probe can see, if it does not say itself"
+    )
+    kind: Literal["probe", "held"] = Field(
+        "probe", description="probe: what could be launched (default), or held: what is held"
+    )
+    timeout_seconds: float = Field(
+        60.0, ge=0.1, le=3600, description="how long one answer may take (default: 60)"
+    )
+    source: str = label_option("probe")
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _list(cls, command: object) -> object:
+        if not isinstance(command, list | tuple) or not all(isinstance(word, str) for word in command):
+            raise ValueError("a list: the program, then its arguments")
+        return tuple(command)
+
+    @field_validator("entry")
+    @classmethod
+    def _either(cls, entry: str, info: ValidationInfo) -> str:
+        if "command" in info.data and bool(info.data["command"]) == bool(entry):
+            raise ValueError("a command or an entry, one of them")
+        if entry and not _ENTRY.match(entry):
+            raise ValueError("module:function")
+        return entry
+
+    @field_validator("markets")
+    @classmethod
+    def _named(cls, markets: tuple[str, ...]) -> tuple[str, ...]:
+        if not markets:
+            raise ValueError("at least one market")
+        for text in markets:
+            try:
+                Market.parse(text)
+            except MarketError as error:
+                raise ValueError(f"provider/region/zone/instance_type ({error})") from error
+        return markets
+
+
+class Probe(LiveSource[ProbeOptions]):
+    """A snapshot per market, one after the other; parts are markets.
+
+    The command is run without a shell, the market as its last argument and the question as JSON on standard input; it prints
+    a whole number, or an object with ``available`` and perhaps ``capacity``, ``truncated``, ``price_usd``, ``on_demand_usd``. A
+    function gets the question as keyword arguments and returns the same. Whatever else happens is a failed probe: nothing is
+    stored, as no answer is not the answer 0.
+    """
+
+    name = "probe"
+    form = ProbeOptions
+    example = Example(options={"command": ["python3", "-c", "print(3)"], "markets": ["own/r1/z1/h100"]})
+
+    def pages(self, options: ProbeOptions, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+        """The answer of each market; a probe that fails is said so, the others go on."""
+        for market in map(Market.parse, options.markets):
+            if asked.is_done(market.key):
+                continue
+            transport.requests += 1
+            try:
+                row = _answer(options, market, asked)
+            except FetchError as error:
+                yield PartFailed(part=market.key, reason=str(transport.told(error)))
+            else:
+                batches = pack(_rows(row), _constants(options, market, asked))
+                yield Page(part=market.key, batches=tuple(batches))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,101 +185,15 @@ def _talk(child: subprocess.Popen[bytes], given: bytes, seconds: float) -> tuple
     return bytes(read[child.stdout]), bytes(read[child.stderr])
 
 
-# ---
-# A user's own capacity probe: a command or a Python function that says how many instances a market has.
-
-_ENTRY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-_RUNNER = Path(__file__).with_name("run_probe.py")
-_FIELDS = ("available", "capacity", "price_usd", "on_demand_usd", "truncated")
-_LONGEST = 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    command: tuple[str, ...]
-    is_entry: bool
-    markets: tuple[Market, ...]
-    kind: str
-    capacity: int | None
-    seconds: float
-    label: str
-
-
-class Probe:
-    """A snapshot per market, one after the other; parts are markets.
-
-    The command is run without a shell, the market as its last argument and the question as JSON on standard input; it prints
-    a whole number, or an object with ``available`` and perhaps ``capacity``, ``truncated``, ``price_usd``, ``on_demand_usd``. A
-    function gets the question as keyword arguments and returns the same. Whatever else happens is a failed probe: nothing is
-    stored, as no answer is not the answer 0.
-    """
-
-    name = "probe"
-    options: Mapping[str, str] = {
-        "command": "program and arguments, a list; the market is added as the last argument",
-        "entry": "module:function instead of a command; it runs in a process of its own",
-        "markets": "markets to ask for, provider/region/zone/instance_type",
-        "capacity": "largest count the probe can see, if it does not say itself",
-        "kind": "probe: what could be launched (default), or held: what is held",
-        "timeout_seconds": "how long one answer may take (default: 60)",
-        "source": "label of all rows (default: probe)",
-    }
-
-    def check(self, options: Mapping[str, Any]) -> None:
-        """Raise `SettingsError` if the options cannot be used; nothing is run."""
-        self._wanted(options)
-
-    def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """None: the user's probe answers for itself."""
-        return ()
-
-    def fetch(self, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
-        """Yield the answer of each market; a probe that fails is said so, the others go on."""
-        wanted = self._wanted(asked.options)
-        for market in wanted.markets:
-            if asked.is_done(market.key):
-                continue
-            transport.requests += 1
-            try:
-                row = _answer(wanted, market, asked)
-            except FetchError as error:
-                yield PartFailed(part=market.key, reason=str(transport.told(error)))
-            else:
-                batches = pack(_rows(row), _constants(wanted, market, asked))
-                yield Page(part=market.key, batches=tuple(batches))
-
-    def _wanted(self, options: Mapping[str, Any]) -> _Wanted:
-        given = Given(self.name, options, self.options)
-        command, entry = given.texts("command"), given.text("entry")
-        if isinstance(options.get("command"), str):
-            raise given.wrong("command", "a list: the program, then its arguments")
-        if bool(command) == bool(entry):
-            raise given.wrong("command", "a command or an entry, one of them")
-        if entry and not _ENTRY.match(entry):
-            raise given.wrong("entry", "module:function")
-        try:
-            markets = tuple(Market.parse(text) for text in given.texts("markets"))
-        except MarketError as error:
-            raise given.wrong("markets", f"provider/region/zone/instance_type ({error})") from error
-        if not markets:
-            raise given.wrong("markets", "at least one market")
-        runner = (sys.executable, "-P", str(_RUNNER), entry)
-        return _Wanted(
-            command=command or runner,
-            is_entry=bool(entry),
-            markets=markets,
-            kind=given.choice("kind", ("probe", "held")),
-            capacity=given.whole("capacity", 0, low=0, high=2**31 - 1) or None,
-            seconds=given.seconds("timeout_seconds", 60.0, low=0.1, high=_LONGEST),
-            label=given.text("source", self.name),
-        )
-
-
-def _answer(wanted: _Wanted, market: Market, asked: Asked) -> dict[str, Any]:
+def _answer(options: ProbeOptions, market: Market, asked: Asked) -> dict[str, Any]:
     """What the probe says of a market; raises `FetchError` for a failure or nonsense."""
     question = json.dumps({"market": market.key, "at": asked.at.isoformat()})
-    command = wanted.command if wanted.is_entry else (*wanted.command, market.key)
-    done = run_command(command, given=question, seconds=wanted.seconds)
+    command = (
+        (*options.command, market.key)
+        if options.command
+        else (sys.executable, "-P", str(_RUNNER), options.entry)
+    )
+    done = run_command(command, given=question, seconds=options.timeout_seconds)
     if done.code != 0:
         raise FetchError(f"probe {command[0]!r} ended with {_ending(done)}", expected="exit code 0")
     return _read(done.out)
@@ -219,20 +222,20 @@ def _read(text: str) -> dict[str, Any]:
     return found
 
 
-def _constants(wanted: _Wanted, market: Market, asked: Asked) -> dict[str, Any]:
+def _constants(options: ProbeOptions, market: Market, asked: Asked) -> dict[str, Any]:
     return {
-        "source": wanted.label,
+        "source": options.source,
         "provider": market.provider,
         "region": market.region,
         "zone": market.zone,
         "instance_type": market.instance_type,
         "product": "Linux/UNIX",
         "observed_at": asked.at,
-        "capacity": wanted.capacity,
+        "capacity": options.capacity or None,
         "gap_seconds": int(asked.every.total_seconds()),
-        "kind": wanted.kind,
+        "kind": options.kind,
         "truncated": False,
-        "file": f"{wanted.label}:{market.key}",
+        "file": f"{options.source}:{market.key}",
         "line": 1,
     }
 

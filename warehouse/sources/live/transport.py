@@ -1,4 +1,4 @@
-"""Values that must not be printed or stored, taken out of texts."""
+"""Requests to an API: bounded in time, size and number, asked again with backoff, and silent about secrets."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ from warehouse.times import steady_seconds
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|passw|credential)")
 #: Shorter values of such variables are words of the language, and are no secrets.
 _SHORTEST_SECRET = 8
+Answered = TypeVar("Answered")
+#: An answer larger than this is refused: no page of the documented APIs comes near it.
+LARGEST_BODY = 64 * 1024 * 1024
+#: Server and own clock may differ by this much without a word.
+SKEW_SECONDS = 300.0
+_THROTTLED = 429
+_SERVER_ERROR = 500
+_HOPELESS_STATUS = (501, 505)
 
 
 class Secrets:
@@ -47,19 +55,6 @@ class Secrets:
         for value in sorted(self._values, key=len, reverse=True):
             text = text.replace(value, "***")
         return text
-
-
-# ---
-# Requests to an API: bounded in time, size and number, asked again with backoff, and silent about secrets.
-
-Answered = TypeVar("Answered")
-#: An answer larger than this is refused: no page of the documented APIs comes near it.
-LARGEST_BODY = 64 * 1024 * 1024
-#: Server and own clock may differ by this much without a word.
-SKEW_SECONDS = 300.0
-_THROTTLED = 429
-_SERVER_ERROR = 500
-_HOPELESS_STATUS = (501, 505)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from warehouse.errors import FetchError
-from warehouse.sources.contract import Kind
-from warehouse.sources.files.reading import Row, pack, rejection
+from warehouse.sources.contract import Kind, Row, pack, rejection
 from warehouse.sources.files.vastai import MEDIAN, MINIMUM
-from warehouse.sources.live.contract import WHOLE, Asked, Page, PartFailed
-from warehouse.sources.live.options import Given
+from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed
 from warehouse.sources.live.transport import Transport
+from warehouse.sources.options import Address, Options, Texts, label_option
 
 BASE = "https://console.vast.ai"
 #: Quartiles beside minimum and median; named so that the median stays the first product by name.
@@ -29,15 +30,6 @@ Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    base: str
-    limit: int
-    models: tuple[str, ...]
-    verified: bool
-    label: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Offer:
     """One usable offer: USD per hour of the whole offer, all its GPUs."""
 
@@ -46,7 +38,19 @@ class _Offer:
     usd: float
 
 
-class VastOffers:
+class VastOptions(Options):
+    """Options of the offer search."""
+
+    gpu_models: Texts = Field(
+        (), description="GPU models to search for, as Vast.ai names them: RTX 4090, ... (default: all)"
+    )
+    limit: int = Field(1000, ge=1, le=100_000, description="most offers a search returns (default: 1000)")
+    verified: bool = Field(True, description="false: unverified machines too (default: true)")
+    url: Address = Field(BASE, description=f"address of the API (default: {BASE})")
+    source: str = label_option("vast-offers")
+
+
+class VastOffers(LiveSource[VastOptions]):
     """A snapshot in two searches, of interruptible (``bid``) and of on-demand offers.
 
     n GPUs in one offer are the instance type ``MODEL_xn``; the region is the country code at the end of ``geolocation``, and
@@ -56,34 +60,29 @@ class VastOffers:
     """
 
     name = "vast-offers"
-    options: Mapping[str, str] = {
-        "gpu_models": "GPU models to search for, as Vast.ai names them: RTX 4090, ... (default: all)",
-        "limit": "most offers a search returns (default: 1000)",
-        "verified": "false: unverified machines too (default: true)",
-        "url": f"address of the API (default: {BASE})",
-        "source": "label of all rows (default: vast-offers)",
-    }
+    form = VastOptions
+    example = Example(
+        options={},
+        answer='{"offers": [{"gpu_name": "RTX 4090", "num_gpus": 1, "geolocation": "Sweden, SE", '
+        '"min_bid": 0.3, "dph_base": 0.6}]}',
+        credentials=("VAST_API_KEY",),
+    )
 
-    def check(self, options: Mapping[str, Any]) -> None:
-        """Raise `SettingsError` if the options cannot be used."""
-        self._wanted(options)
-
-    def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def assumed(self, options: VastOptions) -> tuple[str, ...]:
         """What an offer's numbers are taken for."""
         return (
             "min_bid and dph_base are USD per hour of the whole offer; offers listed are not a launch test, "
             "and one machine can be listed in several sizes",
         )
 
-    def fetch(self, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
-        """Yield one page with all prices and counts; raises `FetchError` without a key or when a search fails."""
+    def pages(self, options: VastOptions, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+        """One page with all prices and counts; raises `FetchError` without a key or when a search fails."""
         if asked.is_done(WHOLE):
             return
-        wanted = self._wanted(asked.options)
         headers = {"Authorization": f"Bearer {_key(transport)}"}
-        bids = _search(wanted, transport, headers, kind="bid")
-        asks = _search(wanted, transport, headers, kind="on-demand")
-        truncated = len(bids) >= wanted.limit
+        bids = _search(options, transport, headers, kind="bid")
+        asks = _search(options, transport, headers, kind="on-demand")
+        truncated = len(bids) >= options.limit
         rejected: list[tuple[Kind, Row]] = []
         offers = _usable(bids, "min_bid", rejected)
         standard = _by_place(_usable(asks, "dph_base", rejected))
@@ -95,30 +94,20 @@ class VastOffers:
             *_count_rows(places, set() if truncated else known - set(places), truncated),
         ]
         constants = {
-            "source": wanted.label,
+            "source": options.source,
             "provider": "vast.ai",
             "zone": "all",
             "observed_at": asked.observed_at(transport.server_date),
             "gap_seconds": int(asked.every.total_seconds()),
             "kind": "offers",
-            "file": wanted.label,
+            "file": options.source,
         }
-        notes = (f"cut off at {wanted.limit} offers: counts are lower bounds",) if truncated else ()
+        notes = (f"cut off at {options.limit} offers: counts are lower bounds",) if truncated else ()
         yield Page(
             part=WHOLE,
             batches=tuple(pack(rows, constants)),
             memory=tuple(sorted(_SEPARATOR.join(place) for place in known | set(places))),
             notes=notes,
-        )
-
-    def _wanted(self, options: Mapping[str, Any]) -> _Wanted:
-        given = Given(self.name, options, self.options)
-        return _Wanted(
-            base=given.url("url", BASE),
-            limit=given.whole("limit", 1000, low=1, high=100_000),
-            models=given.texts("gpu_models"),
-            verified=given.flag("verified", True),
-            label=given.text("source", self.name),
         )
 
 
@@ -138,19 +127,21 @@ def _key(transport: Transport) -> str:
     return key
 
 
-def _search(wanted: _Wanted, transport: Transport, headers: Mapping[str, str], *, kind: str) -> list[object]:
+def _search(
+    options: VastOptions, transport: Transport, headers: Mapping[str, str], *, kind: str
+) -> list[object]:
     question: dict[str, Any] = {
         "type": kind,
-        "limit": wanted.limit,
+        "limit": options.limit,
         "rentable": {"eq": True},
         "rented": {"eq": False},
         "order": [["dph_total", "asc"]],
     }
-    if wanted.verified:
+    if options.verified:
         question["verified"] = {"eq": True}
-    if wanted.models:
-        question["gpu_name"] = {"in": list(wanted.models)}
-    answer = transport.ask_json("POST", f"{wanted.base}/api/v0/bundles/", headers=headers, body=question)
+    if options.gpu_models:
+        question["gpu_name"] = {"in": list(options.gpu_models)}
+    answer = transport.ask_json("POST", f"{options.url}/api/v0/bundles/", headers=headers, body=question)
     offers = answer.get("offers") if isinstance(answer, dict) else None
     if isinstance(offers, dict):  # one offer stands alone in the documented answer
         offers = [offers]

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from flows.jobs.file import FilledConfiguration, JobRequest, parse_request, slot_job
-from flows.requests.file import Completed
-from flows.requests.offers import Offer
-from flows.requests.widths import Knowledge, Terms, Width, usable, widths_of
 from forecasting.configurations.facts import architecture, gpu
 from optimization.job.definition import Job
 from optimization.job.progress import needed
+from optimization.job.request import FilledConfiguration, JobRequest, parse_request, slot_job
 from optimization.job.termination import slots_needed
 from optimization.job.throughput import Table, rates
+from optimization.requests.offers import Offer
+from optimization.requests.request import Completed
+from optimization.requests.widths import Knowledge, Terms, Width, usable, widths_of
 from warehouse.errors import JobError
 
 #: Batches that are tried where the request names none: what most fine-tunings use.
@@ -56,7 +56,7 @@ class Candidate:
     @property
     def named(self) -> str:
         """How sentences name it: with its market."""
-        return f"{self.label} on {self.offer.followed.key}"
+        return f"{self.label} on {self.offer.key}"
 
     def job(self, step: pd.Timedelta, bound: str = "median") -> Job:
         """The job in slots with the ``median``, ``low`` or ``high`` of the predicted throughput; its value is that of the
@@ -156,14 +156,12 @@ def _terms(asked: Completed, offer: Offer, rejected: list[str]) -> list[Terms]:
     request, name = asked.request, model_name_of(asked)
     most = request.number_gpus
     if most is not None and most % offer.gpu.gpus:
-        rejected.append(
-            f"{offer.followed.key}: {most} GPUs are no whole number of instances of {offer.gpu.gpus}"
-        )
+        rejected.append(f"{offer.key}: {most} GPUs are no whole number of instances of {offer.gpu.gpus}")
         return []
     facts = gpu(offer.gpu.gpu_model)
     dtypes = (request.torch_dtype,) if request.torch_dtype else DTYPES if facts.bfloat16 else DTYPES[1:]
     if request.torch_dtype == "bfloat16" and not facts.bfloat16:
-        rejected.append(f"{offer.followed.key}: {facts.name} has no bfloat16")
+        rejected.append(f"{offer.key}: {facts.name} has no bfloat16")
         return []
     if asked.method == "gptq-lora" and not request.torch_dtype:
         dtypes = DTYPES[1:]
@@ -251,13 +249,12 @@ def _job_request(
         "configuration": filled,
     }
     placed = parse_request(values, asked.name)
-    followed = offer.followed
-    return placed.placed(at=followed.at, market=followed.market.key, source=followed.source)
+    return placed.placed(at=offer.at, market=offer.market.key, source=offer.source)
 
 
 def _refusal(offer: Offer, terms: Terms, widths: Sequence[Width]) -> str:
     widest = next((width for width in reversed(widths) if not width.runs), None)
-    what = f"{offer.followed.key}, batch {terms.batch_size}, {terms.torch_dtype}"
+    what = f"{offer.key}, batch {terms.batch_size}, {terms.torch_dtype}"
     return f"{what}: {widest.reason if widest else 'the number of GPUs asked for is not reached'}"
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from forecasting.configurations.facts import Configuration, Predicted, Validity
-from forecasting.configurations.model import ConfigurationModel
 
 #: A width that runs with less than this probability is not planned on as long as a surer one is there.
 SURE = 0.8
@@ -88,11 +88,21 @@ class Width:
         return self.tokens_per_second > 0
 
 
+class Predictions(Protocol):
+    """What is predicted of configurations; `forecasting.configurations.model.ConfigurationModel` has it."""
+
+    def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
+        """Tokens per second of each."""
+
+    def validity(self, configurations: Sequence[Configuration]) -> list[Validity]:
+        """Whether each runs."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Knowledge:
-    """A fitted model that answers every question once."""
+    """Predictions that are asked for once each."""
 
-    model: ConfigurationModel
+    model: Predictions
     _known: dict[Configuration, tuple[Predicted, Validity]] = field(default_factory=dict)
 
     def learn(self, configurations: Iterable[Configuration]) -> None:

@@ -1,0 +1,1 @@
+"""Fill a request: from what to train by when to a configuration, a market and a plan (M9)."""

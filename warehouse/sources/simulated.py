@@ -1,0 +1,365 @@
+"""The simulated market: seeded sample paths in the form of a source, for a first turn without any data (ours).
+
+All parameters are measured (``warehouse/sources/data/simulated.toml``, written by ``benchmarks/calibrate_simulated.py``).
+
+Counts: a *regime* (scarce, mixed, plentiful) holds for a window of 6 h and then moves by its own Markov chain. Inside it the
+count moves once a tick between *classes* (none, few, many, full) by a matrix of the regime and of the quarter of the day. A
+count that stays in its class stays as it is with the measured probability, else a new one is drawn from the class.
+
+Prices: a hidden log price changes at the measured rate, x' = m + phi (x - m) + e with e from measured quantiles (so with their
+occasional jumps). The price is exp(x), kept between floor and on-demand and rounded to 0.0001 USD.
+
+Time is cut into blocks of 28 days counted from 1970-01-01. Each block has its own random stream, of (seed, market, block),
+and starts from the long-run distribution. So any two ranges agree where they overlap, whatever their start and end; the price
+of it is that a path forgets its past at the start of a block.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from warehouse.errors import SettingsError, SourceFileError
+from warehouse.packaged import read_data
+from warehouse.sources.contract import Batch, SourceOptions, batch_of
+from warehouse.sources.options import Moment, Options, help_of, label_option, read_options
+
+#: Stands for the simulated market where a file is asked for.
+PSEUDO_PATH = Path("simulated:")
+DEFAULT_SEED = 7
+DEFAULT_STEP_MINUTES = 30
+_DAY_MINUTES = 1440
+_PRODUCT = "Linux/UNIX"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+BLOCK = timedelta(days=28)
+_REGIMES = ("scarce", "mixed", "plentiful")
+_HOURS_PER_DAY = 24
+_DECIMALS = 4
+
+Cumulative = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedMarket:
+    """One market of the simulated source, with its measured parameters."""
+
+    region: str
+    zone: str
+    instance_type: str
+    on_demand_usd: float
+    counts: Mapping[str, Any]
+    price: Mapping[str, Any]
+    window_minutes: int
+
+    @property
+    def key(self) -> str:
+        """``region/zone/instance_type``."""
+        return f"{self.region}/{self.zone}/{self.instance_type}"
+
+    @property
+    def tick(self) -> timedelta:
+        """Time between two moves of the count: the gap of the history it was measured on."""
+        return timedelta(minutes=int(self.counts["tick_minutes"]))
+
+    @property
+    def capacity(self) -> int | None:
+        """Largest count a probe could see, None where offers are listed."""
+        return int(self.counts["full"]) if self.counts["capacity_stated"] else None
+
+
+@cache
+def simulated_markets() -> tuple[SimulatedMarket, ...]:
+    """The markets of ``warehouse/sources/data/simulated.toml``."""
+    content = read_data(__package__, "simulated")
+    return tuple(
+        SimulatedMarket(window_minutes=int(content["window_minutes"]), **entry) for entry in content["market"]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplePath:
+    """Count and price (USD per instance-hour) of one market at every tick of one block, shape (ticks,)."""
+
+    start: datetime
+    counts: np.ndarray
+    prices: np.ndarray
+
+
+def block_of(at: datetime) -> int:
+    """Number of the block a time lies in."""
+    return (at - EPOCH) // BLOCK
+
+
+@cache
+def _name(key: str) -> int:
+    return zlib.crc32(key.encode())
+
+
+def sample_path(market: SimulatedMarket, block: int, *, seed: int) -> SamplePath:
+    """The path of one market over one block; the same arguments give the same path."""
+    counts, prices = (
+        np.random.default_rng([seed, _name(market.key), block, variable]) for variable in range(2)
+    )
+    ticks = BLOCK // market.tick
+    return SamplePath(
+        start=EPOCH + block * BLOCK,
+        counts=_counts(market, ticks, counts),
+        prices=_prices(market, ticks, prices),
+    )
+
+
+def _cumulative(weights: Sequence[float]) -> Cumulative:
+    total = sum(weights)
+    return tuple(accumulate(w / total for w in weights))
+
+
+def _draw(cumulative: Cumulative, u: float) -> int:
+    return min(bisect_right(cumulative, u), len(cumulative) - 1)
+
+
+def _long_run(matrix: Sequence[Sequence[float]]) -> list[float]:
+    """Stationary distribution of a transition matrix, averaged over cycles, from an even start."""
+    p = np.asarray(matrix, dtype=float)
+    p = p / p.sum(axis=1, keepdims=True)
+    # The lazy chain has the same stationary distribution and no cycles.
+    share = np.full(len(p), 1 / len(p)) @ np.linalg.matrix_power((p + np.eye(len(p))) / 2, 4096)
+    return [float(s) for s in share]
+
+
+def _regimes(market: SimulatedMarket, windows: int, rng: np.random.Generator) -> list[int]:
+    switching = market.counts["switching"]
+    rows = [_cumulative(row) for row in switching]
+    uniform = rng.random(windows).tolist()
+    regime = _draw(_cumulative(_long_run(switching)), uniform[0])
+    found = [regime]
+    for u in uniform[1:]:
+        regime = _draw(rows[regime], u)
+        found.append(regime)
+    return found
+
+
+def _counts(market: SimulatedMarket, ticks: int, rng: np.random.Generator) -> np.ndarray:
+    counts = market.counts
+    minutes = int(counts["tick_minutes"])
+    per_window = market.window_minutes // minutes
+    regimes = _regimes(market, -(-ticks // per_window), rng)
+    rows = [[[_cumulative(row) for row in band] for band in counts[name]] for name in _REGIMES]
+    news = [_cumulative(weights) for weights in counts["weights"]]
+    lowest, keep = counts["lowest"], counts["keep"]
+    move, stay, new = (rng.random(ticks).tolist() for _ in range(3))
+    kind = _draw(_cumulative(_long_run(counts[_REGIMES[regimes[0]]][0])), float(rng.random()))
+    value = lowest[kind] + _draw(news[kind], float(rng.random()))
+    found = np.empty(ticks, dtype=np.int64)
+    for i in range(ticks):
+        bands = rows[regimes[i // per_window]]
+        # Blocks start at midnight, so the tick tells the hour.
+        hour = i * minutes // 60 % _HOURS_PER_DAY
+        now = _draw(bands[hour * len(bands) // _HOURS_PER_DAY][kind], move[i])
+        if now != kind or stay[i] >= keep[kind]:
+            value = lowest[now] + _draw(news[now], new[i])
+        kind = now
+        found[i] = value
+    return found
+
+
+def _prices(market: SimulatedMarket, ticks: int, rng: np.random.Generator) -> np.ndarray:
+    price = market.price
+    mean, phi = float(price["log_mean"]), float(price["persistence"])
+    if not price["residuals"]:
+        return np.full(ticks, round(float(np.exp(mean)), _DECIMALS))
+    rate = float(price["rate_per_day"]) * (market.tick / timedelta(days=1))
+    quantiles = np.asarray(price["residuals"], dtype=float)
+    levels = np.linspace(0, 1, len(quantiles))
+    x = mean + float(np.sqrt(np.var(quantiles) / (1 - phi**2))) * float(rng.standard_normal())
+    changes = np.flatnonzero(rng.random(ticks) < rate)
+    steps = np.interp(rng.random(len(changes)), levels, quantiles)
+    logs = np.full(ticks, x)
+    for at, step in zip(changes.tolist(), steps.tolist(), strict=True):
+        x = mean + phi * (x - mean) + step
+        logs[at:] = x
+    shown: np.ndarray = np.clip(np.exp(logs), float(price["floor_usd"]), market.on_demand_usd)
+    return np.round(shown, _DECIMALS)
+
+
+def generate(
+    start: datetime,
+    end: datetime,
+    *,
+    seed: int,
+    step_minutes: int = DEFAULT_STEP_MINUTES,
+    label: str | None = None,
+) -> Iterator[Batch]:
+    """Observations of every simulated market at start's midnight, then every ``step_minutes`` up to and including ``end``.
+
+    Counts are there at every step; prices at changes, and at every midnight as AWS repeats them. Times are UTC and real clock
+    times, known when observed. Rows depend on (seed, market, time, step) alone: a longer or later range extends or repeats an
+    earlier one and never changes it, so a later run adds only new rows. Batches hold one market and at most
+    28 days. ``label`` is the source label, ``simulated:<seed>`` by default. A flow appends them without any file::
+
+        append(store, generate(at - days, at, seed=7), source="simulated", assumptions=said(7))
+
+    Raises `SettingsError` on times without a zone or before 1970, an end before the start, or a step that does not divide a day.
+    """
+    if start.tzinfo is None or end.tzinfo is None or not EPOCH <= start <= end:
+        raise SettingsError(
+            f"simulated range {start} to {end}", expected="UTC times from 1970 on, start before end"
+        )
+    if not 1 <= step_minutes <= _DAY_MINUTES or _DAY_MINUTES % step_minutes:
+        raise SettingsError(
+            f"step of {step_minutes} minutes", expected="a divisor of 1440, such as 5, 10, 30 or 60"
+        )
+    if seed < 0:
+        raise SettingsError(f"seed {seed}", expected="a whole number of at least 0")
+    # From midnight on, where every price is stated: so no row depends on where a range starts.
+    first = EPOCH + (start - EPOCH) // timedelta(days=1) * timedelta(days=1)
+    step = timedelta(minutes=step_minutes)
+    name = label or f"simulated:{seed}"
+    return _batches(first, end, step, seed, name)
+
+
+@lru_cache(maxsize=128)
+def _path(place: int, block: int, seed: int) -> SamplePath:
+    """The path of the market at a place of `simulated_markets`: one turn after the other asks for the same."""
+    return sample_path(simulated_markets()[place], block, seed=seed)
+
+
+def _batches(first: datetime, end: datetime, step: timedelta, seed: int, label: str) -> Iterator[Batch]:
+    for place, market in enumerate(simulated_markets()):
+        line = 1
+        for block in range(block_of(first), block_of(end) + 1):
+            start = EPOCH + block * BLOCK
+            begin, stop = max(first, start), min(end, start + BLOCK - step)
+            rows = (stop - begin) // step + 1
+            for batch in _block_batches(market, _path(place, block, seed), begin=begin, rows=rows, step=step):
+                yield _labelled(batch, label, line)
+                line += batch.table.num_rows
+
+
+def _labelled(batch: Batch, label: str, line: int) -> Batch:
+    rows = batch.table.num_rows
+    columns: dict[str, Any] = {name: batch.table[name] for name in batch.table.column_names}
+    columns |= {"source": label, "file": str(PSEUDO_PATH), "line": pa.array(np.arange(line, line + rows))}
+    return batch_of(batch.kind, rows, columns)
+
+
+def _block_batches(
+    market: SimulatedMarket, path: SamplePath, *, begin: datetime, rows: int, step: timedelta
+) -> Iterator[Batch]:
+    every = np.timedelta64(step) * np.arange(rows)
+    ticks = (every + np.timedelta64(begin - path.start)) // np.timedelta64(market.tick)
+    times = np.datetime64(begin.replace(tzinfo=None), "us") + every
+    place = {
+        "provider": "simulated",
+        "region": market.region,
+        "zone": market.zone,
+        "instance_type": market.instance_type,
+    }
+    at = _utc(times)
+    yield batch_of(
+        "availability",
+        rows,
+        {
+            **place,
+            "observed_at": at,
+            "known_at": at,
+            "available": pa.array(path.counts[ticks]),
+            "capacity": market.capacity,
+            "gap_seconds": int(step.total_seconds()),
+            "kind": "offers" if market.capacity is None else "probe",
+            "truncated": False,
+        },
+    )
+    prices = path.prices[ticks]
+    changed = np.r_[True, prices[1:] != prices[:-1]]
+    stated = changed | (times.astype("datetime64[D]") == times)
+    at = _utc(times[stated])
+    yield batch_of(
+        "price",
+        int(stated.sum()),
+        {
+            **place,
+            "product": _PRODUCT,
+            "observed_at": at,
+            "known_at": at,
+            "price_usd": pa.array(prices[stated]),
+            "on_demand_usd": market.on_demand_usd,
+        },
+    )
+
+
+def _utc(times: np.ndarray) -> pa.Array:
+    return pa.array(times.astype("datetime64[us]"), pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
+
+
+def said(seed: int) -> tuple[str, ...]:
+    """What must be shown beside everything made of this market."""
+    return (f"simulated market (seed {seed}), calibrated to open histories, not measured",)
+
+
+class SimulatedOptions(Options):
+    """The range and the seed of the sample paths."""
+
+    start: Moment = Field(None, description="first time, ISO 8601 (its midnight is taken)")
+    end: Moment = Field(None, description="last time, ISO 8601")
+    seed: int = Field(DEFAULT_SEED, ge=0, description=f"seed of the sample paths (default: {DEFAULT_SEED})")
+    step_minutes: int = Field(
+        DEFAULT_STEP_MINUTES,
+        ge=0,
+        description=f"minutes between observations, a divisor of 1440 (default: {DEFAULT_STEP_MINUTES})",
+    )
+    source: str | None = label_option(None, "simulated:<seed>")
+
+
+class Simulated:
+    """The simulated market as a source: the pseudo-path ``simulated:`` instead of a file, the range in the options.
+
+    ``files([])`` gives the pseudo-path; ``read(Path("simulated:"), options)`` needs ``start`` and ``end``. There is no file to
+    open or to hash: a flow hands the batches of `generate` to the warehouse's ``append`` instead of ingesting a path.
+    """
+
+    name = "simulated"
+    has_files = False
+    examples: Mapping[str, str] = {}
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Option name -> one sentence of help."""
+        return help_of(SimulatedOptions)
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        """The pseudo-path; raises `SourceFileError` if anything else is named."""
+        for path in paths:
+            if path != PSEUDO_PATH:
+                raise SourceFileError(
+                    path,
+                    0,
+                    "the simulated market reads no files",
+                    expected="no path",
+                    remedy="leave the path out",
+                )
+        return [PSEUDO_PATH]
+
+    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
+        """Batches of `generate`; raises `SourceFileError` on any other path, `SettingsError` on missing or wrong options."""
+        asked = read_options(self.name, SimulatedOptions, options.values)
+        self.files([path])
+        if asked.start is None or asked.end is None:
+            raise SettingsError("the simulated market without a range", expected="the options start and end")
+        return generate(
+            asked.start, asked.end, seed=asked.seed, step_minutes=asked.step_minutes, label=asked.source
+        )
+
+    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+        """That nothing of it was measured."""
+        return said(read_options(self.name, SimulatedOptions, options.values).seed)

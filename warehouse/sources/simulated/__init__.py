@@ -1,1 +1,0 @@
-"""The seeded market generator."""
