@@ -87,8 +87,7 @@ def _counted(first: str) -> dict[str, Column | str]:
 
 def _sources() -> Answer:
     """The sources of files and the live ones, with their options."""
-    from warehouse.sources import SOURCES
-    from warehouse.sources import LIVE_SOURCES
+    from warehouse.sources import LIVE_SOURCES, SOURCES
 
     files = [_source_row(name, source.options) for name, source in SOURCES.items()]
     live = [_source_row(name, source.options) for name, source in LIVE_SOURCES.items()]
@@ -145,8 +144,8 @@ def import_(
     session: Query = Query(),
 ) -> Answer:
     """Merge an exported folder into a warehouse, new or not; the same folder again adds nothing."""
-    from warehouse.store.folders import read_manifest
     from warehouse.exchange.import_ import import_folder
+    from warehouse.store.folders import read_manifest
 
     read_manifest(folder)  # before a warehouse is made for it
     with session.writing() as store:

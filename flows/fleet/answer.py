@@ -8,12 +8,12 @@ from typing import Any
 
 from flows.command.progress import say
 from flows.fleet.plan import Fleet
-from optimization.job.request import JobRequest, read_request
 from optimization.fleet.audit import audit_joint
 from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
 from optimization.fleet.prices import QUICK, Effort, plan_jointly
 from optimization.fleet.problem import JointPlan, spot_used
 from optimization.fleet.search import Search
+from optimization.job.request import JobRequest, read_request
 
 #: From so many jobs on the quick effort plans.
 CROWD = 60

@@ -14,9 +14,9 @@ from flows.show.formats import auto, percent, time, usd
 if TYPE_CHECKING:
     import pandas as pd
 
-    from optimization.job.request import JobRequest
     from flows.jobs.reports import Report
     from flows.ledger.records import StoredJob
+    from optimization.job.request import JobRequest
 
 REPORT_COLUMNS = {
     "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "off by",
@@ -48,9 +48,9 @@ def add(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Add a job to the warehouse; it is planned in every later run until it ends."""
-    from optimization.job.request import read_request, slot_job
     from flows.ledger.records import save_jobs
     from flows.turn.markets import find_market, read_history, step_of
+    from optimization.job.request import read_request, slot_job
     from optimization.job.termination import infeasible_by
     from warehouse.errors import MarketError
 

@@ -17,8 +17,7 @@ from flows.monitoring.events import emit_alarms
 from flows.monitoring.page import write_status_page
 from flows.monitoring.status import status_of
 from flows.show.plain import plain
-from warehouse.store.connection import open_reader
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 
 
 @flow(name="status", timeout_seconds=600)

@@ -36,7 +36,6 @@ def fill(
     """
     from dataclasses import replace
 
-    from optimization.requests.request import completed, read_tuning_request
     from flows.requests.fill import answer_of, configuration_model, write_job_file
     from flows.requests.fill import fill as fill_request
     from flows.requests.page import fill_page
@@ -45,6 +44,7 @@ def fill(
     from flows.turn.markets import step_of
     from flows.turn.whole import deciding_policy
     from optimization.policies.pool import policy_named
+    from optimization.requests.request import completed, read_tuning_request
     from warehouse.errors import SettingsError
 
     if run and session.at is None:

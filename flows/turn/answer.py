@@ -13,7 +13,6 @@ import pandas as pd
 from flows.clock import now
 from flows.command.progress import say
 from flows.config import Settings
-from optimization.job.request import JobRequest, first_slot, read_request
 from flows.jobs.record import PeerReader, record_start
 from flows.jobs.reports import Report, every_report
 from flows.ledger.records import allocations_of, decisions_of, find_job
@@ -30,6 +29,7 @@ from flows.turn.work import panel_mates, pool_of
 from forecasting.forecast import Forecast
 from forecasting.origins.timetable import is_pooled
 from forecasting.predictors import make_predictor
+from optimization.job.request import JobRequest, first_slot, read_request
 from optimization.job.termination import check_job
 from optimization.policies.pool import policy_named
 from optimization.replay.ledger import perfect_forecasts

@@ -223,9 +223,9 @@ def replay(
     session: Session = Session(),
 ) -> Answer:
     """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
-    from optimization.job.request import read_request
     from flows.turn.answer import replayed
     from flows.turn.context import Turn
+    from optimization.job.request import read_request
 
     request, first = read_request(job), parsed_time(start, "--from")
     with session.market_data() as store:
