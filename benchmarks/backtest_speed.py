@@ -27,10 +27,10 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.forecasting import histories
-from forecasting.forecast import LEVELS, Variable
-from forecasting.origins.rolling import panel_models
 from forecasting.predictor import Panel, bounded
+from forecasting.predictors import make_predictor
 from forecasting.predictors.laws import ahead
+from forecasting.quantiles import LEVELS, Variable
 from forecasting.series import series_of
 from warehouse.errors import SettingsError
 
@@ -158,7 +158,7 @@ def own_run(group: Group, name: str) -> OwnRun:
 
 def _roll(group: Group, name: str) -> OwnRun:
     panel = group.panel
-    model = panel_models(name)[panel.series[0].variable]
+    model = make_predictor(name)
     fit = forecast = 0.0
     parts: list[list[np.ndarray]] = [[] for _ in panel.series]
     for start in range(0, group.origins.size, REFIT):

@@ -1,7 +1,7 @@
-"""Accuracy of every predictor on real histories, half-hour slots, estimated on the first half and scored on the second (E4).
+"""Accuracy of every predictor on real histories, half-hour slots, scored on the second half of each (E4).
 
-Nine H100 zones and two 16-instance V100 zones of the open counts; six V100 zones with moving prices. One estimation for the
-whole second half is the hard form of the test: a live run estimates again every day (``refit daily`` below).
+Nine H100 zones and two 16-instance V100 zones of the open counts; six V100 zones with moving prices. Every market by
+itself, on the timetable of turns, and beside it with an estimation every fortnight (``refit rarely``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from forecasting.origins.backtest import backtest, second_half
-from forecasting.predictors import PREDICTORS
+from forecasting.accuracy.losses import score
+from forecasting.origins.forecasts import TIMETABLE, backtest
+from forecasting.origins.timetable import Cadence, Timetable
+from forecasting.predictors import FLOOR, TURN, predictor_names
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
 HORIZON = 12
 STEPS = [1, 2, 4, 8, 12]
+NAMES = predictor_names(TURN)
+_FORTNIGHT = Cadence(refit_every=pd.Timedelta(days=14), lookback=pd.Timedelta(days=14))
+RARELY = Timetable(price=_FORTNIGHT, count=_FORTNIGHT)
 SLOT = pd.Timedelta(minutes=30)
 COUNT_SOURCES = ("skynomad-artifact:h100", "availability/16-node")
 PRICE_SOURCES = ("skynomad-artifact:v100",)
@@ -29,22 +34,26 @@ def run(data: Path) -> dict:
     prices = list(histories(data, PRICE_SOURCES))
     return {
         "counts_16": measure(counts, "count"),
-        "counts_16_refit_daily": measure(counts, "count", refit_every=pd.Timedelta(days=1)),
+        "counts_16_refit_rarely": measure(counts, "count", RARELY),
         "counts_0_1": measure(prices, "count"),
         "prices": measure(prices, "price"),
     }
 
 
-def measure(markets: list[History], variable: str, *, refit_every: pd.Timedelta | None = None) -> dict:
+def measure(markets: list[History], variable: str, timetable: Timetable = TIMETABLE) -> dict:
     """Means over markets of MAE and mean pinball by step, where each model loses to last value, and seconds."""
-    tables, seconds = [], dict.fromkeys(PREDICTORS, 0.0)
+    tables, seconds = [], dict.fromkeys(NAMES, 0.0)
     for history in markets:
-        origins = second_half(history)
-        for name in PREDICTORS:
+        n, floor = len(history.slots), []
+        origins = list(history.slots[max(0, n // 2 - 1) : n - 1])
+        for name in NAMES:
             began = time.perf_counter()
-            result = backtest([name], history, origins=origins, horizon=HORIZON, refit_every=refit_every)
+            (made,) = backtest(
+                [history], name, origins=origins, horizon=HORIZON, timetable=timetable
+            ).values()
             seconds[name] += time.perf_counter() - began
-            table = result.scores()
+            floor = made if name == FLOOR else floor
+            table = score([*made, *(floor if name != FLOOR else [])], history)
             tables.append(table[(table["model"] == name) & (table["variable"] == variable)])
     scores = pd.concat(tables)
     scores = scores[scores["step"].isin(STEPS)]
@@ -59,7 +68,7 @@ def measure(markets: list[History], variable: str, *, refit_every: pd.Timedelta 
     out["loses_to_last_value_at"] = {
         metric: {
             m: [k for k, v, f in zip(STEPS, out[metric][m], floor[metric], strict=True) if v > f]
-            for m in PREDICTORS
+            for m in NAMES
         }
         for metric in floor
     }

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from forecasting.predictors import DEFAULT, TURN, predictor_names
 from warehouse.errors import SettingsError
 
 #: Names of HTTP headers.
@@ -217,14 +218,15 @@ class Settings(BaseModel):
 
     step_minutes: int = Field(30, ge=3, le=1440, description="slot length (M1.3)")
     horizon: int = Field(12, ge=1, le=48, description="slots ahead that forecasts are measured over")
-    models: tuple[str, ...] = Field(
-        ("last_value", "seasonal_naive", "arima", "lightgbm", "markov", "smoothing", "combined"),
-        description="forecasters to measure",
-    )
-    planner: str = Field("combined", description="the forecaster whose forecasts plans are made from")
+    models: tuple[str, ...] = Field(predictor_names(TURN), description="forecasters to measure")
+    planner: str = Field(DEFAULT, description="the forecaster whose forecasts plans are made from")
     planning_horizon: int = Field(48, ge=1, le=96, description="slots ahead that plans and risks look")
     history_days: float = Field(14.0, gt=0, description="how far back a forecaster looks")
     refit_hours: float = Field(24.0, gt=0, description="how often forecasters are estimated again (M6.4)")
+    price_history_days: float | None = Field(
+        None, gt=0, description="`history_days` of prices, where another"
+    )
+    price_refit_hours: float | None = Field(None, gt=0, description="`refit_hours` of prices, where another")
     measured_origins: int = Field(
         32, ge=0, description="forecast origins measured on a market never seen before"
     )

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from forecasting.forecast import Variable
-from warehouse.history import History, Market
+from forecasting.quantiles import Variable
+from warehouse.history import ROW_KNOWN_AT, History, Market
 
 _DAY = pd.Timedelta(days=1)
+EPOCH = pd.Timestamp(0, tz="UTC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class Series:
     were measured; ``on_demand_usd`` is the market's on-demand price (NaN if unknown). ``within`` (slots, m) holds the readings
     between a slot's start and the one before, oldest first, NaN where there was none; m is 0 where nothing finer is known.
     ``capacity_stated`` is False for counts whose bound is the largest one seen, not one that the source states.
+    ``learned`` (slots,) numbers the first slot at whose start the row of each slot was known; it has no elements where
+    every row was known when its slot began.
     """
 
     variable: Variable
@@ -40,6 +43,7 @@ class Series:
     on_demand_usd: float = float("nan")
     within: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     capacity_stated: bool = True
+    learned: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -53,6 +57,15 @@ class Series:
     def end(self) -> int:
         """The number since the epoch of the slot after the last."""
         return self.first_slot + len(self)
+
+    def time(self, place: int) -> pd.Timestamp:
+        """When the slot at a place (index) begins, UTC."""
+        return EPOCH + (self.first_slot + place) * self.step
+
+    def times(self, places: np.ndarray) -> pd.DatetimeIndex:
+        """When the slots at these places (indices) begin, UTC, in microseconds."""
+        step = self.step // pd.Timedelta(microseconds=1)
+        return pd.DatetimeIndex(((self.first_slot + places) * step).astype("datetime64[us]"), tz="UTC")
 
     def until(self, slot: int) -> Series:
         """The series up to and with the slot of that number since the epoch; empty if it begins later."""
@@ -70,7 +83,56 @@ class Series:
             newest=np.where(newest >= start, newest - start, -1),
             first_slot=self.first_slot + start,
             within=self.within[start:stop],
+            learned=self.learned[start:stop],
         )
+
+    def since(self, slot: int) -> Series:
+        """The series from the slot of that number on, as if nothing had been before: its bounds too are of what is left."""
+        start = min(max(slot - self.first_slot, 0), len(self))
+        if not start:
+            return self
+        rest = self.part(start, len(self))
+        return replace(rest, upper=rest._bounds(rest.values))
+
+    def as_of(self, slot: int) -> Series:
+        """What was known at the start of a slot (its number since the epoch): later slots cut off, rows learned later gaps."""
+        known = self.until(slot)
+        return known._blank(known.learned > slot) if known.learned.size else known
+
+    def punctual(self) -> Series:
+        """The series with gaps where a row was learned after its slot had begun: all it shows was known at every origin."""
+        if not self.learned.size:
+            return self
+        return self._blank(self.learned > self.first_slot + np.arange(len(self)))
+
+    def late(self, slots: np.ndarray) -> np.ndarray:
+        """For each of these slots (numbers since the epoch), whether a row of its past was learned only after it."""
+        if not self.learned.size:
+            return np.zeros(slots.shape, dtype=bool)
+        newest = np.maximum.accumulate(self.learned)
+        return np.asarray(newest[np.clip(slots - self.first_slot, 0, len(self) - 1)] > slots)
+
+    def _blank(self, gone: np.ndarray) -> Series:
+        """Gaps in these rows, and nothing said of when rows were learned."""
+        on_time = np.zeros(0, dtype=np.int64)
+        if not gone.any():
+            return replace(self, learned=on_time)
+        values = np.where(gone, np.nan, self.values)
+        return replace(
+            self,
+            values=values,
+            companion=np.where(gone, np.nan, self.companion),
+            within=np.where(gone[:, None], np.nan, self.within),
+            newest=newest_observed(values),
+            upper=self._bounds(values),
+            learned=on_time,
+        )
+
+    def _bounds(self, values: np.ndarray) -> np.ndarray:
+        """The bound known at each slot where these are all the values that there ever were."""
+        if self.variable == "price":
+            return np.asarray(np.fmax.accumulate(np.append(self.on_demand_usd, values))[1:])
+        return self.upper if self.capacity_stated else largest_so_far(values)
 
     @property
     def observed(self) -> np.ndarray:
@@ -91,26 +153,48 @@ def series_of(history: History, variable: Variable) -> Series:
     prices, counts = history.price, history.available
     values, companion = (prices, counts) if variable == "price" else (counts, prices)
     n = values.shape[0]
-    dearest = np.fmax.accumulate(np.append(history.on_demand_usd, prices))[1:]
-    upper = dearest if variable == "price" else capacities(history)
     whole = _DAY % history.step == pd.Timedelta(0)
     index = history.slots
-    epoch = pd.Timestamp(0, tz="UTC")
+    first = int((index[0] - EPOCH) // history.step) if n else 0
+    if variable == "price":
+        upper = np.fmax.accumulate(np.append(history.on_demand_usd, prices))[1:]
+    elif history.capacity_stated:
+        upper = np.full(n, float(history.capacity))
+    else:
+        upper = largest_so_far(counts)
     return Series(
         variable=variable,
         values=values,
         companion=companion,
-        upper=upper.astype(float),
+        upper=upper,
         newest=newest_observed(values),
         slots_per_day=int(_DAY / history.step) if history.real_clock and whole else 0,
-        first_slot=int((index[0] - epoch) // history.step) if n else 0,
+        first_slot=first,
         step=history.step,
         market=history.market,
         source=history.source,
         on_demand_usd=history.on_demand_usd,
         capacity_stated=history.capacity_stated,
         within=history.within if variable == "count" and history.within is not None else np.zeros((n, 0)),
+        learned=_learned(history, first),
     )
+
+
+def _learned(history: History, first: int) -> np.ndarray:
+    """`Series.learned` of a history; a row of which nothing is known was never late."""
+    own = first + np.arange(len(history.slots))
+    known = history.frame[ROW_KNOWN_AT]
+    late = (known > history.slots.to_series(index=known.index)).to_numpy(dtype=bool)
+    if not late.any():
+        return np.zeros(0, dtype=np.int64)
+    after = np.array([-(-(at - history.slots[0]) // history.step) for at in known[late]], dtype=np.int64)
+    own[late] = first + after
+    return own
+
+
+def slot_at(at: pd.Timestamp, step: pd.Timedelta) -> int:
+    """The number since the epoch of the slot that a time falls in."""
+    return int((at - EPOCH) // step)
 
 
 def newest_observed(values: np.ndarray) -> np.ndarray:
@@ -119,10 +203,6 @@ def newest_observed(values: np.ndarray) -> np.ndarray:
     return np.maximum.accumulate(places)
 
 
-def capacities(history: History) -> np.ndarray:
-    """The capacity as known at each slot, shape (slots,), the same that `History.until` would give there."""
-    n = len(history.slots)
-    if history.capacity_stated:
-        return np.full(n, history.capacity)
-    seen = np.fmax.accumulate(np.append(0.0, history.available))[1:].astype(np.int64)
-    return np.where(history.slots >= history.known_at, history.capacity, seen)
+def largest_so_far(counts: np.ndarray) -> np.ndarray:
+    """The largest count at or before each slot, 0 before the first: the bound where no probe states one, shape (slots,)."""
+    return np.asarray(np.fmax.accumulate(np.append(0.0, counts))[1:])

@@ -1,46 +1,71 @@
 """Estimated forecasters as JSON text and back, so that between two refits a turn restores instead of estimating (M6.4).
 
-A fitted model is a tree of frozen dataclasses over arrays, numbers and words; that tree is what is written, by the fields'
-names, every float exactly. Only classes of `forecasting` (and `Market`) are made again on reading, so the text cannot call anything
-else. A text of other fields than the class has now is refused: estimate again.
+A fitted model is a tree of frozen dataclasses over arrays, numbers and words. That tree is what is written, by the
+fields' names, every float exactly. A class that may stand in it is marked with `stored` under a name of its own, which
+stays when the class moves or is renamed; only marked classes are made again on reading, so the text cannot call
+anything else. A text of other fields than the class has now is refused: estimate again.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import inspect
 import json
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, is_dataclass
-from importlib import import_module
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import Panel
-from forecasting.series import Series
 from warehouse.errors import ForecastError
+
+C = TypeVar("C", bound=type)
 
 #: Arrays of more elements than this are written as base64 of their bytes.
 _LONG = 64
-#: Where the classes of a state may come from.
-_HOMES = ("forecasting.", "warehouse.history")
 _PLAIN = (str, bool, int, float, type(None))
+_BY_NAME: dict[str, type] = {}
+_NAMES: dict[type, str] = {}
+
+
+def stored(name: str) -> Callable[[C], C]:
+    """Mark a dataclass as part of a fitted model, kept in warehouses under ``name``: choose it once, it stays.
+
+    A class that is defined again under the same qualified name (a module loaded anew) takes the place of the first.
+    Raises `ForecastError` where another class has the name.
+    """
+
+    def mark(kind: C) -> C:
+        other = _BY_NAME.get(name)
+        if other is not None and (other.__module__, other.__qualname__) != (
+            kind.__module__,
+            kind.__qualname__,
+        ):
+            raise ForecastError(
+                f"{kind.__qualname__} of {kind.__module__} is to be stored as {name!r}, which is "
+                f"{other.__qualname__} of {other.__module__}",
+                expected="a name of its own",
+            )
+        _BY_NAME[name] = kind
+        _NAMES[kind] = name
+        return kind
+
+    return mark
 
 
 def state_text(fitted: Any) -> str:
-    """A fitted model (any dataclass of this layer) as text; the same model gives the same text.
+    """A fitted model as text; the same model gives the same text.
 
-    Raises `ForecastError` if it holds something that cannot be written.
+    Raises `ForecastError` if it holds something that cannot be written, such as a class that is not `stored`.
     """
     return json.dumps(_written(fitted), separators=(",", ":"))
 
 
 def restored(text: str) -> Any:
-    """The fitted model that `state_text` wrote; raises `ForecastError` if it does not fit the classes there are now."""
+    """The fitted model that `state_text` wrote; the module of its predictor must have been imported.
+
+    Raises `ForecastError` if it does not fit the classes there are now.
+    """
     try:
         return _read(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
@@ -66,18 +91,17 @@ def _written(value: Any) -> Any:
         return {"dict": [[_written(key), _written(item)] for key, item in value.items()]}
     if isinstance(value, pd.Timedelta):
         return {"timedelta_ns": int(value.value)}
-    if is_dataclass(value) and not isinstance(value, type):
+    if type(value) in _NAMES and is_dataclass(value):
         names = [field.name for field in fields(value) if field.init]
         return {
-            "class": _name_of(type(value)),
+            "stored": _NAMES[type(value)],
             "fields": {name: _written(getattr(value, name)) for name in names},
         }
-    if inspect.ismethod(value):
-        return {"method": value.__name__, "of": _written(value.__self__)}
     if type(value).__name__ == "Booster":
         return {"booster": value.model_to_string()}
     raise ForecastError(
-        f"a {type(value).__name__} in a fitted model", expected="dataclasses, arrays, numbers"
+        f"a {type(value).__qualname__} in a fitted model",
+        expected="dataclasses marked with `forecasting.state.stored`, arrays, numbers",
     )
 
 
@@ -91,14 +115,6 @@ def _array(value: np.ndarray) -> dict[str, Any]:
     return {"bytes": encoded, "shape": shape, "dtype": kind}
 
 
-def _name_of(kind: type) -> str:
-    if not kind.__module__.startswith(_HOMES):
-        raise ForecastError(
-            f"a {kind.__module__}.{kind.__qualname__} in a fitted model", expected="a class of forecasting"
-        )
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
 def _read(given: Any) -> Any:
     if isinstance(given, _PLAIN):
         return given
@@ -109,20 +125,14 @@ def _read(given: Any) -> Any:
 
 
 def _read_object(given: dict[str, Any]) -> Any:
-    module, _, name = str(given["class"]).partition(":")
-    if not module.startswith(_HOMES):
-        raise ValueError(f"a class of {module}")
-    kind = getattr(import_module(module), name)
-    if not (isinstance(kind, type) and is_dataclass(kind)):
-        raise ValueError(f"{name} is no dataclass")
-    return kind(**{field: _read(value) for field, value in given["fields"].items()})
+    name = str(given["stored"])
+    if name not in _BY_NAME:
+        raise ValueError(f"no class is stored as {name!r}")
+    return _BY_NAME[name](**{field: _read(value) for field, value in given["fields"].items()})
 
 
-def _read_method(given: dict[str, Any]) -> Any:
-    method = getattr(_read(given["of"]), given["method"])
-    if not inspect.ismethod(method):
-        raise ValueError(f"{given['method']} is no method")
-    return method
+def _refuse_module(given: dict[str, Any]) -> Any:
+    raise ValueError(f"written by an earlier version, which named the module of {given['class']}")
 
 
 def _read_array(given: dict[str, Any]) -> np.ndarray:
@@ -141,7 +151,8 @@ def _read_booster(given: dict[str, Any]) -> Any:
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "class": _read_object,
+    "stored": _read_object,
+    "class": _refuse_module,
     "array": _read_array,
     "bytes": _read_bytes,
     "tuple": lambda given: tuple(_read(item) for item in given["tuple"]),
@@ -149,51 +160,5 @@ _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "dict": lambda given: {_read(key): _read(item) for key, item in given["dict"]},
     "float": lambda given: float(given["float"]),
     "timedelta_ns": lambda given: pd.Timedelta(given["timedelta_ns"], unit="ns"),
-    "method": _read_method,
     "booster": _read_booster,
 }
-
-
-# ---
-# Estimations that more than one predictor is made of: made once for a panel in a process (ours).
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True, kw_only=True)
-class Remembered(Generic[T]):
-    """The newest ``most`` results of one deterministic estimation, by the content of what it was made from.
-
-    What is kept is handed out again as it is, so it must not be changed by who gets it.
-    """
-
-    most: int = 4
-    _kept: OrderedDict[bytes, T] = field(default_factory=OrderedDict)
-
-    def of(self, panel: Panel, make: Callable[[], T], *, beside: Iterable[np.ndarray] = ()) -> T:
-        """The result for a panel, and the arrays ``beside`` it that count too: kept from before, or made now."""
-        key = _digest(panel, beside)
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = make()
-            while len(self._kept) > self.most:
-                self._kept.popitem(last=False)
-        return found
-
-
-def _digest(panel: Panel, beside: Iterable[np.ndarray]) -> bytes:
-    digest = hashlib.blake2b(digest_size=20)
-    for array in (*(one for series in panel.series for one in _parts(series)), *beside):
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.digest()
-
-
-def _parts(series: Series) -> tuple[np.ndarray, ...]:
-    """Everything that a series says, as arrays."""
-    words = (
-        series.variable, series.key, series.slots_per_day, series.first_slot, series.step.value, series.on_demand_usd,
-        series.capacity_stated,
-    )  # fmt: skip
-    told = np.frombuffer(repr(words).encode(), dtype=np.uint8)
-    return (told, series.values, series.companion, series.upper, series.newest, series.within)

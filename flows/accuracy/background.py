@@ -15,7 +15,7 @@ from flows.accuracy.units import Course
 from forecasting.diagnosis.alternation import alternation_sentences, alternations
 from forecasting.diagnosis.drift import drift_sentences, drift_table
 from forecasting.diagnosis.predictability import predictability
-from forecasting.origins.rolling import units_of
+from forecasting.origins.units import units_of
 from forecasting.series import Series
 from warehouse.errors import DamagedStoreError, MarketError
 
@@ -51,9 +51,16 @@ def background_of(
     """
     series = [one for panel in course.rolling.panels for one in panel.series]
     drift = drift_table(series)
-    priced = {name: models for name, models in course.rolling.models.items() if name != UNCALIBRATED}
+    priced = {name: one for name, one in course.rolling.predictors.items() if name != UNCALIBRATED}
     try:
-        cost = error_cost(series, priced, plan=plan, issued=kept_medians(course), progress=progress)
+        cost = error_cost(
+            series,
+            priced,
+            timetable=course.rolling.timetable,
+            plan=plan,
+            issued=kept_medians(course),
+            progress=progress,
+        )
         notes: tuple[str, ...] = ()
     except MarketError as error:
         cost, notes = None, (f"what errors cost was not measured: {error}",)

@@ -29,18 +29,23 @@ def accuracy(
     ] = None,
     refit: Annotated[
         str | None,
-        option("How often models are estimated again (counts 24h, prices 7d).", metavar="DURATION"),
+        option("How often models are estimated again (default: as the settings say).", metavar="DURATION"),
     ] = None,
     horizon: Annotated[int, option("Slots ahead, 1 to 96.")] = 12,
     keep: Annotated[
         Path | None, option("Keep forecasts here; a run that was stopped goes on from them.", metavar="DIR")
     ] = None,
     workers: Annotated[int | None, option("Processes (default: one a core).", least=1)] = None,
+    backtest: Annotated[
+        bool, option("Of a warehouse: forecast its series anew, instead of scoring what it holds.")
+    ] = False,
     session: Session = Session(),
 ) -> Answer:
-    """How good forecasts are: every model on the later half of every series, by step ahead, beside last value.
+    """How good forecasts are, by step ahead, beside last value.
 
-    With --data a folder is measured and nothing is stored. With --db the warehouse is, and the forecasts are kept beside it.
+    With --data every model forecasts the later half of every series of a folder, as turns would have. With --db the
+    forecasts that the warehouse holds are scored as they were issued; --backtest forecasts its series anew, and keeps
+    that beside it.
     """
     # Before NumPy is loaded: with two threads the small matrices of a filter only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -56,6 +61,7 @@ def accuracy(
         horizon=horizon,
         keep=keep,
         workers=workers,
+        backtest=backtest,
     )
     value, blocks, page = measured_accuracy(options, session)
     return Answer(title="Forecast accuracy", value=value, blocks=blocks, page=page)

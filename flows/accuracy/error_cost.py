@@ -11,9 +11,11 @@ import pandas as pd
 
 from flows.accuracy.issued import Medians, add_missing, panels_of
 from flows.experiments.material_scenarios import join_note
-from forecasting.accuracy.columns import FLOOR
-from forecasting.forecast import Variable
-from forecasting.predictor import PanelModel
+from forecasting.origins.forecasts import TIMETABLE
+from forecasting.origins.timetable import Timetable
+from forecasting.predictor import Predictor
+from forecasting.predictors import FLOOR
+from forecasting.quantiles import Variable
 from forecasting.series import Series
 from optimization.market.window import PointForecast
 from optimization.policies.committed_horizon import Ahap
@@ -317,8 +319,9 @@ class CostPlan:
 
 def error_cost(
     series: Sequence[Series],
-    models: Mapping[str, Mapping[Variable, PanelModel]],
+    models: Mapping[str, Predictor],
     *,
+    timetable: Timetable = TIMETABLE,
     plan: CostPlan | None = None,
     issued: Medians | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -326,10 +329,9 @@ def error_cost(
     """Replay the plan's policies on jobs of the test parts under each model's forecasts.
 
     Of ``series`` the counts with a stated capacity (a bound that never moves) and the prices whose on-demand price is known are
-    joined, every join about equally often; a join is synthetic unless both are one market's in one source (M7). ``models`` are as
-    `forecasting.origins.rolling.models_of` gives them, `FLOOR` among them. ``issued`` holds forecasts already made (it is
-    not changed); the
-    rest is made now, each model being estimated on all series of a source. ``progress(done, total)`` counts jobs. Raises
+    joined, every join about equally often; a join is synthetic unless both are one market's in one source (M7). ``models`` are
+    predictors by name, `FLOOR` among them, estimated by ``timetable``. ``issued`` holds
+    forecasts already made (it is not changed); the rest is made now. ``progress(done, total)`` counts jobs. Raises
     `SettingsError` without `FLOOR` and `MarketError` if no job can be drawn.
     """
     plan = plan or CostPlan()
@@ -344,6 +346,7 @@ def error_cost(
         panels_of(series),
         jobs.wanted(),
         models,
+        timetable=timetable,
         horizon=HORIZON,
         processes=plan.processes,
     )

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from forecasting.forecast import LEVELS, Variable
-from forecasting.origins.rolling import REFIT, Block, Rolling, TestPart, Unit, forecast_unit, units_of
-from forecasting.predictor import Panel, PanelModel
+from forecasting.origins.timetable import Timetable
+from forecasting.origins.units import Block, Rolling, Unit, forecast_blocks, units_of
+from forecasting.predictor import Panel, Predictor
+from forecasting.quantiles import LEVELS, Variable
 from forecasting.series import Series
 from optimization.replay.run import spread
 
@@ -46,29 +47,30 @@ def add_missing(
     medians: Medians,
     panels: Sequence[Panel],
     wanted: Mapping[tuple[Variable, str], Iterable[int]],
-    models: Mapping[str, Mapping[Variable, PanelModel]],
+    models: Mapping[str, Predictor],
     *,
+    timetable: Timetable,
     horizon: int,
     processes: int = 1,
 ) -> None:
-    """Make the forecasts that ``medians`` lacks, on the timetable of a backtest (`forecasting.origins.rolling`).
+    """Make the forecasts that ``medians`` lacks, on the timetable of a backtest.
 
     ``wanted`` says by variable and series key in which slots (indices into the series) a forecast is read; a slot without an
-    observed value at or before it has none. Each model is estimated on its whole panel, refit by `REFIT`, and reads nothing
-    after a slot for it.
+    observed value at or before it has none. Each model is estimated by the timetable, and reads nothing after a slot for it.
     """
     backtests = tuple(
         Rolling(
             panels=tuple(panels),
-            parts=tuple(
+            origins=tuple(
                 tuple(
-                    _part(one, name, wanted.get((one.variable, one.key), ()), medians) for one in panel.series
+                    _lacking(one, name, wanted.get((one.variable, one.key), ()), medians)
+                    for one in panel.series
                 )
                 for panel in panels
             ),
-            models={name: own},
+            predictors={name: own},
             horizon=horizon,
-            refit=REFIT,
+            timetable=timetable,
         )
         for name, own in models.items()
     )
@@ -79,16 +81,15 @@ def add_missing(
 
 def _forecast(item: tuple[int, Unit], backtests: tuple[Rolling, ...]) -> list[Block]:
     place, unit = item
-    return forecast_unit(unit, backtests[place])
+    return list(forecast_blocks(unit, backtests[place]))
 
 
-def _part(series: Series, model: str, slots: Iterable[int], medians: Medians) -> TestPart:
-    """The wanted slots of a series that no forecast is known for, as a test part that begins at its second half."""
-    start = max(len(series) // 2 - 1, 0)
+def _lacking(series: Series, model: str, slots: Iterable[int], medians: Medians) -> np.ndarray:
+    """The wanted slots of a series that no forecast is known for, ascending."""
     known = medians.table.get((model, series.variable, series.key), {})
     lacking = sorted(t for t in set(slots) if series.first_slot + t not in known)
     origins = np.array(lacking, dtype=np.int64)
-    return TestPart(start=start, origins=origins[series.newest[origins] >= 0] if origins.size else origins)
+    return origins[series.newest[origins] >= 0] if origins.size else origins
 
 
 def panels_of(series: Sequence[Series]) -> list[Panel]:

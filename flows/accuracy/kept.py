@@ -3,8 +3,7 @@
 One Parquet file a unit, named by the fingerprint of everything its forecasts depend on: the model and its settings,
 the program's forecasting code, the data up to the last origin, the fit slot, the origins and the horizon. A file is
 written under another name and renamed, so it is there whole or not at all. Rows are vintages: market, issued_at,
-step, mean, q05..q95, reason and the whole distribution of a count where the model has one. A damaged file is made
-again.
+step, mean, q05..q95 and reason. A damaged file is made again.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import forecasting
-from forecasting.accuracy.losses import QUANTILES
-from forecasting.forecast import LEVELS
-from forecasting.origins.rolling import Block, Rolling, Unit, last_slot, seen_by
+from forecasting.accuracy.columns import QUANTILES
+from forecasting.origins.units import Block, Rolling, Unit, last_slot, seen_by
 from forecasting.predictor import Outlook
+from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 from warehouse.errors import DamagedStoreError, InputError
 from warehouse.times import microseconds
@@ -41,17 +40,19 @@ LIBRARIES = ("numpy", "scipy", "statsmodels", "lightgbm")
 
 def fingerprint(unit: Unit, rolling: Rolling) -> str:
     """A name for the forecasts of a unit: equal if and only if everything they depend on is equal."""
-    panel, places = seen_by(unit, rolling)
+    seen = seen_by(unit, rolling)
     hashed = hashlib.blake2b(digest_size=20)
     hashed.update(code_fingerprint().encode())
-    model = rolling.models[unit.model][rolling.variable(unit.panel)]
-    step = microseconds(panel.series[0].step, "step")
-    hashed.update(repr((unit.model, model, unit.fit_slot, rolling.horizon, places, step)).encode())
-    for _, origins in unit.origins:
-        hashed.update(repr(origins.size).encode())
+    predictor, cadence = rolling.predictors[unit.model], rolling.timetable.of(rolling.variable(unit.panel))
+    step = microseconds(seen[0].step, "step")
+    about = (predictor, cadence, unit.fit_slot, rolling.horizon, step)
+    hashed.update(repr(about).encode())
+    panel = rolling.panels[unit.panel]
+    for which, origins in unit.origins:
+        hashed.update(repr((panel.series[which].key, origins.size)).encode())
         hashed.update(origins.astype(np.int64).tobytes())
     last = last_slot(unit, rolling)
-    for series in panel.series:
+    for series in seen:
         _hash_series(hashed, series.until(last))
     return hashed.hexdigest()
 
@@ -59,7 +60,7 @@ def fingerprint(unit: Unit, rolling: Rolling) -> str:
 def _hash_series(hashed: hashlib.blake2b, series: Series) -> None:
     about = (series.key, series.variable, series.slots_per_day, series.first_slot, series.on_demand_usd)
     hashed.update(repr((about, len(series), series.within.shape)).encode())
-    for values in (series.values, series.companion, series.upper, series.within):
+    for values in (series.values, series.companion, series.upper, series.within, series.learned):
         hashed.update(values.astype(float).tobytes())
 
 
@@ -155,10 +156,6 @@ def _table(block: Block, rolling: Rolling) -> pa.Table:
     places = {word: i for i, word in enumerate(words)}
     codes = np.repeat(np.array([places[word] for word in given.reasons], dtype=np.int32), h)
     columns["reason"] = _repeated(words, codes)
-    states = 0 if given.law is None else given.law.shape[-1]
-    chances = np.zeros(0) if given.law is None else given.law.ravel()
-    offsets = pa.array(np.arange(m * h + 1, dtype=np.int32) * states)
-    columns["law"] = pa.ListArray.from_arrays(offsets, pa.array(chances, pa.float64()))
     return pa.table(columns)
 
 
@@ -176,7 +173,7 @@ def read_blocks(path: Path, unit: Unit, rolling: Rolling) -> Iterator[Block]:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             wanted = sum(origins.size for _, origins in unit.origins) * rolling.horizon
-            columns = {"market", "issued_at", "mean", *QUANTILES, "reason", "law"}
+            columns = {"market", "issued_at", "mean", *QUANTILES, "reason"}
             if file.metadata.num_rows != wanted or not columns <= set(file.schema_arrow.names):
                 raise DamagedStoreError(f"{path} does not hold the forecasts of its name")
             yield from _blocks(file, unit, rolling)
@@ -194,17 +191,13 @@ def _blocks(file: pq.ParquetFile, unit: Unit, rolling: Rolling) -> Iterator[Bloc
             held = more if held is None or not held.num_rows else pa.concat_tables([held, more])
         outlook = _outlook(held.slice(0, size), (origins.size, rolling.horizon))
         held = held.slice(size)
-        yield Block(
-            model=unit.model, panel=unit.panel, which=which, fit_slot=unit.fit_slot, origins=origins, outlook=outlook
-        )  # fmt: skip
+        yield Block(model=unit.model, panel=unit.panel, which=which, origins=origins, outlook=outlook)
 
 
 def _outlook(rows: pa.Table, shape: tuple[int, int]) -> Outlook:
     quantiles = np.column_stack([rows[name].to_numpy() for name in QUANTILES])
-    law = rows["law"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return Outlook(
         quantiles=quantiles.reshape(*shape, LEVELS.size),
         mean=rows["mean"].to_numpy().reshape(shape),
         reasons=tuple(rows["reason"].to_pylist()[:: shape[1]]),
-        law=law.reshape(*shape, -1) if law.size else None,
     )

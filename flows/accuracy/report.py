@@ -14,6 +14,7 @@ import pandas as pd
 
 from flows.accuracy.series import VARIABLES, Asked, Measured, measured_panels
 from flows.accuracy.units import Course, run_course
+from flows.accuracy.vintages import accuracy_of_vintages
 from flows.clock import parse_time
 from flows.command.progress import progress
 from flows.command.session import Session, parsed_duration
@@ -22,13 +23,16 @@ from flows.experiments.runner import cores
 from flows.show.blocks import Block, Notes, Table
 from flows.show.plain import plain
 from flows.show.table import rows_of
-from forecasting.accuracy.columns import FLOOR, Accuracy
-from forecasting.origins.rolling import REFIT, Rolling, models_of, panel_models
-from forecasting.predictors import PREDICTORS
+from flows.turn.estimate import timetable_of
+from forecasting.accuracy.columns import Accuracy
+from forecasting.origins.timetable import Timetable
+from forecasting.origins.units import Rolling
+from forecasting.predictors import DEFAULT as DEFAULT_MODEL
+from forecasting.predictors import FLOOR, make_predictor
 from warehouse.errors import SettingsError
 
-#: The default model: the first of these that is registered.
-DEFAULT_MODELS = ("combined", "markov")
+#: The default before its intervals are corrected.
+UNCALIBRATED = "uncalibrated"
 #: The name under which the default model is shown beside its own.
 DEFAULT = "default"
 #: Steps of the printed table.
@@ -43,7 +47,7 @@ ABOUT_COVERAGE = (
 )
 ABOUT_CLASSES = (
     "class: counts by the capacity their source states (0/1, 2-15, 16 and more; offers where none is stated), prices by whether "
-    "they changed once a day or more in the training part (moving, still); skills are null where last value never erred"
+    "they changed once a day or more in the look-back before the first origin (moving, still); skills are null where last value never erred"
 )
 
 
@@ -60,6 +64,7 @@ class AccuracyOptions:
     horizon: int = 12
     keep: Path | None = None
     workers: int | None = None
+    backtest: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.horizon <= LONGEST:
@@ -77,13 +82,31 @@ def measured_accuracy(
     measured = read_measured(options, settings, session)
     with _kept_in(_keep_folder(options, data, session.db), needed=html is not None) as keep:
         course = course_of(measured, options, settings, keep=keep)
-        course = course if html is None else with_uncalibrated(course)
         processes = options.workers or cores()
-        with progress("forecasting and scoring") as tell:
-            accuracy = run_course(course, processes=processes, progress=tell, notes=measured.notes)
+        if data is not None or options.backtest:
+            course = course if html is None else with_uncalibrated(course)
+            with progress("forecasting and scoring") as tell:
+                accuracy = run_course(course, processes=processes, progress=tell, notes=measured.notes)
+        else:
+            accuracy = _issued(course, measured, options, session)
         where = str(data) if data is not None else str(session.db)
         page = None if html is None else made_page(accuracy, course, where, processes=processes)
     return answer_of(accuracy, where), accuracy_blocks(accuracy), None if page is None else lambda: page
+
+
+def _issued(course: Course, measured: Measured, options: AccuracyOptions, session: Session) -> Accuracy:
+    """The stored forecasts of a warehouse, scored as they were issued."""
+    with session.market_data() as store, progress("scoring what was issued") as tell:
+        return accuracy_of_vintages(
+            store,
+            measured,
+            course.rolling.models,
+            horizon=options.horizon,
+            timetable=course.rolling.timetable,
+            default=course.default,
+            since=parse_time(options.since, "--since") if options.since else None,
+            progress=tell,
+        )
 
 
 @contextmanager
@@ -113,36 +136,31 @@ def course_of(
     measured: Measured, options: AccuracyOptions, settings: Settings, *, keep: Path | None
 ) -> Course:
     """The backtest of the measured series with the models asked for, last value first."""
-    names = list(dict.fromkeys([FLOOR, *(options.models or [*settings.models, default_model()])]))
-    every = (
-        {variable: parsed_duration(options.refit, "--refit") for variable in REFIT}
-        if options.refit
-        else REFIT
-    )
+    names = list(dict.fromkeys([FLOOR, *(options.models or [*settings.models, DEFAULT_MODEL])]))
+    timetable = timetable_of(settings)
+    if options.refit:
+        every = parsed_duration(options.refit, "--refit")
+        timetable = Timetable(
+            price=replace(timetable.price, refit_every=every),
+            count=replace(timetable.count, refit_every=every),
+        )
     rolling = Rolling(
         panels=measured.panels,
-        parts=measured.parts,
-        models={name: panel_models(name) for name in names},
+        origins=measured.origins,
+        predictors={name: make_predictor(name) for name in names},
         horizon=options.horizon,
-        refit=every,
+        timetable=timetable,
     )
-    default = default_model()
+    default = DEFAULT_MODEL
     return Course(rolling=rolling, default=default if default in names else names[-1], keep=keep)
 
 
 def with_uncalibrated(course: Course) -> Course:
     """The same backtest with the default before its intervals are corrected beside it: only the page shows both (M6.6)."""
-    from forecasting.predictors.combined import uncalibrated
-
-    if course.default != "combined":
+    if course.default != DEFAULT_MODEL:
         return course
-    beside = {**course.rolling.models, uncalibrated().name: models_of(uncalibrated())}
-    return replace(course, rolling=replace(course.rolling, models=beside))
-
-
-def default_model() -> str:
-    """The default model's own name."""
-    return next(name for name in DEFAULT_MODELS if name in PREDICTORS)
+    beside = {**course.rolling.predictors, UNCALIBRATED: make_predictor(UNCALIBRATED)}
+    return replace(course, rolling=replace(course.rolling, predictors=beside))
 
 
 def _keep_folder(options: AccuracyOptions, data: Path | None, db: Path) -> Path | None:
@@ -164,7 +182,7 @@ def _with_step(settings: Settings, step: str | None) -> Settings:
 def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
     """The JSON object: what was measured, the models, rows pooled, by market and by class of markets, and notes; what is not
     defined is null."""
-    twice = DEFAULT if accuracy.default == default_model() else None
+    twice = DEFAULT if accuracy.default == DEFAULT_MODEL else None
     return {
         "data": data,
         "step_minutes": int(accuracy.step / pd.Timedelta(minutes=1)),
@@ -238,7 +256,7 @@ def made_page(accuracy: Accuracy, course: Course, data: str, *, processes: int) 
         accuracy,
         about=About(
             data=data,
-            uncalibrated="uncalibrated" if "uncalibrated" in accuracy.models else "",
+            uncalibrated=UNCALIBRATED if UNCALIBRATED in accuracy.models else "",
             alternation=beside.alternation,
             drift=beside.drift_words,
             no_cost="; ".join(beside.notes),

@@ -14,9 +14,9 @@ import pandas as pd
 from flows.config import Settings
 from flows.show.table import rows_of
 from flows.turn.markets import Followed, own_time, read_history, step_of
-from forecasting.forecast import Variable
-from forecasting.origins.rolling import TestPart, second_half
+from forecasting.origins.units import second_half
 from forecasting.predictor import Panel
+from forecasting.quantiles import Variable
 from forecasting.series import Series, series_of
 from warehouse.asof.on_demand import HELD_CONSTANT
 from warehouse.errors import MarketError
@@ -51,10 +51,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Panels by source and variable, the test part of every series, and in words what was left out and why."""
+    """Panels by source and variable, the origins of every series, and in words what was left out and why."""
 
     panels: tuple[Panel, ...]
-    parts: tuple[tuple[TestPart, ...], ...]
+    origins: tuple[tuple[np.ndarray, ...], ...]
     notes: tuple[str, ...]
 
 
@@ -98,14 +98,14 @@ def measured_panels(
             remedy="`slackwater markets` lists the known ones",
         )
     left_out = _LeftOut()
-    found: dict[tuple[str, Variable], list[tuple[Series, TestPart]]] = {}
+    found: dict[tuple[str, Variable], list[tuple[Series, np.ndarray]]] = {}
     for done, row in enumerate(rows, start=1):
         for series in _series_of_row(store, settings, row, asked, left_out):
-            part = second_half(series, asked.since)
-            if part.origins.size == 0:
+            origins = second_half(series, asked.since)
+            if origins.size == 0:
                 left_out.add(row, series.variable, "no origin at or after --since")
                 continue
-            found.setdefault((str(row["source"]), series.variable), []).append((series, part))
+            found.setdefault((str(row["source"]), series.variable), []).append((series, origins))
         if progress is not None:
             progress(done, len(rows))
     if not found:
@@ -115,10 +115,10 @@ def measured_panels(
             + "; ".join(left_out.notes()[:3]),
             remedy="choose another --step or other markets",
         )
-    order = sorted(found, key=lambda key: (-sum(part.origins.size for _, part in found[key]), key))
+    order = sorted(found, key=lambda key: (-sum(own.size for _, own in found[key]), key))
     return Measured(
         panels=tuple(Panel(series=tuple(series for series, _ in found[key])) for key in order),
-        parts=tuple(tuple(part for _, part in found[key]) for key in order),
+        origins=tuple(tuple(own for _, own in found[key]) for key in order),
         notes=left_out.notes(),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -11,12 +11,10 @@ import pandas as pd
 from flows.config import Settings
 from flows.experiments.material import Tapes
 from flows.turn.estimate import timetable_of
-from forecasting.forecast import Variable
-from forecasting.origins.rolling import REFIT
-from forecasting.origins.timetable import is_pooled, key_of, scheduled
-from forecasting.predictor import EachAlone, PanelPredictor, Predictor, UnivariatePredictor
-from forecasting.predictors import make_predictor
-from forecasting.predictors.last_value import LastValue
+from forecasting.origins.forecasts import backtest, key_of
+from forecasting.predictor import FittedPredictor, Panel, Predictor
+from forecasting.predictors import FLOOR, make_predictor
+from forecasting.quantiles import Variable
 from optimization.market.window import PointForecast
 from optimization.trials.scenarios import Draw, Grid, Scenario, draw_scenarios, scenario_of
 from optimization.trials.tapes import Part, Tape, peers_of
@@ -25,9 +23,6 @@ from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 #: Slots ahead that forecasts are issued for: more than twice the widest window of the pool; the last one is held beyond.
 HORIZON = 12
 
-#: How often forecasters of prices over panels are estimated again here: jobs are spread over years, so that daily estimations of
-#: a dozen paths would be most of the work.
-PRICE_REFIT = REFIT["price"]
 
 Progress = Callable[[int, int], None]
 
@@ -121,26 +116,22 @@ def issued_medians(
     """Median forecasts of series of one panel at the given slots, by label: slot -> the next `HORIZON` values, shape (h,).
 
     A variable is forecast by itself, the other one being held at a constant: the forecaster is estimated on the settings'
-    timetable, on all of the panel if it learns from several markets (prices then by `PRICE_REFIT`), and reads nothing after a
-    slot for it (M6.4).
+    timetable, on all of the panel if it learns from several markets, and reads nothing after a slot for it (M6.4).
     """
     if not slots:
         return {}
-    forecaster, timetable = forecaster_of(planner, panel[0].variable), timetable_of(settings)
-    if is_pooled(forecaster) and panel[0].variable == "price":
-        timetable = replace(timetable, refit_every=max(timetable.refit_every, PRICE_REFIT))
     histories = {tape.label: history_of(tape) for tape in panel}
     wanted = {tape.label: sorted(set(slots[tape.label])) for tape in panel if tape.label in slots}
-    made = scheduled(
-        forecaster,
+    made = backtest(
         list(histories.values()),
-        {
+        _OfOne(predictor=make_predictor(planner), variable=panel[0].variable),
+        origins={
             key_of(histories[tape.label]): [tape.time(t) for t in wanted[tape.label]]
             for tape in panel
             if tape.label in wanted
         },
         horizon=HORIZON,
-        timetable=timetable,
+        timetable=timetable_of(settings),
         progress=progress,
     )
     return {
@@ -152,15 +143,26 @@ def issued_medians(
     }
 
 
-def forecaster_of(planner: str, variable: Variable) -> Predictor:
-    """The named forecaster for one variable; the other one, which is a constant, is left to last value."""
-    predictor, price = make_predictor(planner), variable == "price"
-    if isinstance(predictor, PanelPredictor):
-        constant = EachAlone(model=LastValue())
-        return replace(predictor, count=constant) if price else replace(predictor, price=constant)
-    if isinstance(predictor, UnivariatePredictor):
-        return replace(predictor, count=LastValue()) if price else replace(predictor, price=LastValue())
-    return predictor
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfOne:
+    """A predictor for one variable; the other one, which is a constant, is left to last value."""
+
+    predictor: Predictor
+    variable: Variable
+
+    @property
+    def name(self) -> str:
+        return self.predictor.name
+
+    @property
+    def pooled(self) -> bool:
+        return self.predictor.pooled
+
+    def fit(self, panel: Panel) -> FittedPredictor:
+        return self.predictor.fit(panel) if panel.variable == self.variable else _CONSTANT.fit(panel)
+
+
+_CONSTANT = make_predictor(FLOOR)
 
 
 def history_of(tape: Tape) -> History:

@@ -15,7 +15,7 @@ import pandas as pd
 from flows.turn.context import Turn
 from flows.turn.markets import Followed
 from flows.turn.score import Scored, outcome_rows
-from forecasting.forecast import Forecast
+from forecasting.quantiles import Forecast
 from optimization.job.request import JobRequest, first_slot
 from optimization.selection.contract import Learner, weigh
 from optimization.selection.weights import Weights
@@ -312,6 +312,13 @@ def save_accuracy(store: Store, measured: Sequence[tuple[pd.Timestamp, pd.DataFr
             table = pd.concat([accuracy.assign(measured_at=at) for at, accuracy in own], ignore_index=True)
             kept = table[[*ACCURACY_COLUMNS, "measured_at"]]
             write_rows(store, "accuracy", kept.assign(more=_as_json(table.drop(columns=list(kept.columns)))))
+
+
+def measured_errors(store: Store, at: pd.Timestamp | None) -> pd.DataFrame:
+    """The errors measured at a time as they were kept, with the ``scale`` that pooling needs (NaN where none was kept)."""
+    table = read_rows(store, "accuracy", where={"measured_at": at})
+    scales = [json.loads(text).get("scale") for text in table["more"]]
+    return table.drop(columns=["more"]).assign(scale=pd.Series(scales, index=table.index, dtype=float))
 
 
 def _as_json(table: pd.DataFrame) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
-from forecasting.forecast import Forecast
+from forecasting.quantiles import Forecast
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,9 +26,9 @@ from flows.turn.markets import Followed, choose_markets, find_market, read_histo
 from flows.turn.score import EndedJob, Scored, ended_job, job_slots, score_job
 from flows.turn.whole import deciding_policy
 from flows.turn.work import panel_mates, pool_of
-from forecasting.forecast import Forecast
-from forecasting.origins.timetable import is_pooled
-from forecasting.predictors import make_predictor
+from forecasting.accuracy.pooling import pooled_scores, sourced
+from forecasting.predictors import FLOOR, make_predictor
+from forecasting.quantiles import Forecast
 from optimization.job.request import JobRequest, first_slot, read_request
 from optimization.job.termination import check_job
 from optimization.policies.pool import policy_named
@@ -76,7 +76,7 @@ def ready(
     Also the histories, long enough for the record of a job from the first of the origins on. Nothing is stored.
     """
     sources = {followed.source for followed in origins}
-    together = any(is_pooled(make_predictor(model)) for model in models)
+    together = any(make_predictor(model).pooled for model in models)
     mates = panel_mates(turn, origins) if together else []
     first = {
         source: min(own[0] for one, own in origins.items() if one.source == source) for source in sources
@@ -328,21 +328,11 @@ def _placed_alone(request: JobRequest, at: pd.Timestamp) -> JobRequest:
 def pooled_accuracy(
     rows: Sequence[Mapping[str, Any]], steps: Sequence[int] = (1, 4, 12)
 ) -> list[dict[str, Any]]:
-    """Errors per variable, model and step, averaged over markets, beside last value's."""
+    """Errors per variable, model and step, pooled over markets, beside last value's (M6.5)."""
     if not rows:
         return []
-    frame = pd.DataFrame(rows)
-    frame = frame[frame["step"].isin(list(steps))]
-    pooled = rows_of(
-        frame.groupby(["variable", "step", "model"], sort=True)[["mae", "pinball"]].mean().reset_index()
-    )
-    last = {(row["variable"], row["step"]): row for row in pooled if row["model"] == "last_value"}
-    unknown = {"mae": float("nan"), "pinball": float("nan")}
-    out = []
-    for row in pooled:
-        base = last.get((row["variable"], row["step"]), unknown)
-        skill = {loss: 1 - row[loss] / base[loss] if base[loss] > 0 else float("nan") for loss in unknown}
-        out.append(
-            row | {"mae_last": base["mae"], "skill_mae": skill["mae"], "skill_pinball": skill["pinball"]}
-        )
-    return out
+    frame = sourced(pd.DataFrame(rows))
+    pooled = rows_of(pooled_scores(frame[frame["step"].isin(list(steps))]))
+    last = {(row["variable"], row["step"]): row["mae"] for row in pooled if row["model"] == FLOOR}
+    out = [row | {"mae_last": last.get((row["variable"], row["step"]), float("nan"))} for row in pooled]
+    return sorted(out, key=lambda row: (row["variable"], row["step"], row["model"]))

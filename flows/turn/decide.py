@@ -25,8 +25,8 @@ from flows.ledger.runs import RunRow, save_runs
 from flows.turn.context import Calls, Staged, Turn
 from flows.turn.markets import Followed, turn_history
 from flows.turn.work import Work, pool_names
-from forecasting.forecast import Forecast
 from forecasting.futures.paths import sample_paths
+from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress
 from optimization.job.progress import finished
 from optimization.job.request import JobRequest, first_slot, slot_job

@@ -1,14 +1,14 @@
 """Estimated forecasters of a turn: read back where the warehouse has them, made side by side where it has not (M6.4).
 
-A forecaster that learns from several markets is estimated once per source and refit time on every followed market of the source,
-any other once per market. What is made is kept with the forecasts, so between two refits a turn estimates nothing.
+A forecaster that learns from several markets is estimated once per source, variable and refit time on every followed market
+of the source, any other once per market. What is made is kept with the forecasts, so between two refits a turn estimates nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -18,38 +18,43 @@ import pandas as pd
 from flows.config import Settings
 from flows.turn.context import Calls, Staged, Turn
 from flows.turn.markets import Followed, step_of
-from forecasting.forecast import Variable
-from forecasting.origins.timetable import Cohort, Estimated, Timetable, is_pooled, key_of
-from forecasting.predictor import Peers
+from forecasting.origins.cohort import Basis, Cohort
+from forecasting.origins.forecasts import Batch, estimations
+from forecasting.origins.timetable import VARIABLES, Cadence, Timetable
+from forecasting.predictor import FittedPredictor
 from forecasting.predictors import make_predictor
+from forecasting.quantiles import Variable
+from forecasting.series import EPOCH, Series, series_of
 from forecasting.state import restored, state_text
 from warehouse.errors import ForecastError
 from warehouse.history import History
 from warehouse.issued.fitted import FittedState, forget_fitted, load_fitted, save_fitted
 from warehouse.store.connection import Store
 
-VARIABLES: tuple[Variable, ...] = ("price", "count")
 #: Estimations of single markets that make one call: each takes a fraction of a second.
-ALONE_A_CALL = 12
+ALONE_A_CALL = 24
 #: Settings that change what a forecaster is estimated on, or when: those of others are never used.
-_TELLING = ("history_days", "refit_hours", "trust", "assumed_spot_share", "assumed_capacity")
+_TELLING = (
+    "history_days",
+    "refit_hours",
+    "price_history_days",
+    "price_refit_hours",
+    "trust",
+    "assumed_spot_share",
+    "assumed_capacity",
+)
 
 
 def timetable_of(settings: Settings) -> Timetable:
     """The refit timetable of the settings."""
+    hours, days = settings.refit_hours, settings.history_days
     return Timetable(
-        refit_every=pd.Timedelta(hours=settings.refit_hours),
-        lookback=pd.Timedelta(days=settings.history_days),
+        count=Cadence(refit_every=pd.Timedelta(hours=hours), lookback=pd.Timedelta(days=days)),
+        price=Cadence(
+            refit_every=pd.Timedelta(hours=settings.price_refit_hours or hours),
+            lookback=pd.Timedelta(days=settings.price_history_days or days),
+        ),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Ascending ``origins`` of one market that are forecast by one model from one estimation; ``peers`` is what it may look at."""
-
-    estimated: Estimated
-    peers: Peers
-    origins: tuple[pd.Timestamp, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,20 +73,27 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """An estimation that is needed: of ``model`` on a cohort called ``panel``, at slot ``at``."""
+    """An estimation that is needed: of ``model`` on one variable of a cohort called ``panel``, at slot ``at`` (since the epoch)."""
 
     model: str
     panel: str
-    at: pd.Timestamp
+    variable: Variable
+    at: int
     cohort: Cohort = field(compare=False)
+
+    @property
+    def time(self) -> pd.Timestamp:
+        """When its slot begins."""
+        return EPOCH + self.at * self.cohort.series[0].step
 
 
 #: Origins by market and model.
 Missing = Mapping[Followed, Mapping[str, Sequence[pd.Timestamp]]]
-#: The texts of price and count models that were estimated before they are asked for.
-Estimates = Mapping[Wanted, tuple[str, str]]
+#: The texts of models that were estimated before they are asked for.
+Estimates = Mapping[Wanted, str]
 NO_ESTIMATES: Estimates = MappingProxyType({})
-_Needed = dict[Followed, dict[str, list[tuple[Wanted, tuple[pd.Timestamp, ...]]]]]
+#: By market and model: the estimations of both variables, and the origins that are forecast from them.
+_Needed = dict[Followed, dict[str, list[tuple[dict[Variable, Wanted], tuple[pd.Timestamp, ...]]]]]
 
 
 def prepare(
@@ -98,64 +110,90 @@ def prepare(
     """
     needed = _needed(turn, histories, missing)
     wanted = _wanted(needed)
-    states, unreadable = _stored(turn, wanted)
-    lacking = [one for one in wanted if one not in states]
+    fitted, unreadable = _stored(turn, wanted)
+    lacking = [one for one in wanted if one not in fitted]
     fresh = yield from _estimated(turn, [one for one in lacking if one not in ahead])
     made = {one: ahead[one] if one in ahead else fresh[one] for one in lacking}
-    states |= {one: _restored(one, texts) for one, texts in made.items()}
-    peers = {one: one.cohort.peers(one.at) for one in _one_each_time(wanted)}
-    shown = {(one.panel, one.at): own for one, own in peers.items()}
+    fitted |= {one: _restored(one, text) for one, text in made.items()}
+    basis = _basis(fitted)
     return Prepared(
         batches={
             followed: {
                 model: [
-                    Batch(
-                        estimated=states[one], peers=shown.get((one.panel, one.at), Peers()), origins=origins
-                    )
-                    for one, origins in own
+                    Batch(origins=origins, basis={variable: basis[one] for variable, one in pair.items()})
+                    for pair, origins in own
                 ]
                 for model, own in models.items()
             }
             for followed, models in needed.items()
         },
-        made=[state for one, texts in made.items() for state in _states(turn, one, texts)],
+        made=[_state(turn, one, text) for one, text in made.items()],
         unreadable=unreadable,
     )
 
 
+def _basis(fitted: Mapping[Wanted, FittedPredictor]) -> dict[Wanted, Basis]:
+    """What is forecast from each estimation; what markets may see of each other is worked out once for all models."""
+    peers: dict[tuple[str, Variable, int], tuple[Series, ...]] = {}
+    found: dict[Wanted, Basis] = {}
+    for one, model in fitted.items():
+        predictor, place = make_predictor(one.model), (one.panel, one.variable, one.at)
+        if predictor.pooled and place not in peers:
+            peers[place] = one.cohort.peers(one.at)
+        found[one] = Basis(
+            predictor=one.model,
+            at=one.at,
+            start=one.cohort.start(one.at),
+            fitted=model,
+            peers=peers[place] if predictor.pooled else (),
+        )
+    return found
+
+
 def estimate_ahead(
     turn: Turn, histories: Mapping[Followed, History], missing: Missing, before: Estimates
-) -> Staged[dict[Wanted, tuple[str, str]]]:
+) -> Staged[dict[Wanted, str]]:
     """What `prepare` will have to estimate for ``missing``, as far as it is not stored: from ``before`` or made now.
 
     Nothing is kept in the warehouse until forecasts are made of it.
     """
     wanted = _wanted(_needed(turn, histories, missing))
-    states, _ = _stored(turn, wanted)
-    lacking = [one for one in wanted if one not in states]
+    fitted, _ = _stored(turn, wanted)
+    lacking = [one for one in wanted if one not in fitted]
     fresh = yield from _estimated(turn, [one for one in lacking if one not in before])
     return {one: before[one] if one in before else fresh[one] for one in lacking}
 
 
 def _needed(turn: Turn, histories: Mapping[Followed, History], missing: Missing) -> _Needed:
     """By market and model the estimations that ``missing`` is forecast from, each with its origins."""
-    pools = {source: _cohort(own, turn.settings) for source, own in _by_source(histories).items()}
+    pools = {source: _cohorts(own, turn.settings) for source, own in _by_source(histories).items()}
+    names = {source: panel_name(own) for source, own in _by_source(histories).items()}
     needed: _Needed = {}
     for followed, models in missing.items():
-        alone = _cohort([histories[followed]], turn.settings)
+        history = histories[followed]
+        alone = _cohorts([history], turn.settings)
         for model, origins in models.items():
-            together = is_pooled(make_predictor(model))
-            cohort = pools[followed.source] if together else alone
-            name = panel_name(cohort) if together else followed.key
+            together = make_predictor(model).pooled
+            cohorts = pools[followed.source] if together else alone
+            name = names[followed.source] if together else followed.key
             needed.setdefault(followed, {})[model] = [
-                (Wanted(model=model, panel=name, at=one.at, cohort=cohort), one.origins)
-                for one in cohort.estimations(origins)
+                (
+                    {
+                        variable: Wanted(
+                            model=model, panel=name, variable=variable, at=at, cohort=cohorts[variable]
+                        )
+                        for variable, at in zip(VARIABLES, fits, strict=True)
+                    },
+                    own,
+                )
+                for fits, own in estimations(cohorts, history, origins)
             ]
     return needed
 
 
 def _wanted(needed: _Needed) -> list[Wanted]:
-    return list(dict.fromkeys(one for models in needed.values() for own in models.values() for one, _ in own))
+    every = (pair for models in needed.values() for own in models.values() for pair, _ in own)
+    return list(dict.fromkeys(one for pair in every for one in pair.values()))
 
 
 def _by_source(histories: Mapping[Followed, History]) -> dict[str, list[History]]:
@@ -165,14 +203,21 @@ def _by_source(histories: Mapping[Followed, History]) -> dict[str, list[History]
     return found
 
 
-def _cohort(histories: Sequence[History], settings: Settings) -> Cohort:
-    return Cohort(histories=tuple(histories), timetable=timetable_of(settings))
+def _cohorts(histories: Sequence[History], settings: Settings) -> dict[Variable, Cohort]:
+    """Both variables of histories that are estimated together."""
+    timetable = timetable_of(settings)
+    return {
+        variable: Cohort(
+            series=tuple(series_of(one, variable) for one in histories), cadence=timetable.of(variable)
+        )
+        for variable in VARIABLES
+    }
 
 
-def panel_name(cohort: Cohort) -> str:
+def panel_name(histories: Sequence[History]) -> str:
     """``source:hash``, the hash of which markets they are: another set of markets is another panel."""
-    keys = [key_of(history) for history in cohort.ordered]
-    return f"{cohort.ordered[0].source}:{_short(keys)}"
+    keys = sorted((one.market.key, one.source) for one in histories)
+    return f"{keys[0][1]}:{_short([f'{market}@{source}' for market, source in keys])}"
 
 
 def stored_name(model: str, settings: Settings) -> str:
@@ -185,84 +230,75 @@ def _short(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12]
 
 
-def _one_each_time(wanted: Iterable[Wanted]) -> list[Wanted]:
-    """Of estimations of panels one for each panel and slot."""
-    pooled = {(one.panel, one.at): one for one in wanted if is_pooled(make_predictor(one.model))}
-    return list(pooled.values())
-
-
-def _stored(turn: Turn, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, Estimated], list[FittedState]]:
-    """The wanted estimations that are stored for both variables, and the stored ones that cannot be read any more."""
+def _stored(turn: Turn, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, FittedPredictor], list[FittedState]]:
+    """The wanted estimations that are stored, and the stored ones that cannot be read any more."""
     groups: dict[tuple[str, pd.Timestamp], list[Wanted]] = {}
     for one in wanted:
-        groups.setdefault((one.model, one.at), []).append(one)
-    found: dict[Wanted, Estimated] = {}
+        groups.setdefault((one.model, one.time), []).append(one)
+    found: dict[Wanted, FittedPredictor] = {}
     unreadable: list[FittedState] = []
     for (model, at), own in groups.items():
         kept = load_fitted(
             turn.store,
             predictor=stored_name(model, turn.settings),
             step=step_of(turn.settings),
-            panels=[one.panel for one in own],
+            panels=list(dict.fromkeys(one.panel for one in own)),
             fitted_at=at,
             known_at=turn.at,
         )
         for one in own:
-            states = [kept[one.panel, variable] for variable in VARIABLES if (one.panel, variable) in kept]
-            if len(states) < len(VARIABLES):
+            state = kept.get((one.panel, one.variable))
+            if state is None:
                 continue
             try:
-                found[one] = _restored(one, tuple(state.state for state in states))
+                found[one] = _restored(one, state.state)
             except ForecastError as error:
                 turn.say(f"{model} of {one.panel} is estimated again at {at}: {error}")
-                unreadable += states
+                unreadable.append(state)
     return found, unreadable
 
 
-def _restored(wanted: Wanted, texts: Sequence[str]) -> Estimated:
-    price, count = (restored(text) for text in texts)
-    pooled = is_pooled(make_predictor(wanted.model))
-    return Estimated(predictor=wanted.model, at=wanted.at, pooled=pooled, price=price, count=count)
+def _restored(wanted: Wanted, text: str) -> FittedPredictor:
+    make_predictor(wanted.model)  # what its states are made of is known once it is imported
+    fitted: FittedPredictor = restored(text)
+    return fitted
 
 
-def _states(turn: Turn, wanted: Wanted, texts: Sequence[str]) -> list[FittedState]:
+def _state(turn: Turn, wanted: Wanted, text: str) -> FittedState:
     """An estimation as it is kept: it knew what was known at its slot, whenever it was made."""
-    return [
-        FittedState(
-            predictor=stored_name(wanted.model, turn.settings), variable=variable, panel=wanted.panel,
-            step=step_of(turn.settings), fitted_at=wanted.at, known_at=wanted.at, state=text,
-        )
-        for variable, text in zip(VARIABLES, texts, strict=True)
-    ]  # fmt: skip
+    return FittedState(
+        predictor=stored_name(wanted.model, turn.settings), variable=wanted.variable, panel=wanted.panel,
+        step=step_of(turn.settings), fitted_at=wanted.time, known_at=wanted.time, state=text,
+    )  # fmt: skip
 
 
-def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> Staged[dict[Wanted, tuple[str, str]]]:
+def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> Staged[dict[Wanted, str]]:
     """The wanted estimations made now, as text: those on one panel in one call, single markets in parcels.
 
-    What is estimated on one panel has parts in common, which are made once (`forecasting.state`).
+    What is estimated on one panel has parts in common, which are made once (`forecasting.predictors.remembered`).
     """
-    panels = [one for one in wanted if is_pooled(make_predictor(one.model))]
-    alone = sorted((one for one in wanted if one not in panels), key=lambda one: one.panel)
-    shared: dict[tuple[str, pd.Timestamp], list[Wanted]] = {}
-    for one in panels:
-        shared.setdefault((one.panel, one.at), []).append(one)
-    parcels = list(shared.values())
+    pooled = {one.model: make_predictor(one.model).pooled for one in wanted}
+    shared: dict[tuple[str, int], list[Wanted]] = {}
+    for one in sorted(wanted, key=lambda one: one.panel):
+        shared.setdefault((one.panel if pooled[one.model] else "", one.at), []).append(one)
+    alone = [one for (panel, _), own in shared.items() if not panel for one in own]
+    alone.sort(key=lambda one: one.panel)
+    parcels = [own for (panel, _), own in shared.items() if panel]
     parcels += [alone[i : i + ALONE_A_CALL] for i in range(0, len(alone), ALONE_A_CALL)]
     if not parcels:
         return {}
-    turn.say(f"estimate {len(panels)} panels and {len(alone)} single markets")
+    turn.say(f"estimate {(len(wanted) - len(alone)) // 2} panels and {len(alone) // 2} single markets")
     results = yield Calls(
         function=estimate, calls=[{"parcel": parcel} for parcel in parcels], label="estimate"
     )
     done = results()
     return {
-        one: texts
+        one: text
         for parcel, made in zip(parcels, done, strict=True)
-        for one, texts in zip(parcel, made, strict=True)
+        for one, text in zip(parcel, made, strict=True)
     }
 
 
-def estimate(parcel: Sequence[Wanted]) -> list[tuple[str, str]]:
-    """Estimate each of a parcel; the texts of its price and of its count model."""
-    made = [one.cohort.estimate(make_predictor(one.model), one.at) for one in parcel]
-    return [(state_text(one.price), state_text(one.count)) for one in made]
+def estimate(parcel: Sequence[Wanted]) -> list[str]:
+    """Estimate each of a parcel, as text."""
+    return [state_text(one.cohort.estimate(make_predictor(one.model), one.at)) for one in parcel]

@@ -14,12 +14,12 @@ from flows.config import Settings
 from flows.ledger.records import StoredJob, save_accuracy
 from flows.ledger.runs import LIVE, RunRow, save_runs
 from flows.turn.context import Calls, Staged, Turn
-from flows.turn.estimate import NO_ESTIMATES, Batch, Estimates, Wanted, estimate_ahead, prepare, timetable_of
+from flows.turn.estimate import NO_ESTIMATES, Estimates, Wanted, estimate_ahead, prepare, timetable_of
 from flows.turn.markets import Followed, step_of, turn_histories
 from flows.turn.work import Work
 from forecasting.accuracy.losses import Windows, window_scores
-from forecasting.forecast import Forecast
-from forecasting.origins.timetable import forecast_from
+from forecasting.origins.forecasts import Batch, forecasts_from
+from forecasting.quantiles import Forecast
 from warehouse.errors import ForecastError
 from warehouse.history import ROW_KNOWN_AT, History, Market
 from warehouse.issued.records import record_assumptions
@@ -59,13 +59,11 @@ def forecast_market(
     for present in presents:
         if present not in planned:
             raise ForecastError(f"no {settings.planner} forecast of {history.market.key} at {present}")
-    timetable = timetable_of(settings)
     windows = Windows(
         presents=tuple(presents),
         origins=settings.measured_origins,
         horizon=settings.horizon,
-        # However far back this turn's jobs reach, errors are scaled (MASE) by the same stretch of history.
-        scale_from=timetable.start,
+        timetable=timetable_of(settings),
     )
     measured = [forecast for forecast in everything if forecast.predictor in settings.models]
     errors = window_scores(measured, history, windows)
@@ -91,14 +89,7 @@ def forecasts_of(
         forecast
         for model, own in batches.items()
         for batch in own
-        for forecast in forecast_from(
-            batch.estimated,
-            history,
-            batch.origins,
-            horizon=horizon or horizon_of(model, settings),
-            timetable=timetable_of(settings),
-            peers=batch.peers,
-        )
+        for forecast in forecasts_from(history, batch, horizon=horizon or horizon_of(model, settings))
     ]
     return [replace(forecast, backfilled=forecast.issued_at < history.slots[-1]) for forecast in made]
 
@@ -163,7 +154,7 @@ def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Esti
 
     Forecasts of earlier slots may be in the making, from estimations that are: where they are not, `forecast_turns` sees to it.
     """
-    found: dict[Wanted, tuple[str, str]] = {}
+    found: dict[Wanted, str] = {}
     for group in _groups(list(_asked(turns, works))):
         missing = {
             one: {model: [slot for slot in slots if slot >= turns[0].at] for model, slots in models.items()}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 
 from flows.show.drawings import Line, draw_steps
 from flows.show.format import listed, number, percent, plural, ranges, significant
+from forecasting.accuracy.pooling import pooled_scores, shared_scores
+from forecasting.predictors import FLOOR
 from warehouse.errors import InputError
 
 #: The forecast that every other one is shown beside.
-LAST_VALUE: Final = "last_value"
+LAST_VALUE: Final = FLOOR
 #: Skill below this is not drawn: a line that leaves the drawing says enough.
 SKILL_FLOOR: Final = -1.0
 COLUMNS: Final = (
@@ -50,7 +51,8 @@ def _apart(accuracy: pd.DataFrame) -> pd.DataFrame:
     """Rows that measured something, as floats, with markets of several sources named ``market@source``."""
     accuracy = accuracy.reset_index(drop=True)
     numbers = accuracy[list(COLUMNS[4:])].astype(float)
-    table = accuracy[list(COLUMNS[:4])].join(numbers)
+    scale = accuracy["scale"].astype(float) if "scale" in accuracy.columns else 1.0
+    table = accuracy[list(COLUMNS[:4])].join(numbers).assign(scale=scale)
     if "source" in accuracy.columns:
         several = accuracy.groupby("market")["source"].transform("nunique") > 1
         named = accuracy["market"].astype(str) + "@" + accuracy["source"].astype(str)
@@ -64,32 +66,15 @@ def model_styles(models: pd.Series) -> dict[str, int]:
     return {name: i - (LAST_VALUE in names) for i, name in enumerate(names)}
 
 
-def shared_rows(table: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """``metric`` and ``n`` by (market, step) and model, where every model has a value: only these may be pooled and compared."""
-    by = ["market", "step"]
-    values = table.pivot_table(
-        index=by, columns="model", values=metric, aggfunc="mean", dropna=False
-    ).dropna()
-    n = table.pivot_table(index=by, columns="model", values="n", aggfunc="sum").reindex(values.index)
-    return values, n
-
-
 def pooled(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Mean of ``metric`` over markets by step (rows) and model (columns), weighted by the number of forecasts ``n``."""
-    values, n = shared_rows(table, metric)
-    return (values * n).groupby(level="step").sum() / n.groupby(level="step").sum()
+    """A measure pooled over the markets where every model was measured, by step (rows) and model (columns) (M6.5)."""
+    rows = pooled_scores(shared_scores(table))
+    return rows.pivot(index="step", columns="model", values=metric).astype(float)
 
 
 def pooled_skill(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """1 - pooled error / pooled error of last value, by step and model; NaN where last value made no error (M6.5).
-
-    Sums are taken before dividing, so that one flat market, where last value is almost right, does not swamp the rest.
-    """
-    errors = pooled(table, metric)
-    if LAST_VALUE not in errors.columns:
-        return errors * np.nan
-    reference = errors[LAST_VALUE].where(errors[LAST_VALUE] > 0)
-    return 1 - errors.div(reference, axis=0)
+    """1 - pooled error / pooled error of last value, by step and model; NaN where last value made no error (M6.5)."""
+    return pooled(table, f"skill_{metric}")
 
 
 def _block(table: pd.DataFrame, variable: str, styles: dict[str, int]) -> dict[str, Any]:
@@ -123,12 +108,12 @@ def _block(table: pd.DataFrame, variable: str, styles: dict[str, int]) -> dict[s
 
 
 def _pooling_note(table: pd.DataFrame) -> str:
-    among, markets = table["market"].nunique(), shared_rows(table, "mae")[0].index.unique("market").size
+    among, markets = table["market"].nunique(), shared_scores(table)["market"].nunique()
     if not markets:
         return (
             "No market was measured with every model, so errors cannot be pooled; see the table per market."
         )
-    note = f"Pooled over {plural(markets, 'market')}, every forecast counting the same."
+    note = f"Pooled over {plural(markets, 'market')}, errors in units, every forecast counting the same; skills in units of each market's capacity or mean price."
     if among > markets:
         note += f" Left out: {plural(among - markets, 'market')} where not every model was measured."
     return note

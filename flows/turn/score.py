@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from flows.jobs.record import market_record
-from forecasting.forecast import Forecast
+from forecasting.quantiles import Forecast
 from optimization.job.definition import Job
 from optimization.job.request import JobRequest, first_slot, slot_job
 from optimization.market.window import MarketWindow, PointForecast, Record, market_window, point_forecast

@@ -14,7 +14,7 @@ import pandas as pd
 from flows.config import Settings
 from flows.delivery.deliver import deliver
 from flows.ledger.failures import failure_kept
-from flows.ledger.records import outcome_frame, stored_forecasts, stored_rounds
+from flows.ledger.records import measured_errors, outcome_frame, stored_forecasts, stored_rounds
 from flows.ledger.runs import LIVE, save_run
 from flows.show.drawings import MarketPanel
 from flows.show.table import rows_of
@@ -26,7 +26,7 @@ from flows.turn.markets import find_market, read_history, step_of
 from flows.turn.page import ReportData, write_report
 from flows.turn.scoring import score_turns
 from flows.turn.work import Work, pool_names, require_markets, work_stage
-from forecasting.forecast import Forecast
+from forecasting.quantiles import Forecast
 from optimization.job.request import JobRequest
 from optimization.policies.contract import Policy
 from optimization.replay.ledger import leaderboard
@@ -124,7 +124,7 @@ PANEL_SLOTS = 336
 #: What the JSON answer says of an error row, in this order.
 ACCURACY_KEYS = (
     "market", "source", "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball",
-    "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share",
+    "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share", "scale",
 )  # fmt: skip
 
 
@@ -270,7 +270,7 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None, 
         )
     run, when = str(runs["run"].iloc[-1]), pd.Timestamp(runs["logical_at"].iloc[-1])
     turn = Turn(store=store, at=when, settings=settings, run_id=run, own_end=True)
-    accuracy = read_rows(store, "accuracy", where={"measured_at": when}).drop(columns=["measured_at", "more"])
+    accuracy = measured_errors(store, when).drop(columns=["measured_at"])
     decided = read_rows(store, "decisions", where={"run": run}, order_by=["job"])
     ingest = read_rows(store, "runs", where={"run": run, "stage": "ingest"})
     drawn, sources = [], set()

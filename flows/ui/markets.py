@@ -13,7 +13,7 @@ from flows.ledger.records import stored_forecasts
 from flows.show.table import rows_of
 from flows.turn.markets import Followed, find_market, read_history
 from flows.ui.reading import Reading
-from forecasting.forecast import LEVELS, Forecast
+from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import InputError, SlackwaterError
 from warehouse.history import History, Market
 from warehouse.issued.records import read_rows

@@ -7,13 +7,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.ledger.records import stored_rounds
+from flows.ledger.records import measured_errors, stored_rounds
 from flows.turn.page_accuracy import pooled
 from flows.turn.whole import accuracy_rows, findings, leaderboard_rows
 from flows.turn.work import pool_names
 from flows.ui.reading import Reading
 from optimization.selection.learners import learner_named
-from warehouse.issued.records import read_rows
 
 #: Turns whose measured errors can be chosen.
 MOST_MEASURED: Final = 96
@@ -32,7 +31,7 @@ def accuracy_table(reading: Reading, at: pd.Timestamp | None) -> pd.DataFrame:
     times = measured_times(reading)
     if at not in times:
         at = times[0] if times else None
-    return read_rows(reading.store, "accuracy", where={"measured_at": at}).drop(columns=["more"])
+    return measured_errors(reading.store, at)
 
 
 def accuracy_data(reading: Reading, table: pd.DataFrame) -> dict[str, Any]:

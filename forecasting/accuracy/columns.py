@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from forecasting.accuracy.losses import QUANTILES
+from forecasting.quantiles import LEVELS
 
-#: The model that skills are measured against: last value with the quantiles of its training residuals, fitted once at
-#: a series' test start.
-FLOOR = "last_value"
-#: Per cent of the central intervals that are scored.
-PERCENTS = (50, 80, 90)
+#: The quantile columns of a table.
+QUANTILES = [f"q{round(100 * q):02d}" for q in LEVELS]
 
 #: What is measured in every row of `Accuracy.scores`, `Accuracy.periods` and `Accuracy.pooled`.
 MEASURES = (

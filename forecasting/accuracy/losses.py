@@ -1,8 +1,8 @@
-"""How good forecasts were: metrics over one long table, beside last value (M6.5).
+"""The one scorer: losses of forecasts, and their means over windows of origins, beside last value's (M6.5).
 
-A metric is a plain function of the table ``pairs`` (one row per forecast, variable and step) that returns one number per row;
-`score` averages them by market, variable, model and step. The point behind absolute errors is the median, behind
-squared ones the mean. A slot whose actual value is a gap is scored by nobody.
+`losses_of` turns arrays of forecasts and what came into losses; all tables of turns, of the report and of stored vintages
+are sums of these. The point behind absolute errors is the median, behind squared ones the mean. A slot whose actual value
+is a gap is scored by nobody.
 """
 
 from __future__ import annotations
@@ -15,210 +15,147 @@ import pandas as pd
 from numba import njit
 
 from forecasting.accuracy import measures
-from forecasting.forecast import LEVELS, Forecast, Variable
-from forecasting.origins.timetable import since
+from forecasting.origins.timetable import Timetable
+from forecasting.predictors import FLOOR
+from forecasting.quantiles import LEVELS, Forecast, Variable
+from forecasting.series import Series, series_of, slot_at
 from warehouse.errors import ForecastError
 from warehouse.history import History
 
-#: The quantile columns of the long table.
-QUANTILES = [f"q{round(100 * q):02d}" for q in LEVELS]
-#: Central intervals that are scored: per cent -> the columns of their ends.
-INTERVALS = {50: ("q25", "q75"), 80: ("q10", "q90"), 90: ("q05", "q95")}
+#: Per cent of the central intervals that are scored.
+PERCENTS = (50, 80, 90)
 KEYS = ["market", "variable", "model", "step"]
-#: The model that skill is measured against.
-FLOOR = "last_value"
+#: Losses of an origin and step, in this order. The last ones are of the report alone.
+LOSSES = (
+    "mae", "mse", "pinball", *(f"coverage_{p}" for p in PERCENTS), *(f"width_{p}" for p in PERCENTS),
+    "brier", "absent", "unpredicted", "fallback_share",
+)  # fmt: skip
+REPORTED = (*LOSSES, "cover", *(f"coverage_{p}_closed" for p in PERCENTS))
+_MEDIAN = LEVELS.size // 2
 
-Metric = Callable[[pd.DataFrame], np.ndarray]
 
+def losses_of(
+    quantiles: np.ndarray,
+    mean: np.ndarray,
+    fell_back: np.ndarray,
+    actual: np.ndarray,
+    capacity: np.ndarray | None,
+    names: Sequence[str] = LOSSES,
+) -> np.ndarray:
+    """Losses of m forecasts by name, shape (m, h, names); NaN where the actual value is a gap, or nothing is defined.
 
-def pairs_of(forecasts: Sequence[Forecast], actual: History) -> pd.DataFrame:
-    """The long table: market, variable, model, step (1-based), issued_at, slot, actual, mean, q05..q95, capacity, fallback.
-
-    Actual is NaN in a gap and after the end of ``actual``. Raises `ForecastError` on a forecast of another market or step.
+    ``quantiles`` (m, h, 19) and ``mean`` (m, h); ``fell_back`` (m,) says where another model answered; ``actual`` (m, h)
+    with NaN in gaps; ``capacity`` (m,) is what each forecast of a count is bounded by, None for prices.
     """
-    for forecast in forecasts:
-        if forecast.market != actual.market or forecast.step != actual.step:
-            raise ForecastError(
-                f"forecast of {forecast.market.key} every {forecast.step} scored on {actual.market.key} every {actual.step}",
-                expected="forecasts of the history's own market and step",
-            )
-    parts = [_pairs(forecasts, actual, variable) for variable in ("price", "count") if forecasts]
-    return (
-        pd.concat(parts, ignore_index=True)
-        if parts
-        else pd.DataFrame(columns=[*KEYS, "actual", "mean", *QUANTILES])
-    )
-
-
-def _pairs(forecasts: Sequence[Forecast], actual: History, variable: Variable) -> pd.DataFrame:
-    horizons = np.array([forecast.horizon for forecast in forecasts])
-    steps = np.concatenate([np.arange(1, h + 1) for h in horizons])
-    issued = pd.DatetimeIndex([forecast.issued_at for forecast in forecasts]).repeat(horizons)
-    slots = issued + steps * actual.step
-    values = actual.price if variable == "price" else actual.available
-    place = actual.slots.get_indexer(slots)
-    truth = (
-        np.where(place >= 0, values[np.maximum(place, 0)], np.nan)
-        if len(values)
-        else np.full(len(slots), np.nan)
-    )
-    labels = [f.price_fallback if variable == "price" else f.count_fallback for f in forecasts]
-    table = {
-        "market": actual.market.key,
-        "variable": variable,
-        "model": np.repeat(np.array([f.predictor for f in forecasts], dtype=object), horizons),
-        "step": steps,
-        "issued_at": issued,
-        "slot": slots,
-        "actual": truth,
-        "mean": np.concatenate([forecast.mean(variable) for forecast in forecasts]),
-        "capacity": np.repeat([forecast.capacity for forecast in forecasts], horizons),
-        "fallback": np.repeat(np.array(labels, dtype=object), horizons),
+    median = quantiles[..., _MEDIAN]
+    span = measures.transform_span(quantiles, actual)
+    undefined = np.full(actual.shape, np.nan)
+    told: dict[str, Callable[[], np.ndarray]] = {
+        "mae": lambda: np.abs(actual - median),
+        "mse": lambda: np.square(actual - mean),
+        "pinball": lambda: measures.pinball(quantiles, actual),
+        **{f"coverage_{p}": lambda p=p: measures.covered(span, actual, p) for p in PERCENTS},  # type: ignore[misc]
+        **{
+            f"coverage_{p}_closed": lambda p=p: measures.covered_closed(quantiles, actual, p)
+            for p in PERCENTS
+        },  # type: ignore[misc]
+        **{f"width_{p}": lambda p=p: measures.width(quantiles, p) for p in PERCENTS},  # type: ignore[misc]
+        "fallback_share": lambda: np.broadcast_to(fell_back.astype(float)[:, None], actual.shape),
     }
-    quantiles = np.concatenate([forecast.quantiles(variable) for forecast in forecasts])
-    return pd.concat([pd.DataFrame(table), pd.DataFrame(quantiles, columns=QUANTILES)], axis=1)
-
-
-def absolute_error(pairs: pd.DataFrame) -> np.ndarray:
-    """|y - median|; its mean is the MAE."""
-    return np.asarray(np.abs(pairs["actual"].to_numpy() - pairs["q50"].to_numpy()))
-
-
-def squared_error(pairs: pd.DataFrame) -> np.ndarray:
-    """(y - mean)^2; the root of its mean is the RMSE."""
-    return np.asarray(np.square(pairs["actual"].to_numpy() - pairs["mean"].to_numpy()))
-
-
-def pinball_by_level(pairs: pd.DataFrame) -> np.ndarray:
-    """Pinball loss max(a (y - q), (a - 1)(y - q)) of every level a of `LEVELS`, shape (rows, 19)."""
-    error = pairs["actual"].to_numpy()[:, None] - pairs[QUANTILES].to_numpy()
-    return np.asarray(np.maximum(LEVELS * error, (LEVELS - 1.0) * error))
-
-
-def pinball(pairs: pd.DataFrame) -> np.ndarray:
-    """Mean pinball loss over the levels; twice it approximates the CRPS."""
-    return np.asarray(pinball_by_level(pairs).mean(axis=1))
-
-
-def covered(pairs: pd.DataFrame, percent: int) -> np.ndarray:
-    """Share of the randomised transform of the actual value within the central interval of levels, in 0..1; NaN in a gap.
-
-    From the quantiles, as `forecasting.accuracy.measures.covered` has it: where values tie with quantiles (counts, prices that stay
-    put) the closed interval would hold more than ``percent`` of them however right the forecast is.
-    """
-    actual = pairs["actual"].to_numpy(dtype=float)
-    span = measures.transform_span(pairs[QUANTILES].to_numpy(dtype=float), None, actual)
-    return measures.covered(span, actual, percent)
-
-
-def width(pairs: pd.DataFrame, percent: int) -> np.ndarray:
-    """Width of the central interval."""
-    low, high = INTERVALS[percent]
-    return np.asarray(pairs[high].to_numpy() - pairs[low].to_numpy())
-
-
-def brier_at_least(pairs: pd.DataFrame) -> np.ndarray:
-    """Squared error of the chance of "at least n", averaged over n = 1..capacity.
-
-    Counts only: NaN for prices, in gaps, and where the capacity is 0.
-    """
-    out = np.full(len(pairs), np.nan)
-    capacity = pairs["capacity"].to_numpy()
-    for cap in np.unique(capacity[(pairs["variable"] == "count").to_numpy()]):
-        rows = np.flatnonzero((pairs["variable"] == "count").to_numpy() & (capacity == cap))
-        if cap < 1:
-            continue
-        n = np.arange(1, cap + 1)
-        quantiles = pairs[QUANTILES].to_numpy()[rows]
-        actual = pairs["actual"].to_numpy()[rows]
-        chance = 1.0 - np.stack([np.interp(n - 0.5, q, LEVELS, left=0.0, right=1.0) for q in quantiles])
-        error = np.square(chance - (actual[:, None] >= n)).mean(axis=1)
-        out[rows] = np.where(np.isnan(actual), np.nan, error)
+    if capacity is not None:
+        whole = np.floor(median + 1e-9)
+        told |= {
+            "brier": lambda: brier_by_capacity(quantiles, actual, capacity),
+            "absent": lambda: np.maximum(whole - actual, 0.0),
+            "unpredicted": lambda: np.maximum(actual - whole, 0.0),
+            "cover": lambda: measures.cover_errors(whole, actual),
+        }
+    out = np.stack([told[name]() if name in told else undefined for name in names], axis=-1)
+    out[np.isnan(actual)] = np.nan
     return out
 
 
-def absent(pairs: pd.DataFrame) -> np.ndarray:
-    """Instances forecast (median, rounded down) that were not there: max(forecast - actual, 0); counts only.
+def brier_by_capacity(quantiles: np.ndarray, actual: np.ndarray, capacity: np.ndarray) -> np.ndarray:
+    """Brier score of "at least n" averaged over n = 1..capacity, which may differ between forecasts; NaN for capacity 0."""
+    out = np.full(actual.shape, np.nan)
+    for most in np.unique(capacity[capacity > 0]):
+        of_it = capacity == most
+        chance = measures.chances(quantiles[of_it], int(most))
+        out[of_it] = measures.brier(chance, actual[of_it])
+    return out
 
-    With `unpredicted` this is the split of "A universal error measure for input predictions" (2022).
+
+def actual_after(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
+    """The values 1..horizon slots after each origin (index), shape (m, h), NaN in gaps and outside the series."""
+    places = origins[:, None] + np.arange(1, horizon + 1)
+    inside = (places >= 0) & (places < len(series))
+    return np.where(inside, series.values[np.where(inside, places, 0)] if len(series) else np.nan, np.nan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """What errors of one series are measured in, all of it known at its first origin, from the look-back before it.
+
+    ``change``: the mean |y(t) - y(t-1)|, NaN if that is 0 or there is no pair. ``unit``: what pooled losses are divided
+    by, the capacity (at least 1) or the mean price, NaN where no price was seen. ``capacity``: the largest count possible,
+    0 for prices. ``changes_a_day``: how often the value moved.
     """
-    return np.asarray(np.maximum(_count_error(pairs), 0.0))
+
+    change: float
+    unit: float
+    capacity: int
+    changes_a_day: float
 
 
-def unpredicted(pairs: pd.DataFrame) -> np.ndarray:
-    """Instances that were there and not forecast: max(actual - forecast, 0); counts only."""
-    return np.asarray(np.maximum(-_count_error(pairs), 0.0))
-
-
-def _count_error(pairs: pd.DataFrame) -> np.ndarray:
-    forecast = np.floor(pairs["q50"].to_numpy() + 1e-9)
-    return np.where(pairs["variable"] == "count", forecast - pairs["actual"].to_numpy(), np.nan)
-
-
-def last_value_scale(history: History, variable: Variable, before: pd.Timestamp) -> float:
-    """Mean |y(t) - y(t-1)| over the slots up to ``before``: the scale of MASE; NaN if it is 0 or there is no pair (undefined)."""
-    values = history.price if variable == "price" else history.available
-    values = values[: int(history.slots.searchsorted(before, side="right"))]
-    changes = np.abs(np.diff(values))
+def scale_of(series: Series, first: int, start: int) -> Scale:
+    """The scale of a series whose first origin is slot ``first`` and whose look-back begins at slot ``start``."""
+    past = series.since(start).as_of(first)
+    changes = np.abs(np.diff(past.values))
     changes = changes[~np.isnan(changes)]
-    scale = float(changes.mean()) if changes.size else np.nan
-    return scale if scale > 0 else np.nan
-
-
-#: Metric name -> one number per row; all are averaged over forecasts.
-METRICS: dict[str, Metric] = {
-    "mae": absolute_error,
-    "mse": squared_error,
-    "pinball": pinball,
-    **{f"coverage_{p}": lambda pairs, p=p: covered(pairs, p) for p in INTERVALS},  # type: ignore[misc]
-    **{f"width_{p}": lambda pairs, p=p: width(pairs, p) for p in INTERVALS},  # type: ignore[misc]
-    "brier": brier_at_least,
-    "absent": absent,
-    "unpredicted": unpredicted,
-}
+    change = float(changes.mean()) if changes.size else np.nan
+    days = changes.size * (series.step / pd.Timedelta(days=1))
+    counts = series.variable == "count"
+    capacity = int(past.upper[-1]) if counts and len(past) else 0
+    seen = past.observed
+    return Scale(
+        change=change if change > 0 else np.nan,
+        unit=float(max(capacity, 1)) if counts else float(seen.mean()) if seen.size else np.nan,
+        capacity=capacity,
+        changes_a_day=float(np.count_nonzero(changes) / days) if days else 0.0,
+    )
 
 
 def score(forecasts: Sequence[Forecast], actual: History, *, horizon: int | None = None) -> pd.DataFrame:
-    """Accuracy by market, variable, model and step: n and the means of `METRICS`, rmse, mase, and skill over last value.
+    """Accuracy by market, variable, model and step: n, the means of `LOSSES`, rmse, mase, and skill over last value.
 
     Steps beyond ``horizon`` are left out if it is given. ``skill_mae`` and ``skill_pinball`` are 1 - loss / loss of last
-    value over the origins both forecast; NaN if last value is not among the forecasts or never erred. ``mase`` scales by the
-    last-value error before the first origin. ``fallback_share`` is the share of forecasts in which
-    another model answered. What is not defined is NaN, never infinite.
+    value over the origins both forecast; NaN if last value is not among the forecasts or never erred. ``mase`` scales by
+    the last-value error before the first origin. ``fallback_share`` is the share of forecasts in which another model
+    answered. What is not defined is NaN, never infinite. Raises `ForecastError` on a forecast of another market or step.
     """
-    pairs = pairs_of(forecasts, actual)
-    pairs = pairs[pairs["actual"].notna() & (pairs["step"] <= (horizon or np.inf))].reset_index(drop=True)
-    if pairs.empty:
+    for one in forecasts:
+        if one.market != actual.market or one.step != actual.step:
+            raise ForecastError(
+                f"forecast of {one.market.key} every {one.step} scored on {actual.market.key} every {actual.step}",
+                expected="forecasts of the history's own market and step",
+            )
+    if not forecasts:
         return pd.DataFrame(columns=SCORE_COLUMNS)
-    measured = pairs[[*KEYS, "issued_at"]].assign(
-        **{name: metric(pairs) for name, metric in METRICS.items()},
-        fallback_share=(pairs["fallback"] != "").astype(float),
-        n=1,
+    issued = [one.issued_at for one in forecasts]
+    reach = min(max(one.horizon for one in forecasts), horizon or np.iinfo(int).max)
+    end = max(issued) + (reach + 1) * actual.step
+    windows = Windows(
+        presents=(end,),
+        origins=int((end - min(issued)) // actual.step),
+        horizon=reach,
     )
-    floor = measured[measured["model"] == FLOOR].drop_duplicates(["variable", "step", "issued_at"])
-    floor = floor[["variable", "step", "issued_at", "mae", "pinball"]]
-    measured = measured.merge(
-        floor, how="left", on=["variable", "step", "issued_at"], suffixes=("", "_floor")
-    )
-    for loss in ("mae", "pinball"):
-        measured[f"{loss}_common"] = measured[loss].where(measured[f"{loss}_floor"].notna())
-    grouped = measured.drop(columns="issued_at").groupby(KEYS, sort=True)
-    table = grouped.mean().assign(n=grouped["n"].sum())
-    table["rmse"] = np.sqrt(table["mse"])
-    for loss in ("mae", "pinball"):
-        against = table[f"{loss}_floor"].where(table[f"{loss}_floor"] > 0)
-        table[f"skill_{loss}"] = 1.0 - table[f"{loss}_common"] / against
-    table = table.reset_index()
-    first = min(forecast.issued_at for forecast in forecasts)
-    scale = {v: last_value_scale(actual, v, first) for v in ("price", "count")}
-    table["mase"] = table["mae"] / table["variable"].map(scale)
-    return table[SCORE_COLUMNS]
+    return window_scores(forecasts, actual, windows).drop(columns="measured_at")
 
 
 SCORE_COLUMNS = [
     *KEYS, "n", "mae", "rmse", "mase", "pinball", "skill_mae", "skill_pinball",
-    *(f"coverage_{p}" for p in INTERVALS), *(f"width_{p}" for p in INTERVALS),
-    "brier", "absent", "unpredicted", "fallback_share",
+    *(f"coverage_{p}" for p in PERCENTS), *(f"width_{p}" for p in PERCENTS),
+    "brier", "absent", "unpredicted", "fallback_share", "scale",
 ]  # fmt: skip
 
 
@@ -247,34 +184,34 @@ def window_sums(losses: np.ndarray, ends: np.ndarray, width: int) -> tuple[np.nd
 
 
 # ---
-# Accuracy as it stood at each of many slots: the tables of `forecasting.accuracy.losses.score` over moving windows of
-# origins (M6.5).
-#
-# Every loss is calculated once, from its own forecast alone, and the means are sums in the order of the origins: a window measured
-# among many is the same to the bit as one that is measured alone.
+# Accuracy as it stood at each of many slots: means over moving windows of origins. Every loss is calculated once, from its
+# own forecast alone, and the means are sums in the order of the origins: a window measured among many is the same to the bit
+# as one that is measured alone.
 
 #: What is averaged over the origins of a window, in the order of the last axis of the losses.
-_MEANS = (
-    "mae", "mse", "pinball", *(f"coverage_{p}" for p in INTERVALS), *(f"width_{p}" for p in INTERVALS),
-    "brier", "absent", "unpredicted", "fallback_share", "mae_floor", "pinball_floor", "mae_common", "pinball_common",
-)  # fmt: skip
+_MEANS = (*LOSSES, "mae_floor", "pinball_floor", "mae_common", "pinball_common")
 _PLACE = {name: i for i, name in enumerate(_MEANS)}
 _FIXED = ("window", "variable", "model", "step", "n")
 _VARIABLES: tuple[Variable, ...] = ("count", "price")
-_MEDIAN = LEVELS.size // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
     """Windows that end before each of the ``presents`` (slots): the ``origins`` slots before it, ``horizon`` steps ahead.
 
-    ``scale_from`` gives the first slot of the history that errors are scaled by (MASE), from the first slot of a window.
+    Errors are scaled by the look-back of ``timetable`` before the first origin of a window, without one by all before it.
     """
 
     presents: tuple[pd.Timestamp, ...]
     origins: int
     horizon: int
-    scale_from: Callable[[pd.Timestamp], pd.Timestamp]
+    timetable: Timetable | None = None
+
+    def start(self, series: Series, origin: int) -> int:
+        """The first slot that errors of a window with this first origin are scaled by."""
+        if self.timetable is None:
+            return series.first_slot
+        return int(self.timetable.of(series.variable).start(np.array([origin]), series.step)[0])
 
 
 def window_scores(forecasts: Sequence[Forecast], actual: History, windows: Windows) -> pd.DataFrame:
@@ -292,8 +229,10 @@ def window_scores(forecasts: Sequence[Forecast], actual: History, windows: Windo
     issued = {name: _issued(by_model[name], grid) for name in sorted(by_model)}
     ends = np.asarray((pd.DatetimeIndex(list(windows.presents)) - grid[0]) // actual.step, dtype=np.int64)
     columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_FIXED, *_MEANS)}
+    first = int((grid[0] - actual.slots[0]) // actual.step) if len(actual.slots) else 0
     for rank, variable in enumerate(_VARIABLES):
-        truth = _truth(grid, actual, variable, windows.horizon)
+        series = series_of(actual, variable)
+        truth = actual_after(series, first + np.arange(len(grid)), windows.horizon)
         losses = {name: _losses(own, truth, variable) for name, own in issued.items()}
         for place, own in enumerate(losses.values()):
             if FLOOR in losses:
@@ -321,44 +260,15 @@ def _losses(issued: dict[int, Forecast], truth: np.ndarray, variable: Variable) 
         return out
     own = [issued[place] for place in places]
     reach = min(truth.shape[1], *(one.horizon for one in own))
-    quantiles = np.stack([one.quantiles(variable)[:reach] for one in own])
-    mean = np.stack([one.mean(variable)[:reach] for one in own])
-    truth = truth[places, :reach]
-    rows = np.full((*truth.shape, len(_MEANS)), np.nan)
-    median = quantiles[..., _MEDIAN]
-    rows[..., _PLACE["mae"]] = np.abs(truth - median)
-    rows[..., _PLACE["mse"]] = np.square(truth - mean)
-    error = truth[..., None] - quantiles
-    rows[..., _PLACE["pinball"]] = np.maximum(LEVELS * error, (LEVELS - 1.0) * error).mean(axis=-1)
-    span = measures.transform_span(quantiles, None, truth)
-    for percent in INTERVALS:
-        rows[..., _PLACE[f"coverage_{percent}"]] = measures.covered(span, truth, percent)
-        rows[..., _PLACE[f"width_{percent}"]] = measures.width(quantiles, percent)
-    if variable == "count":
-        capacity = np.array([one.capacity for one in own])
-        for cap in np.unique(capacity[capacity > 0]):
-            of_it = np.flatnonzero(capacity == cap)
-            chance = measures.chances(quantiles[of_it], None, int(cap))
-            rows[of_it, :, _PLACE["brier"]] = measures.brier(chance, truth[of_it])
-        missed = np.floor(median + 1e-9) - truth
-        rows[..., _PLACE["absent"]] = np.maximum(missed, 0.0)
-        rows[..., _PLACE["unpredicted"]] = np.maximum(-missed, 0.0)
-    labels = [one.price_fallback if variable == "price" else one.count_fallback for one in own]
-    rows[..., _PLACE["fallback_share"]] = np.array([label != "" for label in labels], dtype=float)[:, None]
-    rows[np.isnan(truth)] = np.nan
-    out[places, :reach] = rows
+    reasons = [one.price_fallback if variable == "price" else one.count_fallback for one in own]
+    out[places, :reach, : len(LOSSES)] = losses_of(
+        np.stack([one.quantiles(variable)[:reach] for one in own]),
+        np.stack([one.mean(variable)[:reach] for one in own]),
+        np.array([reason != "" for reason in reasons]),
+        truth[places, :reach],
+        np.array([one.capacity for one in own]) if variable == "count" else None,
+    )
     return out
-
-
-def _truth(origins: pd.DatetimeIndex, actual: History, variable: Variable, reach: int) -> np.ndarray:
-    """Actual values ``reach`` steps after each origin, NaN in gaps and after the end, shape (origins, reach)."""
-    values = actual.price if variable == "price" else actual.available
-    if not len(values):
-        return np.full((len(origins), reach), np.nan)
-    first = int((origins[0] - actual.slots[0]) // actual.step)
-    places = first + np.arange(len(origins))[:, None] + np.arange(1, reach + 1)
-    inside = (places >= 0) & (places < len(values))
-    return np.where(inside, values[np.where(inside, places, 0)], np.nan)
 
 
 def _beside(losses: np.ndarray, floor: np.ndarray) -> None:
@@ -408,7 +318,8 @@ def _table(
             )
             for loss in ("mae", "pinball")
         }
-        own["mase"] = own["mae"] / scale[own["window"], own["variable"]]
+        own["mase"] = own["mae"] / scale[own["window"], own["variable"], 0]
+        own["scale"] = scale[own["window"], own["variable"], 1]
     presents = pd.DatetimeIndex(list(windows.presents))
     table = pd.DataFrame(
         own
@@ -425,14 +336,20 @@ def _table(
 
 
 def _scales(issued: dict[str, dict[int, Forecast]], actual: History, windows: Windows) -> np.ndarray:
-    """What errors are scaled by, by window and variable: last value's before the first origin that any model forecast at."""
+    """`Scale.change` and `Scale.unit` by window and variable: known at the first origin that any model forecast at."""
     grid = _origins_grid(actual, windows)
     there = np.array(sorted({place for own in issued.values() for place in own}), dtype=np.int64)
-    scale = np.full((len(windows.presents), len(_VARIABLES)), np.nan)
+    scale = np.full((len(windows.presents), len(_VARIABLES), 2), np.nan)
+    series = [series_of(actual, variable) for variable in _VARIABLES]
+    found: dict[int, list[tuple[float, float]]] = {}
     for i, present in enumerate(windows.presents):
         low = present - windows.origins * actual.step
         start = int(np.searchsorted(there, (low - grid[0]) // actual.step))
         if start < there.size:
-            past = since(actual, windows.scale_from(low))
-            scale[i] = [last_value_scale(past, variable, grid[there[start]]) for variable in _VARIABLES]
+            origin = grid[there[start]]
+            first = slot_at(origin, actual.step)
+            if first not in found:
+                told = [scale_of(one, first, windows.start(one, first)) for one in series]
+                found[first] = [(one.change, one.unit) for one in told]
+            scale[i] = found[first]
     return scale

@@ -1,7 +1,7 @@
 """Accuracy of arrays of forecasts: each measure a plain function of quantiles, mean or chances and the actual values (M6.5).
 
-Shapes: ``actual`` (m, h), NaN in gaps; ``quantiles`` (m, h, 19) at `LEVELS`, not crossing; ``law`` (m, h, states).
-Results are (m, h) unless said; NaN where the actual value is a gap.
+Shapes: ``actual`` (m, h), NaN in gaps; ``quantiles`` (m, h, 19) at `LEVELS`, not crossing: they are all that a stored
+forecast says. Results are (m, h) unless said; NaN where the actual value is a gap.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import t as student
 
-from forecasting.forecast import LEVELS
+from forecasting.quantiles import LEVELS
 
 #: Central intervals: per cent -> places of their ends in `LEVELS`.
 ENDS = {50: (4, 14), 80: (1, 17), 90: (0, 18)}
@@ -23,8 +23,8 @@ _NO_MASS = 1e-12
 def pinball(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Mean over the levels a of max(a (y - q), (a - 1)(y - q)); half the CRPS, approximately."""
     error = actual[..., None] - quantiles
-    # max(a e, (a - 1) e) = a e - min(e, 0): one pass less over the largest array there is.
-    return np.asarray(error @ LEVELS / LEVELS.size - np.minimum(error, 0.0).mean(axis=-1))
+    # By elements, not by a matrix product, whose last bits depend on how many forecasts are measured at once.
+    return np.asarray(np.maximum(LEVELS * error, (LEVELS - 1.0) * error).mean(axis=-1))
 
 
 def covered_closed(quantiles: np.ndarray, actual: np.ndarray, percent: int) -> np.ndarray:
@@ -44,17 +44,12 @@ def width(quantiles: np.ndarray, percent: int) -> np.ndarray:
     return np.asarray(quantiles[..., high] - quantiles[..., low])
 
 
-def chances(quantiles: np.ndarray, law: np.ndarray | None, capacity: int) -> np.ndarray:
+def chances(quantiles: np.ndarray, capacity: int) -> np.ndarray:
     """Chance of "at least n" for n = 1..capacity, shape (m, h, capacity).
 
-    From the law where there is one, else from the quantiles as `Forecast.probability_at_least`: linear between
-    levels, 0 or 1 beyond the outermost.
+    As `Forecast.probability_at_least`: linear between levels, 0 or 1 beyond the outermost.
     """
     n = np.arange(1, capacity + 1)
-    if law is not None:
-        tail = 1.0 - np.cumsum(law, axis=-1)
-        known = np.clip(tail[..., np.minimum(n, law.shape[-1]) - 1], 0.0, 1.0)
-        return np.where(n < law.shape[-1], known, 0.0)
     at = n - 0.5
     below = (quantiles[..., None, :] <= at[:, None]).sum(axis=-1)
     left, right = np.clip(below - 1, 0, LEVELS.size - 1), np.minimum(below, LEVELS.size - 1)
@@ -75,23 +70,14 @@ def brier(chance: np.ndarray, actual: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(actual), np.nan, error)
 
 
-def transform_span(
-    quantiles: np.ndarray, law: np.ndarray | None, actual: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def transform_span(quantiles: np.ndarray, actual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """F(y-) and F(y): between which the randomised probability integral transform of y is uniform (Brockwell 2007).
 
-    From the law where there is one. From the quantiles otherwise, where only the levels are known (ours): between two
-    quantiles, and beyond the outermost, both are the middle of the two levels, of which no measure here asks more; a value that
-    ties with the quantiles of some levels holds the mass of those levels, from half a level below the first to half a level above
-    the last, because the ends of its mass are anywhere in between; if q05 is among them from 0, if q95 is up to 1.
+    Only the levels are known (ours): between two quantiles, and beyond the outermost, both are the middle of the two
+    levels, of which no measure here asks more. A value that ties with the quantiles of some levels holds the mass of those
+    levels, from half a level below the first to half a level above the last, because the ends of its mass are anywhere in
+    between; if q05 is among them from 0, if q95 is up to 1.
     """
-    if law is not None:
-        y = np.where(np.isnan(actual), 0.0, actual).astype(int)
-        upto = np.concatenate([np.zeros((*actual.shape, 1)), np.cumsum(law, axis=-1)], axis=-1)
-        upto = np.minimum(upto, 1.0)
-        top = law.shape[-1]
-        low = np.take_along_axis(upto, np.minimum(y, top)[..., None], axis=-1)[..., 0]
-        return low, np.take_along_axis(upto, np.minimum(y + 1, top)[..., None], axis=-1)[..., 0]
     slack = _SLACK * np.maximum(1.0, np.abs(actual))
     below = (quantiles < (actual - slack)[..., None]).sum(axis=-1)
     upto = (quantiles <= (actual + slack)[..., None]).sum(axis=-1)

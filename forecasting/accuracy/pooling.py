@@ -11,11 +11,11 @@ from forecasting.accuracy.columns import (
     CALIBRATION_COLUMNS,
     CLASS_COLUMNS,
     CLASSES,
-    FLOOR,
     POOLED_COLUMNS,
     RELIABILITY_COLUMNS,
 )
-from forecasting.forecast import LEVELS
+from forecasting.predictors import FLOOR
+from forecasting.quantiles import LEVELS
 
 #: Averaged over markets with their numbers of origins as weights, each over the markets where it is defined.
 WEIGHTED = (
@@ -28,18 +28,38 @@ _ROW = ["variable", "model", "step"]
 NO_ERROR = 1e-9
 
 
+#: Mean losses of a model and of last value over the origins that both forecast at, and how many those are.
+COMMON = ("pinball_common", "mae_common", "n_common", "pinball_floor", "mae_floor")
+
+
 def pooled_scores(scores: pd.DataFrame) -> pd.DataFrame:
-    """`POOLED_COLUMNS` from rows of `SCORE_COLUMNS` and ``reference``, the Brier score of last value's conditional
-    frequencies.
+    """`POOLED_COLUMNS` from rows of scores by market, variable, model and step: those of a turn, a warehouse or the report.
 
     A skill is 1 - sum of scaled loss / sum of scaled floor loss, where a loss summed over origins is divided by its
-    market's ``scale``: the capacity for counts (where none is stated the largest training value), the mean training
-    price for prices. So a market of 16 instances counts as much as one of 1, a dear one as much as a cheap one. Brier
-    scores have no unit.
+    market's ``scale``: the capacity for counts (where none is stated the largest one seen), the mean price before the first
+    origin for prices. So a market of 16 instances counts as much as one of 1, a dear one as much as a cheap one. Brier
+    scores have no unit; they are compared with ``reference``, that of last value's conditional frequencies. Rows without
+    `COMMON` were all measured over the same origins.
     """
     if scores.empty:
         return pd.DataFrame(columns=list(POOLED_COLUMNS))
     return _pooled(scores, _ROW)[list(POOLED_COLUMNS)]
+
+
+def sourced(scores: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose market is ``market@source``, if they say the source: a market measured in two sources counts as two."""
+    if "source" not in scores:
+        return scores
+    alone = ~scores["market"].astype(str).str.contains("@", regex=False)
+    named = scores["market"].astype(str) + "@" + scores["source"].astype(str)
+    return scores.assign(market=scores["market"].where(~alone, named))
+
+
+def shared_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows of markets, variables and steps at which every model of that variable was measured: only these compare."""
+    models = scores.groupby("variable")["model"].transform("nunique")
+    there = scores[scores["n"] > 0].groupby(["variable", "market", "step"])["model"].transform("nunique")
+    return scores[there.reindex(scores.index).eq(models)]
 
 
 def class_scores(scores: pd.DataFrame) -> pd.DataFrame:
@@ -56,22 +76,22 @@ def class_scores(scores: pd.DataFrame) -> pd.DataFrame:
 
 def _pooled(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """One row for every value of ``keys``, with all other columns of `POOLED_COLUMNS`."""
-    floor = scores[scores["model"] == FLOOR].set_index(["variable", "market", "step"])[["pinball", "mae"]]
-    table = scores.join(floor.add_suffix("_floor"), on=["variable", "market", "step"])
+    table = _with_common(scores)
     weight = table["n"].astype(float)
     sums: dict[str, pd.Series] = {"n": weight}
     for name in WEIGHTED:
         sums[name] = table[name] * weight
         sums[f"{name}|n"] = weight.where(table[name].notna())
-    for loss in ("pinball", "mae", "pinball_floor", "mae_floor"):
-        sums[f"scaled_{loss}"] = table[loss] * weight / table["scale"]
+    for loss in ("pinball", "mae"):
+        for kind in ("common", "floor"):
+            sums[f"{loss}_{kind}"] = table[f"{loss}_{kind}"] * table["n_common"] / table["scale"]
     both = weight.where(table["brier"].notna() & table["reference"].notna())
     sums["brier_sum"], sums["reference_sum"] = table["brier"] * both, table["reference"] * both
     added = pd.DataFrame(sums).groupby([table[key] for key in keys], sort=False).sum(min_count=1)
     out = pd.DataFrame({name: added[name] / added[f"{name}|n"] for name in WEIGHTED}, index=added.index)
     out["n"] = added["n"].astype(int)
-    out["skill_pinball"] = _skill(added["scaled_pinball"], added["scaled_pinball_floor"], added["n"])
-    out["skill_mae"] = _skill(added["scaled_mae"], added["scaled_mae_floor"], added["n"])
+    out["skill_pinball"] = _skill(added["pinball_common"], added["pinball_floor"], added["n"])
+    out["skill_mae"] = _skill(added["mae_common"], added["mae_floor"], added["n"])
     out["skill_brier"] = _skill(added["brier_sum"], added["reference_sum"], added["n"])
     skills = table.groupby(keys, sort=False)["skill_pinball"]
     out["mean_skill_pinball"], out["median_skill_pinball"] = skills.mean(), skills.median()
@@ -79,6 +99,24 @@ def _pooled(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     out["share_worse"] = skills.agg(lambda own: (own < 0).sum() / own.count() if own.count() else np.nan)
     out["markets"] = table.groupby(keys, sort=False)["market"].nunique()
     return out.reset_index()
+
+
+def _with_common(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows with everything that is pooled; what a table does not have was not measured."""
+    table = scores.reindex(
+        columns=list(dict.fromkeys([*scores.columns, *WEIGHTED, "skill_pinball", "reference", "scale"]))
+    )
+    table = table.astype(dict.fromkeys([*WEIGHTED, "skill_pinball", "reference", "scale"], float))
+    if table["scale"].isna().all():  # measured before scales were kept: every unit counts as one
+        table = table.assign(scale=1.0)
+    if set(COMMON) <= set(scores.columns):
+        return table
+    keys = ["variable", "market", "step"]
+    floor = scores[scores["model"] == FLOOR].set_index(keys)[["pinball", "mae"]].astype(float)
+    table = table.join(floor.add_suffix("_floor"), on=keys)
+    return table.assign(
+        pinball_common=table["pinball"], mae_common=table["mae"], n_common=table["n"].astype(float)
+    )
 
 
 def _skill(loss: pd.Series, floor: pd.Series, n: pd.Series) -> pd.Series:

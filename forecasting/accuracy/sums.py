@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
-from forecasting.accuracy.columns import FLOOR, PERCENTS
+from forecasting.accuracy.losses import REPORTED, Scale, actual_after, losses_of, scale_of
 from forecasting.accuracy.measures import (
     brier,
     chances,
     conditional_frequencies,
-    cover_errors,
-    covered,
-    covered_closed,
-    pinball,
     shares_below,
     transform_span,
-    width,
 )
-from forecasting.forecast import LEVELS
-from forecasting.origins.rolling import Block, Rolling, TestPart
-from forecasting.predictor import Outlook
+from forecasting.origins.timetable import Timetable
+from forecasting.origins.units import Block
+from forecasting.predictor import Outlook, Panel
+from forecasting.predictors import FLOOR
+from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 
 #: What is summed over origins, in this order.
-SUMMED = (
-    "n", "abs", "sq", "pinball", *(f"coverage_{p}" for p in PERCENTS), *(f"width_{p}" for p in PERCENTS),
-    "brier", "reference", "absent", "unpredicted", "cover", "fallback_share", *(f"coverage_{p}_closed" for p in PERCENTS),
-)  # fmt: skip
+SUMMED = ("n", *REPORTED)
+#: Losses kept of every origin, in this order: those that last value's are compared with over the same origins.
+KEPT = ("pinball", "mae", "reference")
 #: Bins of the chance of "at least n".
 BINS = 10
 #: A test part shorter than this, or one without a clock, is cut into equal parts instead of weeks.
@@ -52,68 +49,73 @@ _CHUNK = 1024
 FANS = 4
 
 
+class Tested(Protocol):
+    """What was forecast: series in panels, ascending origins of each (indices), and by which models."""
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """Panels of one variable each."""
+
+    @property
+    def origins(self) -> tuple[tuple[np.ndarray, ...], ...]:
+        """The origins of every series of each panel."""
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The names of the models."""
+
+    @property
+    def horizon(self) -> int:
+        """Slots ahead."""
+
+    @property
+    def timetable(self) -> Timetable:
+        """By which they were estimated."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yardstick:
-    """What the forecasts of one series are measured with, all of it known at its test start.
+    """What the forecasts of one series are measured with, all of it known at its first origin.
 
-    ``capacity``: the largest count then known to be possible, 0 for prices. ``scale``: what pooled losses are divided
-    by, the capacity (at least 1) or the mean price of the training part. ``change``: the mean |y(t) - y(t-1)| of the
-    training part, NaN if that is 0. ``kind``: its class among `forecasting.accuracy.columns.CLASSES`.
-    ``periods`` and ``days`` number each origin's period (from 0) and day,
-    ``first_day`` since the epoch.
+    ``scale``: what errors are measured in. ``kind``: its class among `forecasting.accuracy.columns.CLASSES`. ``start``: the
+    slot that the look-back before the first origin begins at. ``periods`` and ``days`` number each origin's period (from
+    0) and day, ``first_day`` since the epoch.
     """
 
-    capacity: int
-    scale: float
-    change: float
+    scale: Scale
     kind: str
+    start: int
     periods: np.ndarray
     days: np.ndarray
     first_day: int
 
 
-def yardstick_of(series: Series, part: TestPart) -> Yardstick:
+def yardstick_of(series: Series, origins: np.ndarray, timetable: Timetable) -> Yardstick:
     """The yardstick of a series with at least one origin."""
-    training = series.values[: part.start + 1]
-    changes = np.abs(np.diff(training))
-    change = float(np.nanmean(changes)) if np.isfinite(changes).any() else np.nan
-    counts = series.variable == "count"
-    capacity = int(series.upper[part.start]) if counts else 0
-    scale = float(max(capacity, 1)) if counts else float(np.nanmean(training))
-    days = slot_times(series, part.origins).asi8 // _DAY_US
+    first = series.first_slot + int(origins[0])
+    start = int(timetable.of(series.variable).start(np.array([first]), series.step)[0])
+    scale = scale_of(series, first, start)
+    days = series.times(origins).asi8 // _DAY_US
     return Yardstick(
-        capacity=capacity,
         scale=scale,
-        change=change if change > 0 else np.nan,
-        kind=_count_class(series, capacity) if counts else _price_class(changes, series.step),
-        periods=_periods(series, part, days),
+        kind=_class(series, scale),
+        start=start,
+        periods=_periods(series, origins, days),
         days=days - days[0],
         first_day=int(days[0]),
     )
 
 
-def _count_class(series: Series, capacity: int) -> str:
-    """The class of a count by the capacity its source states; offers on a marketplace have none."""
+def _class(series: Series, scale: Scale) -> str:
+    """Counts by the capacity their source states (offers on a marketplace have none), prices by whether they move."""
+    if series.variable == "price":
+        return "moving" if scale.changes_a_day >= CHANGES_A_DAY else "still"
     if not series.capacity_stated:
         return "offers"
-    return "0/1" if capacity <= 1 else "2-15" if capacity < LARGE else "16 and more"
+    return "0/1" if scale.capacity <= 1 else "2-15" if scale.capacity < LARGE else "16 and more"
 
 
-def _price_class(changes: np.ndarray, step: pd.Timedelta) -> str:
-    """Whether a price changed once a day or more often in the training part, from its |y(t) - y(t-1)|."""
-    known = changes[~np.isnan(changes)]
-    days = known.size * (step / pd.Timedelta(days=1))
-    return "moving" if days > 0 and np.count_nonzero(known) >= days * CHANGES_A_DAY else "still"
-
-
-def slot_times(series: Series, places: np.ndarray) -> pd.DatetimeIndex:
-    """When the slots at these places of a series begin, UTC, in microseconds."""
-    step = series.step // pd.Timedelta(microseconds=1)
-    return pd.DatetimeIndex(((series.first_slot + places) * step).astype("datetime64[us]"), tz="UTC")
-
-
-def _periods(series: Series, part: TestPart, days: np.ndarray) -> np.ndarray:
-    at = part.origins
+def _periods(series: Series, at: np.ndarray, days: np.ndarray) -> np.ndarray:
     if series.slots_per_day and (at[-1] - at[0]) * series.step >= SHORTEST_WEEKS:
         weeks = (days + _MONDAY) // 7
         return np.asarray(weeks - weeks[0])
@@ -124,17 +126,17 @@ def _periods(series: Series, part: TestPart, days: np.ndarray) -> np.ndarray:
 class Tally:
     """Sums over the origins of one block (or of several, added up).
 
-    ``place`` is where its first origin stands among the test part's. ``sums`` (periods, h, len(SUMMED)); ``days``
-    (days, 3): cells, sum of absolute errors and of pinball losses; ``losses`` (m, h, 2): pinball and absolute error
-    of every origin in single precision, NaN in gaps. ``below`` (h, 19): sum of `shares_below`; ``bins`` (h, BINS, 3):
-    number, sum of chances and how many came true. ``reasons`` counts why another model answered. ``fans``: (place in
-    the test part, mean (h,), quantiles (h, 19)) of the example forecasts.
+    ``places`` are where its origins stand among the tested ones. ``sums`` (periods, h, len(SUMMED)); ``days`` (days, 3):
+    cells, sum of absolute errors and of pinball losses; ``losses`` (m, h, len(KEPT)), NaN in gaps and where nothing is
+    defined. ``below`` (h, 19): sum of `shares_below`; ``bins`` (h, BINS, 3): number, sum of chances and how many came
+    true. ``reasons`` counts why another model answered. ``fans``: (place among the origins, mean (h,), quantiles
+    (h, 19)) of the example forecasts.
     """
 
     model: str
     panel: int
     which: int
-    place: int
+    places: np.ndarray
     sums: np.ndarray
     days: np.ndarray
     losses: np.ndarray
@@ -144,51 +146,47 @@ class Tally:
     fans: tuple[tuple[int, np.ndarray, np.ndarray], ...] = field(default=())
 
 
-def tally(block: Block, rolling: Rolling, *, fans: bool = False) -> Tally:
+def tally(block: Block, tested: Tested, *, fans: bool = False) -> Tally:
     """Score a block against what came; a target that is a gap or after the end is scored by nobody.
 
     With ``fans`` it keeps the forecasts of the origins of `fan_places`.
     """
-    series, part = rolling.panels[block.panel].series[block.which], rolling.parts[block.panel][block.which]
-    stick, horizon = yardstick_of(series, part), rolling.horizon
-    place = int(np.searchsorted(part.origins, block.origins[0]))
+    series, origins = tested.panels[block.panel].series[block.which], tested.origins[block.panel][block.which]
+    stick, horizon = yardstick_of(series, origins, tested.timetable), tested.horizon
     out = Tally(
         model=block.model,
         panel=block.panel,
         which=block.which,
-        place=place,
+        places=np.searchsorted(origins, block.origins),
         sums=np.zeros((int(stick.periods[-1]) + 1, horizon, len(SUMMED))),
         days=np.zeros((int(stick.days[-1]) + 1, 3)),
-        losses=np.empty((block.origins.size, horizon, 2), dtype=np.float32),
+        losses=np.full((block.origins.size, horizon, len(KEPT)), np.nan),
         below=np.zeros((horizon, LEVELS.size)),
         bins=np.zeros((horizon, BINS, 3)),
         reasons=Counter(_NUMBER.sub("#", why) for why in block.outlook.reasons if why),
     )
-    reference = _reference(series, part, stick, horizon) if block.model == FLOOR and stick.capacity else None
+    frequencies = None
+    if block.model == FLOOR and stick.scale.capacity:
+        # Up to twice the horizon: a newest value may be old.
+        past = series.since(stick.start).as_of(series.first_slot + int(origins[0]))
+        frequencies = conditional_frequencies(past.values, stick.scale.capacity, 2 * horizon)
     for first, piece in _pieces(block):
-        _add(out, first, piece, series, stick, reference)
-    return replace(out, fans=_kept_fans(block, part, place)) if fans else out
+        _add(out, first, piece, series, stick, frequencies)
+    return replace(out, fans=_kept_fans(block, origins, out.places)) if fans else out
 
 
-def actual_after(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
-    """The values 1..horizon slots after each origin, shape (m, h), NaN in gaps and after the end."""
-    places = origins[:, None] + np.arange(1, horizon + 1)
-    inside = places < len(series)
-    return np.where(inside, series.values[np.minimum(places, len(series) - 1)], np.nan)
+def fan_places(origins: np.ndarray) -> np.ndarray:
+    """The places among the origins of the example forecasts, evenly spread."""
+    return np.unique((np.arange(FANS) * 2 + 1) * origins.size // (2 * FANS))
 
 
-def fan_places(part: TestPart) -> np.ndarray:
-    """The places in the test part of the example forecasts, evenly spread."""
-    size = part.origins.size
-    return np.unique((np.arange(FANS) * 2 + 1) * size // (2 * FANS))
-
-
-def _kept_fans(block: Block, part: TestPart, place: int) -> tuple[tuple[int, np.ndarray, np.ndarray], ...]:
-    chosen = fan_places(part)
-    inside = chosen[(chosen >= place) & (chosen < place + block.origins.size)]
+def _kept_fans(
+    block: Block, origins: np.ndarray, places: np.ndarray
+) -> tuple[tuple[int, np.ndarray, np.ndarray], ...]:
+    own = np.flatnonzero(np.isin(places, fan_places(origins)))
     mean, quantiles = block.outlook.mean, block.outlook.quantiles
     # Copies: a view would hold the whole block.
-    return tuple((int(i), mean[i - place].copy(), quantiles[i - place].copy()) for i in inside)
+    return tuple((int(places[i]), mean[i].copy(), quantiles[i].copy()) for i in own)
 
 
 def _pieces(block: Block) -> Iterator[tuple[int, Block]]:
@@ -196,77 +194,45 @@ def _pieces(block: Block) -> Iterator[tuple[int, Block]]:
     given = block.outlook
     for first in range(0, block.origins.size, _CHUNK):
         cut = slice(first, first + _CHUNK)
-        outlook = Outlook(
-            quantiles=given.quantiles[cut],
-            mean=given.mean[cut],
-            reasons=given.reasons[cut],
-            law=None if given.law is None else given.law[cut],
-        )
+        outlook = Outlook(quantiles=given.quantiles[cut], mean=given.mean[cut], reasons=given.reasons[cut])
         yield first, replace(block, origins=block.origins[cut], outlook=outlook)
 
 
-def _reference(series: Series, part: TestPart, stick: Yardstick, horizon: int) -> np.ndarray:
-    """`conditional_frequencies` of the training part up to twice the horizon: a newest value may be old."""
-    return conditional_frequencies(series.values[: part.start + 1], stick.capacity, 2 * horizon)
+#: Places in `REPORTED` of what `Tally.days` holds, and of what is kept of every origin.
+_DAILY = [REPORTED.index(name) for name in ("mae", "pinball")]
+_KEPT = [REPORTED.index(name) for name in KEPT[:2]]
 
 
 def _add(
-    out: Tally, first: int, block: Block, series: Series, stick: Yardstick, reference: np.ndarray | None
+    out: Tally, first: int, block: Block, series: Series, stick: Yardstick, frequencies: np.ndarray | None
 ) -> None:
     """Add a block, whose origins begin ``first`` after the tally's, to the sums, in place."""
     given, size = block.outlook, block.origins.size
     actual = actual_after(series, block.origins, given.mean.shape[1])
-    known = ~np.isnan(actual)
-    chance = chances(given.quantiles, given.law, stick.capacity)
-    span = transform_span(given.quantiles, given.law, actual)
-    measured = _measured(block, actual, span, counts=series.variable == "count")
-    if stick.capacity:
-        measured["brier"] = brier(chance, actual)
-    if reference is not None:
-        measured["reference"] = brier(
-            _frequencies_at(reference, series, block.origins, actual.shape[1]), actual
-        )
-    table = np.stack(
-        [
-            np.where(known, measured[name], 0.0) if name in measured else np.zeros(actual.shape)
-            for name in SUMMED
-        ],
-        axis=-1,
+    counts = series.variable == "count"
+    capacity = series.upper[block.origins].astype(int)
+    losses = losses_of(
+        given.quantiles,
+        given.mean,
+        np.array([why != "" for why in given.reasons]),
+        actual,
+        capacity if counts else None,
+        REPORTED,
     )
-    at = slice(out.place + first, out.place + first + size)
+    known = ~np.isnan(actual)
+    table = np.concatenate([known[..., None].astype(float), np.nan_to_num(losses)], axis=-1)
+    at = out.places[first : first + size]
     np.add.at(out.sums, stick.periods[at], table)
-    np.add.at(out.days, stick.days[at], table[..., _DAILY].sum(axis=1))
-    out.losses[first : first + size] = np.stack([measured["pinball"], measured["abs"]], axis=-1)
-    out.below[...] += np.nansum(shares_below(span, actual), axis=0)
-    _add_bins(out.bins, chance, actual)
-
-
-#: Places in `SUMMED` of what `Tally.days` holds.
-_DAILY = [SUMMED.index(name) for name in ("n", "abs", "pinball")]
-
-
-def _measured(
-    block: Block, actual: np.ndarray, span: tuple[np.ndarray, np.ndarray], *, counts: bool
-) -> dict[str, np.ndarray]:
-    """Measures of every origin and step by their names in `SUMMED`, each (m, h); ``span`` is `transform_span`'s."""
-    quantiles, shape = block.outlook.quantiles, actual.shape
-    median = quantiles[..., LEVELS.size // 2]
-    fell_back = np.array([why != "" for why in block.outlook.reasons], dtype=float)
-    out = {
-        "n": np.ones(shape),
-        "abs": np.abs(actual - median),
-        "sq": np.square(actual - block.outlook.mean),
-        "pinball": pinball(quantiles, actual),
-        **{f"coverage_{p}": covered(span, actual, p) for p in PERCENTS},
-        **{f"coverage_{p}_closed": covered_closed(quantiles, actual, p) for p in PERCENTS},
-        **{f"width_{p}": width(quantiles, p) for p in PERCENTS},
-        "fallback_share": np.broadcast_to(fell_back[:, None], shape),
-    }
+    np.add.at(out.days, stick.days[at], table[..., [0, *(i + 1 for i in _DAILY)]].sum(axis=1))
+    own = out.losses[first : first + size]
+    own[..., :2] = losses[..., _KEPT]
+    if frequencies is not None:
+        own[..., 2] = brier(_frequencies_at(frequencies, series, block.origins, actual.shape[1]), actual)
+    out.below[...] += np.nansum(shares_below(transform_span(given.quantiles, actual), actual), axis=0)
     if counts:
-        error = np.floor(median + 1e-9) - actual
-        out |= {"absent": np.maximum(error, 0.0), "unpredicted": np.maximum(-error, 0.0)}
-        out["cover"] = cover_errors(np.floor(median + 1e-9), actual)
-    return out
+        for most in np.unique(capacity[capacity > 0]):
+            of_it = capacity == most
+            _add_bins(out.bins, chances(given.quantiles[of_it], int(most)), actual[of_it])
 
 
 def _frequencies_at(reference: np.ndarray, series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:

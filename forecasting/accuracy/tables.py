@@ -13,25 +13,26 @@ import pandas as pd
 from forecasting.accuracy.columns import (
     DAILY_COLUMNS,
     FAN_COLUMNS,
-    FLOOR,
     MEASURES,
     PERIOD_COLUMNS,
+    QUANTILES,
     REASON_COLUMNS,
     SCORE_COLUMNS,
     Accuracy,
 )
-from forecasting.accuracy.losses import QUANTILES
+from forecasting.accuracy.losses import actual_after
 from forecasting.accuracy.measures import diebold_mariano
 from forecasting.accuracy.pooling import (
+    COMMON,
     NO_ERROR,
     class_scores,
     pooled_calibration,
     pooled_reliability,
     pooled_scores,
 )
-from forecasting.accuracy.sums import SUMMED, Tally, Yardstick, actual_after, slot_times, yardstick_of
-from forecasting.forecast import LEVELS
-from forecasting.origins.rolling import Rolling, TestPart
+from forecasting.accuracy.sums import SUMMED, Tally, Tested, Yardstick, yardstick_of
+from forecasting.predictors import FLOOR
+from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 from warehouse.errors import ForecastError
 
@@ -56,16 +57,16 @@ class _Sums:
 
 
 def accuracy_of(
-    rolling: Rolling, tallies: Iterable[Tally], *, default: str, notes: Sequence[str] = ()
+    tested: Tested, tallies: Iterable[Tally], *, default: str, notes: Sequence[str] = ()
 ) -> Accuracy:
-    """The tables of a backtest from the tallies of all its blocks, those of a panel before those of the next.
+    """The tables of a backtest, or of forecasts that were issued, from the tallies of all blocks, panel by panel.
 
-    Every origin must be answered by every model, which the engine sees to, so all models are compared on the same
-    origins; raises `ForecastError` if not, or without the model `FLOOR`.
+    A model is compared with the floor over the origins that both forecast at. Raises `ForecastError` without the model
+    `FLOOR`.
     """
-    if FLOOR not in rolling.models:
-        raise ForecastError(f"models {', '.join(rolling.models)}", expected=f"{FLOOR} among them")
-    tables = _Tables(rolling=rolling)
+    if FLOOR not in tested.models:
+        raise ForecastError(f"models {', '.join(tested.models)}", expected=f"{FLOOR} among them")
+    tables = _Tables(tested=tested)
     held: dict[tuple[str, int], _Sums] = {}
     panel = None
     for one in tallies:
@@ -73,50 +74,67 @@ def accuracy_of(
             tables.finish(panel, held)
             held = {}
         panel = one.panel
-        _merge(held, one, rolling)
+        _merge(held, one, tested)
         tables.pool(one)
     if panel is not None:
         tables.finish(panel, held)
     return tables.accuracy(default, tuple(notes))
 
 
-def _merge(held: dict[tuple[str, int], _Sums], one: Tally, rolling: Rolling) -> None:
-    part = rolling.parts[one.panel][one.which]
+def _merge(held: dict[tuple[str, int], _Sums], one: Tally, tested: Tested) -> None:
+    origins = tested.origins[one.panel][one.which]
     key = (one.model, one.which)
     if key not in held:
-        losses = np.full((part.origins.size, *one.losses.shape[1:]), np.inf, dtype=np.float32)
+        losses = np.full((origins.size, *one.losses.shape[1:]), np.nan)
         held[key] = _Sums(sums=np.zeros_like(one.sums), days=np.zeros_like(one.days), losses=losses)
     mine = held[key]
     mine.sums += one.sums
     mine.days += one.days
-    mine.losses[one.place : one.place + one.losses.shape[0]] = one.losses
+    mine.losses[one.places] = one.losses
     mine.reasons += one.reasons
     mine.fans |= {place: (mean, quantiles) for place, mean, quantiles in one.fans}
 
 
+def compared(mine: np.ndarray, floor: np.ndarray, periods: np.ndarray) -> np.ndarray:
+    """Sums by period over the origins that a model and the floor both forecast at, shape (periods, h, 6).
+
+    From losses (origins, h, len(KEPT)): both models' `KEPT`, with the model's own in front; its "reference" is the number.
+    """
+    both = ~(np.isnan(mine[..., 0]) | np.isnan(floor[..., 0]))
+    told = np.concatenate([mine[..., :2], both[..., None], floor], axis=-1)
+    told = np.where(both[..., None], np.nan_to_num(told), 0.0)
+    out = np.zeros((int(periods[-1]) + 1, *told.shape[1:]))
+    np.add.at(out, periods, told)
+    return out
+
+
 def measures_of(
-    sums: np.ndarray, floor: np.ndarray, stick: Yardstick, *, counts: bool
+    sums: np.ndarray, beside: np.ndarray, stick: Yardstick, *, counts: bool
 ) -> dict[str, np.ndarray]:
-    """`MEASURES` from sums (..., len(SUMMED)) of a model and of the floor over the same origins; NaN where there is none."""
+    """`MEASURES` from sums (..., len(SUMMED)) and those of `compared` (..., 6); NaN where there is none."""
     n = sums[..., _AT["n"]]
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = {name: np.where(n > 0, sums[..., i] / n, np.nan) for name, i in _AT.items()}
-        base = {name: np.where(n > 0, floor[..., i] / n, np.nan) for name, i in _AT.items()}
+        own_pinball, own_mae, _, pinball, mae, reference = (
+            beside[..., i] / np.where(beside[..., 2] > 0, beside[..., 2], np.nan) for i in range(6)
+        )
+        unit = stick.scale.unit if np.isfinite(stick.scale.unit) else 1.0
         out = {
             **mean,
             "n": n,
-            "mae": mean["abs"],
-            "rmse": np.sqrt(mean["sq"]),
-            "mase": mean["abs"] / stick.change,
-            "skill_pinball": skill(mean["pinball"], base["pinball"], stick.scale),
-            "skill_mae": skill(mean["abs"], base["abs"], stick.scale),
-            "skill_brier": skill(mean["brier"], base["reference"]),
+            "rmse": np.sqrt(mean["mse"]),
+            "mase": mean["mae"] / stick.scale.change,
+            "skill_pinball": skill(own_pinball, pinball, unit),
+            "skill_mae": skill(own_mae, mae, unit),
+            "skill_brier": skill(mean["brier"], reference),
+            "reference": reference,
+            **dict(zip(COMMON, (own_pinball, own_mae, beside[..., 2], pinball, mae), strict=True)),
         }
     undefined = [] if counts else ["absent", "unpredicted", "cover"]
-    undefined += [] if stick.capacity else ["brier", "skill_brier"]
+    undefined += [] if stick.scale.capacity else ["brier", "skill_brier", "reference"]
     for name in undefined:
         out[name] = np.full(n.shape, np.nan)
-    return {name: out[name] for name in MEASURES}
+    return out
 
 
 def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray:
@@ -129,7 +147,7 @@ def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray
 class _Tables:
     """The tables as they grow: lists of columns of equal length, one entry per model and series."""
 
-    rolling: Rolling
+    tested: Tested
     scores: list[Columns] = field(default_factory=list)
     periods: list[Columns] = field(default_factory=list)
     daily: list[Columns] = field(default_factory=list)
@@ -140,7 +158,7 @@ class _Tables:
 
     def pool(self, one: Tally) -> None:
         """Add a tally to what is pooled over markets: shares below each quantile, and the chances of "at least n"."""
-        variable = self.rolling.variable(one.panel)
+        variable = self.tested.panels[one.panel].variable
         n = one.sums[..., _AT["n"]].sum(axis=0)
         table = np.concatenate([one.below, n[:, None]], axis=1)
         self.below[variable, one.model] = self.below.get((variable, one.model), 0.0) + table
@@ -149,39 +167,41 @@ class _Tables:
 
     def finish(self, panel: int, held: dict[tuple[str, int], _Sums]) -> None:
         """The rows of a panel, all of whose tallies are in."""
-        for which, (series, part) in enumerate(
-            zip(self.rolling.panels[panel].series, self.rolling.parts[panel], strict=True)
+        for which, (series, origins) in enumerate(
+            zip(self.tested.panels[panel].series, self.tested.origins[panel], strict=True)
         ):
-            if part.origins.size == 0:
+            if origins.size == 0:
                 continue
-            stick = yardstick_of(series, part)
-            for model in self.rolling.models:
-                mine, floor = held.get((model, which)), held.get((FLOOR, which))
-                if mine is None or floor is None or np.isinf(mine.losses).any():
-                    raise ForecastError(
-                        f"{model} on {series.key} did not answer every origin",
-                        expected="a tally of every unit",
-                    )
-                self._add(model, series, part, stick, (mine, floor))
+            stick = yardstick_of(series, origins, self.tested.timetable)
+            floor = held.get((FLOOR, which))
+            for model in self.tested.models:
+                mine = held.get((model, which))
+                if mine is not None:
+                    base = np.full_like(mine.losses, np.nan) if floor is None else floor.losses
+                    self._add(model, series, origins, stick, mine, base)
 
     def _add(
-        self, model: str, series: Series, part: TestPart, stick: Yardstick, pair: tuple[_Sums, _Sums]
+        self,
+        model: str,
+        series: Series,
+        origins: np.ndarray,
+        stick: Yardstick,
+        mine: _Sums,
+        floor: np.ndarray,
     ) -> None:
-        mine, floor = pair
         name = {"variable": series.variable, "model": model, "market": series.key, "source": series.source}
-        counts, steps = series.variable == "count", np.arange(1, self.rolling.horizon + 1)
-        total, base = mine.sums.sum(axis=0), floor.sums.sum(axis=0)
-        tests = [_diebold_mariano(mine.losses, floor.losses, int(step)) for step in steps]
-        reference = base[:, _AT["reference"]] / np.where(base[:, _AT["n"]] > 0, base[:, _AT["n"]], np.nan)
+        counts, steps = series.variable == "count", np.arange(1, self.tested.horizon + 1)
+        beside = compared(mine.losses, floor, stick.periods)
+        tests = [_diebold_mariano(mine.losses, floor, int(step)) for step in steps]
+        measured = measures_of(mine.sums.sum(axis=0), beside.sum(axis=0), stick, counts=counts)
         self.scores.append(
             {
-                **name, "step": steps, **measures_of(total, base, stick, counts=counts),
+                **name, "step": steps, **measured,
                 "dm": np.array([one for one, _ in tests]), "dm_p": np.array([p for _, p in tests]),
-                "scale": stick.scale, "capacity": stick.capacity, "class": stick.kind,
-                "reference": reference if stick.capacity else np.full(steps.size, np.nan),
+                "scale": stick.scale.unit, "capacity": stick.scale.capacity, "class": stick.kind,
             }
         )  # fmt: skip
-        self.periods.append(_period_rows(name, series, part, stick, (mine.sums, floor.sums)))
+        self.periods.append(_period_rows(name, series, origins, stick, mine.sums, beside))
         self.daily.append(_daily_rows(name, stick, mine.days))
         why = sorted(mine.reasons.items())
         words, numbers = (
@@ -189,12 +209,14 @@ class _Tables:
             np.array([n for _, n in why], dtype=int),
         )
         self.reasons.append({**name, "reason": words, "n": numbers})
-        self.fans += [_fan_rows(name, series, part, place, fan) for place, fan in sorted(mine.fans.items())]
+        self.fans += [
+            _fan_rows(name, series, origins, place, fan) for place, fan in sorted(mine.fans.items())
+        ]
 
     def accuracy(self, default: str, notes: tuple[str, ...]) -> Accuracy:
         """All tables in their final form."""
-        models = tuple(self.rolling.models)
-        scores = _joined(self.scores, (*SCORE_COLUMNS, "reference"), models)
+        models = tuple(self.tested.models)
+        scores = _joined(self.scores, (*SCORE_COLUMNS, "reference", *COMMON), models)
         scores = scores[scores["n"] > 0].reset_index(drop=True)
         periods = _joined(self.periods, PERIOD_COLUMNS, models)
         return Accuracy(
@@ -208,29 +230,29 @@ class _Tables:
             fans=_joined(self.fans, FAN_COLUMNS, models),
             models=models,
             default=default,
-            step=self.rolling.panels[0].series[0].step,
+            step=self.tested.panels[0].series[0].step,
             notes=notes,
             reasons=_joined(self.reasons, REASON_COLUMNS, models),
         )
 
 
-def _diebold_mariano(losses: np.ndarray, floor: np.ndarray, step: int) -> tuple[float, float]:
-    mine, base = losses[:, step - 1, 0].astype(float), floor[:, step - 1, 0].astype(float)
-    known = ~np.isnan(mine)
-    return diebold_mariano(mine[known], base[known], step)
+def _diebold_mariano(mine: np.ndarray, floor: np.ndarray, step: int) -> tuple[float, float]:
+    losses, base = mine[:, step - 1, 0], floor[:, step - 1, 0]
+    known = ~(np.isnan(losses) | np.isnan(base))
+    return diebold_mariano(losses[known], base[known], step)
 
 
 def _period_rows(
     name: dict[str, str],
     series: Series,
-    part: TestPart,
+    origins: np.ndarray,
     stick: Yardstick,
-    pair: tuple[np.ndarray, np.ndarray],
+    sums: np.ndarray,
+    beside: np.ndarray,
 ) -> Columns:
-    sums, floor = pair
     periods, horizon = sums.shape[:2]
-    measured = measures_of(sums, floor, stick, counts=series.variable == "count")
-    slots = slot_times(series, part.origins).to_numpy()
+    measured = measures_of(sums, beside, stick, counts=series.variable == "count")
+    slots = series.times(origins).to_numpy()
     first = np.searchsorted(stick.periods, np.arange(periods))
     last = np.searchsorted(stick.periods, np.arange(periods), side="right") - 1
     return {
@@ -239,7 +261,7 @@ def _period_rows(
         "start": slots[np.minimum(first, slots.size - 1)].repeat(horizon),
         "end": slots[np.maximum(last, 0)].repeat(horizon),
         "step": np.tile(np.arange(1, horizon + 1), periods),
-        **{measure: values.ravel() for measure, values in measured.items()},
+        **{measure: measured[measure].ravel() for measure in MEASURES},
     }
 
 
@@ -256,16 +278,16 @@ def _daily_rows(name: dict[str, str], stick: Yardstick, days: np.ndarray) -> Col
 
 
 def _fan_rows(
-    name: dict[str, str], series: Series, part: TestPart, place: int, fan: tuple[np.ndarray, np.ndarray]
+    name: dict[str, str], series: Series, origins: np.ndarray, place: int, fan: tuple[np.ndarray, np.ndarray]
 ) -> Columns:
     """One example forecast after the actual values up to its origin."""
-    origin, (mean, quantiles) = int(part.origins[place]), fan
+    origin, (mean, quantiles) = int(origins[place]), fan
     before = np.arange(max(origin - SHOWN_BEFORE, 0), origin + 1)
     actual = np.concatenate([series.values[before], actual_after(series, np.array([origin]), mean.size)[0]])
     steps = np.arange(-before.size + 1, mean.size + 1)
     blank = np.full((before.size, LEVELS.size + 1), np.nan)
     body = np.vstack([blank, np.column_stack([mean, quantiles])])
-    slots = slot_times(series, origin + steps).to_numpy()
+    slots = series.times(origin + steps).to_numpy()
     return {
         **name, "origin": slots[before.size - 1], "step": steps, "slot": slots, "actual": actual,
         **dict(zip(("mean", *QUANTILES), body.T, strict=True)),

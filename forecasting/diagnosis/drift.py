@@ -19,7 +19,6 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import Panel
 from forecasting.series import Series
 
 
@@ -296,21 +295,6 @@ def drifted_since(series: Series, last_fit: int, *, rule: DriftRule = RULE) -> s
         if statistic > best:
             best, words = statistic, difference(_told(series)(before), _told(series)(after), days)
     return words
-
-
-def early_fits(panels: Sequence[Panel], *, rule: DriftRule = RULE) -> tuple[tuple[int, ...], ...]:
-    """For each panel the slots since the epoch, ascending, in which drift of any of its series was found: estimate again there.
-
-    Each is known in its slot, so a backtest may use them (`forecasting.origins.rolling.Rolling.early`).
-    """
-    return tuple(
-        tuple(
-            sorted(
-                {one.first_slot + mark.at for one in panel.series for mark in series_drifts(one, rule=rule)}
-            )
-        )
-        for panel in panels
-    )
 
 
 def drift_table(series: Sequence[Series], *, rule: DriftRule = RULE) -> pd.DataFrame:

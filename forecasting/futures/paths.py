@@ -6,7 +6,7 @@ import numpy as np
 from scipy.signal import lfilter
 from scipy.special import ndtr
 
-from forecasting.forecast import LEVELS, Forecast
+from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import SettingsError
 
 

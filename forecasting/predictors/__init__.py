@@ -1,39 +1,56 @@
-"""The predictors by name; heavy libraries are imported when one is made, not before."""
+"""The predictors by name: where each is made, and in which lists it stands. Heavy libraries are imported when one is made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 
 from forecasting.predictor import Predictor
 from warehouse.errors import SettingsError
 
-
-def _lazily(module: str, factory: str) -> Callable[[], Predictor]:
-    def make() -> Predictor:
-        made: Predictor = getattr(import_module(f"forecasting.predictors.{module}"), factory)()
-        return made
-
-    return make
+#: What a predictor may be tagged with: it is measured in every turn unless the settings say otherwise, the report's page
+#: compares the default with it, the experiment of choosing among forecasters has it, and its quick form too.
+TURN, COMPARED, EXPERIMENTS, FAST = "turn", "compared", "experiments", "fast"
 
 
-#: Name -> how the predictor is made, with its default settings.
-PREDICTORS: dict[str, Callable[[], Predictor]] = {
-    "last_value": _lazily("last_value", "last_value"),
-    "seasonal_naive": _lazily("seasonal_naive", "seasonal_naive"),
-    "arima": _lazily("arima", "arima"),
-    "lightgbm": _lazily("lightgbm", "lightgbm_predictor"),
-    "markov": _lazily("markov", "markov"),
-    "smoothing": _lazily("combined", "smoothing"),
-    "combined": _lazily("combined", "combined"),
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``module:function`` that makes the predictor with its default settings, and the lists it stands in."""
+
+    factory: str
+    tags: frozenset[str] = frozenset({TURN})
+
+
+def _own(place: str, *tags: str) -> Entry:
+    return Entry(f"forecasting.predictors.{place}", frozenset({TURN, *tags}))
+
+
+#: What every skill is measured against (M6.5), and what plans are made from unless the settings name another.
+FLOOR, DEFAULT = "last_value", "combined"
+#: The name that a user types -> where the predictor is.
+PREDICTORS: dict[str, Entry] = {
+    "last_value": _own("last_value:last_value", COMPARED, EXPERIMENTS, FAST),
+    "seasonal_naive": _own("seasonal_naive:seasonal_naive", COMPARED),
+    "arima": _own("arima:arima", COMPARED, EXPERIMENTS),
+    "lightgbm": _own("lightgbm:lightgbm_predictor", COMPARED, EXPERIMENTS),
+    "markov": _own("markov:markov", EXPERIMENTS, FAST),
+    "smoothing": _own("combined:smoothing", EXPERIMENTS, FAST),
+    "combined": _own("combined:combined", EXPERIMENTS),
+    # `combined` before past values correct its intervals: shown beside it on the report's page, never used (M6.6).
+    "uncalibrated": Entry("forecasting.predictors.combined:uncalibrated", frozenset()),
 }
+
+
+def predictor_names(tag: str) -> tuple[str, ...]:
+    """The names that stand in a list, in the order of `PREDICTORS`."""
+    return tuple(name for name, entry in PREDICTORS.items() if tag in entry.tags)
 
 
 def make_predictor(name: str) -> Predictor:
     """The predictor of that name with its default settings; raises `SettingsError` on an unknown one."""
     if name not in PREDICTORS:
         raise SettingsError(f"predictor {name!r}", expected=f"one of {', '.join(PREDICTORS)}")
-    return PREDICTORS[name]()
-
-
-__all__ = ["PREDICTORS", "make_predictor"]
+    module, _, function = PREDICTORS[name].factory.partition(":")
+    make: Callable[[], Predictor] = getattr(import_module(module), function)
+    return make()

@@ -9,11 +9,12 @@ import numpy as np
 from numba import njit
 from scipy.optimize import minimize
 
-from forecasting.predictor import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
+from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed
 from forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
 from forecasting.predictors.laws import ahead
 from forecasting.predictors.past_errors import spread_around
 from forecasting.series import Series
+from forecasting.state import stored
 
 #: Harmonics of the day; two follow one or two peaks a day.
 HARMONICS = 2
@@ -302,6 +303,7 @@ MOST_TERMS = 2
 _STEPS = 100
 
 
+@stored("arima.arma")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arma:
     """ARIMA(p, d, q) with regressors: ``phi`` (p,), ``theta`` (q,), ``weights`` of the regressors, ``variance`` of the shocks.
@@ -421,6 +423,7 @@ STRANGE = "newest value is far outside the training part"
 JUDGED_STEPS = 12
 
 
+@stored("arima.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arima:
     """Model of one variable: the ARIMA of least AICc if it was nearer than the random walk in the training part, else that (ours).
@@ -429,7 +432,7 @@ class Arima:
     from every ordinary slot than the last value is. The random walk is an ARIMA too, and what such series mostly are.
     """
 
-    def fit(self, series: Series) -> FittedVariable:
+    def fit(self, series: Series) -> FittedSeriesModel:
         """Estimate on the newest `LONGEST_TRAINING` slots; flat, short or not estimable falls back to last value."""
         simpler = LastValue().fit(series)
         recent = series.part(max(0, len(series) - LONGEST_TRAINING), len(series))
@@ -499,6 +502,7 @@ def _cycle(arma: Arma, series: Series, places: np.ndarray) -> np.ndarray:
     return daily_terms(series, places)[..., 1:] @ weights if weights.size else np.zeros(places.shape)
 
 
+@stored("arima.fitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedArima:
     """The estimated ARIMA, and last value where it cannot be used.
@@ -550,6 +554,6 @@ class FittedArima:
         )
 
 
-def arima() -> UnivariatePredictor:
+def arima() -> ByVariable:
     """The ARIMA predictor."""
-    return UnivariatePredictor(name="arima", price=Arima(), count=Arima())
+    return each_alone("arima", price=Arima(), count=Arima())

@@ -16,6 +16,7 @@ import pandas as pd
 from forecasting.predictor import Panel
 from forecasting.predictors.laws import ahead, indicator
 from forecasting.series import Series, newest_observed
+from forecasting.state import stored
 
 #: Pairs older than so many half-lives weigh nothing.
 _HALF_LIVES = 4.0
@@ -428,6 +429,7 @@ def regressors(series: Series) -> np.ndarray:
     return np.concatenate([np.asarray(column, dtype=float) for column in columns], axis=1)
 
 
+@stored("count.expectations")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
     """``coefficients`` of each series key, shape (nodes, columns), at the ``nodes`` (steps ahead); 0 weight on nothing known."""

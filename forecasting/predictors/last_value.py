@@ -7,14 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import Outlook, UnivariatePredictor
+from forecasting.predictor import ByVariable, Outlook, each_alone
 from forecasting.predictors.laws import MAX_STEP, ErrorQuantiles, ahead, error_quantiles
 from forecasting.series import Series
+from forecasting.state import stored
 
 #: A newest value older than this is no longer "the present" (ours); at least one slot.
 STALE = pd.Timedelta(hours=6)
 
 
+@stored("last_value.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastValue:
     """Model of one variable: y(t+k) = y(t), median and mean; quantiles from the changes over k slots in the training part."""
@@ -25,6 +27,7 @@ class LastValue:
         return FittedLastValue(spread=error_quantiles(changes, centred=True))
 
 
+@stored("last_value.fitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedLastValue:
     """The spread of changes by number of slots."""
@@ -55,6 +58,6 @@ def is_stale(series: Series, age: np.ndarray) -> np.ndarray:
     return np.asarray(age > max(1, STALE // series.step))
 
 
-def last_value() -> UnivariatePredictor:
+def last_value() -> ByVariable:
     """The last-value predictor, the floor every other model is compared with."""
-    return UnivariatePredictor(name="last_value", price=LastValue(), count=LastValue())
+    return each_alone("last_value", price=LastValue(), count=LastValue())

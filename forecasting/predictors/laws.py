@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.forecast import LEVELS
 from forecasting.predictor import Outlook
+from forecasting.quantiles import LEVELS
+from forecasting.state import stored
 
 #: More states than this would need more data than any history has.
 MOST_STATES = 128
@@ -70,6 +71,7 @@ MAX_STEP = 96
 MIN_ERRORS = 20
 
 
+@stored("error_quantiles")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorQuantiles:
     """``table`` (MAX_STEP, 19): quantiles of actual minus forecast at each step; ``errors``: how many the best-known step had."""

@@ -14,10 +14,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
+from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed
 from forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
 from forecasting.predictors.laws import MOST_STATES, outlook_of
 from forecasting.series import Series
+from forecasting.state import stored
 
 #: Half-lives of transition counts that are tried.
 HALF_LIVES = (pd.Timedelta(hours=12), pd.Timedelta(days=1), pd.Timedelta(days=3), pd.Timedelta(days=10))
@@ -27,11 +28,12 @@ PRIORS = (1.0, 4.0)
 FEWEST_TRANSITIONS = 20
 
 
+@stored("markov.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkovChain:
     """Model of the count: P(i -> j) from forgotten transition counts and a prior of staying put."""
 
-    def fit(self, series: Series) -> FittedVariable:
+    def fit(self, series: Series) -> FittedSeriesModel:
         """Choose half-life and prior by the likelihood of one step ahead on the training part."""
         simpler = LastValue().fit(series)
         cap = int(series.upper[-1]) if len(series) else 0
@@ -50,6 +52,7 @@ class MarkovChain:
         return tried[int(np.argmax(log_likelihoods(series.values, tried)))]
 
 
+@stored("markov.fitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedMarkovChain:
     """``states`` 0..states-1, weight kept per slot ``forget``, prior strength ``prior`` in transitions."""
@@ -173,6 +176,6 @@ def _spread(matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarra
     return out
 
 
-def markov() -> UnivariatePredictor:
+def markov() -> ByVariable:
     """The Markov predictor."""
-    return UnivariatePredictor(name="markov", price=LastValue(), count=MarkovChain())
+    return each_alone("markov", price=LastValue(), count=MarkovChain())

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from forecasting.forecast import LEVELS
 from forecasting.predictors.laws import MIN_ERRORS, ahead
+from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 
 #: An error counts half as much after this many days, but not before so many slots.

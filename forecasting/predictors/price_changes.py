@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from forecasting.forecast import LEVELS
 from forecasting.predictor import Outlook, Panel
 from forecasting.predictors.price_features import RECENT, PriceState, price_state
+from forecasting.quantiles import LEVELS
 from forecasting.series import Series
+from forecasting.state import stored
 
 #: Points that a law of sizes is kept as.
 POINTS = 25
@@ -33,6 +33,7 @@ _GAMMA = 0.9
 _RIDGE = 10.0
 
 
+@stored("price.sizes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLaw:
     """Where so many more changes lead, counted in the direction of the last change.
@@ -55,15 +56,6 @@ class SizeLaw:
         points = (1 - share) * self.points[told, right - 1] + share * self.points[told, right]
         unit = np.sign(last) * size * np.exp(self.gamma * x)
         return np.asarray(unit[:, None] * points)
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` needs, for JSON."""
-        return {"gamma": self.gamma, "points": self.points.tolist()}
-
-    @staticmethod
-    def restore(state: dict[str, Any]) -> SizeLaw:
-        """The law whose `state` this is."""
-        return SizeLaw(gamma=state["gamma"], points=np.array(state["points"]))
 
 
 def situation(state: PriceState, places: np.ndarray, slots: np.ndarray) -> np.ndarray:
@@ -206,6 +198,7 @@ class ChangeProcess:
         return FittedChangeProcess(usual=usual, rate=rate, own=own, sizes=sizes)
 
 
+@stored("price.ages")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ages:
     """Slots that began at each age 0..`OLDEST` (weighted), and how many of them changed the price; shapes (`OLDEST` + 1,)."""
@@ -239,6 +232,7 @@ def _at_risk(series: Series, state: PriceState, usual: float, end: int) -> AtRis
     )
 
 
+@stored("price.changes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedChangeProcess:
     """``usual`` interval in slots, hazard ``rate`` per interval by relative age, the markets' own ages, laws after 1, 2.. changes.
@@ -327,28 +321,6 @@ class FittedChangeProcess:
         )
         moved = np.exp(np.minimum(state.level[origins][:, None, None] + change, 30.0))
         return np.where(change == 0, series.last(origins)[:, None, None], moved)
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` needs, for JSON."""
-        return {
-            "usual": self.usual,
-            "rate": self.rate.tolist(),
-            "own": {key: [ages.exposure.tolist(), ages.events.tolist()] for key, ages in self.own.items()},
-            "sizes": [law.state() for law in self.sizes],
-        }
-
-    @staticmethod
-    def restore(state: dict[str, Any]) -> FittedChangeProcess:
-        """The model whose `state` this is."""
-        return FittedChangeProcess(
-            usual=state["usual"],
-            rate=np.array(state["rate"]),
-            own={
-                key: Ages(exposure=np.array(exposure), events=np.array(events))
-                for key, (exposure, events) in state["own"].items()
-            },
-            sizes=tuple(SizeLaw.restore(law) for law in state["sizes"]),
-        )
 
 
 def _first(hazard: np.ndarray) -> np.ndarray:

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.predictor import FallsBack, FittedVariable, Outlook, UnivariatePredictor, mixed
+from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed
 from forecasting.predictors.last_value import FittedLastValue, LastValue
 from forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ErrorQuantiles, error_quantiles
 from forecasting.series import Series
+from forecasting.state import stored
 
 
+@stored("seasonal_naive.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeasonalNaive:
     """Model of one variable: y(t+k) = y(t + k - m ceil(k/m)), m slots in a season of one day or one week."""
 
-    def fit(self, series: Series) -> FittedVariable:
+    def fit(self, series: Series) -> FittedSeriesModel:
         """Choose the season by mean absolute error where both are defined; without a clock or a day, fall back to last value."""
         simpler = LastValue().fit(series)
         day = series.slots_per_day
@@ -48,6 +50,7 @@ def _differences(values: np.ndarray, lag: int) -> np.ndarray:
     return out
 
 
+@stored("seasonal_naive.fitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedSeasonalNaive:
     """The chosen season in slots, the spread of its errors, and last value for slots without a value a season ago."""
@@ -82,6 +85,6 @@ class FittedSeasonalNaive:
         return mixed(own, patched, lost)
 
 
-def seasonal_naive() -> UnivariatePredictor:
+def seasonal_naive() -> ByVariable:
     """The seasonal-naive predictor."""
-    return UnivariatePredictor(name="seasonal_naive", price=SeasonalNaive(), count=SeasonalNaive())
+    return each_alone("seasonal_naive", price=SeasonalNaive(), count=SeasonalNaive())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.forecast import Forecast
+from forecasting.quantiles import Forecast
 from warehouse.errors import MarketError
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import brentq
 
-from forecasting.forecast import Forecast
+from forecasting.quantiles import Forecast
 from optimization.market.chains import Beliefs, CountChain, count_chain
 from optimization.market.window import Record
 from optimization.renting.sizes import Exponential, SizeLaw

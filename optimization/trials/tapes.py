@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from forecasting.forecast import Variable
+from forecasting.quantiles import Variable
 from warehouse.errors import SettingsError
 from warehouse.history import Market
 

@@ -1,4 +1,7 @@
-"""What every predictor must keep to, whatever it is (M1.2, M6.1-M6.4). A new one in `PREDICTORS` is checked by itself."""
+"""What every predictor must keep to, whatever it is (M1.2, M6.1-M6.4).
+
+A new one in `PREDICTORS` is checked by itself; `drift` is one that somebody else wrote.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,26 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from drift_predictor import drift
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from series_kit import HALF_HOUR, START, history, wandering
+from standing import standing as stand
 
-from forecasting.forecast import LEVELS
 from forecasting.predictors import PREDICTORS, make_predictor
+from forecasting.quantiles import LEVELS
+from forecasting.state import restored, state_text
 from warehouse.errors import SettingsError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT
 
-NAMES = sorted(PREDICTORS)
+NAMES = [*sorted(PREDICTORS), "drift"]
 NAN = float("nan")
+
+
+def standing(name, history):
+    """The predictor of that name, estimated on a history and standing at its end."""
+    return stand(drift() if name == "drift" else make_predictor(name), history)
+
 
 ODD = {
     "nothing at all": history([], []),
@@ -91,15 +103,15 @@ def name(request):
 def fitted(name):
     """Every predictor fitted on the first 400 of 640 slots with gaps (M6.4)."""
     whole = wandering(640)
-    return make_predictor(name).fit(whole.until(whole.slots[399])), whole
+    return standing(name, whole.until(whole.slots[399])), whole
 
 
 @pytest.mark.parametrize("case", ODD, ids=lambda case: case.replace(" ", "-"))
 def test_any_history_gives_a_forecast(name, case):
-    predictor = make_predictor(name)
-    assert predictor.name == name
+    fitted = standing(name, ODD[case])
+    assert fitted.name == name
     for horizon in (1, 48):
-        forecast = predictor.fit(ODD[case]).forecast(horizon=horizon)
+        forecast = fitted.forecast(horizon=horizon)
         assert forecast.predictor == name
         check(forecast, ODD[case], horizon)
 
@@ -112,7 +124,7 @@ def test_nothing_observed_is_priced_at_on_demand_and_says_so(name):
         ("price only", "c"),
         ("count only", "p"),
     ):
-        forecast = make_predictor(name).fit(ODD[case]).forecast(horizon=5)
+        forecast = standing(name, ODD[case]).forecast(horizon=5)
         if "p" in blind:
             assert (forecast.price == 3.06).all()
             assert (forecast.price_mean == 3.06).all()
@@ -129,7 +141,7 @@ def test_nothing_observed_is_priced_at_on_demand_and_says_so(name):
 
 def test_an_old_value_is_labelled(name):
     """The newest value lies 40 slots (20 hours) back: nobody may pass it off as the present."""
-    forecast = make_predictor(name).fit(ODD["ends in a long gap"]).forecast(horizon=3)
+    forecast = standing(name, ODD["ends in a long gap"]).forecast(horizon=3)
     assert forecast.newest_row == ODD["ends in a long gap"].slots[179]
     if name == "seasonal_naive":  # it looks a day back, where there are values
         return
@@ -196,16 +208,16 @@ def test_fit_sees_no_future(name):
     """M1.2: fitting on `until(T)` of two histories that differ after T gives one and the same model."""
     whole = wandering(420, seed=5)
     at = whole.slots[299]
-    first = make_predictor(name).fit(whole.until(at))
-    second = make_predictor(name).fit(scrambled(whole, 299, 9).until(at))
+    first = standing(name, whole.until(at))
+    second = standing(name, scrambled(whole, 299, 9).until(at))
     same(first.forecast(horizon=12), second.forecast(horizon=12))
 
 
 def test_fitting_twice_gives_the_same(name):
     whole = wandering(300, seed=6)
     same(
-        make_predictor(name).fit(whole).forecast(horizon=24),
-        make_predictor(name).fit(whole).forecast(horizon=24),
+        standing(name, whole).forecast(horizon=24),
+        standing(name, whole).forecast(horizon=24),
         tolerance=0,
     )
 
@@ -244,7 +256,7 @@ def test_a_capacity_nobody_stated_is_not_learned_from_the_future(name):
     """M1.2, M6.3: the largest count so far bounds a forecast, not the largest ever."""
     count = [1, 2, 1, 0] * 60 + [9, 8, 9, 7] * 30
     whole = history([1.0] * 360, count, stated=False)
-    model = make_predictor(name).fit(whole.until(whole.slots[200]))
+    model = standing(name, whole.until(whole.slots[200]))
     early, late = model.forecast_many(whole, [whole.slots[220], whole.slots[300]], horizon=12)
     assert early.capacity == 2
     assert early.count.max() <= 2
@@ -256,7 +268,7 @@ def test_a_capacity_nobody_stated_is_not_learned_from_the_future(name):
 def test_a_model_of_nothing_can_meet_a_market_later(name):
     """Fitted on an empty history, extended to a real one: a labelled forecast around the newest value."""
     whole = wandering(200, seed=3, gaps=0.0)
-    forecast = make_predictor(name).fit(ODD["nothing at all"]).extend(whole).forecast(horizon=12)
+    forecast = standing(name, ODD["nothing at all"]).extend(whole).forecast(horizon=12)
     check(forecast, whole, 12)
     assert forecast.count_fallback
     assert forecast.median("count")[0] == whole.available[-1]
@@ -289,7 +301,7 @@ def test_arbitrary_short_histories(data, horizon, split):
     whole = history(price, count, capacity=5)
     cut = whole.slots[int(split * (len(data) - 1))]
     for each in NAMES:
-        model = make_predictor(each).fit(whole.until(cut))
+        model = standing(each, whole.until(cut))
         (forecast,) = model.forecast_many(whole, [whole.slots[-1]], horizon=horizon)
         check(forecast, whole, horizon)
         same(forecast, model.extend(whole).forecast(horizon=horizon))
@@ -298,6 +310,13 @@ def test_arbitrary_short_histories(data, horizon, split):
 def test_an_unknown_predictor_is_refused_by_name():
     with pytest.raises(SettingsError, match=r"predictor 'prophet'.*last_value"):
         make_predictor("prophet")
+
+
+def test_what_was_estimated_can_be_kept_and_read(fitted):
+    """M6.4: between two refits a turn restores instead of estimating."""
+    model, whole = fitted
+    again = replace(model, fits={variable: restored(state_text(one)) for variable, one in model.fits.items()})
+    same(again.extend(whole).forecast(horizon=6), model.extend(whole).forecast(horizon=6), tolerance=0)
 
 
 def test_every_level_is_there(fitted):

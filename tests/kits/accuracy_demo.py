@@ -15,11 +15,11 @@ from forecasting.accuracy.columns import (
     DAILY_COLUMNS,
     FAN_COLUMNS,
     PERIOD_COLUMNS,
+    QUANTILES,
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
     Accuracy,
 )
-from forecasting.accuracy.losses import QUANTILES
 from forecasting.accuracy.pooling import class_scores, pooled_scores
 from forecasting.diagnosis.predictability import predictability_columns
 

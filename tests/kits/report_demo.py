@@ -11,7 +11,7 @@ import pandas as pd
 
 from flows.show.drawings import MarketPanel
 from flows.turn.page import ReportData
-from forecasting.forecast import LEVELS, Forecast
+from forecasting.quantiles import LEVELS, Forecast
 from warehouse.history import Market
 
 NOW = pd.Timestamp("2026-05-04T12:00Z")

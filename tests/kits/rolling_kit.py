@@ -10,9 +10,10 @@ from series_kit import HALF_HOUR, wandering
 
 from forecasting.accuracy.sums import tally
 from forecasting.accuracy.tables import accuracy_of
-from forecasting.origins.rolling import REFIT, Rolling, forecast_unit, models_of, second_half, units_of
-from forecasting.predictor import EachAlone, Outlook, Panel
-from forecasting.predictors.last_value import LastValue
+from forecasting.origins.timetable import Cadence, Timetable
+from forecasting.origins.units import Rolling, forecast_blocks, second_half, units_of
+from forecasting.predictor import Outlook, Panel
+from forecasting.predictors import make_predictor
 from forecasting.series import Series, series_of
 from warehouse.history import Market
 
@@ -29,15 +30,29 @@ def binary(series):
     return replace(series, values=np.minimum(series.values, 1.0), upper=np.ones(len(series)))
 
 
-def a_rolling(panels, models, **options):
-    parts = tuple(tuple(second_half(series) for series in panel.series) for panel in panels)
+def every(refit, lookback=None):
+    """Both variables estimated as often, on as much: by default on more than there ever is."""
+    cadence = Cadence(refit_every=refit, lookback=lookback or pd.Timedelta(days=3000))
+    return Timetable(price=cadence, count=cadence)
+
+
+DAY = pd.Timedelta(days=1)
+DAILY = every(DAY)
+
+
+def a_rolling(panels, predictors, *, timetable=DAILY, **options):
+    origins = tuple(tuple(second_half(series) for series in panel.series) for panel in panels)
     return Rolling(
-        panels=tuple(panels), parts=parts, models=models, **{"horizon": 3, "refit": REFIT} | options
+        panels=tuple(panels),
+        origins=origins,
+        predictors=predictors,
+        timetable=timetable,
+        **{"horizon": 3} | options,
     )
 
 
 def blocks_of(rolling):
-    return [block for unit in units_of(rolling) for block in forecast_unit(unit, rolling)]
+    return [block for unit in units_of(rolling) for block in forecast_blocks(unit, rolling)]
 
 
 def accuracy_by(rolling, default="last_value"):
@@ -45,14 +60,16 @@ def accuracy_by(rolling, default="last_value"):
     return accuracy_of(rolling, tallies, default=default)
 
 
-LAST = {"price": EachAlone(model=LastValue()), "count": EachAlone(model=LastValue())}
+LAST = make_predictor("last_value")
 
 
 @dataclass(frozen=True)
 class Watching:
-    """A panel model that answers with the mean of all it was fitted on, and notes what it was shown."""
+    """A predictor that answers with the mean of all it was fitted on, and notes what it was shown."""
 
     shown: list
+    name: str = "watching"
+    pooled: bool = True
 
     def fit(self, panel):
         self.shown.append(("fit", max(series.end for series in panel.series) - 1))
@@ -95,11 +112,4 @@ def scrambled(panel, after, rng):
     return Panel(series=tuple(out))
 
 
-def registered(name):
-    from forecasting.predictors import make_predictor
-
-    return models_of(make_predictor(name))
-
-
-DAY = pd.Timedelta(days=1)
-__all__ = ["DAY", "HALF_HOUR"]
+__all__ = ["DAILY", "DAY", "HALF_HOUR", "LAST", "Watching"]

@@ -19,7 +19,7 @@ ForecastT = TypeVar("ForecastT")
 
 
 class ForecastValue(Protocol):
-    """What the warehouse, which knows no model, needs of a forecast; `forecasting.forecast.Forecast` has it."""
+    """What the warehouse, which knows no model, needs of a forecast; `forecasting.quantiles.Forecast` has it."""
 
     @property
     def market(self) -> Market:

@@ -10,14 +10,13 @@ import pandas as pd
 from flows.accuracy.page.drawings import Curve, Reliability, draw_coverage, draw_reliability
 from flows.accuracy.page.reading import LAST_VALUE, UNITS, Models, by_step, shown_steps
 from flows.show.format import MISSING, as_number, significant
-from forecasting.accuracy.columns import PERCENTS, Accuracy
-from forecasting.diagnosis.calibration import SUFFIX
+from forecasting.accuracy.columns import Accuracy
+from forecasting.accuracy.losses import PERCENTS
 
 
 def before_name(models: Models, uncalibrated: str) -> str:
-    """The default before its intervals were calibrated: ``uncalibrated``, or its name without the suffix; "" if none."""
-    plain = uncalibrated or models.default.removesuffix(SUFFIX)
-    return plain if plain != models.default and plain in models.names else ""
+    """The default before its intervals were calibrated, ``uncalibrated``, if it was measured; "" if not."""
+    return uncalibrated if uncalibrated != models.default and uncalibrated in models.names else ""
 
 
 def calibration_view(variable: str, accuracy: Accuracy, models: Models, uncalibrated: str) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from flows.accuracy.page.answer import percent_signed
 from flows.accuracy.page.reading import LAST_VALUE, UNITS, Models, market_skill
 from flows.accuracy.page.time_drawings import FANS, Drift, Fan, draw_daily, draw_fans
 from flows.show.format import MISSING, listed, missing, plural, significant
-from forecasting.accuracy.columns import Accuracy
-from forecasting.accuracy.losses import QUANTILES
+from forecasting.accuracy.columns import QUANTILES, Accuracy
 
 #: Markets drawn at most, those with the most loss; and how many of them stand open, the others folded away.
 MOST_DRAWN: Final = 40

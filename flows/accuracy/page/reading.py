@@ -8,12 +8,13 @@ from typing import Final
 
 import pandas as pd
 
-from forecasting.accuracy.columns import FLOOR
+from forecasting.predictors import COMPARED as TAG
+from forecasting.predictors import FLOOR, predictor_names
 
 #: The forecast that every other one is shown beside.
 LAST_VALUE: Final = FLOOR
 #: The models that stand side by side for every market, besides the default.
-COMPARED: Final = ("last_value", "seasonal_naive", "arima", "lightgbm")
+COMPARED: Final = predictor_names(TAG)
 UNITS: Final = {"count": "instances", "price": "USD per instance-hour"}
 TITLES: Final = {"count": "Count of available instances", "price": "Spot price"}
 #: Steps that the tables show; the drawings show all.

@@ -15,6 +15,7 @@ from flows.experiments.command import StudyOptions
 from flows.experiments.material import read_tapes
 from flows.experiments.material_scenarios import join_note, make_scenarios
 from flows.experiments.runner import cores
+from forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from optimization.replay.run import spread
 from optimization.selection.choosing import Spans
 from optimization.selection.weights import normalised, utility_bounds
@@ -22,8 +23,8 @@ from optimization.trials.scenarios import Grid, Scenario
 from warehouse.errors import SettingsError
 
 #: The forecasters to choose from, and those of a quick look.
-FORECASTERS = ("last_value", "markov", "smoothing", "arima", "lightgbm", "combined")
-FAST_FORECASTERS = ("last_value", "markov", "smoothing")
+FORECASTERS = predictor_names(EXPERIMENTS)
+FAST_FORECASTERS = predictor_names(FAST)
 #: Jobs for each of the grid's cells.
 JOBS_A_CELL, FAST_JOBS_A_CELL = 4, 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forecasting.predictor import PanelPredictor
+from forecasting.predictor import ByVariable
 from forecasting.predictors.combined.count import StackedCount
 from forecasting.predictors.combined.price import AdaptiveLastValue, CombinedPrice
 
@@ -12,18 +12,23 @@ _SMOOTHED = (
 )  # fmt: skip
 
 
-def combined() -> PanelPredictor:
+def combined() -> ByVariable:
     """Every model's law weighted by recent accuracy per market and step."""
-    return PanelPredictor(name="combined", price=CombinedPrice(), count=StackedCount())
+    return ByVariable(name="combined", pooled=True, price=CombinedPrice(), count=StackedCount())
 
 
-def smoothing() -> PanelPredictor:
+def smoothing() -> ByVariable:
     """Exponential smoothing: of a count's distribution, and of the size of a price's changes."""
-    return PanelPredictor(name="smoothing", price=AdaptiveLastValue(), count=StackedCount(members=_SMOOTHED))
+    return ByVariable(
+        name="smoothing", pooled=True, price=AdaptiveLastValue(), count=StackedCount(members=_SMOOTHED)
+    )
 
 
-def uncalibrated() -> PanelPredictor:
+def uncalibrated() -> ByVariable:
     """`combined` before past values correct its intervals: shown beside it, never used (M6.6)."""
-    return PanelPredictor(
-        name="uncalibrated", price=CombinedPrice(recalibrated=False), count=StackedCount(recalibrated=False)
+    return ByVariable(
+        name="uncalibrated",
+        pooled=True,
+        price=CombinedPrice(recalibrated=False),
+        count=StackedCount(recalibrated=False),
     )

@@ -26,6 +26,7 @@ from forecasting.predictors.laws import MOST_STATES, ahead
 from forecasting.predictors.lightgbm import answered
 from forecasting.predictors.lightgbm.count import CountTrees, fit_trees, peers_of, trees_laws
 from forecasting.series import Series
+from forecasting.state import stored
 
 #: Edges of the bins of the transform: the quantile levels, and finer in the tails, where a law that is too narrow goes wrong.
 _TAIL = np.array([0.0, 0.002, 0.01, 0.025])
@@ -252,6 +253,7 @@ def _held_out(alive: list[Series]) -> int:
     return int(min(in_slots(alive[0], HELD_OUT, 48), longest // 3)) if alive else 0
 
 
+@stored("combined.count")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedStackedCount:
     """``end``: the slot (since the epoch) after the last that was estimated on.

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
-from forecasting.forecast import LEVELS
-from forecasting.predictor import FittedPanelModel, Outlook, Panel, PanelModel
+from forecasting.predictor import FittedPredictor, Model, Outlook, Panel
 from forecasting.predictors.last_value import is_stale
 from forecasting.predictors.laws import ahead
-from forecasting.predictors.lightgbm.price import BoostedPrice, FittedBoostedPrice
-from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
+from forecasting.predictors.lightgbm.price import BoostedPrice
+from forecasting.predictors.price_changes import ChangeProcess
 from forecasting.predictors.price_features import price_state
+from forecasting.quantiles import LEVELS
 from forecasting.series import Series
+from forecasting.state import stored
 
 #: After so long a change counts half, and after four times as long not at all (ours, on the first quarters of the open series).
 HALF_LIFE = pd.Timedelta(days=2)
@@ -40,20 +40,12 @@ class AdaptiveLastValue:
         return FittedAdaptiveLastValue(half_life=self.half_life)
 
 
+@stored("combined.adaptive_price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedAdaptiveLastValue:
     """The time after which a change counts half."""
 
     half_life: pd.Timedelta
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` needs, for JSON."""
-        return {"half_life_seconds": self.half_life.total_seconds()}
-
-    @staticmethod
-    def restore(state: dict[str, Any]) -> FittedAdaptiveLastValue:
-        """The model whose `state` this is."""
-        return FittedAdaptiveLastValue(half_life=pd.Timedelta(seconds=state["half_life_seconds"]))
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Spread as of the newest multiple of `EVERY` slots since the epoch; a newest value g slots old is spread over k + g."""
@@ -154,6 +146,7 @@ MOST_CHANGES = 20.0
 MEDIAN_GAIN = 0.02
 
 
+@stored("combined.record")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """Discounted losses (members, `SCORED_STEPS`, parts) and changes of price (`SCORED_STEPS`,) as of a slot since the epoch."""
@@ -165,17 +158,6 @@ class Record:
     def relative(self) -> np.ndarray:
         """Losses in units of the members' mean, 1 where nothing was lost; shape of ``losses``."""
         return relative(self.losses)
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` needs, for JSON."""
-        return {"losses": self.losses.tolist(), "changes": self.changes.tolist(), "slot": self.slot}
-
-    @staticmethod
-    def restore(state: dict[str, Any]) -> Record:
-        """The record whose `state` this is."""
-        return Record(
-            losses=np.array(state["losses"]), changes=np.array(state["changes"]), slot=state["slot"]
-        )
 
 
 def empty_record(members: int, slot: int) -> Record:
@@ -357,15 +339,10 @@ def corrected_quantiles(quantiles: np.ndarray, past: np.ndarray) -> np.ndarray:
 # came: those of models estimated on the panel less its newest days, and, after the estimation, the models' own (ours).
 
 #: Name -> how the member is made. The newest value without spread is a member besides, always the first.
-PRICE_MEMBERS: dict[str, Callable[[], PanelModel]] = {
+PRICE_MEMBERS: dict[str, Callable[[], Model]] = {
     "adaptive": AdaptiveLastValue,
     "changes": ChangeProcess,
     "lightgbm": BoostedPrice,
-}
-_RESTORE: dict[str, Callable[[dict[str, Any]], FittedPanelModel]] = {
-    "adaptive": FittedAdaptiveLastValue.restore,
-    "changes": FittedChangeProcess.restore,
-    "lightgbm": FittedBoostedPrice.restore,
 }
 #: The newest part of a panel on which the members are weighed; of a shorter panel a third.
 WEIGHED = pd.Timedelta(days=12)
@@ -468,7 +445,7 @@ def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> Scores:
 
 
 def member_quantiles(
-    members: dict[str, FittedPanelModel], panel: Panel, which: int, origins: np.ndarray, horizon: int
+    members: dict[str, FittedPredictor], panel: Panel, which: int, origins: np.ndarray, horizon: int
 ) -> np.ndarray:
     """Quantiles of the newest value alone and of every member, shape (members + 1, origins, horizon, 19)."""
     told = [model.outlook(panel, which, origins, horizon).quantiles for model in members.values()]
@@ -480,11 +457,12 @@ def standing(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
     return np.broadcast_to(series.last(origins)[:, None, None], (origins.size, horizon, LEVELS.size))
 
 
+@stored("combined.price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedCombinedPrice:
     """The fitted members, every market's record of losses, the panel's, and the slot since the epoch after the last fitted on."""
 
-    members: dict[str, FittedPanelModel]
+    members: dict[str, FittedPredictor]
     kept: dict[str, Record]
     prior: np.ndarray
     end: int
@@ -530,26 +508,3 @@ class FittedCombinedPrice:
         steps = np.minimum(np.arange(horizon), SCORED_STEPS - 1)
         shared = np.mean([one.losses[0] for one in self.fallen.values()], axis=0) if self.fallen else 0.0
         return corrected_quantiles(made, (sums[0] + POOLED * shared)[:, steps])
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` needs, for JSON."""
-        return {
-            "members": {name: cast(Any, model).state() for name, model in self.members.items()},
-            "kept": {key: record.state() for key, record in self.kept.items()},
-            "prior": self.prior.tolist(),
-            "end": self.end,
-            "recalibrated": self.recalibrated,
-            "fallen": {key: record.state() for key, record in self.fallen.items()},
-        }
-
-    @staticmethod
-    def restore(state: dict[str, Any]) -> FittedCombinedPrice:
-        """The model whose `state` this is."""
-        return FittedCombinedPrice(
-            members={name: _RESTORE[name](own) for name, own in state["members"].items()},
-            kept={key: Record.restore(own) for key, own in state["kept"].items()},
-            prior=np.array(state["prior"]),
-            end=state["end"],
-            recalibrated=state["recalibrated"],
-            fallen={key: Record.restore(own) for key, own in state["fallen"].items()},
-        )

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forecasting.predictor import NEVER_SEEN, Outlook, Panel, PanelPredictor, mixed
+from forecasting.predictor import NEVER_SEEN, ByVariable, Outlook, Panel, mixed
 from forecasting.predictors.count_members import Expectations, expectations, situation_of
 from forecasting.predictors.last_value import LastValue, is_stale
 from forecasting.predictors.laws import MOST_STATES, indicator, outlook_of
 from forecasting.predictors.lightgbm.count import STEPS, CountTrees, fit_trees, peers_of, trees_laws
 from forecasting.predictors.lightgbm.price import BoostedPrice
 from forecasting.series import Series
+from forecasting.state import stored
 
 #: Why the laws that the trees would have corrected answer by themselves.
 UNTAUGHT = "too little to train trees on"
@@ -31,6 +32,7 @@ class BoostedCount:
         return FittedBoostedCount(expected=expected, trees=fit_trees(panel, expected), seen=seen, end=end)
 
 
+@stored("lightgbm.count")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedBoostedCount:
     """The trees, the expectations they are told, the keys of the series ``seen`` in training, and the slot after the last."""
@@ -93,6 +95,6 @@ def with_law(given: Outlook, states: int) -> Outlook:
     return replace(given, law=indicator(np.floor(given.quantiles + 0.5), states).mean(axis=2))
 
 
-def lightgbm_predictor() -> PanelPredictor:
+def lightgbm_predictor() -> ByVariable:
     """The LightGBM predictor."""
-    return PanelPredictor(name="lightgbm", price=BoostedPrice(), count=BoostedCount())
+    return ByVariable(name="lightgbm", pooled=True, price=BoostedPrice(), count=BoostedCount())

@@ -25,7 +25,8 @@ from forecasting.predictors.count_members import (
     smoothed,
 )
 from forecasting.predictors.laws import MOST_STATES, at_least, exceeded, law_of
-from forecasting.state import Remembered
+from forecasting.predictors.remembered import Remembered
+from forecasting.state import stored
 
 #: At most so many thresholds are modelled; chances between them are interpolated.
 MOST_THRESHOLDS = 24
@@ -156,6 +157,7 @@ SETTINGS: dict[str, Any] = {
 ROUNDS = 80
 
 
+@stored("lightgbm.trees")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountTrees:
     """A booster per step of `STEPS`, as text; none where the panel taught too little."""

@@ -10,13 +10,14 @@ import lightgbm
 import numpy as np
 import pandas as pd
 
-from forecasting.forecast import LEVELS
 from forecasting.predictor import Outlook, Panel
 from forecasting.predictors.last_value import is_stale
 from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.predictors.price_features import STATE_COLUMNS, PriceState, price_rows, price_state
+from forecasting.predictors.remembered import Remembered
+from forecasting.quantiles import LEVELS
 from forecasting.series import Series
-from forecasting.state import Remembered
+from forecasting.state import stored
 
 #: Steps ahead that are trained on; the trees interpolate between them.
 STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 36, 48])
@@ -226,6 +227,7 @@ def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm
     return tuple(boosters)
 
 
+@stored("lightgbm.price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedBoostedPrice:
     """The booster of the way (None where nothing could be learned), one per level of `SIZE_LEVELS`, and the process of changes."""
@@ -283,23 +285,6 @@ class FittedBoostedPrice:
             [np.asarray(one.predict(rows, raw_score=True, num_threads=1)) for one in self.sizes], axis=1
         )
         return np.sort(told.sizes[:, int(way == ONWARDS)] + shift, axis=1)
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` needs, for JSON."""
-        return {
-            "way": None if self.way is None else self.way.model_to_string(),
-            "sizes": [one.model_to_string() for one in self.sizes],
-            "process": self.process.state(),
-        }
-
-    @staticmethod
-    def restore(state: dict[str, Any]) -> FittedBoostedPrice:
-        """The model whose `state` this is."""
-        return FittedBoostedPrice(
-            way=None if state["way"] is None else lightgbm.Booster(model_str=state["way"]),
-            sizes=tuple(lightgbm.Booster(model_str=one) for one in state["sizes"]),
-            process=FittedChangeProcess.restore(state["process"]),
-        )
 
 
 def law_quantiles(*, falls: np.ndarray, rises: np.ndarray, down: np.ndarray, up: np.ndarray) -> np.ndarray:

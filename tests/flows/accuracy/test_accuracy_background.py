@@ -19,7 +19,9 @@ from flows.experiments.material import read_tapes
 from flows.experiments.material_scenarios import history_of
 from forecasting.diagnosis.drift import DRIFT_COLUMNS
 from forecasting.diagnosis.predictability import predictability_columns
-from forecasting.origins.rolling import REFIT, Rolling, panel_models, second_half
+from forecasting.origins.forecasts import TIMETABLE
+from forecasting.origins.units import Rolling, second_half
+from forecasting.predictors import make_predictor
 from forecasting.series import series_of
 from optimization.trials.scenarios import Grid
 
@@ -33,8 +35,8 @@ def course(tmp_path_factory):
         panels_of([series_of(history_of(tape), tape.variable) for tape in (*tapes.counts, *tapes.paths)])
     )
     rolling = Rolling(
-        panels=panels, parts=tuple(tuple(second_half(one) for one in panel.series) for panel in panels),
-        models={name: panel_models(name) for name in ("last_value", "markov")}, refit=REFIT,
+        panels=panels, origins=tuple(tuple(second_half(one) for one in panel.series) for panel in panels),
+        predictors={name: make_predictor(name) for name in ("last_value", "markov")}, timetable=TIMETABLE,
     )  # fmt: skip
     return Course(rolling=rolling, default="markov")
 

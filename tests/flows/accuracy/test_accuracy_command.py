@@ -18,11 +18,12 @@ from tidy_folder import START, write_tidy
 
 from flows import cli
 from flows.accuracy.kept import kept_path, read_blocks
-from flows.accuracy.report import AccuracyOptions, course_of, default_model, read_measured
+from flows.accuracy.report import AccuracyOptions, course_of, read_measured
 from flows.accuracy.units import run_course, score_unit
 from flows.command.session import Session
 from flows.config import Settings
-from forecasting.origins.rolling import forecast_blocks, forecast_unit, units_of
+from forecasting.origins.units import forecast_blocks, units_of
+from forecasting.predictors import DEFAULT
 from warehouse.errors import DamagedStoreError
 
 ROW = (
@@ -59,9 +60,7 @@ def test_the_answer_is_one_object_of_the_form_asked_for(call, folder):
     found = answer(call, "--data", folder, "--model", "seasonal_naive", *FAST)
     assert list(found)[:5] == ["data", "step_minutes", "models", "pooled", "markets"]
     assert (found["data"], found["step_minutes"]) == (str(folder), 30)
-    default = default_model()
-    models = ["last_value", "seasonal_naive", "markov"]
-    assert found["models"] == models + (["default"] if default in models else [])
+    assert found["models"] == ["last_value", "seasonal_naive", "markov"]
     for row in found["pooled"]:
         assert tuple(row)[: len(ROW)] == ROW
     for row in found["markets"]:
@@ -101,8 +100,8 @@ def test_the_horizon_may_be_half_a_day_of_short_slots(call, folder):
 
 
 def test_the_default_model_appears_under_both_its_names(call, folder):
-    found = answer(call, "--data", folder, "--model", default_model(), "--workers", 1, "--market", "*/z1/*")
-    own = [{**row, "model": "default"} for row in found["markets"] if row["model"] == default_model()]
+    found = answer(call, "--data", folder, "--model", DEFAULT, "--workers", 1, "--market", "*/z1/*")
+    own = [{**row, "model": "default"} for row in found["markets"] if row["model"] == DEFAULT]
     assert own
     assert [row for row in found["markets"] if row["model"] == "default"] == own
     assert "default" in found["models"]
@@ -151,7 +150,10 @@ def test_a_warehouse_gives_the_answer_of_its_folder_and_keeps_the_forecasts(call
     db = tmp_path / "w.duckdb"
     assert call("ingest", "tabular", folder, "--db", db)[0] == 0
     words = ("--market", "*/z*/*", *FAST)
-    from_db, from_folder = answer(call, "--db", db, *words), answer(call, "--data", folder, *words)
+    from_db, from_folder = (
+        answer(call, "--db", db, "--backtest", *words),
+        answer(call, "--data", folder, *words),
+    )
     assert from_db | {"data": ""} == from_folder | {"data": ""}
     kept = list((tmp_path / "w.forecasts").rglob("*.parquet"))
     assert len(kept) > 5
@@ -243,7 +245,7 @@ def test_what_is_kept_is_what_was_forecast(made):
     course, _ = made
     for unit in units_of(course.rolling)[::5]:
         kept = read_blocks(kept_path(course.keep, unit, course.rolling), unit, course.rolling)
-        for one, other in zip(kept, forecast_unit(unit, course.rolling), strict=True):
+        for one, other in zip(kept, forecast_blocks(unit, course.rolling), strict=True):
             assert (one.outlook.quantiles == other.outlook.quantiles).all()
             assert (one.outlook.mean == other.outlook.mean).all()
             assert one.outlook.reasons == other.outlook.reasons

@@ -41,7 +41,9 @@ from flows.experiments.material_scenarios import history_of
 from forecasting.accuracy.columns import Accuracy
 from forecasting.diagnosis.drift import drift_sentences, drift_table
 from forecasting.diagnosis.predictability import predictability
-from forecasting.origins.rolling import REFIT, Rolling, panel_models, second_half
+from forecasting.origins.forecasts import TIMETABLE
+from forecasting.origins.units import Rolling, second_half
+from forecasting.predictors import make_predictor
 from forecasting.series import series_of
 from warehouse.errors import InputError
 
@@ -345,8 +347,9 @@ def test_calibration_before_and_after_where_both_were_scored(page: Page, small: 
     without = Page(render_accuracy_page(small, about=About(data="x")))
     assert "before calibration" not in without.text("calibration")
     assert "without calibration it was not scored" in without.text("calibration")
-    models = Models.of(["markov", "markov+conformal", "last_value"], "markov+conformal")
-    assert before_name(models, "") == "markov"
+    models = Models.of(["combined", "uncalibrated", "last_value"], "combined")
+    assert before_name(models, "uncalibrated") == "uncalibrated"
+    assert before_name(models, "") == ""
 
 
 def test_what_was_not_measured_is_said(small: Accuracy) -> None:
@@ -508,10 +511,10 @@ def test_page_of_a_real_backtest(tmp_path) -> None:
     panels = tuple(panels_of(series))
     rolling = Rolling(
         panels=panels,
-        parts=tuple(tuple(second_half(one) for one in panel.series) for panel in panels),
-        models={name: panel_models(name) for name in ("last_value", "seasonal_naive", "markov")},
+        origins=tuple(tuple(second_half(one) for one in panel.series) for panel in panels),
+        predictors={name: make_predictor(name) for name in ("last_value", "seasonal_naive", "markov")},
         horizon=3,
-        refit=REFIT,
+        timetable=TIMETABLE,
     )
     measured = run_course(Course(rolling=rolling, default="markov"), notes=("a note",))
     text = render_accuracy_page(

@@ -30,9 +30,9 @@ from flows.accuracy.error_cost import (
 from flows.accuracy.issued import Medians, add_missing, panels_of
 from flows.experiments.material import read_tapes
 from flows.experiments.material_scenarios import history_of
-from forecasting.forecast import LEVELS
-from forecasting.origins.rolling import models_of, panel_models
-from forecasting.predictor import Outlook, UnivariatePredictor
+from forecasting.predictor import Outlook, each_alone
+from forecasting.predictors import make_predictor
+from forecasting.quantiles import LEVELS
 from forecasting.series import series_of
 from optimization.market.window import PointForecast
 from optimization.trials.scenarios import Grid
@@ -73,13 +73,13 @@ def series(tmp_path_factory):
 @pytest.fixture(scope="module")
 def models(series):
     table = {(one.variable, one.key): one.values for one in series}
-    oracle = UnivariatePredictor(name="oracle", price=Oracle(table), count=Oracle(table))
-    nothing = UnivariatePredictor(name="nothing", price=Oracle(table), count=Oracle(table, wrong=-99.0))
+    oracle = each_alone("oracle", price=Oracle(table), count=Oracle(table))
+    nothing = each_alone("nothing", price=Oracle(table), count=Oracle(table, wrong=-99.0))
     return {
-        "last_value": panel_models("last_value"),
-        "oracle": models_of(oracle),
-        "nothing": models_of(nothing),
-        "markov": panel_models("markov"),
+        "last_value": make_predictor("last_value"),
+        "oracle": oracle,
+        "nothing": nothing,
+        "markov": make_predictor("markov"),
     }
 
 
@@ -159,7 +159,7 @@ def test_stored_forecasts_are_used_as_they_are(series, models, cost):
 
 def test_forecasts_read_nothing_later(series):
     counts = [one for one in series if one.variable == "count"]
-    own = {"markov": panel_models("markov")}
+    own = {"markov": make_predictor("markov")}
     slot = len(counts[0]) * 3 // 4
     wanted = {("count", counts[0].key): [slot]}
     made, other = Medians(), Medians()

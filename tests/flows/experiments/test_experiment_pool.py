@@ -25,6 +25,7 @@ from flows.experiments.pool.sections import pool_page
 from flows.experiments.pool.study import Size, answer_of, fast_pool, pool_experiment
 from flows.experiments.runner import run_pool
 from flows.show.page import render_page
+from forecasting.origins.forecasts import forecast
 from optimization.policies.committed_horizon import Commit
 from optimization.policies.pool import load_pool, policy_named
 from optimization.replay.ledger import on_demand_only_cost, perfect_forecasts
@@ -133,17 +134,14 @@ def test_no_decision_knows_what_comes_after_its_slot(scenarios, tapes, policies,
 
 
 def test_forecasts_are_those_that_the_planner_would_have_issued(tapes):
-    from flows.experiments.material_scenarios import forecaster_of, history_of
+    from flows.experiments.material_scenarios import history_of
 
     tape = tapes.counts[0]
     settings = Settings.model_validate({})
     slots = [200, 201, 230, 260, 300]
     found = issued_medians([tape], {tape.label: slots}, planner="markov", settings=settings)[tape.label]
     for slot in slots:
-        history = history_of(tape).until(tape.time(slot))
-        fit_at = tape.time(slot).floor("24h")
-        fitted = forecaster_of("markov", "count").fit(history.until(fit_at))
-        alone = fitted.extend(history).forecast(horizon=HORIZON).median("count")
+        alone = forecast(history_of(tape).until(tape.time(slot)), "markov", horizon=HORIZON).median("count")
         np.testing.assert_array_equal(found[slot], alone)
     assert len({tuple(found[slot]) for slot in slots}) > 1
 

@@ -16,8 +16,9 @@ from flows.turn.estimate import panel_name, prepare, stored_name, timetable_of
 from flows.turn.forecast import forecasts_of
 from flows.turn.markets import Followed, read_histories
 from flows.turn.work import work_stage
-from forecasting.origins.timetable import Cohort
+from forecasting.origins.cohort import Cohort
 from forecasting.predictor import NEVER_SEEN
+from forecasting.series import series_of, slot_at
 from warehouse.history import Market
 from warehouse.issued.records import read_rows
 from warehouse.store.connection import open_store
@@ -227,12 +228,13 @@ def test_the_age_of_a_panel_is_that_of_its_oldest_market(warehouse, settings):
         markets = work_stage(turn, []).markets
         begins = {one: AT - pd.Timedelta(hours=3 + 40 * i) for i, one in enumerate(markets)}
         histories = read_histories(store, begins, settings=settings)
-    together = Cohort(histories=tuple(histories.values()), timetable=timetable_of(settings))
-    young = Cohort(histories=(histories[markets[0]],), timetable=timetable_of(settings))
-    assert [one.at for one in together.estimations([AT])] == [AT.floor("24h")]
-    assert [one.at for one in young.estimations([AT - STEP, AT])] == [AT - STEP, AT]
-    turned = Cohort(histories=tuple(reversed(histories.values())), timetable=timetable_of(settings))
-    assert panel_name(turned) == panel_name(together)
+    own, cadence = [histories[one] for one in markets], timetable_of(settings).count
+    series = tuple(series_of(one, "count") for one in own)
+    now = slot_at(AT, STEP)
+    together, young = Cohort(series=series, cadence=cadence), Cohort(series=series[:1], cadence=cadence)
+    assert [one.at for one in together.estimations(np.array([now]))] == [slot_at(AT.floor("24h"), STEP)]
+    assert [one.at for one in young.estimations(np.array([now - 1, now]))] == [now - 1, now]
+    assert panel_name(own[::-1]) == panel_name(own)
 
 
 @pytest.fixture(scope="module")

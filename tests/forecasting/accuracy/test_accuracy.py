@@ -9,17 +9,11 @@ import pandas as pd
 import pytest
 from series_kit import MARKET, history, wandering
 
-from forecasting.accuracy.losses import (
-    METRICS,
-    QUANTILES,
-    SCORE_COLUMNS,
-    last_value_scale,
-    pairs_of,
-    pinball_by_level,
-    score,
-)
-from forecasting.forecast import LEVELS, Forecast
-from forecasting.origins.backtest import backtest
+from forecasting.accuracy.losses import LOSSES, SCORE_COLUMNS, scale_of, score
+from forecasting.accuracy.measures import pinball
+from forecasting.origins.forecasts import backtest
+from forecasting.quantiles import LEVELS, Forecast
+from forecasting.series import series_of
 from warehouse.errors import ForecastError
 
 NAN = float("nan")
@@ -110,17 +104,17 @@ def test_every_metric_equals_its_slow_twin():
             for name, value in slow.items():
                 assert fast[name] == pytest.approx(value), name
     assert table.loc["price", ["brier", "absent", "unpredicted"]].isna().all().all()
-    assert set(METRICS) - {"mse"} <= set(SCORE_COLUMNS)
+    assert set(LOSSES) - {"mse"} <= set(SCORE_COLUMNS)
 
 
-def test_pinball_of_each_level_is_its_definition():
+def test_pinball_is_its_definition():
     actual = wandering(40, gaps=0.0)
-    pairs = pairs_of(random_forecasts(actual, [20]), actual)
-    losses = pinball_by_level(pairs)
-    for row, (_, pair) in zip(losses, pairs.iterrows(), strict=True):
-        for loss, level, column in zip(row, LEVELS, QUANTILES, strict=True):
-            error = pair["actual"] - pair[column]
-            assert loss == pytest.approx(max(level * error, (level - 1) * error))
+    (one,) = random_forecasts(actual, [20])
+    truth = actual.price[21:26]
+    for q, y, loss in zip(one.price, truth, pinball(one.price[None], truth[None])[0], strict=True):
+        assert loss == pytest.approx(
+            np.mean([max(a * (y - v), (a - 1) * (y - v)) for a, v in zip(LEVELS, q, strict=True)])
+        )
 
 
 def test_twice_the_mean_pinball_approximates_the_crps_of_a_sample():
@@ -142,7 +136,8 @@ def test_twice_the_mean_pinball_approximates_the_crps_of_a_sample():
 def test_a_scaled_error_without_a_scale_is_undefined():
     """M6.5: flat before the first origin means no MASE, not infinity and not zero."""
     flat = history([0.9] * 60, [4] * 30 + [3] * 30)
-    table = score(backtest(["last_value"], flat, origins=list(flat.slots[20:50]), horizon=2).issued(), flat)
+    (made,) = backtest([flat], "last_value", origins=list(flat.slots[20:50]), horizon=2).values()
+    table = score(made, flat)
     price = table[table["variable"] == "price"]
     assert (price["mae"] == 0).all()
     assert table["mase"].isna().all()
@@ -152,9 +147,12 @@ def test_a_scaled_error_without_a_scale_is_undefined():
 
 def test_the_scale_is_the_last_value_error_before_the_first_origin():
     past = history([1.0, 2.0, NAN, 4.0, 5.0, 9.0], [0, 1, 2, 2, NAN, 0])
-    assert last_value_scale(past, "price", past.slots[4]) == pytest.approx(1.0)
-    assert last_value_scale(past, "count", past.slots[3]) == pytest.approx(2 / 3)
-    assert math.isnan(last_value_scale(past, "price", past.slots[0]))
+    price, count = series_of(past, "price"), series_of(past, "count")
+    first = price.first_slot
+    assert scale_of(price, first + 4, first).change == pytest.approx(1.0)
+    assert scale_of(count, first + 3, first).change == pytest.approx(2 / 3)
+    assert scale_of(count, first + 3, first + 2).change != scale_of(count, first + 3, first).change
+    assert math.isnan(scale_of(price, first, first).change)
 
 
 def test_skill_compares_on_common_origins_only():

@@ -19,7 +19,7 @@ from forecasting.accuracy.measures import (
     transform_span,
     width,
 )
-from forecasting.forecast import LEVELS
+from forecasting.quantiles import LEVELS
 
 SEEDS = st.integers(0, 10_000)
 
@@ -37,13 +37,6 @@ def a_case(seed, *, whole):
     )
     actual[rng.random((6, 4)) < 0.2] = np.nan
     return quantiles, actual
-
-
-def a_law(seed, states=9):
-    law = np.random.default_rng(seed).dirichlet(np.full(states, 0.4), (6, 4))
-    law[1] = 0.0
-    law[1, :, 3] = 1.0
-    return law
 
 
 def each(actual):
@@ -77,14 +70,14 @@ def test_a_price_that_is_forecast_exactly_is_in_its_interval_whatever_its_last_b
     for level, closed, share in ((0.3, 1, 0.5), (0.3001, 0, 0.0)):
         flat = np.full((1, 1, 19), level)
         assert covered_closed(flat, y, 50) == closed
-        assert covered(transform_span(flat, None, y), y, 50) == pytest.approx(share)
+        assert covered(transform_span(flat, y), y, 50) == pytest.approx(share)
 
 
 @given(SEEDS)
 @settings(max_examples=40, deadline=None)
 def test_chances_and_brier_from_quantiles(seed):
     quantiles, actual = a_case(seed, whole=True)
-    chance = chances(quantiles, None, 9)
+    chance = chances(quantiles, 9)
     score = brier(chance, actual)
     for i, k, y in each(actual):
         slow = [1.0 - np.interp(n - 0.5, quantiles[i, k], LEVELS, left=0.0, right=1.0) for n in range(1, 10)]
@@ -97,25 +90,15 @@ def test_chances_and_brier_from_quantiles(seed):
             )
 
 
-@given(SEEDS, st.integers(1, 14))
-@settings(max_examples=40, deadline=None)
-def test_chances_from_a_law_also_beyond_its_states(seed, capacity):
-    law = a_law(seed)
-    chance = chances(np.zeros((6, 4, 19)), law, capacity)
-    for i in range(6):
-        for k in range(4):
-            assert chance[i, k] == pytest.approx([law[i, k, n:].sum() for n in range(1, capacity + 1)])
-
-
 def test_without_a_capacity_there_is_no_brier_score():
-    assert np.isnan(brier(chances(np.zeros((2, 3, 19)), None, 0), np.zeros((2, 3)))).all()
+    assert np.isnan(brier(chances(np.zeros((2, 3, 19)), 0), np.zeros((2, 3)))).all()
 
 
 @given(SEEDS, st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_shares_below_without_ties_are_the_plain_ones(seed, whole):
     quantiles, actual = a_case(seed, whole=whole)
-    shares = shares_below(transform_span(quantiles, None, actual), actual)
+    shares = shares_below(transform_span(quantiles, actual), actual)
     for i, k, y in each(actual):
         if np.isnan(y):
             assert np.isnan(shares[i, k]).all()
@@ -126,41 +109,10 @@ def test_shares_below_without_ties_are_the_plain_ones(seed, whole):
 
 def test_a_flat_price_forecast_exactly_is_calibrated_at_every_level():
     y = np.array([[0.9]])
-    span = transform_span(np.full((1, 1, 19), 0.9), None, y)
+    span = transform_span(np.full((1, 1, 19), 0.9), y)
     assert shares_below(span, y)[0, 0] == pytest.approx(LEVELS)
     for percent in (50, 80, 90):
         assert covered(span, y, percent) == pytest.approx(percent / 100)
-
-
-def test_a_law_is_calibrated_against_itself():
-    """If counts follow the law that was forecast, the share below each level is the level."""
-    rng = np.random.default_rng(3)
-    law = np.broadcast_to([0.35, 0.05, 0.1, 0.02, 0.48], (40_000, 1, 5))
-    actual = rng.choice(5, (40_000, 1), p=law[0, 0]).astype(float)
-    span = transform_span(np.zeros((40_000, 1, 19)), law, actual)
-    assert shares_below(span, actual).mean(axis=(0, 1)) == pytest.approx(LEVELS, abs=0.012)
-    for percent in (50, 80, 90):
-        assert covered(span, actual, percent).mean() == pytest.approx(percent / 100, abs=0.01)
-
-
-@given(SEEDS)
-@settings(max_examples=40, deadline=None)
-def test_shares_from_a_law_are_the_expected_ones_of_the_randomised_transform(seed):
-    law, (_, actual) = a_law(seed), a_case(seed, whole=True)
-    span = transform_span(np.zeros((6, 4, 19)), law, actual)
-    shares, inside = shares_below(span, actual), {p: covered(span, actual, p) for p in (50, 80, 90)}
-    draws = (np.arange(4000) + 0.5) / 4000
-    for i, k, y in each(actual):
-        if np.isnan(y):
-            assert all(np.isnan(table[i, k]) for table in inside.values())
-            continue
-        low, mass = law[i, k, : int(y)].sum(), law[i, k, int(y)] if y < 9 else 0.0
-        transform = low + draws * mass
-        slow = [(transform <= a + 1e-9).mean() for a in LEVELS]
-        assert shares[i, k] == pytest.approx(slow, abs=2e-3)
-        for percent, table in inside.items():
-            slow = (np.abs(transform - 0.5) <= percent / 200 + 1e-9).mean()
-            assert table[i, k] == pytest.approx(slow, abs=2e-3)
 
 
 def slow_transform(quantiles, y, draws):
@@ -178,7 +130,7 @@ def slow_transform(quantiles, y, draws):
 @settings(max_examples=40, deadline=None)
 def test_coverage_from_quantiles_is_the_expected_one_of_the_randomised_transform(seed, whole):
     quantiles, actual = a_case(seed, whole=whole)
-    span = transform_span(quantiles, None, actual)
+    span = transform_span(quantiles, actual)
     draws = (np.arange(2000) + 0.5) / 2000
     for percent in (50, 80, 90):
         inside = covered(span, actual, percent)
@@ -201,7 +153,7 @@ def drawn_from(law, rng, size):
 
 def test_a_continuous_law_has_its_usual_coverage():
     quantiles, actual = drawn_from(lambda a: np.log(a / (1 - a)), np.random.default_rng(4), 20_000)
-    span = transform_span(quantiles, None, actual)
+    span = transform_span(quantiles, actual)
     for percent in (50, 80, 90):
         inside = covered(span, actual, percent)
         assert (inside == covered_closed(quantiles, actual, percent)).all()
@@ -219,7 +171,7 @@ def test_point_masses_of_right_laws_do_not_lift_coverage():
             return np.where(a < first, a - first, np.where(a > last, a - last, 0.0))
 
         quantiles, actual = drawn_from(law, rng, 200)
-        span = transform_span(quantiles, None, actual)
+        span = transform_span(quantiles, actual)
         for percent in kept:
             kept[percent].append(covered(span, actual, percent).mean())
             closed[percent].append(covered_closed(quantiles, actual, percent).mean())
@@ -229,26 +181,13 @@ def test_point_masses_of_right_laws_do_not_lift_coverage():
 
 
 def test_a_count_that_hardly_ever_leaves_its_cap_is_covered_as_often_as_said():
-    """The closed 80 % interval [16, 16] holds 97 of 100 values; the randomised one 80, from the law and from its quantiles."""
-    law = np.zeros(17)
-    law[[15, 16]] = 0.03, 0.97
+    """The closed 80 % interval [16, 16] holds 97 of 100 values; the randomised one 78: quantiles alone cannot tell the mass of 15."""
     actual = np.where(np.arange(1000) < 30, 15.0, 16.0)[:, None]
     quantiles = np.broadcast_to(np.full(19, 16.0), (1000, 1, 19))
     assert covered_closed(quantiles, actual, 80).mean() == 0.97
-    whole = np.broadcast_to(law, (1000, 1, 17))
     for percent in (50, 80, 90):
-        assert covered(transform_span(quantiles, whole, actual), actual, percent).mean() == pytest.approx(
-            percent / 100
-        )
-        from_quantiles = covered(transform_span(quantiles, None, actual), actual, percent).mean()
+        from_quantiles = covered(transform_span(quantiles, actual), actual, percent).mean()
         assert from_quantiles == pytest.approx(percent / 100 * 0.97)
-
-
-def test_a_value_that_the_law_thought_impossible_is_outside():
-    law = np.array([[[0.5, 0.0, 0.5]]])
-    for y, inside in ((1.0, 1.0), (2.0, 0.6), (3.0, 0.0), (9.0, 0.0)):
-        actual = np.array([[y]])
-        assert covered(transform_span(np.zeros((1, 1, 19)), law, actual), actual, 60) == pytest.approx(inside)
 
 
 @given(SEEDS)

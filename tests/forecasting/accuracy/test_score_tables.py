@@ -9,7 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from rolling_kit import HALF_HOUR, LAST, a_rolling, a_series, accuracy_by, binary, blocks_of, registered
+from rolling_kit import (
+    DAILY,
+    DAY,
+    HALF_HOUR,
+    LAST,
+    a_rolling,
+    a_series,
+    accuracy_by,
+    binary,
+    blocks_of,
+    every,
+)
 from series_kit import DATA, history, real_histories, wandering
 
 from forecasting.accuracy.columns import (
@@ -27,13 +38,14 @@ from forecasting.accuracy.losses import score
 from forecasting.accuracy.measures import conditional_frequencies, diebold_mariano
 from forecasting.accuracy.sums import tally, yardstick_of
 from forecasting.accuracy.tables import accuracy_of
-from forecasting.origins.backtest import issued
-from forecasting.origins.rolling import REFIT, second_half
+from forecasting.origins.forecasts import backtest
+from forecasting.origins.units import second_half
 from forecasting.predictor import Panel
+from forecasting.predictors import make_predictor
 from forecasting.series import series_of
 from warehouse.errors import ForecastError
 
-MODELS = {"last_value": LAST, "markov": registered("markov"), "seasonal_naive": registered("seasonal_naive")}
+MODELS = {name: make_predictor(name) for name in ("last_value", "markov", "seasonal_naive")}
 
 
 @pytest.fixture(scope="module")
@@ -66,31 +78,27 @@ def test_the_tables_have_the_columns_they_are_said_to_have(accuracy):
     assert (accuracy.default, accuracy.step) == ("markov", HALF_HOUR)
 
 
-def test_scores_are_those_of_the_long_table(rolling, accuracy):
-    """The other implementation: forecasts as values, one row per forecast and step."""
+def test_a_backtest_of_histories_is_scored_alike():
+    """The other way: forecasts as values, and means over a window of them."""
     whole = wandering(700)
+    panels = [Panel(series=(series_of(whole, variable),)) for variable in ("count", "price")]
+    fast = accuracy_by(a_rolling(panels, MODELS, horizon=4)).scores.set_index(["variable", "model", "step"])
+    origins = list(whole.slots[349:699])
     made = [
-        forecast
+        one
         for name in MODELS
-        for forecast in issued([b for b in blocks_of(rolling) if b.model == name], rolling)["lab"]
-        if forecast.market.zone == "ra"
+        for own in backtest([whole], name, origins=origins, horizon=4, timetable=DAILY).values()
+        for one in own
     ]
-    whole = replace(whole, market=made[0].market)
     slow = score(made, whole).set_index(["variable", "model", "step"])
-    fast = accuracy.scores[accuracy.scores["market"] == f"{whole.market.key}@lab"]
-    fast = fast.set_index(["variable", "model", "step"])
     columns = [c for c in slow.columns if c in fast.columns and c != "market"]
-    assert {"mae", "rmse", "mase", "pinball", "skill_pinball", "coverage_80", "width_90", "absent"} <= set(
+    assert {"mae", "rmse", "mase", "pinball", "skill_pinball", "brier", "coverage_80", "scale"} <= set(
         columns
     )
     assert len(fast) == len(slow) == 24
     for column in columns:
-        # The long table has quantiles only: of a model with a whole distribution these are rougher there.
-        rougher = column == "brier" or column.startswith("coverage")
-        rows = fast.drop(index=("count", "markov")) if rougher else fast
-        wanted = slow.loc[rows.index, column].to_numpy(dtype=float)
-        got = rows[column].to_numpy(dtype=float)
-        assert got == pytest.approx(wanted, rel=1e-9, nan_ok=True), column
+        wanted, got = (table.loc[slow.index, column].to_numpy(dtype=float) for table in (slow, fast))
+        assert got == pytest.approx(wanted, rel=1e-12, nan_ok=True), column
 
 
 def test_periods_and_days_add_up_to_the_scores(accuracy):
@@ -120,15 +128,15 @@ def test_a_long_dated_test_part_is_cut_in_calendar_weeks_others_in_four(rolling,
     short = periods[periods["market"].str.contains("/ra/") & (periods["model"] == "markov")]
     short = short[short["variable"] == "count"]
     assert len(short) == 4
-    series, part = rolling.panels[0].series[0], rolling.parts[0][0]
-    first = pd.Timestamp(0, tz="UTC") + (series.first_slot + part.origins[0]) * HALF_HOUR
+    series, origins = rolling.panels[0].series[0], rolling.origins[0][0]
+    first = series.time(int(origins[0]))
     assert short["start"].iloc[0] == first
-    assert short["n"].sum() == (~np.isnan(series.values[part.origins + 1])).sum()
+    assert short["n"].sum() == (~np.isnan(series.values[origins + 1])).sum()
 
 
 def test_days_are_those_of_the_origins(rolling, accuracy):
-    series, part = rolling.panels[1].series[0], rolling.parts[1][0]
-    origins = pd.Timestamp(0, tz="UTC") + (series.first_slot + pd.Index(part.origins)) * HALF_HOUR
+    series, places = rolling.panels[1].series[0], rolling.origins[1][0]
+    origins = series.times(places)
     rows = accuracy.daily[(accuracy.daily["variable"] == "price") & (accuracy.daily["model"] == "markov")]
     assert rows["day"].tolist() == sorted(set(origins.floor("D")))
 
@@ -139,7 +147,7 @@ def test_the_test_of_equal_accuracy_is_that_of_the_losses_in_order(rolling, accu
         tallies = [
             tally(b, rolling) for b in blocks_of(rolling) if b.model == model and (b.panel, b.which) == (0, 0)
         ]
-        found[model] = np.concatenate([t.losses for t in sorted(tallies, key=lambda t: t.place)])[
+        found[model] = np.concatenate([t.losses for t in sorted(tallies, key=lambda t: t.places[0])])[
             :, 2, 0
         ].astype(float)
     known = ~np.isnan(found["markov"])
@@ -151,12 +159,12 @@ def test_the_test_of_equal_accuracy_is_that_of_the_losses_in_order(rolling, accu
 
 
 def test_the_brier_floor_is_last_values_conditional_frequency(rolling, accuracy):
-    """By hand on the 0/1 series: P(1 | last value) counted on the first half, never again."""
-    series, part = rolling.panels[0].series[1], rolling.parts[0][1]
-    table = conditional_frequencies(series.values[: part.start + 1], 1, 20)
+    """By hand on the 0/1 series: P(1 | last value) counted before the first origin, never again."""
+    series, origins = rolling.panels[0].series[1], rolling.origins[0][1]
+    table = conditional_frequencies(series.values[: origins[0] + 1], 1, 20)
     for step in (1, 4):
         errors = []
-        for origin in part.origins:
+        for origin in origins:
             place = origin + step
             if place < len(series) and not np.isnan(series.values[place]):
                 age = origin - series.newest[origin]
@@ -191,9 +199,9 @@ def test_pooled_skill_weighs_markets_by_capacity_and_origins(accuracy):
 
 
 def test_prices_are_scaled_by_their_training_mean(rolling, accuracy):
-    series, part = rolling.panels[1].series[0], rolling.parts[1][0]
+    series, origins = rolling.panels[1].series[0], rolling.origins[1][0]
     scale = accuracy.scores.query("variable == 'price'")["scale"]
-    assert scale.to_numpy() == pytest.approx(np.nanmean(series.values[: part.start + 1]))
+    assert scale.to_numpy() == pytest.approx(np.nanmean(series.values[: origins[0] + 1]))
     assert (
         accuracy.scores.query("variable == 'price'")[["brier", "skill_brier", "absent"]].isna().all(axis=None)
     )
@@ -280,14 +288,14 @@ def test_markets_are_classed_by_what_was_known_at_their_test_start():
     counts = a_series(400)
     for capacity, kind in ((0, "0/1"), (1, "0/1"), (2, "2-15"), (15, "2-15"), (16, "16 and more")):
         stated = replace(counts, upper=np.full(400, float(capacity)))
-        assert yardstick_of(stated, second_half(stated)).kind == kind
+        assert yardstick_of(stated, second_half(stated), DAILY).kind == kind
         unstated = replace(stated, capacity_stated=False)
-        assert yardstick_of(unstated, second_half(unstated)).kind == "offers"
+        assert yardstick_of(unstated, second_half(unstated), DAILY).kind == "offers"
     for gap, kind in ((40, "moving"), (49, "still"), (1000, "still")):
         values = 1.0 + (np.arange(960) // gap % 2)
         values[480:] = np.arange(480)  # what came after the test start says nothing
         price = series_of(history(values, np.zeros(960), capacity=4), "price")
-        assert yardstick_of(price, second_half(price)).kind == kind
+        assert yardstick_of(price, second_half(price), DAILY).kind == kind
 
 
 def test_tallies_in_any_order_of_units_give_the_same_numbers(rolling, accuracy):
@@ -302,11 +310,29 @@ def test_tallies_in_any_order_of_units_give_the_same_numbers(rolling, accuracy):
     pd.testing.assert_frame_equal(again.fans, accuracy.fans)
 
 
-def test_a_missing_unit_or_floor_is_refused(rolling):
-    tallies = [tally(b, rolling) for b in blocks_of(rolling)]
-    with pytest.raises(ForecastError, match="did not answer every origin"):
-        accuracy_of(rolling, tallies[:-1], default="markov")
-    without = replace(rolling, models={"markov": MODELS["markov"]})
+def test_models_are_compared_over_the_origins_that_both_forecast_at(rolling):
+    """As if a model had been followed later: what it was not asked about counts neither for it nor against it."""
+    blocks = [b for b in blocks_of(rolling) if b.panel == 2]
+    late = [b for b in blocks if b.model != "markov" or b.origins[0] > 1000]
+    assert len(late) < len(blocks)
+    table = accuracy_of(rolling, [tally(b, rolling) for b in late], default="markov").scores
+    row = table[(table["model"] == "markov") & (table["step"] == 2)].iloc[0]
+    losses = {}
+    for name in ("markov", "last_value"):
+        told = np.full((1500, 4), np.nan)
+        for block in late:
+            if block.model == name:
+                told[block.origins] = tally(block, rolling).losses[..., 0]
+        losses[name] = told[:, 1]
+    both = ~np.isnan(losses["markov"])
+    assert row["n"] == both.sum()
+    assert row["skill_pinball"] == pytest.approx(
+        1 - losses["markov"][both].sum() / losses["last_value"][both].sum()
+    )
+
+
+def test_a_backtest_without_the_floor_is_refused(rolling):
+    without = replace(rolling, predictors={"markov": MODELS["markov"]})
     with pytest.raises(ForecastError, match="last_value among them"):
         accuracy_of(without, [], default="markov")
 
@@ -328,8 +354,10 @@ def test_last_value_on_the_open_counts_is_the_measured_floor():
         Panel(series=tuple(series_of(h, "count") for h in real_histories(source).values()))
         for source in sources
     ]
-    table = accuracy_by(a_rolling(panels, {"last_value": LAST}, horizon=12, refit=REFIT)).scores
+    table = accuracy_by(
+        a_rolling(panels, {"last_value": LAST}, horizon=12, timetable=every(DAY, lookback=14 * DAY))
+    ).scores
     mean = table.groupby("step")["mae"].mean().loc[[1, 2, 4, 8, 12]]
     assert table["market"].nunique() == 11
     assert mean.to_numpy() == pytest.approx([2.00, 1.96, 2.29, 2.75, 3.02], abs=0.015)
-    assert second_half(panels[0].series[0]).origins.size > 340
+    assert second_half(panels[0].series[0]).size > 340

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from series_kit import MARKET, START, wandering
+from standing import standing
 
-from forecasting.forecast import LEVELS, Forecast
 from forecasting.futures.paths import sample_paths
-from forecasting.predictors import make_predictor
+from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import SettingsError
 
 
 @pytest.fixture(scope="module")
 def forecast():
-    return make_predictor("markov").fit(wandering(400)).forecast(horizon=6)
+    return standing("markov", wandering(400)).forecast(horizon=6)
 
 
 def test_shapes_types_and_bounds(forecast):

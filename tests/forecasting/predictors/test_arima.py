@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from series_kit import history, wandering
+from standing import standing
 from statsmodels.tsa.arima_process import arma_generate_sample
 from statsmodels.tsa.statespace.sarimax import SARIMAX
 
-from forecasting.predictors import make_predictor
 from forecasting.predictors.arima import (
     STRANGE,
     FittedArima,
@@ -143,21 +143,21 @@ def daily_wave(days=12, seed=0):
 
 
 def test_a_daily_cycle_is_taken_where_the_clock_is_real_and_it_pays():
-    with_clock = make_predictor("arima").fit(history(daily_wave(), [1] * 576))
+    with_clock = standing("arima", history(daily_wave(), [1] * 576))
     assert with_clock.price.arma.weights.size > 1
     point = with_clock.forecast(horizon=48).price_mean
     wave = 5 + 2 * np.sin(2 * np.pi * np.arange(48) / 48)
     assert np.abs(point - wave).max() < 0.6
-    no_clock = make_predictor("arima").fit(history(daily_wave(), [1] * 576, clock=False))
+    no_clock = standing("arima", history(daily_wave(), [1] * 576, clock=False))
     assert no_clock.price.arma.weights.size <= 1
     noise = 5 + np.random.default_rng(1).normal(size=576)
-    assert make_predictor("arima").fit(history(noise, [1] * 576)).price.arma.weights.size <= 1
+    assert standing("arima", history(noise, [1] * 576)).price.arma.weights.size <= 1
 
 
 def test_the_model_as_statsmodels_tells_the_same_forecast():
     """With the cycle among the regressors."""
     whole = history(daily_wave(8), [1] * 384)
-    fitted, series = make_predictor("arima").fit(whole).price, series_of(whole, "price")
+    fitted, series = standing("arima", whole).price, series_of(whole, "price")
     assert fitted.arma.weights.size > 1
     d = fitted.arma.d
     ours = expected(fitted.arma, series, np.array([383]), 12)[0]
@@ -179,7 +179,7 @@ def carried_over(n=300, seed=0, gaps=0.0):
 def test_arima_equals_statsmodels_own_forecast_from_every_origin():
     """All origins from one filter pass against one undifferenced model of statsmodels per origin."""
     whole = carried_over()
-    fitted = make_predictor("arima").fit(whole.until(whole.slots[199])).price
+    fitted = standing("arima", whole.until(whole.slots[199])).price
     p, d, q = fitted.arma.order
     assert d == 1
     assert p + q > 0
@@ -196,7 +196,7 @@ def test_arima_beats_last_value_where_changes_carry_over():
     origins = list(whole.slots[600:898])
     error = {}
     for name in ("arima", "last_value"):
-        fitted = make_predictor(name).fit(whole.until(whole.slots[599]))
+        fitted = standing(name, whole.until(whole.slots[599]))
         made = fitted.forecast_many(whole, origins, horizon=1)
         error[name] = np.abs([f.price_mean[0] for f in made] - whole.price[601:899]).mean()
     assert error["arima"] < 0.95 * error["last_value"]
@@ -208,7 +208,7 @@ def test_an_order_that_was_further_off_than_the_last_value_is_not_used():
     price[50::50] = 3.0
     whole = history(price, [1] * 600)
     assert best_order(price[:400]).order != (0, 1, 0)
-    fitted = make_predictor("arima").fit(whole.until(whole.slots[399]))
+    fitted = standing("arima", whole.until(whole.slots[399]))
     assert fitted.price.arma.order == (0, 1, 0)
     assert (
         fitted.extend(whole.until(whole.slots[440])).forecast(horizon=3).median("price").tolist() == [1.0] * 3
@@ -220,7 +220,7 @@ def test_arima_goes_on_from_the_newest_value_over_a_short_gap():
     frame = whole.frame.copy()
     frame.iloc[-3:, 0] = NAN
     gap = replace(whole, frame=frame)
-    fitted = make_predictor("arima").fit(whole.until(whole.slots[250]))
+    fitted = standing("arima", whole.until(whole.slots[250]))
     over = fitted.extend(gap).forecast(horizon=4)
     before = fitted.extend(gap.until(gap.slots[-4])).forecast(horizon=7)
     assert over.price_fallback == ""
@@ -228,15 +228,15 @@ def test_arima_goes_on_from_the_newest_value_over_a_short_gap():
 
 
 def test_arima_falls_back_on_flat_and_short_with_the_reason():
-    flat = make_predictor("arima").fit(history([0.9] * 200, [4] * 200)).forecast(horizon=2)
+    flat = standing("arima", history([0.9] * 200, [4] * 200)).forecast(horizon=2)
     assert flat.price_fallback == flat.count_fallback == "flat series"
-    short = make_predictor("arima").fit(wandering(50, gaps=0.0)).forecast(horizon=2)
+    short = standing("arima", wandering(50, gaps=0.0)).forecast(horizon=2)
     assert short.price_fallback.startswith("50 values, 60 are needed")
 
 
 def test_arima_leaves_strange_and_stale_values_to_last_value():
     whole = carried_over(400)
-    fitted = make_predictor("arima").fit(whole.until(whole.slots[299]))
+    fitted = standing("arima", whole.until(whole.slots[299]))
     frame = whole.frame.copy()
     frame.iloc[350, 0] = 100.0
     frame.iloc[360:390, 0] = NAN
@@ -250,7 +250,7 @@ def test_arima_leaves_strange_and_stale_values_to_last_value():
 
 def test_the_arima_of_a_wandering_series_is_an_arima():
     """The tests above would be hollow if the fixtures fell back."""
-    fitted = make_predictor("arima").fit(wandering(300))
+    fitted = standing("arima", wandering(300))
     assert isinstance(fitted.price, FittedArima)
     assert isinstance(fitted.count, FittedArima)
     law = fitted.count.outlook(series_of(wandering(300), "count"), np.array([290, 299]), 12).law

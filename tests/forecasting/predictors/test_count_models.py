@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from series_kit import HALF_HOUR, MARKET, history, wandering
+from standing import standing
 
-from forecasting.forecast import LEVELS
 from forecasting.predictor import NEVER_SEEN, Panel
-from forecasting.predictors import make_predictor
 from forecasting.predictors.combined.count import (
     HALF_LIFE,
     NODES,
@@ -39,6 +38,7 @@ from forecasting.predictors.count_members import (
 from forecasting.predictors.laws import at_least, indicator, law_of, quantiles_of
 from forecasting.predictors.lightgbm import BoostedCount
 from forecasting.predictors.lightgbm.count import count_rows, peers_of, thresholds_of
+from forecasting.quantiles import LEVELS
 from forecasting.series import Series, newest_observed, series_of
 from forecasting.state import restored, state_text
 from warehouse.history import Market
@@ -305,7 +305,7 @@ def test_markets_never_seen_flat_and_too_large_are_answered_and_labelled():
     large = replace(new, values=new.values + 200, upper=new.upper + 200, within=np.zeros((200, 0)))
     assert "206 instances at most" in fitted.outlook(Panel(series=(large,)), 0, np.array([199]), 3).reasons[0]
     flat = history([1.0] * 300, [4] * 300)
-    forecast = make_predictor("combined").fit(flat).forecast(horizon=12)
+    forecast = standing("combined", flat).forecast(horizon=12)
     assert (forecast.count == 4).all()
 
 

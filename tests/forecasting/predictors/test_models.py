@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from series_kit import history, wandering
+from standing import standing
 
-from forecasting.forecast import LEVELS
-from forecasting.predictors import PREDICTORS, make_predictor
+from forecasting.predictors import PREDICTORS
 from forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ahead, error_quantiles, quantiles_of, widest
 from forecasting.predictors.lightgbm import FittedBoostedCount
 from forecasting.predictors.markov import FittedMarkovChain
 from forecasting.predictors.seasonal_naive import FittedSeasonalNaive
+from forecasting.quantiles import LEVELS
 
 NAN = float("nan")
 
@@ -24,7 +25,7 @@ NAN = float("nan")
 def test_importing_the_predictors_loads_no_heavy_library():
     """The command line's felt speed: statsmodels and lightgbm load when one is made, not before."""
     code = (
-        "import sys; import forecasting, forecasting.predictors, forecasting.origins.backtest; "
+        "import sys; import forecasting, forecasting.predictors, forecasting.origins.forecasts; "
         "print([m for m in ('statsmodels', 'lightgbm', 'sklearn') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -33,7 +34,7 @@ def test_importing_the_predictors_loads_no_heavy_library():
 
 def test_last_value_spreads_by_past_changes_over_as_many_slots():
     whole = wandering(200, gaps=0.1, seed=8)
-    forecast = make_predictor("last_value").fit(whole).forecast(horizon=5)
+    forecast = standing("last_value", whole).forecast(horizon=5)
     values = whole.price
     newest = np.flatnonzero(~np.isnan(values))[-1]
     for k in range(1, 6):
@@ -76,7 +77,7 @@ def daily_pattern(days, *, noise=0.0, seed=0, **options):
 def test_seasonal_naive_repeats_the_newest_day_it_knows():
     whole, pattern = daily_pattern(5)
     short = replace(whole, frame=whole.frame.iloc[: 48 * 3 + 10], known_at=whole.slots[48 * 3 + 9])
-    forecast = make_predictor("seasonal_naive").fit(short).forecast(horizon=48)
+    forecast = standing("seasonal_naive", short).forecast(horizon=48)
     assert (forecast.median("count") == np.roll(pattern, -10)).all()
     assert forecast.fallback == ""
 
@@ -85,23 +86,23 @@ def test_seasonal_naive_takes_the_week_where_the_week_repeats():
     rng = np.random.default_rng(1)
     week = rng.integers(0, 9, 7 * 48).astype(float)
     whole = history(np.tile(1 + week, 4), np.tile(week, 4), capacity=8)
-    fitted = make_predictor("seasonal_naive").fit(whole)
+    fitted = standing("seasonal_naive", whole)
     assert isinstance(fitted.count, FittedSeasonalNaive)
     assert fitted.count.season == 7 * 48
     assert (fitted.forecast(horizon=48).median("count") == week[:48]).all()
     drifting = history(1 + np.tile(week[:48], 28) + 0.1 * np.repeat(np.arange(28), 48), [1] * 1344)
-    assert make_predictor("seasonal_naive").fit(drifting).price.season == 48
+    assert standing("seasonal_naive", drifting).price.season == 48
 
 
 def test_seasonal_naive_says_why_it_cannot():
-    unknown = make_predictor("seasonal_naive").fit(daily_pattern(5, clock=False)[0]).forecast(horizon=2)
+    unknown = standing("seasonal_naive", daily_pattern(5, clock=False)[0]).forecast(horizon=2)
     assert "time of day is unknown" in unknown.count_fallback
-    short = make_predictor("seasonal_naive").fit(wandering(40)).forecast(horizon=2)
+    short = standing("seasonal_naive", wandering(40)).forecast(horizon=2)
     assert "shorter than a day" in short.price_fallback
     whole, _ = daily_pattern(5)
     frame = whole.frame.copy()
     frame.iloc[-47:-45] = [NAN, NAN, pd.NaT]
-    holed = make_predictor("seasonal_naive").fit(replace(whole, frame=frame)).forecast(horizon=4)
+    holed = standing("seasonal_naive", replace(whole, frame=frame)).forecast(horizon=4)
     assert "2 of 4 slots have no value a day before" in holed.count_fallback
     assert holed.median("count")[0] == whole.available[-48]
     assert holed.median("count")[1] == whole.available[-1]
@@ -126,7 +127,7 @@ def slow_chain(values, states, forget, prior):
 
 def test_markov_equals_matrix_powers_of_counted_transitions():
     whole = wandering(300, seed=2, gaps=0.05)
-    fitted = make_predictor("markov").fit(whole.until(whole.slots[200]))
+    fitted = standing("markov", whole.until(whole.slots[200]))
     chain = fitted.count
     assert isinstance(chain, FittedMarkovChain)
     for place in (230, 280, 299):
@@ -151,7 +152,7 @@ def test_markov_learns_a_known_chain():
         state = (1 if u < 0.05 else 0) if state == 0 else (0 if u < 0.15 else 1)
         path.append(state)
     path[-1] = 1
-    fitted = make_predictor("markov").fit(history([1.0] * 4000, path))
+    fitted = standing("markov", history([1.0] * 4000, path))
     law = np.linalg.matrix_power(np.array([[0.95, 0.05], [0.15, 0.85]]), 6)[1]
     assert fitted.forecast(horizon=6).count_mean[5] == pytest.approx(law[1], abs=0.08)
     assert fitted.count.forget > 0.995, "a chain that never changes should be forgotten slowly"
@@ -174,7 +175,7 @@ def test_boosting_learns_what_a_chain_cannot_say():
     whole = history([1.0] * count.size, count, capacity=8)
     loss = {}
     for name in ("markov", "lightgbm"):
-        fitted = make_predictor(name).fit(whole.until(whole.slots[575]))
+        fitted = standing(name, whole.until(whole.slots[575]))
         made = fitted.forecast_many(whole, list(whole.slots[575:-1]), horizon=1)
         error = count[576:, None] - np.array([f.count[0] for f in made])
         loss[name] = np.maximum(LEVELS * error, (LEVELS - 1) * error).mean()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from series_kit import history, wandering
 
-from forecasting.forecast import LEVELS
 from forecasting.predictors.past_errors import spread_around, time_since_change
+from forecasting.quantiles import LEVELS
 from forecasting.series import series_of
 
 KEPT = 0.5 ** (1 / 72)  # half-hour slots: a day and a half is 72 of them

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from series_kit import MARKET, history, wandering
 
-from forecasting.forecast import LEVELS
 from forecasting.predictor import Panel, bounded
 from forecasting.predictors.combined.price import (
     PARTS,
@@ -30,6 +29,7 @@ from forecasting.predictors.last_value import LastValue
 from forecasting.predictors.lightgbm.price import BoostedPrice, FittedBoostedPrice, law_quantiles
 from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
 from forecasting.predictors.price_features import STATE_COLUMNS, price_rows, price_state
+from forecasting.quantiles import LEVELS
 from forecasting.series import Series, series_of
 
 MODELS = {

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from storekit import DAY, HOUR, MARKET, T0
 
-from forecasting.forecast import LEVELS, Forecast
+from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import StoreError
 from warehouse.history import Market
 from warehouse.issued.records import read_rows, write_rows

@@ -1,4 +1,4 @@
-"""The Forecast value: quantiles of price and count for the slots after its issue time (M6.1, M6.3)."""
+"""The value of a forecast: quantiles of price and count for the slots after its issue time (M6.1, M6.3)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,173 @@
+"""Turns, backfills, experiments and the accuracy report forecast alike, and score alike (M6.4, M6.5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_turn import AT, POOL, one_turn, tidy_tables
+from tidy_folder import write_tidy
+
+from flows.accuracy.series import Asked, Measured, measured_panels
+from flows.accuracy.units import Course, run_course
+from flows.accuracy.vintages import accuracy_of_vintages
+from flows.backfill.plan import Stretch
+from flows.backfill.run import Backfill, backfill
+from flows.config import Settings
+from flows.experiments.predictors.study import replay_forecasters
+from flows.turn.estimate import timetable_of
+from forecasting.origins.units import Rolling, forecast_blocks, units_of
+from forecasting.predictor import Panel
+from forecasting.predictors import PREDICTORS, Entry, make_predictor
+from forecasting.quantiles import Forecast
+from forecasting.series import slot_at
+from optimization.trials.scenarios import Grid
+from warehouse.issued.records import read_rows
+from warehouse.issued.vintages import read_vintages
+from warehouse.store.connection import open_store
+
+STEP = pd.Timedelta("30min")
+MODELS = ("last_value", "markov", "smoothing")
+PRESENTS = [AT, AT + STEP, AT + 2 * STEP]
+ORIGINS = 6
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory) -> Settings:
+    pool = tmp_path_factory.mktemp("pool") / "pool.toml"
+    pool.write_text(POOL)
+    return Settings(
+        models=MODELS, planner="smoothing", measured_origins=ORIGINS, horizon=4, planning_horizon=4, max_markets=3,
+        backlog_jobs=0, history_days=3, refit_hours=8, price_refit_hours=12, risk_paths=10, pool=pool,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(hours=6))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory, settings, data):
+    """A warehouse with three turns in it."""
+    path = tmp_path_factory.mktemp("turns") / "w.duckdb"
+    for at in PRESENTS:
+        one_turn(path, settings, at=at, data=data)
+    return path
+
+
+def followed(store, settings) -> Measured:
+    """What the report measures of the markets that the turns followed."""
+    measured = measured_panels(store, settings, Asked())
+    errors = read_rows(store, "accuracy")
+    keys = set(errors["market"] + "@" + errors["source"])
+    panels = [tuple(one for one in panel.series if one.key in keys) for panel in measured.panels]
+    assert {len(own) for own in panels} == {3}
+    return Measured(panels=tuple(Panel(series=own) for own in panels), origins=(), notes=())
+
+
+def rolling_of(measured: Measured, settings: Settings, slots) -> Rolling:
+    """A backtest of the measured series from the given slots, as the report makes it."""
+    return Rolling(
+        panels=measured.panels,
+        origins=tuple(
+            tuple(np.array([slot_at(at, STEP) - one.first_slot for at in slots]) for one in panel.series)
+            for panel in measured.panels
+        ),
+        predictors={name: make_predictor(name) for name in settings.models},
+        timetable=timetable_of(settings),
+        horizon=settings.horizon,
+    )
+
+
+def test_the_report_forecasts_what_turns_have_issued(db, settings):
+    """Quantile by quantile, mean and reason, over several estimations of either variable."""
+    slots = list(pd.date_range(AT - ORIGINS * STEP, PRESENTS[-1], freq=STEP))
+    with open_store(db) as store:
+        measured = followed(store, settings)
+        series = [one for panel in measured.panels for one in panel.series]
+        stored = read_vintages(
+            store, Forecast, markets={(one.market, one.source): None for one in series}, models=MODELS,
+            start=slots[0], end=slots[-1], step=STEP,
+        )  # fmt: skip
+    rolling, compared = rolling_of(measured, settings, slots), 0
+    assert len({(unit.panel, unit.fit_slot) for unit in units_of(rolling)}) > 2
+    for unit in units_of(rolling):
+        for block in forecast_blocks(unit, rolling):
+            one = rolling.panels[block.panel].series[block.which]
+            issued = {f.issued_at: f for f in stored[one.market.key, one.source, block.model]}
+            for i, origin in enumerate(block.origins):
+                then = issued[one.time(int(origin))]
+                np.testing.assert_array_equal(block.outlook.quantiles[i], then.quantiles(one.variable)[:4])
+                np.testing.assert_array_equal(block.outlook.mean[i], then.mean(one.variable)[:4])
+                reason = then.price_fallback if one.variable == "price" else then.count_fallback
+                assert block.outlook.reasons[i] == reason
+                compared += 1
+    assert compared == 2 * 3 * len(MODELS) * len(slots)
+
+
+def test_the_report_the_stored_vintages_and_the_turn_are_scored_alike(db, settings):
+    window = list(pd.date_range(end=PRESENTS[-1] - STEP, periods=ORIGINS, freq=STEP))
+    with open_store(db) as store:
+        measured = followed(store, settings)
+        rolling = rolling_of(measured, settings, window)
+        report = run_course(Course(rolling=rolling, default="markov"))
+        # One slot less: the last origin of the vintages is the present, of which nothing is known yet.
+        stored = accuracy_of_vintages(
+            store,
+            measured,
+            MODELS,
+            horizon=4,
+            timetable=timetable_of(settings),
+            default="markov",
+            since=window[0],
+        )
+        rows = read_rows(store, "accuracy", where={"measured_at": PRESENTS[-1]})
+    keys = ["variable", "model", "market", "step"]
+    ours, theirs = (one.scores.set_index(keys).sort_index() for one in (report, stored))
+    numbers = [name for name in ours.columns if name not in ("class", "source")]
+    pd.testing.assert_frame_equal(ours[numbers], theirs[numbers], rtol=1e-12)
+    pd.testing.assert_frame_equal(report.pooled, stored.pooled, rtol=1e-12)
+    turn = rows.assign(market=rows["market"] + "@" + rows["source"]).set_index(keys).sort_index()
+    assert len(turn) == len(ours)
+    for name in ("n", "mae", "rmse", "mase", "pinball", "skill_mae", "skill_pinball", "coverage_80", "brier"):
+        wanted, got = turn[name].to_numpy(dtype=float), ours.loc[turn.index, name].to_numpy(dtype=float)
+        assert got == pytest.approx(wanted, rel=1e-9, nan_ok=True), name
+
+
+def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_path, settings, data):
+    """One file and one line: a turn, a backfill, the report on both, and an experiment."""
+    monkeypatch.setitem(PREDICTORS, "drift", Entry("drift_predictor:drift"))
+    own = settings.model_copy(update={"models": ("last_value", "drift"), "planner": "drift"})
+    db = tmp_path / "w.duckdb"
+    result = one_turn(db, own, at=AT, data=data)
+    assert {row["model"] for row in result.accuracy} == {"last_value", "drift"}
+    assert "drift" in {row.split(":")[0] for row in _stored(db)}
+    stretch = Stretch(
+        start=AT - 4 * STEP, end=AT - STEP, step=STEP, stages=("ingest", "forecast", "allocate", "score")
+    )
+    outcomes = backfill(Backfill(db=db, stretch=stretch, settings=own, data=data, workers=1))
+    assert {became for one in outcomes for became in one.became.values()} == {"made"}
+    with open_store(db) as store:
+        measured = measured_panels(store, own, Asked())
+        rolling = replace(rolling_of(measured, own, [AT - STEP, AT]))
+        report = run_course(Course(rolling=rolling, default="drift"))
+        stored = accuracy_of_vintages(
+            store, measured, own.models, horizon=4, timetable=timetable_of(own), default="drift"
+        )
+    for accuracy in (report, stored):
+        assert set(accuracy.scores["model"]) == {"last_value", "drift"}
+    rounds = replay_forecasters(
+        write_tidy(tmp_path / "tidy"), ("last_value", "drift"), seed=1, per_cell=1,
+        grid=Grid(deadlines=(10,), loads=(0.5,), mu_ups=(0.9,), n_maxes=(4,)),
+    )  # fmt: skip
+    assert rounds.arms[:2] == ("last_value", "drift")
+
+
+def _stored(db) -> list[str]:
+    with open_store(db) as store:
+        return list(read_rows(store, "fitted")["predictor"])

@@ -1,0 +1,77 @@
+"""A predictor that stands at the end of a history: estimated once, moved on by hand, for tests of what a predictor answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from forecasting.origins.cohort import Basis
+from forecasting.origins.forecasts import Batch, forecasts_from
+from forecasting.predictor import FittedEachAlone, Panel
+from forecasting.predictors import make_predictor
+from forecasting.quantiles import Forecast
+from forecasting.series import series_of
+from warehouse.history import History
+
+#: Before every slot: these forecasts look back as far as there is anything.
+ALL = -(10**9)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Both variables of a predictor as estimated on ``at``'s end, and the history it stands at the end of."""
+
+    name: str
+    fits: dict[str, Any]
+    at: int
+    history: History
+
+    @property
+    def price(self):
+        return self._of("price")
+
+    @property
+    def count(self):
+        return self._of("count")
+
+    def _of(self, variable):
+        """The fitted model of the one series, without what makes a panel's model of it."""
+        fitted = self.fits[variable]
+        return next(iter(fitted.fitted.values())) if isinstance(fitted, FittedEachAlone) else fitted
+
+    def extend(self, history: History) -> Standing:
+        return replace(self, history=history)
+
+    def forecast(self, *, horizon: int) -> Forecast:
+        last = self.history.slots[-1] if len(self.history.slots) else self.history.known_at
+        return self.forecast_many(self.history, [last], horizon=horizon)[0]
+
+    def forecast_many(
+        self, history: History, origins: Sequence[pd.Timestamp], *, horizon: int
+    ) -> list[Forecast]:
+        basis = {
+            variable: Basis(predictor=self.name, at=self.at, start=ALL, fitted=fitted)
+            for variable, fitted in self.fits.items()
+        }
+        at = sorted(set(origins))
+        if not at:
+            return []
+        made = dict(
+            zip(
+                at,
+                forecasts_from(history, Batch(origins=tuple(at), basis=basis), horizon=horizon),
+                strict=True,
+            )
+        )
+        return [made[origin] for origin in origins]
+
+
+def standing(predictor, history: History) -> Standing:
+    """A predictor (or the one of that name) estimated on everything that a history knew."""
+    model = make_predictor(predictor) if isinstance(predictor, str) else predictor
+    series = {variable: series_of(history, variable) for variable in ("price", "count")}
+    fits = {variable: model.fit(Panel(series=(one.as_of(10**12),))) for variable, one in series.items()}
+    return Standing(name=model.name, fits=fits, at=series["price"].end - 1, history=history)
