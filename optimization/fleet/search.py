@@ -12,7 +12,7 @@ import numpy as np
 from optimization.fleet.problem import NO_ENDING, NOWHERE, Ending, JointJob, JointProblem, Place, Route
 from optimization.job.progress import needed
 from optimization.job.throughput import rates
-from optimization.joint_routes import (
+from optimization.kernels.routes import (
     MOVE,
     Asked,
     RouteTerms,
@@ -24,6 +24,7 @@ from optimization.joint_routes import (
     stand,
     way,
 )
+from optimization.kernels.rules import after_growing, after_moving, after_shrinking
 from optimization.window.plan import Allocation
 
 #: Cells of the progress grid that prices and guides a search, and labels a slot that a search keeps.
@@ -149,7 +150,7 @@ class Search:
             places.append(Place(self.markets[m], Allocation(n - spot, spot)))
             before = stand(terms, k)
         _, k, slots = best_ending(terms, asked, z, before, priced)
-        ending, ending_usd, value = NO_ENDING, 0.0, terms.value if z >= terms.line else 0.0
+        ending, ending_usd, value = NO_ENDING, 0.0, terms.value.usd if z >= terms.line else 0.0
         if k >= 0:
             moved = job.move_usd if way(terms, k, *before) == MOVE else 0.0
             ending = Ending(self.markets[int(terms.market[k])], int(terms.n[k]), int(slots))
@@ -202,9 +203,11 @@ def terms_of(
         market=market,
         n=n,
         gain=np.array(gain),
-        up=np.array([job.runs[key].mu_up for _, key, _ in rows]),
-        down=np.array([job.runs[key].mu_down for _, key, _ in rows]),
-        move=np.array([job.runs[key].mu_up - job.move_hours / hours for _, key, _ in rows]),
+        up=np.array([after_growing(job.runs[key].restart, size) for _, key, size in rows]),
+        down=np.array([after_shrinking(job.runs[key].restart, size) for _, key, size in rows]),
+        move=np.array(
+            [after_moving(job.runs[key].restart, size, job.move_hours / hours) for _, key, size in rows]
+        ),
         on_demand=n * on_demand[market],
         first=np.searchsorted(group, np.arange(len(keys) + 1)),
         group=group,
@@ -213,10 +216,8 @@ def terms_of(
         slots=slots,
         done=float(job.done),
         line=float(needed(run.workload)),
-        value=float(run.value),
+        value=run.worth,
         end=job.slot + slots,
-        deadline=run.deadline_slots,
-        late_limit=float(run.late_limit),
         move_usd=float(job.move_usd),
         may_use_spot=run.resumable,
     )

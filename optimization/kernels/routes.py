@@ -6,7 +6,7 @@ exact progress: a label is dropped when another in its state has done at least a
 rest is not worth more than the best route known; what is left over is the optimum.
 
 A state is one size in one market, numbered k = 0..K-1 with the sizes of a market next to each other, ascending; K is holding
-nothing. Compiled functions call only those of their own file: numba's cache on disk does not notice a change in another one.
+nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from optimization.kernels.compiling import kernel
+from optimization.kernels.rules import Value, slot_cost, slots_needed, value_at
 
 #: Share of a cell that counts as rounding when progress is put on the grid, and the lead every cell is given for it.
 CELL_ROUNDING, CELL_LEAD = 1e-9, 1e-6
@@ -47,10 +49,8 @@ class RouteTerms(NamedTuple):
     slots: int
     done: float
     line: float
-    value: float
+    value: Value
     end: int
-    deadline: int
-    late_limit: float
     move_usd: float
     may_use_spot: bool
 
@@ -73,7 +73,7 @@ class Asked(NamedTuple):
     most: float
 
 
-@njit(cache=True)
+@kernel
 def priced_states(
     terms: RouteTerms, price: np.ndarray, available: np.ndarray, toll: np.ndarray, usd: float
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -89,11 +89,11 @@ def priced_states(
             if terms.may_use_spot and usd * price[i, m] + toll[i, m] < usd * dear and price[i, m] < dear:
                 spot[i, k] = min(terms.n[k], available[i, m])
             held = spot[i, k]
-            cost[i, k] = usd * (held * price[i, m] + (terms.n[k] - held) * dear) + held * toll[i, m]
+            cost[i, k] = usd * slot_cost(terms.n[k], held, price[i, m], dear) + held * toll[i, m]
     return cost, spot
 
 
-@njit(cache=True)
+@kernel
 def way(terms: RouteTerms, k: int, group_before: int, n_before: int) -> int:
     """How one comes into state ``k`` from instances of a market."""
     if n_before == 0:
@@ -105,7 +105,7 @@ def way(terms: RouteTerms, k: int, group_before: int, n_before: int) -> int:
     return DOWN if terms.n[k] < n_before else KEPT
 
 
-@njit(cache=True)
+@kernel
 def share(terms: RouteTerms, k: int, came: int) -> float:
     """Share of a slot in state ``k`` that makes progress after coming there in a way (M2.4)."""
     if came == KEPT:
@@ -115,28 +115,7 @@ def share(terms: RouteTerms, k: int, came: int) -> float:
     return float(terms.move[k]) if came == MOVE else float(terms.up[k])
 
 
-@njit(cache=True)
-def value_at(terms: RouteTerms, slots: float) -> float:
-    """V(T) of M2.5."""
-    if slots <= terms.deadline:
-        return terms.value
-    if slots >= terms.late_limit:
-        return 0.0
-    return terms.value * (terms.late_limit - slots) / (terms.late_limit - terms.deadline)
-
-
-@njit(cache=True)
-def slots_for(rest: float, first: float, gain: float) -> int:
-    """`optimization.job.termination.slots_needed`."""
-    if rest <= first:
-        return 1
-    k = 1 + max(0, int(np.ceil((rest - first) / gain - 1e-6)))
-    while first + (k - 1) * gain < rest:
-        k += 1
-    return k
-
-
-@njit(cache=True)
+@kernel
 def fill_step(out: np.ndarray, later: np.ndarray, gained: float, cell: float, lost: float) -> None:
     """Raise ``out`` to one slot on the grid: the worth ``later`` after ``gained`` work units, rounded up to cells, less ``lost``.
 
@@ -155,7 +134,7 @@ def fill_step(out: np.ndarray, later: np.ndarray, gained: float, cell: float, lo
         out[z] = max(out[z], high)
 
 
-@njit(cache=True)
+@kernel
 def fill_ending(
     out: np.ndarray, terms: RouteTerms, asked: Asked, at: tuple[int, float, float, float]
 ) -> None:
@@ -165,12 +144,12 @@ def fill_ending(
     """
     k, mu, cell, lost = at
     needed, price, start = 1, asked.later_usd * terms.on_demand[k], terms.done + cell * CELL_LEAD
-    worth = asked.weight * value_at(terms, terms.end + 1) - price - lost
+    worth = asked.weight * value_at(terms.value, terms.end + 1) - price - lost
     for z in range(out.size - 1, -1, -1):
         rest = terms.line - (start + z * cell)
         while mu * terms.gain[k] + (needed - 1) * terms.gain[k] < rest:
             needed += 1
-            worth = asked.weight * value_at(terms, terms.end + needed) - needed * price - lost
+            worth = asked.weight * value_at(terms.value, terms.end + needed) - needed * price - lost
             if worth <= 0.0:
                 break
         if worth <= 0.0:
@@ -178,7 +157,7 @@ def fill_ending(
         out[z] = max(out[z], worth)
 
 
-@njit(cache=True)
+@kernel
 def fill(
     out: np.ndarray, terms: RouteTerms, asked: Asked, later: np.ndarray, at: tuple[int, int, int, float]
 ) -> None:
@@ -193,7 +172,7 @@ def fill(
         fill_step(out, later[k], mu * terms.gain[k], cell, asked.cost[i, k] + lost)
 
 
-@njit(cache=True)
+@kernel
 def induct(
     terms: RouteTerms,
     asked: Asked,
@@ -247,7 +226,7 @@ def induct(
         now[:, -1] = top
 
 
-@njit(cache=True)
+@kernel
 def optimistic(terms: RouteTerms, asked: Asked, room: np.ndarray) -> tuple[float, float]:
     """Fill ``room`` (w + 1, K + 1, cells): worth before slots 1..w by the state held before and progress, never too low.
 
@@ -258,7 +237,7 @@ def optimistic(terms: RouteTerms, asked: Asked, room: np.ndarray) -> tuple[float
         fastest = max(fastest, terms.gain[k] * max(1.0, terms.up[k]))
     reach = terms.slots * fastest
     cells = room.shape[2] - 1
-    top = asked.weight * terms.value if reach >= span * (1.0 - 1e-9) else np.nan
+    top = asked.weight * terms.value.usd if reach >= span * (1.0 - 1e-9) else np.nan
     cell = min(span, reach) / cells
     scratch = np.empty((2 * (terms.first.size - 1) + 2, cells + 1))
     induct(terms, asked, room[terms.slots], room[terms.slots], (terms.slots, cell, top), scratch)
@@ -268,31 +247,31 @@ def optimistic(terms: RouteTerms, asked: Asked, room: np.ndarray) -> tuple[float
     return cell, next_step(terms, asked, room, cell, before, start)[1]
 
 
-@njit(cache=True)
+@kernel
 def best_ending(
     terms: RouteTerms, asked: Asked, z: float, before: tuple[int, int], paid: float
 ) -> tuple[float, int, int]:
     """The best worth after the window, its state (-1: none) and slots, within ``asked.most`` of priced cost in all."""
     if z >= terms.line:
-        return asked.weight * terms.value, -1, 0
+        return asked.weight * terms.value.usd, -1, 0
     best, state, slots = 0.0, -1, 0
     for k in range(terms.n.size):
         came = way(terms, k, before[0], before[1])
-        needed = slots_for(terms.line - z, share(terms, k, came) * terms.gain[k], terms.gain[k])
+        needed = slots_needed(terms.line - z, share(terms, k, came) * terms.gain[k], terms.gain[k])
         cost = asked.later_usd * (needed * terms.on_demand[k] + (terms.move_usd if came == MOVE else 0.0))
-        worth = asked.weight * value_at(terms, terms.end + needed) - cost
+        worth = asked.weight * value_at(terms.value, terms.end + needed) - cost
         if worth > best and (paid + cost <= asked.most or not asked.later_counts):
             best, state, slots = worth, k, needed
     return best, state, slots
 
 
-@njit(cache=True)
+@kernel
 def stand(terms: RouteTerms, k: int) -> tuple[int, int]:
     """(group, instances) of a state."""
     return (-1, 0) if k == terms.n.size else (terms.group[k], terms.n[k])
 
 
-@njit(cache=True)
+@kernel
 def looked_up(room: np.ndarray, i: int, k: int, x: float) -> float:
     """The optimistic worth before slot ``i`` in state ``k`` at progress ``x`` cells."""
     top = room.shape[2] - 1
@@ -300,7 +279,7 @@ def looked_up(room: np.ndarray, i: int, k: int, x: float) -> float:
     return worth
 
 
-@njit(cache=True)
+@kernel
 def next_step(
     terms: RouteTerms,
     asked: Asked,
@@ -317,7 +296,7 @@ def next_step(
         came = way(terms, k, before[0], before[1])
         later = z + share(terms, k, came) * terms.gain[k]
         lost = asked.cost[i, k] + (asked.usd * terms.move_usd if came == MOVE else 0.0)
-        told = asked.weight * terms.value - lost
+        told = asked.weight * terms.value.usd - lost
         if later < terms.line:
             told = looked_up(room, i + 1, k, (later - terms.done) / cell) - lost
         if told > worth and paid + lost <= asked.most:
@@ -325,7 +304,7 @@ def next_step(
     return best, worth, reached, paid + cost
 
 
-@njit(cache=True)
+@kernel
 def follow(terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float) -> tuple[np.ndarray, float]:
     """The route that the optimistic worths point out, in exact progress: its states, shape (w,), and its true worth."""
     chosen = np.full(terms.slots, terms.n.size)
@@ -338,7 +317,7 @@ def follow(terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float) -> tu
     return chosen, best_ending(terms, asked, z, before, paid)[0] - paid
 
 
-@njit(cache=True)
+@kernel
 def in_order(z: np.ndarray, c: np.ndarray, state: np.ndarray, low: int, high: int) -> np.ndarray:
     """Labels low..high-1 by state, then descending work, then cost: shell sort, which compiles quickly."""
     order = np.arange(low, high)
@@ -363,7 +342,7 @@ def in_order(z: np.ndarray, c: np.ndarray, state: np.ndarray, low: int, high: in
     return order
 
 
-@njit(cache=True)
+@kernel
 def grown(a: np.ndarray, size: int) -> np.ndarray:
     """The array, or a copy with room for ``size`` elements and as many again."""
     if size <= a.size:
@@ -373,7 +352,7 @@ def grown(a: np.ndarray, size: int) -> np.ndarray:
     return b
 
 
-@njit(cache=True)
+@kernel
 def extended(
     terms: RouteTerms,
     asked: Asked,
@@ -400,8 +379,8 @@ def extended(
         if cost > asked.most:
             continue
         if later >= terms.line:
-            if asked.weight * terms.value - cost > best[0]:
-                best[0], finisher = asked.weight * terms.value - cost, k
+            if asked.weight * terms.value.usd - cost > best[0]:
+                best[0], finisher = asked.weight * terms.value.usd - cost, k
             continue
         if looked_up(room, i + 1, k, (later - terms.done) / cell) - cost > best[0] + best[1]:
             zs[end], cs[end], parents[end], ks[end] = later, cost, label, k
@@ -409,7 +388,7 @@ def extended(
     return end, finisher
 
 
-@njit(cache=True)
+@kernel
 def promising(
     terms: RouteTerms,
     room: np.ndarray,
@@ -428,7 +407,7 @@ def promising(
     return best
 
 
-@njit(cache=True)
+@kernel
 def search(
     terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float, width: int
 ) -> tuple[np.ndarray, float, bool]:
@@ -441,7 +420,9 @@ def search(
     idle = best_ending(terms, asked, terms.done, (-1, 0), 0.0)[0]
     if idle > told:
         chosen[:], told = states, idle
-    best = np.array([told, MONEY_SLACK * (asked.weight * terms.value + asked.usd * terms.on_demand.max())])
+    best = np.array(
+        [told, MONEY_SLACK * (asked.weight * terms.value.usd + asked.usd * terms.on_demand.max())]
+    )
     z, c, parent = np.empty(4096), np.empty(4096), np.empty(4096, np.int64)
     state = np.empty(4096, np.int64)
     z[0], c[0], parent[0], state[0] = terms.done, 0.0, -1, states
@@ -476,7 +457,7 @@ def search(
     return chosen, best[0], proved
 
 
-@njit(cache=True)
+@kernel
 def traced(
     label: int, parent: np.ndarray, state: np.ndarray, slots: int, upto: int, states: int
 ) -> np.ndarray:
