@@ -15,13 +15,14 @@ from optimization.job.throughput import rates
 from optimization.kernels.routes import (
     MOVE,
     Asked,
+    Held,
     RouteTerms,
     best_ending,
+    held_in,
     optimistic,
     priced_states,
     search,
     share,
-    stand,
     way,
 )
 from optimization.kernels.rules import after_growing, after_moving, after_shrinking
@@ -134,25 +135,25 @@ class Search:
     def route(self, j: int, chosen: Sequence[int] | np.ndarray, asked: Asked) -> Route:
         """The route of states ``chosen`` with the spot instances and the ending that ``asked`` makes best."""
         terms, job = self.terms[j], self.problem.jobs[j]
-        z, before, paid, priced = terms.done, (terms.group_before, terms.n_before), 0.0, 0.0
+        z, before, paid, priced = terms.done, Held(terms.group_before, terms.n_before), 0.0, 0.0
         places = []
         for i, k in enumerate(chosen):
             if z >= terms.line or k == terms.n.size:
                 places.append(NOWHERE)
-                before = before if z >= terms.line else (-1, 0)
+                before = before if z >= terms.line else Held(-1, 0)
                 continue
-            came = way(terms, k, *before)
+            came = way(terms, k, before)
             m, n, spot = int(terms.market[k]), int(terms.n[k]), int(asked.spot[i, k])
             moved = job.move_usd if came == MOVE else 0.0
             paid += moved + spot * self.price[i, m] + (n - spot) * self.on_demand[m]
             priced += asked.cost[i, k] + asked.usd * moved
             z += share(terms, k, came) * terms.gain[k]
             places.append(Place(self.markets[m], Allocation(n - spot, spot)))
-            before = stand(terms, k)
+            before = held_in(terms, k)
         _, k, slots = best_ending(terms, asked, z, before, priced)
         ending, ending_usd, value = NO_ENDING, 0.0, terms.value.usd if z >= terms.line else 0.0
         if k >= 0:
-            moved = job.move_usd if way(terms, k, *before) == MOVE else 0.0
+            moved = job.move_usd if way(terms, k, before) == MOVE else 0.0
             ending = Ending(self.markets[int(terms.market[k])], int(terms.n[k]), int(slots))
             ending_usd = slots * float(terms.on_demand[k]) + moved
             value = job.job.completion_value(terms.end + slots)
