@@ -17,7 +17,7 @@ from forecasting.predictor import Predictor
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Variable
 from forecasting.series import Series
-from optimization.market.window import PointForecast
+from optimization.market.window import PointForecast, whole_counts
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
@@ -473,9 +473,10 @@ class _Jobs:
         for t in range(draw.cell.deadline_slots):
             price = medians.at(model, path, draw.path_start + t)
             count = medians.at(model, counts, draw.count_start + t)
-            whole = None if price is None or count is None else np.floor(count + 1e-9).astype(np.int64)
             made.append(
-                None if price is None or whole is None else PointForecast(price=price, available=whole)
+                None
+                if price is None or count is None
+                else PointForecast(price=price, available=whole_counts(count))
             )
         return tuple(made)
 

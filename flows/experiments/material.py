@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from optimization.trials.tapes import Tape, held_within, moving_paths, sample_and_hold
+from warehouse.asof.choosing import GAPS_UNTIL_STALE, PRICE_MAX_AGE
 from warehouse.errors import MarketError, SourceFileError
 from warehouse.history import Market
 from warehouse.sources.conventions import known_conventions
@@ -19,10 +20,6 @@ STEP = pd.Timedelta(minutes=30)
 LONGEST_JOB = 48
 #: Price paths taken of each source (`moving_paths`).
 PATHS_PER_SOURCE = 12
-#: A price older than this is no longer known: on-change prices repeat about every 24 h (M1.3).
-PRICE_MAX_AGE = pd.Timedelta(hours=36)
-#: A count is known for three nominal gaps of its probe, at least one slot (M1.3).
-COUNT_GAPS = 3
 #: Kinds of counts that a job could really have held: listed offers are no launch test.
 LAUNCHABLE = ("probe", "held")
 
@@ -130,7 +127,7 @@ def count_tapes(table: pd.DataFrame) -> Iterator[Tape]:
             rows,
             "available",
             bound=float(capacity),
-            max_age=max(STEP, COUNT_GAPS * gap),
+            max_age=max(STEP, GAPS_UNTIL_STALE * gap),
             real_clock=conventions.real_clock(str(rows["source"].iloc[0])),
         )
         yield replace(tape, within=_within(rows, tape, gap))

@@ -15,7 +15,7 @@ from forecasting.origins.forecasts import backtest, key_of
 from forecasting.predictor import FittedPredictor, Panel, Predictor
 from forecasting.predictors import FLOOR, make_predictor
 from forecasting.quantiles import Variable
-from optimization.market.window import PointForecast
+from optimization.market.window import PointForecast, whole_counts
 from optimization.trials.scenarios import Draw, Grid, Scenario, draw_scenarios, scenario_of
 from optimization.trials.tapes import Part, Tape, peers_of
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
@@ -99,7 +99,7 @@ def _issued(draw: Draw, ahead: dict[str, dict[int, np.ndarray]]) -> list[PointFo
     return [
         PointForecast(
             price=prices[draw.path_start + t],
-            available=np.floor(counts[draw.count_start + t] + 1e-9).astype(np.int64),
+            available=whole_counts(counts[draw.count_start + t]),
         )
         for t in range(draw.cell.deadline_slots)
     ]

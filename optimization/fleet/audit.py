@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from optimization.fleet.problem import JointJob, JointPlan, JointProblem, Place, Route, spot_used
 from optimization.job.progress import finished, needed
-from optimization.job.termination import slots_needed
+from optimization.kernels.rules import slots_needed
 from warehouse.errors import AuditError
 
 #: Relative difference above which two amounts do not agree.

@@ -32,7 +32,7 @@ from optimization.fleet.problem import (
     validate_joint,
 )
 from optimization.job.progress import finished
-from optimization.job.termination import slots_needed
+from optimization.kernels.rules import slots_needed
 from optimization.window.plan import Allocation, PlanStatus
 from optimization.window.program import WHOLE
 from optimization.window.solver import Limits, Solution, in_usd, solve

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from optimization.job.definition import Job
+from optimization.kernels.rules import after_moving
 from optimization.market.window import MarketWindow
 from optimization.window.plan import Allocation, PlanStatus
 from warehouse.errors import JobError, MarketError
@@ -64,7 +65,7 @@ class JointJob:
         run = self.runs[market]
         if n_before == 0 or where == market:
             return run.efficiency(n, n_before)
-        return run.mu_up - self.move_hours / slot_hours
+        return after_moving(run.restart, n, self.move_hours / slot_hours)
 
     def moves(self, market: str, before: tuple[str | None, int]) -> bool:
         """True if running in ``market`` after ``before`` is a move."""

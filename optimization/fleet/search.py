@@ -12,18 +12,20 @@ import numpy as np
 from optimization.fleet.problem import NO_ENDING, NOWHERE, Ending, JointJob, JointProblem, Place, Route
 from optimization.job.progress import needed
 from optimization.job.throughput import rates
-from optimization.joint_routes import (
+from optimization.kernels.routes import (
     MOVE,
     Asked,
+    Held,
     RouteTerms,
     best_ending,
+    held_in,
     optimistic,
     priced_states,
     search,
     share,
-    stand,
     way,
 )
+from optimization.kernels.rules import after_growing, after_moving, after_shrinking
 from optimization.window.plan import Allocation
 
 #: Cells of the progress grid that prices and guides a search, and labels a slot that a search keeps.
@@ -133,25 +135,25 @@ class Search:
     def route(self, j: int, chosen: Sequence[int] | np.ndarray, asked: Asked) -> Route:
         """The route of states ``chosen`` with the spot instances and the ending that ``asked`` makes best."""
         terms, job = self.terms[j], self.problem.jobs[j]
-        z, before, paid, priced = terms.done, (terms.group_before, terms.n_before), 0.0, 0.0
+        z, before, paid, priced = terms.done, Held(terms.group_before, terms.n_before), 0.0, 0.0
         places = []
         for i, k in enumerate(chosen):
             if z >= terms.line or k == terms.n.size:
                 places.append(NOWHERE)
-                before = before if z >= terms.line else (-1, 0)
+                before = before if z >= terms.line else Held(-1, 0)
                 continue
-            came = way(terms, k, *before)
+            came = way(terms, k, before)
             m, n, spot = int(terms.market[k]), int(terms.n[k]), int(asked.spot[i, k])
             moved = job.move_usd if came == MOVE else 0.0
             paid += moved + spot * self.price[i, m] + (n - spot) * self.on_demand[m]
             priced += asked.cost[i, k] + asked.usd * moved
             z += share(terms, k, came) * terms.gain[k]
             places.append(Place(self.markets[m], Allocation(n - spot, spot)))
-            before = stand(terms, k)
+            before = held_in(terms, k)
         _, k, slots = best_ending(terms, asked, z, before, priced)
-        ending, ending_usd, value = NO_ENDING, 0.0, terms.value if z >= terms.line else 0.0
+        ending, ending_usd, value = NO_ENDING, 0.0, terms.value.usd if z >= terms.line else 0.0
         if k >= 0:
-            moved = job.move_usd if way(terms, k, *before) == MOVE else 0.0
+            moved = job.move_usd if way(terms, k, before) == MOVE else 0.0
             ending = Ending(self.markets[int(terms.market[k])], int(terms.n[k]), int(slots))
             ending_usd = slots * float(terms.on_demand[k]) + moved
             value = job.job.completion_value(terms.end + slots)
@@ -202,9 +204,11 @@ def terms_of(
         market=market,
         n=n,
         gain=np.array(gain),
-        up=np.array([job.runs[key].mu_up for _, key, _ in rows]),
-        down=np.array([job.runs[key].mu_down for _, key, _ in rows]),
-        move=np.array([job.runs[key].mu_up - job.move_hours / hours for _, key, _ in rows]),
+        up=np.array([after_growing(job.runs[key].restart, size) for _, key, size in rows]),
+        down=np.array([after_shrinking(job.runs[key].restart, size) for _, key, size in rows]),
+        move=np.array(
+            [after_moving(job.runs[key].restart, size, job.move_hours / hours) for _, key, size in rows]
+        ),
         on_demand=n * on_demand[market],
         first=np.searchsorted(group, np.arange(len(keys) + 1)),
         group=group,
@@ -213,10 +217,8 @@ def terms_of(
         slots=slots,
         done=float(job.done),
         line=float(needed(run.workload)),
-        value=float(run.value),
+        value=run.worth,
         end=job.slot + slots,
-        deadline=run.deadline_slots,
-        late_limit=float(run.late_limit),
         move_usd=float(job.move_usd),
         may_use_spot=run.resumable,
     )

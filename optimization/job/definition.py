@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from optimization.job.throughput import Throughput, rates
+from optimization.kernels.rules import Restart, Value, efficiency, late_limit, value_at
 from warehouse.errors import JobError
 
 
@@ -37,24 +38,27 @@ class Job:
         validate_job(self)
 
     @property
+    def restart(self) -> Restart:
+        """What a change of size costs (M2.4), as the rules and the kernels read it."""
+        return Restart(float(self.mu_up), float(self.mu_down))
+
+    @property
+    def worth(self) -> Value:
+        """V (M2.5), as the rules and the kernels read it."""
+        return Value(float(self.value), int(self.deadline_slots), float(self.gamma))
+
+    @property
     def late_limit(self) -> float:
         """gamma d, in slots: from here on the job is worth nothing."""
-        return self.gamma * self.deadline_slots
+        return late_limit(self.worth)
 
     def completion_value(self, slots: float) -> float:
         """V(T), USD, for a job finished after ``slots`` slots (M2.5)."""
-        d = self.deadline_slots
-        if slots <= d:
-            return self.value
-        if slots >= self.late_limit:
-            return 0.0
-        return self.value * (self.late_limit - slots) / ((self.gamma - 1.0) * d)
+        return value_at(self.worth, slots)
 
     def efficiency(self, n: int, n_previous: int) -> float:
         """mu of M2.4 for a slot on ``n`` instances after one on ``n_previous``."""
-        if n > n_previous:
-            return self.mu_up
-        return self.mu_down if n < n_previous else 1.0
+        return efficiency(self.restart, n, n_previous)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

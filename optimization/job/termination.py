@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from optimization.job.definition import Job
-from optimization.job.progress import finished, needed
+from optimization.job.progress import needed
 from optimization.job.throughput import rates
+from optimization.kernels.rules import after_growing, ending, slots_needed
 from warehouse.errors import JobError
 
 
@@ -23,20 +25,6 @@ class ToGo:
     slots: int
 
 
-def slots_needed(rest: float, first: float, gain: float) -> int:
-    """Slots to do ``rest`` work units at ``first`` in the first slot and ``gain`` in each later one; at least 1.
-
-    >>> slots_needed(10.0, 4.0, 5.0)
-    3
-    """
-    if rest <= first:
-        return 1
-    k = 1 + max(0, math.ceil((rest - first) / gain - 1e-6))
-    while first + (k - 1) * gain < rest:
-        k += 1
-    return k
-
-
 def on_demand_to_go(
     job: Job, *, done: float, n_previous: int, slot: int, on_demand_usd: float, slot_hours: float
 ) -> ToGo:
@@ -45,20 +33,20 @@ def on_demand_to_go(
     k is the number of slots that n instances need from ``done`` work units, the first of them at the efficiency of
     M2.4. Of equal values the least n is taken. A finished job is worth V(slot).
     """
-    if finished(done, job.workload):
-        return ToGo(value_usd=job.completion_value(slot), n=0, slots=0)
-    rest = needed(job.workload) - done
-    hourly, price = rates(job.throughput, job.n_max).tolist(), on_demand_usd * slot_hours
-    best = ToGo(value_usd=0.0, n=0, slots=0)
-    for n in range(job.n_min, job.n_max + 1):
-        gain = hourly[n] * slot_hours
-        k = slots_needed(rest, job.efficiency(n, n_previous) * gain, gain)
-        if job.value - k * n * price <= best.value_usd:
-            continue  # not even on time
-        value = job.completion_value(slot + k) - k * n * price
-        if value > best.value_usd:
-            best = ToGo(value_usd=value, n=n, slots=k)
-    return best
+    sizes, gain = _held(job, slot_hours)
+    best = ending(
+        sizes, gain, job.restart, job.worth, on_demand_usd * slot_hours, slot, needed(job.workload) - done,
+        n_previous,
+    )  # fmt: skip
+    return ToGo(value_usd=best.usd, n=sizes[best.size], slots=best.slots)
+
+
+@lru_cache(maxsize=512)
+def _held(job: Job, slot_hours: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Sizes (0 and n_min..n_max) and the work each does in a slot: a job asks for many endings."""
+    gain = rates(job.throughput, job.n_max) * slot_hours
+    sizes = (0, *range(job.n_min, job.n_max + 1))
+    return sizes, tuple(float(gain[n]) for n in sizes)
 
 
 def infeasible_by(job: Job, *, slot_hours: float) -> int:
@@ -66,12 +54,11 @@ def infeasible_by(job: Job, *, slot_hours: float) -> int:
 
     A job is worth nothing from gamma d on, so finishing needs k < gamma d slots.
     """
-    hourly = rates(job.throughput, job.n_max)
+    sizes, gain = _held(job, slot_hours)
+    rest = needed(job.workload)
     fastest = min(
-        slots_needed(
-            needed(job.workload), job.mu_up * float(hourly[n]) * slot_hours, float(hourly[n]) * slot_hours
-        )
-        for n in range(job.n_min, job.n_max + 1)
+        slots_needed(rest, after_growing(job.restart, n) * g, g)
+        for n, g in zip(sizes[1:], gain[1:], strict=True)
     )
     last = math.ceil(job.late_limit) - 1
     return max(0, fastest - last)

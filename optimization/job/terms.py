@@ -8,7 +8,9 @@ from typing import Literal
 import numpy as np
 
 from optimization.job.definition import Job
+from optimization.job.progress import TOLERANCE
 from optimization.job.throughput import Throughput, rates
+from optimization.kernels.rules import efficiency_table, slots_needed_each
 from warehouse.errors import JobError
 
 WorkUnit = Literal["tokens", "gpu_hours", "slots"]
@@ -73,16 +75,15 @@ def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> f
     d, last = job.deadline_slots, math.ceil(job.late_limit) - 1
     sizes = np.arange(job.n_min, job.n_max + 1)
     gain = rates(job.throughput, job.n_max)[sizes] * slot_hours
-    before = np.arange(job.n_max + 1)
-    first = np.where(sizes > before[:, None], job.mu_up, np.where(sizes < before[:, None], job.mu_down, 1.0))
+    first = efficiency_table(job.restart, job.n_max)[:, sizes]
     need, owed = 0.0, max(0.0, -float((first * gain).min()))
     for slot in range(d + 1):
         slots_left = last - slot
         if slots_left < 1:
             continue
         most = ((first + (slots_left - 1)) * gain).max(axis=1)
-        rest = np.minimum(job.workload + slot * owed, most)[:, None]
-        k = np.maximum(1, np.ceil(rest / gain - first + 1.0 - 1e-9))
+        rest = np.minimum(job.workload + slot * owed, most)[:, None] - TOLERANCE * job.workload
+        k = slots_needed_each(rest, first * gain, gain)
         late = np.maximum(0.0, slot + k - d)
         share = 1.0 - late / ((job.gamma - 1.0) * d)
         price = np.full(k.shape, np.inf)

@@ -148,5 +148,10 @@ def point_forecast(forecast: Forecast) -> PointForecast:
     """Median price and median count rounded down: half the time at least that many are there (ours)."""
     return PointForecast(
         price=forecast.median("price").astype(float),
-        available=np.floor(forecast.median("count") + 1e-9).astype(np.int64),
+        available=whole_counts(forecast.median("count")),
     )
+
+
+def whole_counts(median: np.ndarray) -> np.ndarray:
+    """Median counts rounded down to whole instances; a rounding error short of a whole one is that one (ours)."""
+    return np.floor(median + 1e-9).astype(np.int64)

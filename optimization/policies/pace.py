@@ -8,13 +8,14 @@ from functools import lru_cache
 import numpy as np
 
 from optimization.job.definition import Job
-from optimization.job.termination import slots_needed
+from optimization.job.progress import TOLERANCE
 from optimization.job.throughput import Throughput, rates
+from optimization.kernels.rules import Restart, efficiency_table, slots_needed, spot_held
 from optimization.policies.contract import View
 from optimization.window.plan import Allocation
 
 #: Relative slack of a comparison of work, below the one that declares a job finished, so that the net errs to the safe side.
-WORK_TOLERANCE = 1e-10
+WORK_TOLERANCE = TOLERANCE / 10
 HOLD_NOTHING = Allocation(0, 0)
 
 
@@ -40,7 +41,7 @@ def pace(job: Job, slot_hours: float) -> Pace:
     known = _RECENT.get(id(job))
     if known is not None and known[0] is job and known[1] == slot_hours:
         return known[2]
-    shape = (job.throughput, job.n_min, job.n_max, job.mu_up, job.mu_down)
+    shape = (job.throughput, job.n_min, job.n_max, job.restart)
     found = _pace(shape, job.deadline_slots, slot_hours)
     if len(_RECENT) >= MOST_RECENT:
         _RECENT.clear()
@@ -54,15 +55,12 @@ MOST_RECENT = 64
 
 
 @lru_cache(maxsize=MOST_RECENT)
-def _pace(shape: tuple[Throughput, int, int, float, float], slots: int, slot_hours: float) -> Pace:
-    throughput, n_min, n_max, mu_up, mu_down = shape
+def _pace(shape: tuple[Throughput, int, int, Restart], slots: int, slot_hours: float) -> Pace:
+    throughput, n_min, n_max, restart = shape
     gain = rates(throughput, n_max) * slot_hours
-    sizes, before = np.arange(n_min, n_max + 1), np.arange(n_max + 1)
-    change = before - before[:, None]
-    efficiency = np.where(change > 0, mu_up, np.where(change < 0, mu_down, 1.0))
-    now = efficiency * gain
-    most = np.zeros(before.size)
-    reach, fastest = [tuple(most.tolist())], [(0,) * before.size]
+    sizes, now = np.arange(n_min, n_max + 1), efficiency_table(restart, n_max) * gain
+    most = np.zeros(n_max + 1)
+    reach, fastest = [tuple(most.tolist())], [(0,) * most.size]
     for _ in range(slots):
         work = now[:, sizes] + most[sizes]
         # Of sizes that differ by rounding only the least is taken, and holding nothing only where it is truly better.
@@ -170,7 +168,7 @@ def spot_is_cheaper(view: View) -> bool:
 
 def split(view: View, n: int) -> Allocation:
     """The cheapest allocation of ``n`` instances: spot first if it is cheaper, the rest on demand (M3.2)."""
-    spot = min(n, view.available) if spot_is_cheaper(view) else 0
+    spot = spot_held(n, view.available, view.price, view.on_demand_usd)
     return Allocation(n - spot, spot)
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from optimization.induction import Game, chosen_size, chosen_sizes, induct
 from optimization.job.definition import Job
+from optimization.job.progress import needed
 from optimization.job.termination import check_job
 from optimization.job.throughput import rates
+from optimization.kernels.induction import Asked, Game, chosen_size, chosen_sizes, induct
+from optimization.kernels.rules import least_efficiency
 from optimization.market.chains import MOST_STATES, Beliefs, CountChain, PriceChain, count_chain, price_chain
 from optimization.market.window import Past
 from optimization.policies.contract import Paths, View, on_path
@@ -45,7 +47,7 @@ END_POINTS = 64
 class ValueTables:
     """Expected values after each of the slots ``game.slot`` .. ``game.slot + len(after) - 1``, USD.
 
-    ``after`` has shape (slots, S, K, M, points), as `optimization.induction.induct` gives it; ``counts`` and ``prices`` are
+    ``after`` has shape (slots, S, K, M, points), as `kernels.induction.induct` gives it; ``counts`` and ``prices`` are
     the chains behind it, prices per slot. ``near`` (n,) is the grid's size that stands for each size the job may hold; ``key``
     is what their maker knows them by.
     """
@@ -64,7 +66,7 @@ class ValueTables:
         """The size of most expected value in ``slot``, ``price`` in USD per instance-slot; of equal ones the least."""
         game = self.game
         column = self.after[slot - game.slot, self.counts.index(available), self.prices.index(price)]
-        asked = (
+        asked = Asked(
             float(rest),
             int(before),
             int(available),
@@ -77,13 +79,11 @@ class ValueTables:
         self, *, slot: int, rest: np.ndarray, before: np.ndarray, available: np.ndarray, price: np.ndarray
     ) -> np.ndarray:
         """`size` of many paths in one slot, all of shape (paths,)."""
-        cells = (self.counts.indices(available), self.prices.indices(price))
-        asked = (rest, before, available, price, float(self.job.completion_value(slot + 1)))
-        columns = self.after[slot - self.game.slot]
-        found: np.ndarray = chosen_sizes(
-            self.game, columns, self.all_sizes, self.all_gains, self.near, asked, cells
-        )
-        return found
+        columns, late = self.after[slot - self.game.slot], float(self.job.completion_value(slot + 1))
+        return chosen_sizes(
+            self.game, columns, self.all_sizes, self.all_gains, self.near, rest, before, available, price, late,
+            self.counts.indices(available), self.prices.indices(price),
+        )  # fmt: skip
 
     def to_go(self, *, slot: int, end: int, available: int, price: float) -> ExpectedToGo:
         """W of M3.3 (c) at the start of slot ``end`` > ``slot``: expected over the market of the slots between, seen from ``slot``.
@@ -147,12 +147,10 @@ def make_tables(
         price=prices.level_usd,
         price_chain=prices.transition,
         on_demand=float(now.on_demand_usd * slot_hours),
-        mu_up=float(job.mu_up),
-        mu_down=float(job.mu_down),
-        value=float(job.value),
-        deadline=job.deadline_slots,
-        late_limit=float(job.late_limit),
+        restart=job.restart,
+        value=job.worth,
         slot=slot,
+        slack=job.workload - needed(job.workload),
         step=step,
         points=points,
     )
@@ -190,7 +188,8 @@ def _grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
     Steps are a whole part of one more instance's work, so that keeping a size leads from point to point and the edge of what
     can still be finished in time lies on one.
     """
-    reach = job.workload + max(0.0, -job.mu_up, -job.mu_down) * float(gain.max())
+    owed = max(-least_efficiency(job.restart, n) for n in range(1, job.n_max + 1))
+    reach = job.workload + max(0.0, owed) * float(gain.max())
     unit = float(np.diff(gain[1:]).min()) if len(gain) > 2 else float(gain[1])
     if not unit > 1e-9 * reach:
         unit = float(gain[gain > 0].min()) if (gain > 0).any() else reach

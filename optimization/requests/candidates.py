@@ -13,8 +13,8 @@ from forecasting.configurations.facts import architecture, gpu
 from optimization.job.definition import Job
 from optimization.job.progress import needed
 from optimization.job.request import FilledConfiguration, JobRequest, parse_request, slot_job
-from optimization.job.termination import slots_needed
 from optimization.job.throughput import Table, rates
+from optimization.kernels.rules import after_growing, slots_needed
 from optimization.requests.offers import Offer
 from optimization.requests.request import Completed
 from optimization.requests.widths import Knowledge, Terms, Width, usable, widths_of
@@ -112,7 +112,7 @@ def on_demand_alone(job: Job, *, on_demand_usd: float, slot_hours: float) -> OnD
     ends = []
     for n in range(job.n_min, job.n_max + 1):
         gain = float(hourly[n]) * slot_hours
-        slots = slots_needed(needed(job.workload), job.mu_up * gain, gain)
+        slots = slots_needed(needed(job.workload), after_growing(job.restart, n) * gain, gain)
         late = max(0, slots - job.deadline_slots)
         ends.append(
             OnDemand(instances=n, slots=slots, cost_usd=n * slots * slot_hours * on_demand_usd, late_by=late)

@@ -20,6 +20,7 @@ import numpy as np
 
 from optimization.job.definition import Job
 from optimization.job.throughput import rates
+from optimization.kernels.rules import least_efficiency
 from warehouse.errors import SettingsError
 
 #: The rate for an unknown number of rounds.
@@ -65,7 +66,7 @@ def attainable_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> t
     """
     slot = job.n_max * on_demand_usd * slot_hours
     most = job.deadline_slots * slot
-    slowest = min(job.mu_up, job.mu_down, 1.0)
+    slowest = min(least_efficiency(job.restart, n) for n in range(job.n_min, job.n_max + 1))
     if slowest > 0.0:
         hourly = rates(job.throughput, job.n_max)
         dearest = max(n / float(hourly[n]) for n in range(job.n_min, job.n_max + 1))

@@ -12,9 +12,17 @@ from typing import Protocol
 
 import numpy as np
 
-from optimization.single_instance.induction import follow, induct, induct_known
-from optimization.single_instance.kernels import greedy, play, uniform_progress
-from optimization.single_instance.setting import ON_DEMAND, SPOT, Setting
+from optimization.kernels.single import (
+    ON_DEMAND,
+    SPOT,
+    follow,
+    greedy,
+    induct,
+    induct_known,
+    play,
+    uniform_progress,
+)
+from optimization.single_instance.setting import Setting
 from optimization.single_instance.states import Chain, MarketStates
 from warehouse.errors import PolicyError
 

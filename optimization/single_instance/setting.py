@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, NamedTuple
 
+from optimization.kernels.single import Ticks
 from warehouse.errors import SettingsError
-
-#: What the instance is in a slot: the three actions.
-NONE: Final = 0
-SPOT: Final = 1
-ON_DEMAND: Final = 2
-
-
-class Ticks(NamedTuple):
-    """A setting as the compiled kernels take it: times in ticks, the bill of one slot in USD."""
-
-    work: int
-    slot: int
-    overhead: int
-    spot_usd: float
-    on_demand_usd: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

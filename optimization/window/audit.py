@@ -18,7 +18,7 @@ from warehouse.errors import AuditError
 
 #: Relative difference above which two amounts do not agree.
 AGREEMENT = 1e-6
-ANSWERED = (PlanStatus.OPTIMAL, PlanStatus.TIME_LIMIT)
+ANSWERED = (PlanStatus.OPTIMAL, PlanStatus.TIME_LIMIT, PlanStatus.DIFFERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,13 +37,17 @@ class EndRule(StrEnum):
 
 
 class PlanStatus(StrEnum):
-    """How a solve ended (M3.4)."""
+    """How a solve ended (M3.4).
+
+    ``DIFFERS``: the solver called a plan optimal, and the exact twin knows another optimum; the plan is the better of the two.
+    """
 
     OPTIMAL = "optimal"
     TIME_LIMIT = "time_limit_with_incumbent"
     NO_INCUMBENT = "time_limit_without_incumbent"
     INFEASIBLE = "infeasible"
     ERROR = "solver_error"
+    DIFFERS = "solver_differs_from_twin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

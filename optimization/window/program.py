@@ -27,7 +27,7 @@ import numpy as np
 import pyomo.environ as pyo
 
 from optimization.job.progress import TOLERANCE
-from optimization.job.termination import slots_needed
+from optimization.kernels.rules import after_growing, after_shrinking, least_efficiency, slots_needed
 from optimization.window.plan import EndRule, HorizonProblem
 from optimization.window.statement import concave_pieces, sizes, slot_costs, slot_gains
 from warehouse.errors import JobError
@@ -93,7 +93,9 @@ def add_data(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
 
 def add_choice(m: pyo.ConcreteModel) -> None:
     """Binaries for why a stage runs on a size; flows of the ladder between two stages; work and payment they add up to."""
-    job = m.problem.job
+    restart = m.problem.job.restart
+    growing = [after_growing(restart, int(n)) for n in m.size]
+    shrinking = [after_shrinking(restart, int(n)) for n in m.size]
     m.up = pyo.Var(m.STAGES, m.SIZES, domain=pyo.Binary)
     m.kept = pyo.Var(m.STAGES, m.SIZES, domain=pyo.Binary)
     m.down = pyo.Var(m.STAGES, m.SIZES, domain=pyo.Binary)
@@ -103,7 +105,7 @@ def add_choice(m: pyo.ConcreteModel) -> None:
     m.work = pyo.Expression(
         m.STAGES,
         rule=lambda m, i: sum(
-            m.gain[j] * (job.mu_up * m.up[i, j] + m.kept[i, j] + job.mu_down * m.down[i, j])
+            m.gain[j] * (growing[j] * m.up[i, j] + m.kept[i, j] + shrinking[j] * m.down[i, j])
             for j in m.SIZES
             if j
         ),
@@ -231,7 +233,8 @@ def add_table(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
 def least_progress(problem: HorizonProblem) -> float:
     """Work units the window cannot end below: every slot owes the most it can (efficiencies below 0)."""
     job, window = problem.job, problem.window
-    owed = min(0.0, job.mu_up, job.mu_down) * float(np.max(slot_gains(job, window.slot_hours)))
+    gain = slot_gains(job, window.slot_hours).tolist()
+    owed = min(least_efficiency(job.restart, n) * g for n, g in zip(sizes(job).tolist(), gain, strict=True))
     return problem.done + len(window) * owed
 
 
@@ -248,13 +251,13 @@ def possible_endings(problem: HorizonProblem) -> dict[tuple[int, int], float]:
     """
     job, window, end = problem.job, problem.window, problem.slot + len(problem.window)
     size, gain = sizes(job), slot_gains(job, window.slot_hours)
-    least = min(job.mu_up, job.mu_down)
     most_left = job.workload - least_progress(problem)
     least_left = job.workload - most_progress(problem) - TOLERANCE * job.workload
     endings = {}
     for j in range(1, len(size)):
         n, g = int(size[j]), float(gain[j])
-        for k in range(slots_needed(least_left, g, g), slots_needed(most_left, least * g, g) + 1):
+        first = least_efficiency(job.restart, n) * g
+        for k in range(slots_needed(least_left, g, g), slots_needed(most_left, first, g) + 1):
             worth = job.completion_value(end + k) - k * n * window.on_demand_usd * window.slot_hours
             if worth > 0.0:
                 endings[j, k] = worth

@@ -12,6 +12,7 @@ from optimization.job.definition import Job
 from optimization.job.progress import TOLERANCE, finished
 from optimization.job.termination import check_job, on_demand_to_go
 from optimization.job.throughput import rates
+from optimization.kernels.rules import slot_cost, spot_held
 from optimization.market.window import MarketWindow
 from optimization.window.plan import VALUE_ROUNDING, Allocation, EndRule, ExpectedToGo, HorizonProblem
 from warehouse.errors import JobError, MarketError
@@ -41,18 +42,22 @@ def cheap_spot(window: MarketWindow) -> np.ndarray:
     return np.where(window.price < window.on_demand_usd, window.available, 0).astype(np.int64)
 
 
-def split(n: int, spot: int) -> Allocation:
-    """The cheapest allocation of ``n`` instances when ``spot`` cheaper ones can be had: spot first (M3.2)."""
-    held = min(n, spot)
+def split(window: MarketWindow, i: int, n: int) -> Allocation:
+    """The cheapest allocation of ``n`` instances in slot ``i`` of a window: spot first (M3.2)."""
+    held = spot_held(n, int(window.available[i]), float(window.price[i]), window.on_demand_usd)
     return Allocation(n - held, held)
+
+
+def slot_usd(window: MarketWindow, i: int, allocation: Allocation) -> float:
+    """USD that an allocation costs in slot ``i`` of a window (M2.4)."""
+    price = float(window.price[i])
+    return slot_cost(allocation.total, allocation.spot, price, window.on_demand_usd) * window.slot_hours
 
 
 def slot_costs(job: Job, window: MarketWindow) -> np.ndarray:
     """USD for one slot on each size, cheapest split, shape (slots, sizes) (M2.4, M3.2)."""
-    held = np.minimum(sizes(job), cheap_spot(window)[:, None])
-    dear = sizes(job) - held
-    paid: np.ndarray = dear * window.on_demand_usd + held * window.price[:, None]
-    return paid * window.slot_hours
+    held = sizes(job).tolist()
+    return np.array([[slot_usd(window, i, split(window, i, n)) for n in held] for i in range(len(window))])
 
 
 def slot_gains(job: Job, slot_hours: float) -> np.ndarray:
@@ -84,15 +89,13 @@ def worth(problem: HorizonProblem, chosen: Sequence[int]) -> Worth:
     Under the target rule nothing is held once the target is reached, if the sizes say so; that is for the solver to choose.
     """
     job, window = problem.job, problem.window
-    spot, gain = cheap_spot(window), rates(job.throughput, job.n_max) * window.slot_hours
+    gain = rates(job.throughput, job.n_max) * window.slot_hours
     done, previous, cost = problem.done, problem.n_previous, 0.0
     held: list[Allocation] = []
     for i, wish in enumerate(chosen):
         n = 0 if finished(done, job.workload) else int(wish)
-        allocation = split(n, int(spot[i]))
-        cost += (
-            allocation.on_demand * window.on_demand_usd + allocation.spot * float(window.price[i])
-        ) * window.slot_hours
+        allocation = split(window, i, n)
+        cost += slot_usd(window, i, allocation)
         done += job.efficiency(n, previous) * float(gain[n])
         previous = n
         held.append(allocation)

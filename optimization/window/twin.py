@@ -8,9 +8,8 @@ import numpy as np
 
 from optimization.job.definition import Job
 from optimization.job.progress import needed
-from optimization.label_beam import beam
-from optimization.label_bounds import EXPECTED, TARGET, TO_GO, Terms, prepare
-from optimization.label_setting import answer
+from optimization.kernels.bounds import EXPECTED, TARGET, TO_GO, Terms
+from optimization.kernels.labels import BEST_FOUND, NOTHING_TO_DO, UNSOUND, solve
 from optimization.window.plan import Allocation, EndRule, HorizonProblem, Plan, PlanStatus
 from optimization.window.statement import (
     sizes,
@@ -42,29 +41,29 @@ def solve_window(problem: HorizonProblem) -> Plan:
     price = np.array(problem.window.price, dtype=np.float64)
     available = np.array(problem.window.available, dtype=np.int64)
     terms = terms_of(problem)
-    prepared = prepare(terms, price, available)
-    if not (prepared.sound and problem.job.resumable):
+    if not problem.job.resumable:
         validate_problem(problem)
-    if problem.done >= prepared.line:
+    answer = solve(terms, price, available, LABEL_LIMIT)
+    if answer.state == UNSOUND:
+        validate_problem(problem)
+    if answer.state == NOTHING_TO_DO:
         # Finished, at the target, or no size makes any progress (mu_up = 0).
         return _idle(problem, terms)
-    held, paid, reached, worth, bound, proved = answer(
-        terms, prepared, beam(terms, prepared), price, available, LABEL_LIMIT
-    )
+    proved, paid, bound = answer.state != BEST_FOUND, answer.paid, answer.bound
     if terms.rule == TARGET:
         # There the worth is minus the cost: a bound above the worth is one below the cost.
-        objective, bound = paid, paid - (bound - worth)
+        objective, bound = paid, paid - (bound - answer.worth)
     else:
-        objective = worth
+        objective = answer.worth
     return Plan(
-        allocations=tuple([Allocation(on_demand, spot) for on_demand, spot in held.tolist()]),
+        allocations=tuple([Allocation(on_demand, spot) for on_demand, spot in answer.held.tolist()]),
         status=PlanStatus.OPTIMAL if proved else PlanStatus.TIME_LIMIT,
         objective=objective,
         bound=objective if proved else bound,
         gap=0.0 if proved else abs(bound - objective) / max(abs(bound), abs(objective), 1e-300),
         seconds=0.0,
         cost_usd=paid,
-        end_progress=min(reached, _most_counted(problem, terms)),
+        end_progress=min(answer.reached, _most_counted(problem, terms)),
     )
 
 
@@ -76,8 +75,8 @@ def terms_of(problem: HorizonProblem) -> Terms:
     return Terms(
         sizes=size,
         gain=gain,
-        mu_up=float(job.mu_up),
-        mu_down=float(job.mu_down),
+        restart=job.restart,
+        value=job.worth,
         done=float(problem.done),
         n_previous=int(problem.n_previous),
         line=float(target(problem) - work_tolerance(job) if rule == TARGET else needed(job.workload)),
@@ -85,12 +84,10 @@ def terms_of(problem: HorizonProblem) -> Terms:
         finish_usd=0.0 if rule == TARGET else float(job.value),
         rule=rule,
         end=problem.slot + len(window),
-        deadline=job.deadline_slots,
-        late_limit=float(job.late_limit),
         on_demand_usd=float(window.on_demand_usd),
         slot_hours=float(window.slot_hours),
         work=table.work if rule == EXPECTED and table is not None else _NO_WORK,
-        value=table.value_usd if rule == EXPECTED and table is not None else _NO_VALUE,
+        table_usd=table.value_usd if rule == EXPECTED and table is not None else _NO_VALUE,
     )
 
 

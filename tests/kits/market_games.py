@@ -6,10 +6,11 @@ from functools import cache
 import numpy as np
 from window_cases import allowed
 
-from optimization.induction import Game
 from optimization.job.definition import Job
+from optimization.job.progress import TOLERANCE
 from optimization.job.termination import on_demand_to_go
 from optimization.job.throughput import Amdahl, Linear, Power, Table, rates
+from optimization.kernels.induction import Game
 from optimization.window.statement import sizes
 
 #: Throughputs whose gains at the efficiencies below are whole steps of half-hour slots: (H, step).
@@ -65,8 +66,8 @@ def game_of(job, step, *, slot, available, chain, price, price_chain) -> Game:
     return Game(
         sizes=sizes(job), gain=gain, available=np.asarray(available, dtype=np.int64), chain=chain,
         price=np.asarray(price, dtype=float), price_chain=price_chain, on_demand=HALF_HOUR,
-        mu_up=job.mu_up, mu_down=job.mu_down, value=job.value, deadline=job.deadline_slots,
-        late_limit=job.late_limit, slot=slot, step=step, points=round((job.workload + owed) / step) + 2,
+        restart=job.restart, value=job.worth, slot=slot, slack=TOLERANCE * job.workload, step=step,
+        points=round((job.workload + owed) / step) + 2,
     )  # fmt: skip
 
 

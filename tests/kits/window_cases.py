@@ -51,6 +51,25 @@ def random_table(rng, job):
     return ExpectedToGo(work=work, value_usd=value)
 
 
+def flat_problem(rng):
+    """A job of little value whose later slots are worth nothing: an expected to go of 0 whatever is done and held."""
+    w, n = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    d, n_max = w + int(rng.integers(0, 5)), n if rng.random() < 0.6 else n + 1
+    job = Job(
+        name="flat", workload=float(rng.uniform(0.5, 6.0)), deadline_slots=d, n_min=n, n_max=n_max, throughput=Linear(),
+        mu_up=float(rng.choice([1.0, 0.9, 0.6])), mu_down=float(rng.choice([1.0, 0.95])),
+        value=float(rng.choice([0.0, 0.1, 0.3, 1.0, 5.0])),
+    )  # fmt: skip
+    window = market_window(
+        np.round(rng.uniform(0.1, 1.3, w), 2), rng.integers(0, n + 2, w), on_demand_usd=1.0, slot_hours=0.5
+    )
+    return HorizonProblem(
+        job=job, slot=int(rng.integers(0, d - w + 1)), done=float(rng.choice([0.0, 0.3])) * job.workload,
+        n_previous=int(rng.integers(0, n + 1)), window=window, end_rule=EndRule.EXPECTED_TO_GO,
+        expected=ExpectedToGo(work=np.zeros(1), value_usd=np.zeros((1, n_max - n + 2))),
+    )  # fmt: skip
+
+
 #: Efficiencies of a change: shares of a slot, and below 0 where a change takes longer than a slot.
 SHARES = ([1.0, 0.9, 0.6, 0.0], [1.0, 0.95, 0.5])
 OWING = ([-0.2, -1.0, -3.5, -7.9], [0.9, -0.5, -2.0])

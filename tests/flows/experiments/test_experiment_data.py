@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from tidy_folder import write_tidy
 
-from flows.experiments.material import LONGEST_JOB, STEP, count_tapes, read_table, read_tapes
+from flows.experiments.material import LONGEST_JOB, STEP, count_tapes, price_tapes, read_table, read_tapes
 from warehouse.asof.load import load_history
 from warehouse.errors import MarketError, SourceFileError
 from warehouse.history import Market
@@ -74,6 +74,22 @@ def test_a_hole_is_a_gap(folder):
     assert not np.isnan(whole.values).any()
     assert 8 <= gap.sum() <= 10  # five hours without the half hour that three probes' gaps bridge
     np.testing.assert_array_equal(tape.values[~gap], whole.values[~gap])
+
+
+def test_a_price_is_too_old_after_a_day_and_a_half(folder):
+    """On-change prices repeat about every 24 h; 36 h after the last one nothing is known (M1.3)."""
+    prices = pd.read_parquet(folder / "prices.parquet").query("zone == 'y1'").sort_values("timestamp")
+    counts = pd.read_parquet(folder / "availability.parquet")
+    whole = next(price_tapes(prices, counts))
+    last = whole.first + 2 * pd.Timedelta(days=1)
+    hole = (prices["timestamp"] >= last) & (prices["timestamp"] <= last + pd.Timedelta(days=3))
+    at_last = prices.iloc[:1].assign(timestamp=last)
+    tape = next(price_tapes(pd.concat([prices[~hole], at_last]), counts))
+    known = ~np.isnan(tape.values)
+    since = [(tape.time(slot) - last) / pd.Timedelta(hours=1) for slot in range(len(tape))]
+    after = [hours for hours, there in zip(since, known, strict=True) if 0 <= hours <= 72 and there]
+    assert (min(after), max(after)) == (0.0, 36.0)
+    assert len(after) == 73  # every half hour of it
 
 
 def test_offers_and_unknown_capacities_are_left_out(folder):

@@ -10,8 +10,9 @@ from market_games import HALF_HOUR, by_tree, game_of, random_game, random_job
 from numpy.testing import assert_allclose
 
 from optimization import EndRule, HorizonProblem, Job
-from optimization.induction import best_size, induct, slot_cost, value_at
 from optimization.job.throughput import Linear
+from optimization.kernels.induction import best_size, induct
+from optimization.kernels.rules import slot_cost, spot_held
 from optimization.market.window import market_window
 from optimization.replay.hindsight import hindsight
 from optimization.window.twin import solve_window
@@ -65,7 +66,10 @@ def known_market(seed: int, *, slots: int, n_max: int):
 def held_at_start(job: Job, game, kept) -> float:
     """The worth of the best first size, nothing held before and all work left."""
     work = np.array([job.efficiency(int(n), 0) for n in game.sizes]) * game.gain
-    costs = np.array([slot_cost(game, n, game.available[0], game.price[0]) for n in game.sizes])
+    spot = [spot_held(n, game.available[0], game.price[0], game.on_demand) for n in game.sizes]
+    costs = np.array(
+        [slot_cost(n, s, game.price[0], game.on_demand) for n, s in zip(game.sizes, spot, strict=True)]
+    )
     left = np.maximum(0.0, job.workload - work) / game.step
     worth = [np.interp(left[j], np.arange(game.points), kept[0, 0, 0, j]) for j in range(len(work))]
     chosen = best_size(
@@ -108,14 +112,14 @@ def test_what_holds_for_every_game(seed):
     """Never above v, never less for more work done, never better on dearer spot or on fewer instances."""
     _, game = random_game(np.random.default_rng(300 + seed), slots=4, n_max=3)
     kept = induct(game, 4)
-    slack = SINGLE * (1.0 + game.value)
-    assert kept.max() <= game.value + slack
+    slack = SINGLE * (1.0 + game.value.usd)
+    assert kept.max() <= game.value.usd + slack
     assert (np.diff(kept, axis=-1) <= slack).all()
     dearer = induct(game._replace(price=np.minimum(game.price * 1.3, 1.4)), 4)
     assert (dearer <= kept + slack).all()
     fewer = induct(game._replace(available=np.maximum(game.available - 1, 0)), 4)
     assert (fewer <= kept + slack).all()
-    worthless = induct(game._replace(value=0.0), 4)
+    worthless = induct(game._replace(value=game.value._replace(usd=0.0)), 4)
     assert_allclose(worthless, 0.0, atol=slack)
 
 
@@ -161,14 +165,3 @@ def test_off_the_grid_the_error_vanishes_with_the_step():
         assert errors[1] < 0.4 * errors[0]
         assert errors[2] < 0.4 * errors[1]
         assert errors[2] < 0.001 * job.value
-
-
-def test_the_value_falls_linearly_after_the_deadline():
-    job = Job(
-        name="v", workload=1, deadline_slots=4, n_min=1, n_max=1, throughput=Linear(), value=8.0, gamma=1.5
-    )
-    game = game_of(
-        job, 0.5, slot=0, available=[0], chain=np.ones((4, 1, 1)), price=[0.1], price_chain=np.eye(1)
-    )
-    for slots in (0.0, 3.5, 4.0, 4.5, 5.0, 5.999, 6.0, 7.0):
-        assert value_at(game, slots) == pytest.approx(job.completion_value(slots))

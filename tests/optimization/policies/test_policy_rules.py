@@ -265,6 +265,16 @@ class TestAhap:
         assert answer(policy, far) == (0, 6)
         assert answer(policy, replace(far, price=0.6)) == (0, 0)
 
+    def test_the_far_ahead_are_those_at_the_line_of_the_windows_end_and_no_sooner(self):
+        # Four units of work a slot: the line is 16 a slot before the window's end, 20 at it, 24 a slot later.
+        for done, held in ((16.0, (2, 6)), (19.9, (2, 6)), (20.0, (0, 6)), (23.9, (0, 6))):
+            policy = Ahap(omega=3, commitment=1, sigma=0.9, solve=scripted([(4, 4)] * 3))
+            seen = view(slot=2, done=done, available=6)
+            assert answer(policy, seen) == held, done
+            assert ("far ahead" in policy.explain(policy.start(JOB), seen, Allocation(*held))) == (
+                held == (0, 6)
+            )
+
     def test_the_finishing_slot_is_trimmed(self):
         policy = Ahap(omega=1, commitment=1, sigma=0.9, solve=scripted([(0, 8)]))
         assert answer(policy, view(slot=8, done=35.0, available=8)) == (0, 5)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import settings as testing
 from hypothesis import strategies as st
 
+from optimization.kernels.single import NONE, ON_DEMAND, SPOT
 from optimization.single_instance.policies import Greedy, OnDemandOnly, UniformProgress, optimum, run, settle
-from optimization.single_instance.setting import NONE, ON_DEMAND, SPOT, Setting
+from optimization.single_instance.setting import Setting
 from warehouse.errors import PolicyError, SettingsError
 
 SPOT_SLOT, DEMAND_SLOT = 0.9731 / 6, 3.06 / 6

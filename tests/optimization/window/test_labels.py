@@ -9,9 +9,9 @@ from window_cases import OWING, SHARES, by_enumeration, end_worth, programs, ran
 import optimization.window.twin as labels
 from optimization.job.definition import Job
 from optimization.job.throughput import Linear
-from optimization.label_beam import optimistic_at
-from optimization.label_bounds import least_loss, prepare, slot_money
-from optimization.label_setting import end_value
+from optimization.kernels.bounds import least_loss, optimistic_at
+from optimization.kernels.bounds import slot_costs as kernel_costs
+from optimization.kernels.labels import end_value, solve
 from optimization.market.window import market_window
 from optimization.window.audit import audit_plan
 from optimization.window.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, PlanStatus
@@ -89,7 +89,7 @@ def test_kernel_end_value_is_the_end_rule(end_rule, mus):
 
 def test_kernel_slot_costs_are_those_of_the_model():
     for case in programs(50, seed=9, end_rule=EndRule.TARGET, w=6, n_max=8):
-        made = slot_money(terms_of(case), case.window.price, case.window.available)
+        made = kernel_costs(terms_of(case), case.window.price, case.window.available)
         assert made == pytest.approx(slot_costs(case.job, case.window), rel=1e-15)
 
 
@@ -179,14 +179,14 @@ def test_refuses_a_malformed_window(bad):
 
 def test_arrays_of_any_kind_are_read_alike_and_compiled_once():
     plain = problem(window=window([0.5, 0.25, 1.25], [4, 1, 4]))
-    known = len(prepare.signatures)
+    known = len(solve.signatures)
     narrow = plain.window.price.astype(np.float32)
     narrow.flags.writeable = False
     other = replace(plain.window, price=narrow, available=plain.window.available.astype(np.int32)[::1])
     assert solve_window(replace(plain, window=other)) == solve_window(plain)
     for end_rule in RULES:
         solve_window(problem(end_rule))
-    assert len(prepare.signatures) == max(known, 1)
+    assert len(solve.signatures) == max(known, 1)
 
 
 @pytest.mark.parametrize("end_rule", RULES)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pyomo.environ as pyo
 import pytest
-from window_cases import OWING, SHARES, by_enumeration, programs, random_problem, random_table
+from window_cases import OWING, SHARES, by_enumeration, flat_problem, programs, random_problem, random_table
 
 from optimization.job.definition import Job
 from optimization.job.throughput import Amdahl, Linear
@@ -72,6 +72,16 @@ def test_equals_enumeration_on_tiny_programs(end_rule, mus):
         if progress is not None:
             assert plan.end_progress == pytest.approx(progress, rel=1e-8, abs=1e-8 * case.job.workload)
         audit_plan(case, plan)
+
+
+def test_nothing_is_held_at_a_loss_where_the_future_is_flat():
+    """An expected to go of 0, n_min = n_max = 2, value 0.3: 0 is right, and -0.2 was once called optimal at "gap 0"."""
+    rng = np.random.default_rng(31)
+    for _ in range(60):
+        case = flat_problem(rng)
+        plan = plan_problem(case, EXACT)
+        same_as_twin(case, plan)
+        assert plan.objective >= 0.0
 
 
 @pytest.mark.parametrize("end_rule", RULES)

@@ -6,7 +6,7 @@ exact progress: a label is dropped when another in its state has done at least a
 rest is not worth more than the best route known; what is left over is the optimum.
 
 A state is one size in one market, numbered k = 0..K-1 with the sizes of a market next to each other, ascending; K is holding
-nothing. Compiled functions call only those of their own file: numba's cache on disk does not notice a change in another one.
+nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from optimization.kernels.compiling import kernel
+from optimization.kernels.labels import Labels, longer, trace
+from optimization.kernels.rules import Value, slot_cost, slots_needed, value_at
 
 #: Share of a cell that counts as rounding when progress is put on the grid, and the lead every cell is given for it.
 CELL_ROUNDING, CELL_LEAD = 1e-9, 1e-6
 #: Relative slack of comparisons of money; differences below it are rounding.
 MONEY_SLACK = 1e-10
+#: Labels there is room for at first.
+ROOM = 4096
 #: Ways to come into a state: from nothing, from fewer, as many or more instances of its market, from another market.
 BEGIN, UP, KEPT, DOWN, MOVE = 0, 1, 2, 3, 4
 
@@ -47,10 +52,8 @@ class RouteTerms(NamedTuple):
     slots: int
     done: float
     line: float
-    value: float
+    value: Value
     end: int
-    deadline: int
-    late_limit: float
     move_usd: float
     may_use_spot: bool
 
@@ -73,7 +76,31 @@ class Asked(NamedTuple):
     most: float
 
 
-@njit(cache=True)
+class Held(NamedTuple):
+    """Instances in an allowed market (-1: in none of those)."""
+
+    group: int
+    n: int
+
+
+class Onward(NamedTuple):
+    """A step along the optimistic worths: its state, its optimistic worth, and work and priced cost after it."""
+
+    state: int
+    worth: float
+    work: float
+    paid: float
+
+
+class Last(NamedTuple):
+    """How a route ends on demand: priced worth, state (-1: finished or given up), slots."""
+
+    worth: float
+    state: int
+    slots: int
+
+
+@kernel
 def priced_states(
     terms: RouteTerms, price: np.ndarray, available: np.ndarray, toll: np.ndarray, usd: float
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -89,23 +116,23 @@ def priced_states(
             if terms.may_use_spot and usd * price[i, m] + toll[i, m] < usd * dear and price[i, m] < dear:
                 spot[i, k] = min(terms.n[k], available[i, m])
             held = spot[i, k]
-            cost[i, k] = usd * (held * price[i, m] + (terms.n[k] - held) * dear) + held * toll[i, m]
+            cost[i, k] = usd * slot_cost(terms.n[k], held, price[i, m], dear) + held * toll[i, m]
     return cost, spot
 
 
-@njit(cache=True)
-def way(terms: RouteTerms, k: int, group_before: int, n_before: int) -> int:
-    """How one comes into state ``k`` from instances of a market."""
-    if n_before == 0:
+@kernel
+def way(terms: RouteTerms, k: int, before: Held) -> int:
+    """How one comes into state ``k`` from what was held."""
+    if before.n == 0:
         return BEGIN
-    if terms.group[k] != group_before:
+    if terms.group[k] != before.group:
         return MOVE
-    if terms.n[k] > n_before:
+    if terms.n[k] > before.n:
         return UP
-    return DOWN if terms.n[k] < n_before else KEPT
+    return DOWN if terms.n[k] < before.n else KEPT
 
 
-@njit(cache=True)
+@kernel
 def share(terms: RouteTerms, k: int, came: int) -> float:
     """Share of a slot in state ``k`` that makes progress after coming there in a way (M2.4)."""
     if came == KEPT:
@@ -115,28 +142,7 @@ def share(terms: RouteTerms, k: int, came: int) -> float:
     return float(terms.move[k]) if came == MOVE else float(terms.up[k])
 
 
-@njit(cache=True)
-def value_at(terms: RouteTerms, slots: float) -> float:
-    """V(T) of M2.5."""
-    if slots <= terms.deadline:
-        return terms.value
-    if slots >= terms.late_limit:
-        return 0.0
-    return terms.value * (terms.late_limit - slots) / (terms.late_limit - terms.deadline)
-
-
-@njit(cache=True)
-def slots_for(rest: float, first: float, gain: float) -> int:
-    """`optimization.job.termination.slots_needed`."""
-    if rest <= first:
-        return 1
-    k = 1 + max(0, int(np.ceil((rest - first) / gain - 1e-6)))
-    while first + (k - 1) * gain < rest:
-        k += 1
-    return k
-
-
-@njit(cache=True)
+@kernel
 def fill_step(out: np.ndarray, later: np.ndarray, gained: float, cell: float, lost: float) -> None:
     """Raise ``out`` to one slot on the grid: the worth ``later`` after ``gained`` work units, rounded up to cells, less ``lost``.
 
@@ -155,22 +161,21 @@ def fill_step(out: np.ndarray, later: np.ndarray, gained: float, cell: float, lo
         out[z] = max(out[z], high)
 
 
-@njit(cache=True)
+@kernel
 def fill_ending(
-    out: np.ndarray, terms: RouteTerms, asked: Asked, at: tuple[int, float, float, float]
+    out: np.ndarray, terms: RouteTerms, asked: Asked, k: int, mu: float, cell: float, lost: float
 ) -> None:
-    """Raise ``out`` to the worth of going on after the window in a state, on demand, at the share of its first slot (M3.3b).
+    """Raise ``out`` to the worth of going on after the window in state ``k``, on demand, its first slot at ``mu`` (M3.3b).
 
-    ``at`` is the state, the share, the cell and what a move costs. Cells go from the top down, so that the slots needed only grow.
+    ``lost`` is what a move costs. Cells go from the top down, so that `slots_needed` is counted up from cell to cell.
     """
-    k, mu, cell, lost = at
     needed, price, start = 1, asked.later_usd * terms.on_demand[k], terms.done + cell * CELL_LEAD
-    worth = asked.weight * value_at(terms, terms.end + 1) - price - lost
+    worth = asked.weight * value_at(terms.value, terms.end + 1) - price - lost
     for z in range(out.size - 1, -1, -1):
         rest = terms.line - (start + z * cell)
         while mu * terms.gain[k] + (needed - 1) * terms.gain[k] < rest:
             needed += 1
-            worth = asked.weight * value_at(terms, terms.end + needed) - needed * price - lost
+            worth = asked.weight * value_at(terms.value, terms.end + needed) - needed * price - lost
             if worth <= 0.0:
                 break
         if worth <= 0.0:
@@ -178,35 +183,42 @@ def fill_ending(
         out[z] = max(out[z], worth)
 
 
-@njit(cache=True)
+@kernel
 def fill(
-    out: np.ndarray, terms: RouteTerms, asked: Asked, later: np.ndarray, at: tuple[int, int, int, float]
+    out: np.ndarray,
+    terms: RouteTerms,
+    asked: Asked,
+    later: np.ndarray,
+    i: int,
+    k: int,
+    came: int,
+    cell: float,
 ) -> None:
-    """Raise ``out`` to the worth of coming into a state: ``at`` is the slot (w: the ending), the state, the way, the cell."""
-    i, k, came, cell = at
+    """Raise ``out`` to the worth of coming into state ``k`` in a way in slot ``i`` (w: the ending)."""
     usd = asked.later_usd if i == terms.slots else asked.usd
     lost = usd * terms.move_usd if came == MOVE else 0.0
     mu = share(terms, k, came)
     if i == terms.slots:
-        fill_ending(out, terms, asked, (k, mu, cell, lost))
+        fill_ending(out, terms, asked, k, mu, cell, lost)
     else:
         fill_step(out, later[k], mu * terms.gain[k], cell, asked.cost[i, k] + lost)
 
 
-@njit(cache=True)
+@kernel
 def induct(
     terms: RouteTerms,
     asked: Asked,
     later: np.ndarray,
     now: np.ndarray,
-    at: tuple[int, float, float],
+    i: int,
+    cell: float,
+    top: float,
     room: np.ndarray,
 ) -> None:
-    """Worth ``now`` (K + 1, cells) before slot ``at[0]`` by the state held before it, from that of the slot after it.
+    """Worth ``now`` (K + 1, cells) before slot ``i`` by the state held before it, from that of the slot after it.
 
-    ``at`` is the slot, the cell, and the worth of the top cell (NaN: as the others); ``room`` (2 groups + 2, cells) is scratch.
+    ``top`` is the worth of the top cell (NaN: as the others); ``room`` (2 groups + 2, cells) is scratch.
     """
-    i, cell, top = at
     states, groups = terms.n.size, terms.first.size - 1
     idle, best, moved, after = now[states], room[0], room[1 : groups + 1], room[groups + 1 : 2 * groups + 1]
     if i < terms.slots:
@@ -220,20 +232,20 @@ def induct(
         for k in range(terms.first[g + 1] - 1, terms.first[g] - 1, -1):
             for z in range(rest.size):
                 now[k, z] = max(rest[z], best[z])
-            fill(best, terms, asked, later, (i, k, UP, cell))
+            fill(best, terms, asked, later, i, k, UP, cell)
         for z in range(rest.size):
             idle[z] = max(idle[z], best[z])
         best[:] = -np.inf
         for k in range(terms.first[g], terms.first[g + 1]):
-            fill(now[k], terms, asked, later, (i, k, KEPT, cell))
+            fill(now[k], terms, asked, later, i, k, KEPT, cell)
             for z in range(rest.size):
                 now[k, z] = max(now[k, z], best[z])
-            fill(best, terms, asked, later, (i, k, DOWN, cell))
+            fill(best, terms, asked, later, i, k, DOWN, cell)
     if groups > 1:
         for g in range(groups):
             moved[g] = -np.inf
             for k in range(terms.first[g], terms.first[g + 1]):
-                fill(moved[g], terms, asked, later, (i, k, MOVE, cell))
+                fill(moved[g], terms, asked, later, i, k, MOVE, cell)
         after[groups - 1] = -np.inf
         for g in range(groups - 2, -1, -1):
             after[g] = np.maximum(after[g + 1], moved[g + 1])
@@ -247,7 +259,7 @@ def induct(
         now[:, -1] = top
 
 
-@njit(cache=True)
+@kernel
 def optimistic(terms: RouteTerms, asked: Asked, room: np.ndarray) -> tuple[float, float]:
     """Fill ``room`` (w + 1, K + 1, cells): worth before slots 1..w by the state held before and progress, never too low.
 
@@ -258,41 +270,41 @@ def optimistic(terms: RouteTerms, asked: Asked, room: np.ndarray) -> tuple[float
         fastest = max(fastest, terms.gain[k] * max(1.0, terms.up[k]))
     reach = terms.slots * fastest
     cells = room.shape[2] - 1
-    top = asked.weight * terms.value if reach >= span * (1.0 - 1e-9) else np.nan
+    top = asked.weight * terms.value.usd if reach >= span * (1.0 - 1e-9) else np.nan
     cell = min(span, reach) / cells
     scratch = np.empty((2 * (terms.first.size - 1) + 2, cells + 1))
-    induct(terms, asked, room[terms.slots], room[terms.slots], (terms.slots, cell, top), scratch)
+    induct(terms, asked, room[terms.slots], room[terms.slots], terms.slots, cell, top, scratch)
     for i in range(terms.slots - 1, 0, -1):
-        induct(terms, asked, room[i + 1], room[i], (i, cell, top), scratch)
-    before, start = (terms.group_before, terms.n_before), (0, terms.done, 0.0)
-    return cell, next_step(terms, asked, room, cell, before, start)[1]
+        induct(terms, asked, room[i + 1], room[i], i, cell, top, scratch)
+    before, first = Held(terms.group_before, terms.n_before), terms.slots - terms.slots
+    return cell, onward(terms, asked, room, cell, before, first, terms.done, 0.0).worth
 
 
-@njit(cache=True)
-def best_ending(
-    terms: RouteTerms, asked: Asked, z: float, before: tuple[int, int], paid: float
-) -> tuple[float, int, int]:
-    """The best worth after the window, its state (-1: none) and slots, within ``asked.most`` of priced cost in all."""
+@kernel
+def best_ending(terms: RouteTerms, asked: Asked, z: float, before: Held, paid: float) -> Last:
+    """The best ending of a route that has done ``z`` and paid, within ``asked.most`` of priced cost in all."""
     if z >= terms.line:
-        return asked.weight * terms.value, -1, 0
+        return Last(asked.weight * terms.value.usd, -1, 0)
     best, state, slots = 0.0, -1, 0
     for k in range(terms.n.size):
-        came = way(terms, k, before[0], before[1])
-        needed = slots_for(terms.line - z, share(terms, k, came) * terms.gain[k], terms.gain[k])
+        came = way(terms, k, before)
+        needed = slots_needed(terms.line - z, share(terms, k, came) * terms.gain[k], terms.gain[k])
         cost = asked.later_usd * (needed * terms.on_demand[k] + (terms.move_usd if came == MOVE else 0.0))
-        worth = asked.weight * value_at(terms, terms.end + needed) - cost
+        worth = asked.weight * value_at(terms.value, terms.end + needed) - cost
         if worth > best and (paid + cost <= asked.most or not asked.later_counts):
             best, state, slots = worth, k, needed
-    return best, state, slots
+    return Last(best, state, slots)
 
 
-@njit(cache=True)
-def stand(terms: RouteTerms, k: int) -> tuple[int, int]:
-    """(group, instances) of a state."""
-    return (-1, 0) if k == terms.n.size else (terms.group[k], terms.n[k])
+@kernel
+def held_in(terms: RouteTerms, k: int) -> Held:
+    """What a state holds."""
+    if k == terms.n.size:
+        return Held(-1, 0)
+    return Held(terms.group[k], terms.n[k])
 
 
-@njit(cache=True)
+@kernel
 def looked_up(room: np.ndarray, i: int, k: int, x: float) -> float:
     """The optimistic worth before slot ``i`` in state ``k`` at progress ``x`` cells."""
     top = room.shape[2] - 1
@@ -300,135 +312,142 @@ def looked_up(room: np.ndarray, i: int, k: int, x: float) -> float:
     return worth
 
 
-@njit(cache=True)
-def next_step(
+@kernel
+def onward(
     terms: RouteTerms,
     asked: Asked,
     room: np.ndarray,
     cell: float,
-    before: tuple[int, int],
-    start: tuple[int, float, float],
-) -> tuple[int, float, float, float]:
-    """The step from ``start`` = (slot, work, paid) with the best optimistic rest: state, worth, work and cost after it."""
-    i, z, paid = start
+    before: Held,
+    i: int,
+    z: float,
+    paid: float,
+) -> Onward:
+    """The step in slot ``i``, with ``z`` done and ``paid``, that has the best optimistic rest."""
     states = terms.n.size
     best, worth, reached, cost = states, looked_up(room, i + 1, states, (z - terms.done) / cell), z, 0.0
     for k in range(states):
-        came = way(terms, k, before[0], before[1])
+        came = way(terms, k, before)
         later = z + share(terms, k, came) * terms.gain[k]
         lost = asked.cost[i, k] + (asked.usd * terms.move_usd if came == MOVE else 0.0)
-        told = asked.weight * terms.value - lost
+        told = asked.weight * terms.value.usd - lost
         if later < terms.line:
             told = looked_up(room, i + 1, k, (later - terms.done) / cell) - lost
         if told > worth and paid + lost <= asked.most:
             best, worth, reached, cost = k, told, later, lost
-    return best, worth, reached, paid + cost
+    return Onward(best, worth, reached, paid + cost)
 
 
-@njit(cache=True)
-def follow(terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float) -> tuple[np.ndarray, float]:
-    """The route that the optimistic worths point out, in exact progress: its states, shape (w,), and its true worth."""
-    chosen = np.full(terms.slots, terms.n.size)
-    z, before, paid = terms.done, (terms.group_before, terms.n_before), 0.0
+@kernel
+def follow(terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float, chosen: np.ndarray) -> float:
+    """Write the route that the optimistic worths point out, in exact progress, to ``chosen`` (w,); its true worth."""
+    chosen[:] = terms.n.size
+    z, before, paid = terms.done, Held(terms.group_before, terms.n_before), 0.0
     for i in range(terms.slots):
         if z >= terms.line:
             break
-        k, _, z, paid = next_step(terms, asked, room, cell, before, (i, z, paid))
-        chosen[i], before = k, stand(terms, k)
-    return chosen, best_ending(terms, asked, z, before, paid)[0] - paid
+        step = onward(terms, asked, room, cell, before, i, z, paid)
+        z, paid = step.work, step.paid
+        chosen[i], before = step.state, held_in(terms, step.state)
+    return best_ending(terms, asked, z, before, paid).worth - paid
 
 
-@njit(cache=True)
-def in_order(z: np.ndarray, c: np.ndarray, state: np.ndarray, low: int, high: int) -> np.ndarray:
+@kernel
+def in_order(labels: Labels, low: int, high: int) -> np.ndarray:
     """Labels low..high-1 by state, then descending work, then cost: shell sort, which compiles quickly."""
-    order = np.arange(low, high)
+    order = np.empty(high - low, np.int64)
+    for i in range(order.size):
+        order[i] = low + i
     gap = order.size // 2
     while gap > 0:
         for i in range(gap, order.size):
-            moved, k = order[i], i
+            b, k = order[i], i
             while k >= gap:
                 a = order[k - gap]
-                if state[a] != state[moved]:
-                    before = state[a] < state[moved]
-                elif z[a] != z[moved]:
-                    before = z[a] > z[moved]
+                if labels.size[a] != labels.size[b]:
+                    before = labels.size[a] < labels.size[b]
+                elif labels.work[a] != labels.work[b]:
+                    before = labels.work[a] > labels.work[b]
                 else:
-                    before = c[a] <= c[moved]
+                    before = labels.paid[a] <= labels.paid[b]
                 if before:
                     break
                 order[k] = a
                 k -= gap
-            order[k] = moved
+            order[k] = b
         gap //= 2
     return order
 
 
-@njit(cache=True)
-def grown(a: np.ndarray, size: int) -> np.ndarray:
-    """The array, or a copy with room for ``size`` elements and as many again."""
-    if size <= a.size:
-        return a
-    b = np.empty(2 * size, dtype=a.dtype)
-    b[: a.size] = a
-    return b
-
-
-@njit(cache=True)
-def extended(
+@kernel
+def extend(
     terms: RouteTerms,
     asked: Asked,
     room: np.ndarray,
-    at: tuple[int, float, float, float, int, int],
-    found: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    cell: float,
+    labels: Labels,
+    i: int,
+    label: int,
     end: int,
     best: np.ndarray,
 ) -> tuple[int, int]:
-    """Write what label ``at`` = (slot, cell, work, cost, state, number) can become; the new end and the state that finishes best.
+    """Write what a label can become in slot ``i`` from number ``end`` on; the new end and the state that finishes best.
 
     ``best`` = [worth of the incumbent, slack of money] is raised by routes that finish here.
     """
-    i, cell, z, c, state, label = at
+    z, c, state = labels.work[label], labels.paid[label], np.int64(labels.size[label])
     states, finisher = terms.n.size, -1
-    before = (terms.group_before, terms.n_before) if label == 0 else stand(terms, state)
-    zs, cs, parents, ks = found
+    before = held_in(terms, state)
+    if label == 0:
+        before = Held(terms.group_before, terms.n_before)
     for k in range(states + 1):
         later, cost = z, c
         if k < states:
-            came = way(terms, k, before[0], before[1])
+            came = way(terms, k, before)
             later = z + share(terms, k, came) * terms.gain[k]
             cost = c + asked.cost[i, k] + (asked.usd * terms.move_usd if came == MOVE else 0.0)
         if cost > asked.most:
             continue
         if later >= terms.line:
-            if asked.weight * terms.value - cost > best[0]:
-                best[0], finisher = asked.weight * terms.value - cost, k
+            if asked.weight * terms.value.usd - cost > best[0]:
+                best[0], finisher = asked.weight * terms.value.usd - cost, k
             continue
         if looked_up(room, i + 1, k, (later - terms.done) / cell) - cost > best[0] + best[1]:
-            zs[end], cs[end], parents[end], ks[end] = later, cost, label, k
+            labels.work[end], labels.paid[end], labels.parent[end], labels.size[end] = later, cost, label, k
             end += 1
     return end, finisher
 
 
-@njit(cache=True)
+@kernel
 def promising(
-    terms: RouteTerms,
-    room: np.ndarray,
-    at: tuple[int, float],
-    labels: tuple[np.ndarray, np.ndarray, np.ndarray],
-    layer: np.ndarray,
-    width: int,
+    terms: RouteTerms, room: np.ndarray, cell: float, labels: Labels, i: int, layer: np.ndarray, width: int
 ) -> np.ndarray:
-    """``width`` labels of a layer with the best optimistic worths; ``at`` is the slot that led to them and the cell."""
-    z, c, state = labels
-    told = np.empty(layer.size)
+    """``width`` labels of a layer that slot ``i`` led to, those with the best optimistic worths."""
+    told, best = np.empty(layer.size), np.empty(width)
     for place in range(layer.size):
         label = layer[place]
-        told[place] = looked_up(room, at[0] + 1, state[label], (z[label] - terms.done) / at[1]) - c[label]
-    best: np.ndarray = layer[told >= np.partition(told, layer.size - width)[layer.size - width]][:width]
-    return best
+        x = (labels.work[label] - terms.done) / cell
+        told[place] = looked_up(room, i + 1, np.int64(labels.size[label]), x) - labels.paid[label]
+    # The best worths, descending: an insertion sort of few, from which most others are turned away at once.
+    kept = width - width
+    for place in range(layer.size):
+        if kept == width and told[place] <= best[width - 1]:
+            continue
+        k = min(kept, width - 1)
+        while k > 0 and best[k - 1] < told[place]:
+            best[k] = best[k - 1]
+            k -= 1
+        best[k] = told[place]
+        kept = min(kept + 1, width)
+    chosen, k = np.empty(width, np.int64), 0
+    for place in range(layer.size):
+        if told[place] >= best[width - 1] and k < width:
+            chosen[k] = layer[place]
+            k += 1
+    return chosen
 
 
-@njit(cache=True)
+@kernel
 def search(
     terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float, width: int
 ) -> tuple[np.ndarray, float, bool]:
@@ -436,53 +455,48 @@ def search(
 
     Of each slot the ``width`` most promising labels are kept: what is dropped for that alone costs the proof.
     """
-    states = terms.n.size
-    chosen, told = follow(terms, asked, room, cell)
-    idle = best_ending(terms, asked, terms.done, (-1, 0), 0.0)[0]
-    if idle > told:
-        chosen[:], told = states, idle
-    best = np.array([told, MONEY_SLACK * (asked.weight * terms.value + asked.usd * terms.on_demand.max())])
-    z, c, parent = np.empty(4096), np.empty(4096), np.empty(4096, np.int64)
-    state = np.empty(4096, np.int64)
-    z[0], c[0], parent[0], state[0] = terms.done, 0.0, -1, states
-    layer, end, proved = np.zeros(1, dtype=np.int64), 1, True
+    states, chosen, best = terms.n.size, np.empty(terms.slots, np.int64), np.empty(2)
+    best[0] = follow(terms, asked, room, cell, chosen)
+    idle = best_ending(terms, asked, terms.done, Held(-1, 0), 0.0).worth
+    if idle > best[0]:
+        chosen[:], best[0] = states, idle
+    dearest = terms.on_demand[0]
+    for usd in terms.on_demand:
+        dearest = max(dearest, usd)
+    best[1] = MONEY_SLACK * (asked.weight * terms.value.usd + asked.usd * dearest)
+    labels = Labels(np.empty(ROOM), np.empty(ROOM), np.empty(ROOM, np.int32), np.empty(ROOM, np.int32))
+    labels.work[0], labels.paid[0], labels.parent[0], labels.size[0] = terms.done, 0.0, -1, states
+    layer, proved = np.empty(1, np.int64), True
+    layer[0], end = 0, layer.size
     for i in range(terms.slots):
         low = end
         for label in layer:
-            z, c = grown(z, end + states + 1), grown(c, end + states + 1)
-            parent, state = grown(parent, end + states + 1), grown(state, end + states + 1)
-            end, finisher = extended(
-                terms, asked, room, (i, cell, z[label], c[label], int(state[label]), int(label)),
-                (z, c, parent, state), end, best,
-            )  # fmt: skip
+            more = end + states + 1
+            if more > labels.work.size:
+                labels = Labels(
+                    longer(labels.work, more),
+                    longer(labels.paid, more),
+                    longer(labels.parent, more),
+                    longer(labels.size, more),
+                )
+            end, finisher = extend(terms, asked, room, cell, labels, i, label, end, best)
             if finisher >= 0:
-                chosen = traced(int(label), parent, state, terms.slots, i, states)
+                trace(labels, label, chosen, i, states)
                 chosen[i] = finisher
-        order, kept, least, held = in_order(z, c, state, low, end), 0, np.inf, -1
+        order, kept, least, state = in_order(labels, low, end), 0, np.inf, -1
         for label in order:
-            if state[label] != held:
-                held, least = state[label], np.inf
-            if c[label] < least:
-                order[kept], least = label, c[label]
+            if labels.size[label] != state:
+                state, least = np.int64(labels.size[label]), np.inf
+            if labels.paid[label] < least:
+                order[kept], least = label, labels.paid[label]
                 kept += 1
         layer = order[:kept]
         if kept > width:
-            layer, proved = promising(terms, room, (i, cell), (z, c, state), layer, width), False
+            layer, proved = promising(terms, room, cell, labels, i, layer, width), False
     for label in layer:
-        ending = best_ending(terms, asked, z[label], stand(terms, state[label]), c[label])[0]
-        if ending - c[label] > best[0]:
-            best[0] = ending - c[label]
-            chosen = traced(int(label), parent, state, terms.slots, terms.slots, states)
+        before, paid = held_in(terms, np.int64(labels.size[label])), labels.paid[label]
+        worth = best_ending(terms, asked, labels.work[label], before, paid).worth
+        if worth - paid > best[0]:
+            best[0] = worth - paid
+            trace(labels, label, chosen, terms.slots, states)
     return chosen, best[0], proved
-
-
-@njit(cache=True)
-def traced(
-    label: int, parent: np.ndarray, state: np.ndarray, slots: int, upto: int, states: int
-) -> np.ndarray:
-    """The states of the first ``upto`` slots that lead to a label; nothing is held later."""
-    chosen = np.full(slots, states)
-    for i in range(upto - 1, -1, -1):
-        chosen[i] = state[label]
-        label = parent[label]
-    return chosen

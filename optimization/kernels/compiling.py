@@ -1,0 +1,122 @@
+"""`kernel`: numba's `njit` with a cache on disk that knows when any source of this folder has changed.
+
+numba keys compiled code by the one file that holds the function: when a function that it calls changes in another file, the
+old machine code is read again. Here the cache folder is named by a hash of all sources of `optimization.kernels`, so kernels may
+call each other. The folder lies in ``NUMBA_CACHE_DIR`` if that is set, else beside the package, else in the user's cache;
+where none can be written, every process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from numba import config, njit
+from numba.extending import register_jitable
+
+from optimization.kernels.rules import RULES
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+HERE = Path(__file__).parent
+PREFIX = "slackwater-"
+#: Days for which code compiled from other sources is kept: another version may be in use beside this one.
+KEPT_DAYS = 14.0
+# Division by zero gives infinity, as in numpy: no branch and no error text in every division.
+OPTIONS: dict[str, Any] = {"error_model": "numpy"}
+_DECORATING = threading.Lock()
+
+for _rule in RULES:
+    register_jitable(**OPTIONS)(_rule)
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function on its first call, or read what the same sources compiled to before."""
+    return _compiled(function, **OPTIONS)
+
+
+def fast_kernel(function: Function) -> Function:
+    """`kernel` for loops that never see a NaN and do not care for the sign of zero: they become vector instructions."""
+    return _compiled(function, **OPTIONS, fastmath={"nnan", "nsz"})
+
+
+def _compiled(function: Function, **options: Any) -> Function:
+    with _DECORATING:
+        folder, given = cache_folder(), config.CACHE_DIR
+        try:
+            config.CACHE_DIR = "" if folder is None else str(folder)
+            made: Function = njit(cache=folder is not None, **options)(function)
+        finally:
+            config.CACHE_DIR = given
+    return made
+
+
+def source_hash(folder: Path) -> str:
+    """A hash of the names and contents of the Python files of a folder."""
+    sources = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        content = path.read_bytes()
+        sources.update(f"{path.name} {len(content)}\n".encode() + content)
+    return sources.hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def cache_folder() -> Path | None:
+    """Where this process keeps compiled code; None if no place can be written. Made, and old ones beside it removed."""
+    try:
+        name = PREFIX + source_hash(HERE)
+    except OSError:
+        return None  # no source files, as in an archive
+    for place in places():
+        folder = place / name
+        try:
+            known = folder.is_dir()
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+            os.utime(folder)
+        except OSError:
+            continue
+        if not known:
+            prune(place, folder)
+        return folder
+    return None
+
+
+def places() -> Iterator[Path]:
+    """Folders to keep compiled code in, the best first."""
+    if config.CACHE_DIR:
+        yield Path(config.CACHE_DIR)
+        return
+    yield HERE / "__pycache__"
+    with contextlib.suppress(RuntimeError):  # no home
+        yield user_cache() / "slackwater"
+
+
+def user_cache() -> Path:
+    """The user's own cache folder; raises `RuntimeError` where there is no home."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    given = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
+    return Path(given) if given else Path.home() / ".cache"
+
+
+def prune(place: Path, current: Path) -> None:
+    """Remove what other sources compiled to and nobody has used for `KEPT_DAYS`.
+
+    Safe while another process runs on such a folder: numba compiles anew what it does not find, and makes the folder again.
+    """
+    oldest = time.time() - KEPT_DAYS * 86400.0
+    for folder in place.glob(PREFIX + "*"):
+        with contextlib.suppress(OSError):
+            if folder != current and folder.is_dir() and folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)

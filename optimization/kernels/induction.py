@@ -1,0 +1,331 @@
+"""Backward induction of M4.6 over (slot, work left, size before, count state, price level) (ours).
+
+The value after a slot is linear between the points of an even grid of work left. The gain of a slot depends on the size before
+only through "smaller, same, larger" (M2.4), so running maxima over sizes replace the pairs of sizes; a move shifts the grid by the
+same amount everywhere, so the inner loops run along it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from optimization.kernels.compiling import fast_kernel, kernel
+from optimization.kernels.rules import (
+    Restart,
+    Value,
+    after_growing,
+    after_shrinking,
+    efficiency,
+    ending,
+    late_limit,
+    slot_cost,
+    spot_held,
+    value_at,
+)
+
+#: Parts of a grid step that count as none when a slot's work is put on the grid: a step is itself one part in twenty of an
+#: instance's slot at most, and the tables are kept in single precision.
+STEP_ROUNDING, STEP_PART = 1e-6, 1e-5
+
+
+class Game(NamedTuple):
+    """A job and its market as the kernel reads them; money in USD per slot, work in work units.
+
+    ``sizes`` (M,) ascending from 0 and ``gain`` (M,) their work in a slot; ``available`` (S,) and ``price`` (K,) the states of
+    the count and of the price; ``chain`` (T, S, S) and ``price_chain`` (T, K, K) or (K, K) their transitions from each slot
+    to the next; ``slack`` the rounding of work (a job with no more left is finished); ``step`` between the ``points`` of
+    work left.
+    """
+
+    sizes: np.ndarray
+    gain: np.ndarray
+    available: np.ndarray
+    chain: np.ndarray
+    price: np.ndarray
+    price_chain: np.ndarray
+    on_demand: float
+    restart: Restart
+    value: Value
+    slot: int
+    slack: float
+    step: float
+    points: int
+
+
+class Ends(NamedTuple):
+    """USD of having finished now and after this slot, and what is taken off where more work is left than is sought."""
+
+    now: float
+    after: float
+    beyond: float
+
+
+class Firsts(NamedTuple):
+    """The first point of the grid that is kept after the slot, and at its start."""
+
+    after: int
+    now: int
+
+
+class Asked(NamedTuple):
+    """Work left, size before, count, price per slot, and the worth of finishing in this slot."""
+
+    rest: float
+    before: int
+    available: int
+    price: float
+    late: float
+
+
+@kernel
+def move(
+    column: np.ndarray, first: Firsts, shift: float, done: float, paid: float, beyond: float, out: np.ndarray
+) -> None:
+    """out[h] = value of the work left after doing ``shift`` steps of it, less ``paid``, at points first.now + h of the grid.
+
+    ``column`` holds the values at points first.after + h; ``done`` is the worth of having finished, ``beyond`` what is taken
+    off the column's last value where more work is left than that.
+    """
+    whole = int(np.floor(shift + STEP_ROUNDING))
+    part = np.float32(max(0.0, shift - whole))
+    if part < STEP_PART:
+        part = np.float32(0.0)
+    cost = np.float32(paid)
+    finished = min(out.size, max(0, whole + 1 - first.now))
+    out[:finished] = np.float32(done) - cost
+    base = first.now - whole - first.after
+    inside = min(out.size, max(finished, column.size - base))
+    low = min(inside, max(finished, 1 - base))
+    for h in range(finished, low):
+        out[h] = column[max(0, h + base)] - cost
+    for h in range(low, inside):
+        high = column[h + base]
+        out[h] = high + part * (column[h + base - 1] - high) - cost
+    out[inside:] = column[column.size - 1] - cost - np.float32(beyond)
+
+
+@fast_kernel
+def before_slot(
+    game: Game,
+    after: np.ndarray,
+    costs: np.ndarray,
+    ends: Ends,
+    first: Firsts,
+    room: np.ndarray,
+    now: np.ndarray,
+) -> None:
+    """Values ``now`` (M, points) at the start of a slot whose count and price are known, from those after it, ``after``.
+
+    ``costs`` (M,) are USD of the slot; ``room`` (2, points) is scratch.
+    """
+    sizes, width = now.shape
+    best, moved = room[0], room[1]
+    best[:] = np.float32(-1e30)
+    for j in range(sizes):
+        steps, here = game.gain[j] / game.step, now[j]
+        down = after_shrinking(game.restart, game.sizes[j]) * steps
+        move(after[j], first, steps, ends.after, costs[j], ends.beyond, here)
+        move(after[j], first, down, ends.after, costs[j], ends.beyond, moved)
+        for h in range(width):
+            held = here[h]
+            here[h] = held if held > best[h] else best[h]
+            best[h] = moved[h] if moved[h] > best[h] else best[h]
+    best[:] = np.float32(-1e30)
+    for j in range(sizes - 1, -1, -1):
+        here = now[j]
+        up = after_growing(game.restart, game.sizes[j]) * game.gain[j] / game.step
+        move(after[j], first, up, ends.after, costs[j], ends.beyond, moved)
+        for h in range(width):
+            held = here[h]
+            here[h] = held if held > best[h] else best[h]
+            best[h] = moved[h] if moved[h] > best[h] else best[h]
+        if first.now == 0:
+            here[0] = ends.now
+
+
+@fast_kernel
+def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+    """out[a] = sum over b of weights[a, b] rows[b], for arrays (size, width) in single precision."""
+    size, width = rows.shape
+    for a in range(out.shape[0]):
+        here = out[a]
+        here[:] = np.float32(0.0)
+        b = 0
+        while b + 3 < size:
+            # Four rows at once: the result is read and written a quarter as often.
+            p, q, r, s = weights[a, b], weights[a, b + 1], weights[a, b + 2], weights[a, b + 3]
+            u, v, x, y = rows[b], rows[b + 1], rows[b + 2], rows[b + 3]
+            for h in range(width):
+                here[h] += p * u[h] + q * v[h] + r * x[h] + s * y[h]
+            b += 4
+        while b < size:
+            p, u = weights[a, b], rows[b]
+            for h in range(width):
+                here[h] += p * u[h]
+            b += 1
+
+
+@kernel
+def fill(after: np.ndarray, low: int, kept: np.ndarray) -> None:
+    """Copy values at points low.. to the whole grid; what lies outside takes the nearest."""
+    states, levels, sizes, width = after.shape
+    for s in range(states):
+        for x in range(levels):
+            for j in range(sizes):
+                source, out = after[s, x, j], kept[s, x, j]
+                out[:low] = source[0]
+                inside = out[low:]
+                for h in range(width):
+                    inside[h] = source[h]
+                inside[width:] = source[width - 1]
+
+
+@kernel
+def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond: float) -> np.ndarray:
+    """`induct` with points low[i]..high[i] - 1 only at the start of slot i, shapes (T + 1,)."""
+    slots, states, _ = game.chain.shape
+    levels, sizes = game.price.size, game.sizes.size
+    kept = np.empty((keep, states, levels, sizes, game.points), np.float32)
+    now = np.empty((states, levels, sizes, high[slots] - low[slots]), np.float32)
+    for j in range(sizes):
+        for h in range(now.shape[3]):
+            rest = float(low[slots] + h) * game.step - game.slack
+            now[:, :, j, h] = ending(
+                game.sizes, game.gain, game.restart, game.value, game.on_demand, game.value.deadline, rest,
+                game.sizes[j],
+            ).usd  # fmt: skip
+    costs = np.empty(sizes)
+    for i in range(slots - 1, -1, -1):
+        after, width = now, sizes * now.shape[3]
+        if i < slots - 1:
+            later = np.empty((states, levels * width), np.float32)
+            mix(game.chain[i], now.reshape((states, levels * width)), later)
+            if levels > 1:
+                rows, mixed = (
+                    later.reshape((states * levels, width)),
+                    np.empty((states * levels, width), np.float32),
+                )
+                for s in range(0, states * levels, levels):
+                    mix(game.price_chain[i], rows[s : s + levels], mixed[s : s + levels])
+                later = mixed.reshape((states, levels * width))
+            after = later.reshape(now.shape)
+        if i < keep:
+            fill(after, low[i + 1], kept[i])
+        if i == 0:
+            break
+        t = game.slot + i
+        ends, first = (
+            Ends(value_at(game.value, t), value_at(game.value, t + 1), beyond),
+            Firsts(low[i + 1], low[i]),
+        )
+        now = np.empty((states, levels, sizes, high[i] - low[i]), np.float32)
+        room = np.empty((2, high[i] - low[i]), np.float32)
+        for s in range(states):
+            for x in range(levels):
+                for j in range(sizes):
+                    n = game.sizes[j]
+                    spot = spot_held(n, game.available[s], game.price[x], game.on_demand)
+                    costs[j] = slot_cost(n, spot, game.price[x], game.on_demand)
+                before_slot(game, after[s, x], costs, ends, first, room, now[s, x])
+    return kept
+
+
+def induct(game: Game, keep: int, band: tuple[np.ndarray, np.ndarray] | None = None) -> np.ndarray:
+    """Expected values after each of the first ``keep`` slots, shape (keep, S, K, M, points), given the slot's state and size.
+
+    W_i(s, x, n, r) = E[V_{i+1}(s', x', n, r) | s, x] with V_i(s, x, m, r) = max_n W_i(s, x, n, r - mu(n, m) H(n) Delta) - cost,
+    and M2.6's ending for V_T. ``band`` gives the first and the end of the points that matter at the start of each slot and at
+    the deadline, shapes (T + 1,), and work above them is not sought; without it all do. Single precision.
+    """
+    slots, levels = game.chain.shape[0], game.price.size
+    low, high, beyond = np.zeros(slots + 1, np.int64), np.full(slots + 1, game.points), 0.0
+    if band is not None:
+        # Dearer than anything that could happen: what lies above the band is not sought.
+        low, high = band
+        beyond = game.value.usd + float(game.sizes[-1]) * game.on_demand * late_limit(game.value)
+    return induct_band(one_kind(game, (slots, levels, levels)), keep, low, high, beyond)
+
+
+def one_kind(game: Game, shape: tuple[int, int, int]) -> Game:
+    """The game with arrays of one type and layout: for each other kind numba would compile everything once more."""
+    return game._replace(
+        sizes=np.array(game.sizes, dtype=np.int64),
+        gain=np.array(game.gain, dtype=np.float64),
+        available=np.array(game.available, dtype=np.int64),
+        chain=np.array(game.chain, dtype=np.float32, order="C"),
+        price=np.array(game.price, dtype=np.float64),
+        price_chain=np.array(np.broadcast_to(game.price_chain, shape), dtype=np.float32, order="C"),
+    )
+
+
+@kernel
+def best_size(
+    game: Game,
+    column: np.ndarray,
+    costs: np.ndarray,
+    work: np.ndarray,
+    near: np.ndarray,
+    rest: float,
+    late: float,
+) -> int:
+    """The index of the size with the largest cost-free value after the slot minus cost; of equal ones the first.
+
+    ``costs`` and ``work`` (n,) are those of every size the job may hold, ``near`` (n,) the index of the grid's size that
+    stands for it, ``late`` the worth of finishing in this slot.
+    """
+    best, chosen, slack = -np.inf, 0, 1e-12 * abs(game.value.usd)
+    for j in range(costs.size):
+        left = rest - work[j]
+        if left <= game.slack:
+            worth = late
+        else:
+            at = left / game.step
+            low = int(at)
+            if low >= game.points - 1:
+                worth = float(column[near[j], game.points - 1])
+            else:
+                here = float(column[near[j], low])
+                worth = here + (at - low) * (float(column[near[j], low + 1]) - here)
+        if worth - costs[j] > best + slack:
+            best, chosen = worth - costs[j], j
+    return chosen
+
+
+@kernel
+def chosen_size(
+    game: Game, column: np.ndarray, held: np.ndarray, gains: np.ndarray, near: np.ndarray, asked: Asked
+) -> int:
+    """`best_size` among the sizes ``held`` (n,) with their work in a slot ``gains``."""
+    costs, work = np.empty(held.size), np.empty(held.size)
+    for j in range(held.size):
+        n = held[j]
+        spot = spot_held(n, asked.available, asked.price, game.on_demand)
+        costs[j] = slot_cost(n, spot, asked.price, game.on_demand)
+        work[j] = efficiency(game.restart, n, asked.before) * gains[j]
+    size: int = held[best_size(game, column, costs, work, near, asked.rest, asked.late)]
+    return size
+
+
+@kernel
+def chosen_sizes(
+    game: Game,
+    columns: np.ndarray,
+    held: np.ndarray,
+    gains: np.ndarray,
+    near: np.ndarray,
+    rest: np.ndarray,
+    before: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    late: float,
+    states: np.ndarray,
+    levels: np.ndarray,
+) -> np.ndarray:
+    """`chosen_size` of many paths in one slot: ``columns`` (S, K, M, points); ``states`` and ``levels`` are each path's cell."""
+    chosen = np.empty(rest.size, np.int64)
+    for p in range(rest.size):
+        asked = Asked(rest[p], before[p], available[p], price[p], late)
+        chosen[p] = chosen_size(game, columns[states[p], levels[p]], held, gains, near, asked)
+    return chosen

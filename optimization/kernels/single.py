@@ -1,0 +1,251 @@
+"""The single-instance benchmark: its rules, its published heuristics, and its tables; all times in ticks (M4.3, M4.6).
+
+Tables are backward induction over (slots left, slack, holding, state of the market). The slack x, time left minus work left, takes
+the place of the work left: it falls by a slot when nothing runs and by what a start eats, and never otherwise, so that its grid
+is exact. A *holding* is what is held and what it still owes: 0 is nothing, 1..r spot and r+1..2r on-demand, in the order of the
+levels of overhead owed (the last owes nothing).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from optimization.kernels.compiling import kernel
+
+#: What the instance is in a slot: the three actions.
+NONE: Final = 0
+SPOT: Final = 1
+ON_DEMAND: Final = 2
+
+
+class Ticks(NamedTuple):
+    """A setting as the kernels take it: times in ticks, the bill of one slot in USD."""
+
+    work: int
+    slot: int
+    overhead: int
+    spot_usd: float
+    on_demand_usd: float
+
+
+@kernel
+def pass_slot(ticks: Ticks, instance: int, owed: int, action: int) -> tuple[int, int]:
+    """Overhead still owed after a slot of ``action``, and the work done in it.
+
+    ``instance`` is what is held when the choice is made (NONE if it was just lost) and ``owed`` what that one still owes.
+    """
+    if action == NONE:
+        return 0, 0
+    due = owed if action == instance else ticks.overhead
+    eaten = min(due, ticks.slot)
+    return due - eaten, ticks.slot - eaten
+
+
+@kernel
+def play(ticks: Ticks, up: np.ndarray, actions: np.ndarray) -> tuple[int, int, int]:
+    """Slots used until done (-1: work is left), starts, and the first slot with spot chosen while it is down (-1: none)."""
+    left, instance, owed, starts = ticks.work, NONE, 0, 0
+    for t in range(actions.size):
+        if instance == SPOT and not up[t]:
+            instance, owed = NONE, 0
+        action = actions[t]
+        if action == SPOT and not up[t]:
+            return -1, starts, t
+        if action not in (NONE, instance):
+            starts += 1
+        owed, done = pass_slot(ticks, instance, owed, action)
+        left -= done
+        instance = action
+        if left <= 0:
+            return t + 1, starts, -1
+    return -1, starts, -1
+
+
+@kernel
+def whole_slots(ticks: Ticks, work: int) -> int:
+    """Whole slots that hold ``work`` ticks."""
+    return (work + ticks.slot - 1) // ticks.slot
+
+
+@kernel
+def greedy(ticks: Ticks, up: np.ndarray) -> np.ndarray:
+    """M4.2 on one instance: spot while it is up, else nothing, on-demand to the end once one more slot without it could miss."""
+    left, instance, owed, forced = ticks.work, NONE, 0, False
+    actions = np.zeros(up.size, dtype=np.int8)
+    for t in range(up.size):
+        if left <= 0:
+            break
+        if instance == SPOT and not up[t]:
+            instance, owed = NONE, 0
+        due = owed if instance == SPOT else ticks.overhead
+        # Slots to spare if on-demand starts in the next slot: after a slot of spot, after a slot of nothing.
+        last = (up.size - t - 1) * ticks.slot - ticks.overhead
+        spot_leaves = left - max(0, ticks.slot - due)
+        on_spot = up[t] and not forced and (spot_leaves <= 0 or spot_leaves <= last)
+        if on_spot:
+            action = SPOT
+        elif not forced and left <= last:
+            action = NONE
+        else:
+            action, forced = ON_DEMAND, True
+        actions[t] = action
+        owed, done = pass_slot(ticks, instance, owed, action)
+        left -= done
+        instance = action
+    return actions
+
+
+@kernel
+def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool) -> np.ndarray:
+    """M4.3, the single-cluster form of the UP paper: d is the overhead, c(t) the work done, e(t) = t work / deadline.
+
+    Spot whenever it is up, also when behind; idle, spot down and c(t) < e(t): on-demand; on on-demand: stay until
+    c(t) >= e(t + 2 d), where ``hysteresis`` even if spot is up, else only while it is down; a running spot instance is kept until
+    it is lost. Safety net: without spot and no whole slot to spare beyond work + 2 d: on-demand; none beyond work + d: on-demand,
+    unless on a spot instance that owes nothing.
+    """
+    left, instance, owed, n = ticks.work, NONE, 0, up.size
+    actions = np.zeros(n, dtype=np.int8)
+    for t in range(n):
+        if left <= 0:
+            break
+        if instance == SPOT and not up[t]:
+            instance, owed = NONE, 0
+        done = ticks.work - left
+        action = SPOT if up[t] else NONE
+        if done * n < t * ticks.work and not up[t]:
+            action = ON_DEMAND
+        behind = done * n * ticks.slot < (t * ticks.slot + 2 * ticks.overhead) * ticks.work
+        if instance == ON_DEMAND and behind and (hysteresis or not up[t]):
+            action = ON_DEMAND
+        if instance != SPOT and whole_slots(ticks, left + 2 * ticks.overhead) >= n - t:
+            action = ON_DEMAND
+        if whole_slots(ticks, left + ticks.overhead) >= n - t:
+            action = SPOT if instance == SPOT and owed == 0 else ON_DEMAND
+        actions[t] = action
+        owed, did = pass_slot(ticks, instance, owed, action)
+        left -= did
+        instance = action
+    return actions
+
+
+@kernel
+def owed_levels(ticks: Ticks) -> np.ndarray:
+    """Overhead still owed after 1, 2, ... slots of an instance, down to 0."""
+    slots = max(1, (ticks.overhead + ticks.slot - 1) // ticks.slot)
+    return np.maximum(ticks.overhead - ticks.slot * np.arange(1, slots + 1), 0)
+
+
+@kernel
+def move(ticks: Ticks, owed: np.ndarray, holding: int, action: int) -> tuple[int, int]:
+    """The holding after a slot of ``action``, and the slack it takes."""
+    r = owed.size
+    if action == NONE:
+        return 0, ticks.slot
+    first = 1 if action == SPOT else r + 1
+    if first <= holding < first + r:
+        return min(holding + 1, first + r - 1), min(owed[holding - first], ticks.slot)
+    return first, min(ticks.overhead, ticks.slot)
+
+
+@kernel
+def expected(value: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray) -> None:
+    """out[k, m, x] = sum over the next states of state k of chance times value."""
+    start, to, chance = rows
+    for k in range(start.size - 1):
+        out[k] = 0.0
+        for i in range(start[k], start[k + 1]):
+            p, source = chance[i], value[to[i]]
+            for m in range(source.shape[0]):
+                for x in range(source.shape[1]):
+                    out[k, m, x] += p * source[m, x]
+
+
+@kernel
+def choose(
+    ticks: Ticks,
+    left: int,
+    guarded: bool,
+    up: np.ndarray,
+    ahead: np.ndarray,
+    out: tuple[np.ndarray, np.ndarray],
+) -> None:
+    """Least cost to go and its action in every (state, holding, slack) with ``left`` slots to go.
+
+    ``ahead`` holds the expected costs after this slot, ``out`` takes cost and action. ``guarded``: nothing and spot are only
+    allowed where on-demand started in the next slot would still meet the deadline; on-demand itself keeps what can be met so. A
+    state from which the deadline cannot be met has infinite cost.
+    """
+    value, action = out
+    owed = owed_levels(ticks)
+    r, rest = owed.size, (left - 1) * ticks.slot
+    room = min(ticks.overhead, rest) if guarded else 0
+    for k in range(up.size):
+        for m in range(1 + 2 * r):
+            if 0 < m <= r and not up[k]:
+                value[k, m], action[k, m] = value[k, 0], action[k, 0]
+                continue
+            to_spot, spot_eats = move(ticks, owed, m, SPOT)
+            to_demand, demand_eats = move(ticks, owed, m, ON_DEMAND)
+            for x in range(value.shape[2]):
+                if x >= left * ticks.slot:
+                    value[k, m, x], action[k, m, x] = 0.0, NONE
+                    continue
+                best, took = np.inf, ON_DEMAND
+                if x >= demand_eats:
+                    best = ticks.on_demand_usd + ahead[k, to_demand, x - demand_eats]
+                if x - ticks.slot >= room and ahead[k, 0, x - ticks.slot] < best:
+                    best, took = ahead[k, 0, x - ticks.slot], NONE
+                if up[k] and x - spot_eats >= room:
+                    cost = ticks.spot_usd + ahead[k, to_spot, x - spot_eats]
+                    if cost <= best:
+                        best, took = cost, SPOT
+                value[k, m, x], action[k, m, x] = best, took
+
+
+@kernel
+def induct(
+    ticks: Ticks, slots: int, slack: int, up: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Actions (slots + 1, states, holdings, slack + 1) by slots left on a Markov chain, and the costs with all slots left."""
+    holdings = 1 + 2 * owed_levels(ticks).size
+    value = np.zeros((up.size, holdings, slack + 1))
+    ahead = np.zeros_like(value)
+    action = np.zeros((slots + 1, up.size, holdings, slack + 1), dtype=np.int8)
+    for left in range(1, slots + 1):
+        expected(value, rows, ahead)
+        choose(ticks, left, True, up, ahead, (value, action[left]))
+    return action, value
+
+
+@kernel
+def induct_known(ticks: Ticks, slack: int, up: np.ndarray) -> np.ndarray:
+    """Actions (slots + 1, 1, holdings, slack + 1) by slots left when every slot is known beforehand."""
+    holdings = 1 + 2 * owed_levels(ticks).size
+    value = np.zeros((1, holdings, slack + 1))
+    action = np.zeros((up.size + 1, 1, holdings, slack + 1), dtype=np.int8)
+    for left in range(1, up.size + 1):
+        choose(
+            ticks, left, False, up[up.size - left : up.size - left + 1], value.copy(), (value, action[left])
+        )
+    return action
+
+
+@kernel
+def follow(ticks: Ticks, action: np.ndarray, states: np.ndarray, up: np.ndarray) -> np.ndarray:
+    """The actions of a table along one run; ``states`` (slots,) is the market's state as seen in every slot."""
+    owed = owed_levels(ticks)
+    taken = np.zeros(up.size, dtype=np.int8)
+    holding, x = 0, up.size * ticks.slot - ticks.work
+    for t in range(up.size):
+        left = up.size - t
+        if x >= left * ticks.slot:
+            break
+        if 0 < holding <= owed.size and not up[t]:
+            holding = 0
+        taken[t] = action[left, states[t], holding, x]
+        holding, lost = move(ticks, owed, holding, taken[t])
+        x -= lost
+    return taken

@@ -1,0 +1,129 @@
+"""Compiled code on disk: found again, never stale, in a place that can be written, and not kept for ever."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from optimization.kernels import compiling
+
+PROBE = """
+from optimization.kernels.compiling import kernel
+from optimization.kernels.rules import Restart, efficiency
+
+
+@kernel
+def called(x):
+    return 2.0 * x
+
+
+@kernel
+def probe(restart, n, before):
+    return called(efficiency(restart, n, before))
+"""
+ASK = """
+from optimization.kernels.compiling import cache_folder
+from optimization.kernels.probe import probe
+from optimization.kernels.rules import Restart
+print(probe(Restart(0.75, 0.5), 3, 1), sum(probe.stats.cache_hits.values()), cache_folder())
+"""
+
+
+@pytest.fixture
+def package(tmp_path) -> Path:
+    """A copy of the kernels, alone in a package of that name, with one more kernel that calls into other files."""
+    folder = tmp_path / "copy" / "optimization" / "kernels"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").write_text("")
+    for source in compiling.HERE.glob("*.py"):
+        shutil.copy(source, folder)
+    (folder / "probe.py").write_text(PROBE)
+    return folder
+
+
+def ask(package: Path, **environment: str) -> tuple[float, int, Path]:
+    """In a new process: what the probe says, how often its code was found on disk, and where that is."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_")}
+    told = subprocess.run(
+        [sys.executable, "-c", ASK], env=clean | {"PYTHONPATH": str(package.parents[1])} | environment,
+        cwd=package.parents[1], capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    return float(told[0]), int(told[1]), Path(told[2])
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def test_a_changed_callee_in_another_file_gives_the_new_answer(package):
+    assert ask(package)[:2] == (1.5, 0)
+    value, found, before = ask(package)
+    assert (value, found) == (1.5, 1)
+    assert before.parent == package / "__pycache__"
+    edit(package / "rules.py", "    return restart.up\n", "    return restart.up / n\n")
+    value, found, after = ask(package)
+    assert (value, found) == (0.5, 0)
+    assert after != before
+    edit(package / "rules.py", "    return restart.up / n\n", "    return restart.up\n")
+    assert ask(package) == (1.5, 1, before)
+
+
+def test_numbas_own_setting_says_where(package, tmp_path):
+    value, _, folder = ask(package, NUMBA_CACHE_DIR=str(tmp_path / "told"))
+    assert value == 1.5
+    assert folder.parent == tmp_path / "told"
+    assert any(folder.rglob("*.nbi"))
+    assert not (package / "__pycache__" / folder.name).exists()
+
+
+def test_where_the_package_cannot_be_written_it_is_the_users_cache(package, tmp_path):
+    if os.access(package, os.W_OK) and os.geteuid() == 0:
+        # Root may write anywhere: a file stands where the folder would be made.
+        shutil.rmtree(package / "__pycache__", ignore_errors=True)
+        (package / "__pycache__").write_text("")
+    else:
+        package.chmod(0o555)
+    value, _, folder = ask(package, XDG_CACHE_HOME=str(tmp_path / "own"), HOME=str(tmp_path / "home"))
+    assert value == 1.5
+    assert tmp_path in folder.parents
+    assert package not in folder.parents
+
+
+def test_old_code_is_removed_and_what_is_in_use_is_not(tmp_path):
+    current, old, recent, foreign = (
+        tmp_path / name for name in ("slackwater-now", "slackwater-old", "slackwater-recent", "other")
+    )
+    long_ago = time.time() - 2 * compiling.KEPT_DAYS * 86400
+    for folder in (current, old, recent, foreign):
+        folder.mkdir()
+        (folder / "code.nbi").write_text("")
+    for folder in (current, old, foreign):
+        os.utime(folder, (long_ago, long_ago))
+    compiling.prune(tmp_path, current)
+    assert {folder.name for folder in tmp_path.iterdir()} == {"slackwater-now", "slackwater-recent", "other"}
+
+
+def test_every_source_counts(package):
+    known = compiling.source_hash(package)
+    (package / "labels.py").write_text((package / "labels.py").read_text() + "\n")
+    changed = compiling.source_hash(package)
+    (package / "more.py").write_text("")
+    assert len({known, changed, compiling.source_hash(package)}) == 3
+
+
+def test_kernels_read_no_other_source_of_the_project():
+    """Else the hash would not know of a change in it."""
+    for path in compiling.HERE.glob("*.py"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith(("from ", "import ")) and line.split()[1].split(".")[0] in (
+                "optimization", "forecasting", "warehouse", "flows",
+            ):  # fmt: skip
+                assert line.split()[1].startswith("optimization.kernels"), (path.name, line)
