@@ -1,5 +1,6 @@
 """The command kit: every command documented, errors in one line, exit codes, and progress that costs nothing."""
 
+import io
 import json
 import subprocess
 import sys
