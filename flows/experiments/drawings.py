@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
-from flows.show.drawings import LINES, utility_range
+from flows.show.drawings import LINES
+from flows.turn.page_policies import utility_range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from flows.monitoring.completeness import STATES, told_span
 from flows.monitoring.status import Status
 from flows.monitoring.strips import LETTERS, MEANINGS, css_name, market_strips, ticks
 from flows.show.drawing import PALETTE
-from flows.show.format import MISSING
+from flows.show.formats import MISSING
 from flows.show.page import render_template, write_html
 from flows.show.table import rows_of
 

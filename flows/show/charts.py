@@ -45,7 +45,8 @@ def finished(chart: Any, *, height: int, **rows: Rows) -> dict[str, Any]:
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     for key in ("$schema", "config"):  # the bundle has one version, and the page one theme
         spec.pop(key, None)
-    return spec | {"datasets": {name: plain_rows(values) for name, values in rows.items()}}
+    own = {name: plain_rows(values) for name, values in rows.items()}
+    return spec | {"datasets": spec.get("datasets", {}) | own}
 
 
 def named(name: str = "rows") -> alt.Chart:
@@ -84,6 +85,12 @@ def number_scale(axis: Axis, *, nice: bool = True) -> alt.Scale:
     )
 
 
+#: Ticks of times: the hour of the day, and at midnight the date.
+TICK_WORDS = (
+    "utcFormat(datum.value, utchours(datum.value) == 0 && utcminutes(datum.value) == 0 ? '%-d %b' : '%H:%M')"
+)
+
+
 def _axis(axis: Axis) -> alt.Axis:
     shown: dict[str, Any] = {"title": axis.title or None, "tickCount": axis.ticks}
     if axis.whole:
@@ -96,11 +103,8 @@ def _axis(axis: Axis) -> alt.Axis:
 def across(key: str, axis: Axis, *, time: bool = False) -> alt.X:
     """The horizontal channel: numbers, or times in UTC."""
     if time:
-        return alt.X(
-            f"{key}:T",
-            scale=alt.Scale(type="utc"),
-            axis=alt.Axis(title=axis.title or None, tickCount=5, labelOverlap=True),
-        )
+        times = alt.Axis(title=axis.title or None, tickCount=5, labelOverlap=True, labelExpr=TICK_WORDS)
+        return alt.X(f"{key}:T", scale=alt.Scale(type="utc"), axis=times)
     return alt.X(f"{key}:Q", scale=number_scale(axis, nice=False), axis=_axis(axis))
 
 
@@ -113,15 +117,26 @@ def upward(key: str, axis: Axis) -> alt.Y:
     return alt.Y(f"{key}:Q", scale=number_scale(axis), axis=shown)
 
 
-def named_series(names: Sequence[str], *, legend: bool = True) -> dict[str, Any]:
-    """Colour, dash and mark of the series in ``names``, in this order; ninth and later begin again."""
+def named_series(
+    names: Sequence[str], *, reference: str = "", legend: bool = True, order: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Colour, dash and mark of the series in ``names``; the ``reference`` is plain ink.
+
+    ``order`` are the names that styles are given by, if a chart shows only some of them; ninth and later begin again.
+    """
     shown = alt.Legend() if legend and len(names) > 1 else None
-    n = range(len(names))
+    styled = [name for name in (order or names) if name != reference]
+    place = {name: styled.index(name) for name in names if name in styled}
+
+    def ranged(values: Sequence[Any], plain: Any) -> alt.Scale:
+        given = [values[place[name] % len(values)] if name in place else plain for name in names]
+        return alt.Scale(domain=list(names), range=given)
+
     return {
-        "color": alt.Color("series:N", legend=shown, scale=alt.Scale(domain=list(names), range=[SERIES[k % len(SERIES)] for k in n])),
-        "strokeDash": alt.StrokeDash("series:N", legend=shown, scale=alt.Scale(domain=list(names), range=[DASHES[k % len(DASHES)] for k in n])),
-        "shape": alt.Shape("series:N", legend=shown, scale=alt.Scale(domain=list(names), range=[SHAPES[k % len(SHAPES)] for k in n])),
-    }  # fmt: skip
+        "color": alt.Color("series:N", legend=shown, scale=ranged(SERIES, colour("ink"))),
+        "strokeDash": alt.StrokeDash("series:N", legend=None, scale=ranged(DASHES, [1, 0])),
+        "shape": alt.Shape("series:N", legend=shown, scale=ranged(SHAPES, "circle")),
+    }
 
 
 def lines(
@@ -135,37 +150,59 @@ def lines(
     steps: bool = False,
     rule: float | None = None,
     band: bool = False,
+    reference: str = "",
+    order: Sequence[str] = (),
+    marks: Rows = (),
     height: int = 220,
 ) -> dict[str, Any]:
-    """Lines of ``rows`` (keys x, y, series; low and high too with ``band``), one a name; ``rule`` is a level to compare with."""
+    """Lines of ``rows`` (keys x, y, series; low and high too with ``band``), one a name.
+
+    ``rule`` is a level to compare with, ``reference`` the name of the line that others are compared with, ``marks`` are events
+    (keys x and text) along the horizontal axis.
+    """
+    marks = list(marks)
     base = named().encode(x=across("x", x, time=time))
-    style = named_series(names)
-    tooltip = [alt.Tooltip("series:N"), alt.Tooltip("utcyearmonthdatehoursminutes(x):T" if time else "x:Q", title=x.title or "x"),
-               alt.Tooltip("y:Q", title=y.title or "y", format=".4~g")]  # fmt: skip
-    drawn = base.encode(
-        y=upward("y", y), color=style["color"], strokeDash=style["strokeDash"], tooltip=tooltip
-    )
+    style = named_series(names, reference=reference, order=order)
+    when = "utcyearmonthdatehoursminutes(x):T" if time else "x:Q"
+    tooltip = [
+        alt.Tooltip("series:N"),
+        alt.Tooltip(when, title=x.title or "x"),
+        alt.Tooltip("y:Q", title=y.title or "y", format=".4~g"),
+    ]
     layers = [level(rule)] if rule is not None else []
     if band:
-        layers.append(base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q", color=style["color"]))
-    layers.append(drawn.mark_line(interpolate="step-after" if steps else "linear", clip=True))
+        area = base.mark_area(opacity=0.18, clip=True)
+        layers.append(area.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
+    stroke = base.mark_line(interpolate="step-after" if steps else "linear", clip=True)
+    layers.append(
+        stroke.encode(y=upward("y", y), color=style["color"], strokeDash=style["strokeDash"], tooltip=tooltip)
+    )
     if points:
+        dot = base.mark_point(clip=True)
         layers.append(
-            base.mark_point(clip=True).encode(
-                y=upward("y", y), color=style["color"], shape=style["shape"], tooltip=tooltip
-            )
+            dot.encode(y=upward("y", y), color=style["color"], shape=style["shape"], tooltip=tooltip)
         )
-    return finished(alt.layer(*layers), height=height, rows=rows)
+    if marks:
+        event = named("marks").encode(x=across("x", x, time=time))
+        layers.append(event.mark_rule(strokeDash=[2, 2]))
+        layers.append(
+            event.mark_text(baseline="top", fontWeight="bold").encode(y=alt.value(-12), text="text:N")
+        )
+    more = {"marks": marks} if marks else {}
+    return finished(alt.layer(*layers), height=height, rows=rows, **more)
+
+
+def area(rows: Rows, *, x: Axis, y: Axis, height: int = 60) -> dict[str, Any]:
+    """One quantity (keys x and y), filled."""
+    chart = named().mark_area(color=colour("rest"), line={"color": colour("muted"), "strokeWidth": 1.2})
+    return finished(chart.encode(x=across("x", x), y=upward("y", y)), height=height, rows=rows)
 
 
 def level(value: float, *, name: str = "ink", across_it: bool = False) -> Any:
     """A level, as a line through the whole chart (upright with ``across_it``)."""
-    channel = {"x" if across_it else "y": alt.datum(value)}
-    return (
-        alt.Chart(alt.InlineData(values=[{}]))
-        .mark_rule(color=colour(name), strokeDash=[5, 2], strokeWidth=1.4)
-        .encode(**channel)
-    )
+    data = alt.InlineData(values=[{"level": value}])
+    rule = alt.Chart(data).mark_rule(color=colour(name), strokeDash=[5, 2], strokeWidth=1.4)
+    return rule.encode(x="level:Q") if across_it else rule.encode(y="level:Q")
 
 
 def dots(
@@ -180,31 +217,30 @@ def dots(
 ) -> dict[str, Any]:
     """A dot a row (keys label, value, kind; low and high too with ``spans``), labels from the top in their order.
 
-    ``kinds`` gives each kind its colour, in order of mark; a value beyond the ends of the axis stands at its edge as an arrow
-    with its number (key ``beyond``).
+    ``kinds`` gives each kind its colour, in order of mark; a value beyond the ends of the axis stands at its edge with its
+    number (key ``beyond``). ``bound`` is a level to compare with.
     """
     kinds = kinds or {"": "series1"}
-    place = alt.Y(
-        "label:N",
-        sort=list(labels),
-        axis=alt.Axis(title=None, domain=False, ticks=False, grid=True, labelLimit=220),
-    )
-    scale = {
-        "color": alt.Color("kind:N", legend=alt.Legend() if len(kinds) > 1 else None,
-                           scale=alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()])),
-        "shape": alt.Shape("kind:N", legend=alt.Legend() if len(kinds) > 1 else None,
-                           scale=alt.Scale(domain=list(kinds), range=list(SHAPES[: len(kinds)]))),
-    }  # fmt: skip
-    base = named().encode(y=place)
+    ladder = alt.Axis(title=None, domain=False, ticks=False, grid=True, labelLimit=220)
+    legend = alt.Legend() if len(kinds) > 1 else None
+    hues = alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()])
+    shapes = alt.Scale(domain=list(kinds), range=list(SHAPES[: len(kinds)]))
+    hue = alt.Color("kind:N", legend=legend, scale=hues)
+    base = named().encode(y=alt.Y("label:N", sort=list(labels), axis=ladder))
+    tips = [alt.Tooltip("label:N", title=" "), alt.Tooltip("value:Q", title=x.title, format=".4~g")]
     layers = [level(bound, name="capacity", across_it=True)] if bound is not None else []
     if spans:
-        layers.append(
-            base.mark_rule(strokeWidth=5, opacity=0.35).encode(
-                x=across("low", x), x2="high:Q", color=scale["color"]
-            )
+        bar = base.mark_rule(strokeWidth=5, opacity=0.35, clip=True)
+        layers.append(bar.encode(x=across("low", x), x2="high:Q", color=hue))
+    dot = base.mark_point(size=52)
+    layers.append(
+        dot.encode(
+            x=across("value", x),
+            tooltip=tips,
+            color=hue,
+            shape=alt.Shape("kind:N", legend=legend, scale=shapes),
         )
-    layers.append(base.mark_point(size=52, clip=False).encode(
-        x=across("value", x), tooltip=[alt.Tooltip("label:N", title=" "), alt.Tooltip("value:Q", title=x.title, format=".4~g")], **scale))  # fmt: skip
+    )
     beyond = base.transform_filter("isValid(datum.beyond)").mark_text(align="left", dx=8)
     layers.append(beyond.encode(x=across("value", x), text="beyond:N"))
     return finished(alt.layer(*layers), height=height or 21 * len(labels) + 12, rows=rows)
@@ -226,13 +262,18 @@ def cells(
     rows: Rows, *, x: Axis, y: Axis, shown: Mapping[str, str], time: bool = False, height: int = 200
 ) -> dict[str, Any]:
     """A map of states: ``rows`` with keys x, x2, y (a name) and state; ``shown`` gives each state its colour."""
-    chart = named().mark_rect().encode(
-        x=across("x", x, time=time), x2="x2:T" if time else "x2:Q",
-        y=alt.Y("y:N", sort=None, axis=alt.Axis(title=y.title or None, domain=False, ticks=False, labelLimit=240)),
-        color=alt.Color("state:N", legend=alt.Legend(), scale=alt.Scale(domain=list(shown), range=[colour(one) for one in shown.values()])),
-        tooltip=["y:N", "state:N", alt.Tooltip("utcyearmonthdatehoursminutes(x):T" if time else "x:Q", title="from")],
-    )  # fmt: skip
-    return finished(chart, height=height, rows=rows)
+    names = alt.Axis(title=y.title or None, domain=False, ticks=False, labelLimit=240)
+    hues = alt.Scale(domain=list(shown), range=[colour(name) for name in shown.values()])
+    when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T" if time else "x:Q", title="from")
+    chart = named().mark_rect()
+    drawn = chart.encode(
+        x=across("x", x, time=time),
+        x2="x2:T" if time else "x2:Q",
+        y=alt.Y("y:N", sort=None, axis=names),
+        color=alt.Color("state:N", legend=alt.Legend(), scale=hues),
+        tooltip=["y:N", "state:N", when],
+    )
+    return finished(drawn, height=height, rows=rows)
 
 
 def heat(
@@ -241,16 +282,15 @@ def heat(
     """A grid of numbers: ``rows`` with keys x and y (names) and z; the number stands in its cell."""
     base = named().encode(
         x=alt.X("x:O", sort=None, axis=alt.Axis(title=x.title or None, labelAngle=0)),
-        y=alt.Y("y:O", sort=None, axis=alt.Axis(title=y.title or None, domain=False, ticks=False, labelLimit=240)),
-    )  # fmt: skip
+        y=alt.Y(
+            "y:O", sort=None, axis=alt.Axis(title=y.title or None, domain=False, ticks=False, labelLimit=240)
+        ),
+    )
     scale = alt.Scale(scheme="redblue", domainMid=0) if diverging else alt.Scale(scheme="blues")
-    square = base.mark_rect().encode(
-        color=alt.Color("z:Q", legend=None, scale=scale),
-        tooltip=["x:O", "y:O", alt.Tooltip("z:Q", title=value, format=".3~g")],
-    )
-    return finished(
-        square + base.mark_text().encode(text=alt.Text("z:Q", format=".3~g")), height=height, rows=rows
-    )
+    tips = ["x:O", "y:O", alt.Tooltip("z:Q", title=value, format=".3~g")]
+    square = base.mark_rect().encode(color=alt.Color("z:Q", legend=None, scale=scale), tooltip=tips)
+    number = base.mark_text().encode(text=alt.Text("z:Q", format=".3~g"))
+    return finished(square + number, height=height, rows=rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,8 +330,10 @@ def fan(panel: Fan, *, labelled: bool = True) -> dict[str, Any]:
 @cache
 def _fan(title: str, limit: str, whole: bool, labelled: bool, height: int) -> dict[str, Any]:
     """The same chart for every market: only its data differ."""
-    edge = alt.X("x:T", scale=alt.Scale(type="utc", nice=False), axis=alt.Axis(
-        title=None, tickCount=4, labels=labelled, ticks=labelled, labelOverlap=True))  # fmt: skip
+    times = alt.Axis(
+        title=None, tickCount=4, labels=labelled, ticks=labelled, labelOverlap=True, labelExpr=TICK_WORDS
+    )
+    edge = alt.X("x:T", scale=alt.Scale(type="utc", nice=False), axis=times)
     steps = {"tickMinStep": 1, "format": "d"} if whole else {}
     up = alt.Y(
         "y:Q", scale=alt.Scale(zero=True), axis=alt.Axis(title=None, tickCount=3, minExtent=32, **steps)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -66,7 +66,6 @@ def asset(name: str) -> str:
 def environment() -> Environment:
     """Jinja with the house's templates and filters; every value is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
     made = Environment(
         loader=PackageLoader("flows", "show"),
@@ -75,14 +74,21 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    made.filters |= show_filters()
+    return made
+
+
+def show_filters() -> dict[str, Callable[..., Any]]:
+    """The filters that ``blocks.html`` needs."""
+    from markupsafe import Markup
+
+    return {
         "breakable": breakable,
         "drawing": Markup,  # our own markup, escaped where it was made
         "specification": specification,
         "anchor": anchor,
         "sentences": has_sentences,
     }
-    return made
 
 
 def breakable(text: str) -> Markup:

@@ -21,8 +21,9 @@ _GAP: Final = "  "
 _SENTENCE: Final = 24
 #: Rows are at most so many lines high, else likewise.
 _TALLEST: Final = 4
-#: Names wrap after these.
-_SEPARATORS: Final = re.compile(r"(?<=[/@,;:_+=|-])(?=.)")
+#: Names wrap after the first of these, and after the second where a part is still long.
+_STRONG: Final = re.compile(r"(?<=[/@,;|])(?=.)")
+_WEAK: Final = re.compile(r"(?<=[:_+=.-])(?=.)")
 #: Control characters (a name may hold escape sequences): shown, never obeyed.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -122,7 +123,13 @@ def _least(text: str) -> int:
 
 def _pieces(word: str) -> list[str]:
     """A name at its separators; short words, times and numbers stay whole."""
-    return [word] if cell_len(word) <= 16 else _SEPARATORS.split(word)
+    if cell_len(word) <= 16:
+        return [word]
+    return [
+        piece
+        for part in _STRONG.split(word)
+        for piece in (_WEAK.split(part) if cell_len(part) > 24 else [part])
+    ]
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
@@ -153,7 +160,12 @@ def wrapped(text: str, width: int | None) -> list[str]:
 def _broken(line: str, word: str, width: int, lines: list[str]) -> str:
     """Put a word that is longer than a line after ``line``; full lines go to ``lines``, the last one is returned."""
     start = True
-    for piece in _SEPARATORS.split(word):
+    pieces = [
+        piece
+        for part in _STRONG.split(word)
+        for piece in (_WEAK.split(part) if cell_len(part) > width else [part])
+    ]
+    for piece in pieces:
         joined = f"{line} {piece}" if line and start else line + piece
         start = False
         if cell_len(joined) <= width:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from flows.show.drawing import PALETTE, house_style
-from flows.show.drawings import MarketPanel
-from flows.show.format import utc
-from flows.show.page import render_template, write_html
-from flows.turn.page_accuracy import accuracy_view
-from flows.turn.page_policies import leaderboard_view, weights_view
-from flows.turn.page_sections import decisions_view, ingest_view, line_swatch, markets_view, slot_length
+from flows.show.blocks import Banner, Block, Notes, Page, Section
+from flows.show.formats import utc
+from flows.show.page import write_page
+from flows.turn.page_accuracy import accuracy_section
+from flows.turn.page_policies import policies_section, weights_section
+from flows.turn.page_sections import decisions_section, ingest_section, markets_section, slot_length
+from flows.turn.panels import MarketPanel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,36 +45,37 @@ class ReportData:
 # The report page: one HTML file that needs no network, and the same bytes for the same turn.
 
 
-def render_report(data: ReportData) -> str:
-    """The whole page as text: sections decisions, markets, accuracy, policies, weights, ingest and notes.
+def report_page(data: ReportData) -> Page:
+    """The page of a turn: sections decisions, markets, accuracy, policies, weights, ingest and notes.
 
-    Every name, reason and note is escaped. No clock is read, so that the same data give the same bytes. Raises `InputError` if the
-    accuracy table or the weights break the contract of `ReportData`.
+    No clock is read, so that the same data give the same page. Raises `InputError` if the accuracy table or the weights break the
+    contract of `ReportData`.
     """
-    with house_style():  # set once for all drawings
-        return render_template(
-            "report.html",
-            {
-                "at": utc(data.at),
-                "run_id": data.run_id,
-                "simulated": data.simulated,
-                "palette": PALETTE,
-                "decisions": decisions_view(data.decisions),
-                "slot": slot_length(data.panels),
-                "markets": markets_view(data.panels, data.decisions, data.at),
-                "accuracy": accuracy_view(data.accuracy),
-                "board": leaderboard_view(data.leaderboard),
-                "weights": weights_view(data.weights, data.round_jobs),
-                "ingest": ingest_view(data.ingested),
-                "notes": data.notes,
-                "swatch": line_swatch,
-            },
-        )
+    simulated = Banner(
+        "Simulated market.",
+        "The prices and instance counts on this page come from a random generator, not from any provider. Do not rent by them.",
+    )
+    notes: Block = Notes(data.notes) if data.notes else "Nothing out of the ordinary."
+    return Page(
+        title="Slackwater: GPUs to hold in the next slot",
+        short=f"report, {utc(data.at)}",
+        about=f"As of {utc(data.at)}, run {data.run_id}. All times are UTC, all prices and costs in USD.",
+        banner=simulated if data.simulated else None,
+        blocks=[
+            decisions_section(data.decisions),
+            markets_section(data.panels, data.decisions, data.at),
+            accuracy_section(data.accuracy, slot=slot_length(data.panels)),
+            policies_section(data.leaderboard),
+            weights_section(data.weights, data.round_jobs),
+            ingest_section(data.ingested),
+            Section("Notes", [notes], "notes"),
+        ],
+    )
 
 
 def write_report(data: ReportData, path: Path) -> Path:
-    """Render ``data`` to ``path`` so that a reader sees the old page or the new one, never half of one; returns ``path``.
+    """Write the page of a turn so that a reader sees the old one or the new one, never half of one; returns ``path``.
 
     Folders are made. Raises `InputError` if the file cannot be written.
     """
-    return write_html(render_report(data), path, option="--out")
+    return write_page(report_page(data), path, option="--out")

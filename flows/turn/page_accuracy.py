@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pandas as pd
 
-from flows.show.drawings import Line, draw_steps
-from flows.show.format import listed, number, percent, plural, ranges, significant
+from flows.show.blocks import Block, Column, Fold, Grid, Section, Table
+from flows.show.charts import Axis, lines
+from flows.show.figure import Figure
+from flows.show.formats import listed, number, percent, plural, ranges, significant
 from forecasting.accuracy.pooling import pooled_scores, shared_scores
 from forecasting.predictors import FLOOR
 from warehouse.errors import InputError
@@ -20,31 +23,57 @@ COLUMNS: Final = (
     "market", "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball",
     "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share",
 )  # fmt: skip
+TITLES: Final = {"price": "Price", "count": "Count of available instances"}
+MARKET_COLUMNS: Final[dict[str, Column | str]] = {
+    "market": "Market", "variable": "Variable", "model": "Model", "n": "Forecasts measured",
+    "mae_first": "Mean abs. error, first step", "mae_last": "Mean abs. error, last step", "mase": "MASE",
+    "skill_mae": "Skill over last value, abs. error", "skill_pinball": "Skill over last value, pinball",
+    "coverage_80": "Truth inside 80 % band", "brier": "Brier score (“at least n”)",
+    "fallback_share": "Answered by fallback",
+}  # fmt: skip
 UNITS: Final = {"price": "USD per instance-hour", "count": "instances"}
 
 
-def accuracy_view(accuracy: pd.DataFrame) -> dict[str, Any]:
-    """What the template shows of the accuracy table: one block a variable, the legend, the table per market.
+def accuracy_section(accuracy: pd.DataFrame, *, slot: str = "") -> Section:
+    """A part for each variable with its charts, and the table per market; ``slot`` is the length of a slot in words.
 
     A market measured in several sources (a column ``source``, if there) counts as several. Raises `InputError` if a table with
     rows lacks one of `COLUMNS`.
     """
+    heading = "How good the forecasts were"
     if accuracy.empty:
-        return {"blocks": [], "legend": [], "markets": [], "rows": 0}
+        none = "No forecast has been measured yet: the slots they speak of have not passed."
+        return Section(heading, [none], "accuracy")
+    table = measured_rows(accuracy)
+    names = model_names(table["model"])
+    rows = market_rows(table)
+    about = (
+        "Every forecast was measured against what came later. “Last value” says that nothing will change; a model earns its "
+        "place only where it does better than that."
+    )
+    parts = [
+        Section(TITLES[variable], variable_blocks(table[table["variable"] == variable], variable, names))
+        for variable in UNITS
+        if (table["variable"] == variable).any()
+    ]
+    folded = Fold(
+        f"Per market: {len(rows)} rows",
+        [
+            Table("", rows, MARKET_COLUMNS, marked=lambda row: row["model"] == LAST_VALUE),
+            "Errors of the price in USD per instance-hour, of the count in instances, all steps together unless a step is "
+            "named. MASE is the error in units of last value's error on the past; — means undefined, for example on a series "
+            "that never moved.",
+        ],
+    )
+    return Section(heading, [f"{about} One slot is {slot}." if slot else about, *parts, folded], "accuracy")
+
+
+def measured_rows(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """The rows that measured something, markets of several sources apart; raises `InputError` if a column is lacking."""
     lacking = [column for column in COLUMNS if column not in accuracy.columns]
     if lacking:
         raise InputError(f"accuracy table without {', '.join(lacking)}", expected=", ".join(COLUMNS))
-    table = _apart(accuracy)
-    styles = model_styles(table["model"])
-    blocks = [
-        _block(table[table["variable"] == v], v, styles) for v in UNITS if (table["variable"] == v).any()
-    ]
-    rows = market_rows(table)
-    groups: dict[str, list[dict[str, str]]] = {}
-    for row in rows:
-        groups.setdefault(row["market"], []).append(row)
-    legend = [{"label": model, "style": style} for model, style in styles.items()]
-    return {"blocks": blocks, "legend": legend, "markets": list(groups.items()), "rows": len(rows)}
+    return _apart(accuracy)
 
 
 def _apart(accuracy: pd.DataFrame) -> pd.DataFrame:
@@ -60,10 +89,9 @@ def _apart(accuracy: pd.DataFrame) -> pd.DataFrame:
     return table[table["n"] > 0]
 
 
-def model_styles(models: pd.Series) -> dict[str, int]:
-    """Line style of every model: last value is the plain ink line (-1), the others follow in alphabetical order."""
-    names = sorted(set(models.astype(str)), key=lambda name: (name != LAST_VALUE, name))
-    return {name: i - (LAST_VALUE in names) for i, name in enumerate(names)}
+def model_names(models: pd.Series) -> list[str]:
+    """The models in the order of their styles: last value first, the others by name."""
+    return sorted(set(models.astype(str)), key=lambda name: (name != LAST_VALUE, name))
 
 
 def pooled(table: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -77,34 +105,59 @@ def pooled_skill(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     return pooled(table, f"skill_{metric}")
 
 
-def _block(table: pd.DataFrame, variable: str, styles: dict[str, int]) -> dict[str, Any]:
-    """Drawings and sentences of one variable."""
-    block: dict[str, Any] = {
-        "variable": variable,
-        "unit": UNITS[variable],
-        "figures": [],
-        "sentences": [],
-        "cut": False,
-    }
+def variable_blocks(table: pd.DataFrame, variable: str, names: Sequence[str]) -> list[Block]:
+    """Sentences and charts of one variable."""
+    sentences, figures, note = variable_parts(table, variable, names)
+    return [*sentences, Grid(figures), note] if figures else [note]
+
+
+def variable_parts(
+    table: pd.DataFrame, variable: str, names: Sequence[str]
+) -> tuple[list[str], list[Figure], str]:
+    """What is said of one variable, the charts of error and skill, and over what was pooled."""
     mae, skill = pooled(table, "mae"), pooled_skill(table, "pinball")
-    block["note"] = _pooling_note(table)
+    note = _pooling_note(table)
     if mae.empty:
-        return block
-    block["figures"] = [
-        {
-            "title": f"Mean absolute error, {UNITS[variable]}",
-            "svg": _figure(mae, styles, f"{variable}-mae", None),
-        },
-        {
-            "title": "Pinball skill over last value (above 0 is better)",
-            "svg": _figure(skill, styles, f"{variable}-skill", SKILL_FLOOR)
-            if skill.notna().any(axis=None)
-            else None,
-        },
+        return [], [], note
+    if (skill < SKILL_FLOOR).any(axis=None):
+        note += " Skill below −1 (more than twice the loss of last value) is cut off."
+    undefined = "Undefined: last value made no error on any of these markets (flat series), so there is nothing to improve on."
+    titles = (f"Mean absolute error, {UNITS[variable]}", "Pinball skill over last value (above 0 is better)")
+    figures = [
+        Figure(
+            specs=[step_chart(mae, names)], label=f"{variable}: mean absolute error", title=titles[0], width=0
+        ),
+        Figure(
+            specs=[step_chart(skill, names, floor=SKILL_FLOOR)] if skill.notna().any(axis=None) else [],
+            label=f"{variable}: pinball skill",
+            title=titles[1],
+            why=undefined,
+            width=0,
+        ),
     ]
-    block["sentences"] = losing_sentences(table, variable)
-    block["cut"] = bool((skill < SKILL_FLOOR).any(axis=None))
-    return block
+    return losing_sentences(table, variable), figures, note
+
+
+def step_chart(
+    table: pd.DataFrame, names: Sequence[str], *, floor: float | None = None, unit: str = ""
+) -> dict[str, Any]:
+    """A measure by step ahead, one line a model; with ``floor`` a skill: 0 is last value, and nothing is drawn below ``floor``."""
+    models = [
+        str(model) for model in names if model in table.columns and (floor is None or model != LAST_VALUE)
+    ]
+    rows = [
+        {"x": int(step), "y": value, "series": model}
+        for model in models
+        for step, value in table[model].dropna().items()
+    ]
+    low = None
+    if floor is not None:
+        worst = min((row["y"] for row in rows), default=0.0)
+        low = max(min(worst, -0.05), floor)
+    return lines(
+        rows, models, order=names, reference=LAST_VALUE, rule=None if floor is None else 0.0,
+        x=Axis(title="slots ahead", whole=True, zero=False), y=Axis(title=unit, low=low), height=190,
+    )  # fmt: skip
 
 
 def _pooling_note(table: pd.DataFrame) -> str:
@@ -117,23 +170,6 @@ def _pooling_note(table: pd.DataFrame) -> str:
     if among > markets:
         note += f" Left out: {plural(among - markets, 'market')} where not every model was measured."
     return note
-
-
-def _figure(table: pd.DataFrame, styles: dict[str, int], name: str, floor: float | None) -> str:
-    """One drawing; last value is drawn last, over the others (its skill is the zero line itself, so it is left out)."""
-    order = sorted(table.columns, key=lambda model: -styles[model] if styles[model] < 0 else -99)
-    lines = [
-        Line(label=str(model), y=table[model].to_numpy(dtype=float), style=styles[model])
-        for model in order
-        if floor is None or model != LAST_VALUE
-    ]
-    return draw_steps(
-        table.index.to_numpy(dtype=float),
-        lines,
-        name=f"accuracy-{name}",
-        label=name.replace("-", " "),
-        floor=floor,
-    )
 
 
 def losing_sentences(table: pd.DataFrame, variable: str) -> list[str]:

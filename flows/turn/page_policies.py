@@ -3,41 +3,103 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from flows.show.drawings import Line, Mark, draw_utilities, draw_weights
-from flows.show.format import as_number, listed, number, percent, plural, text
+from flows.show.blocks import Block, Fold, Notes, Section, Table
+from flows.show.charts import Axis, area, dots, lines
+from flows.show.figure import Figure
+from flows.show.formats import as_number, listed, number, percent, plural, text
+from flows.turn.command import BASELINES, BOARD_COLUMNS
 from warehouse.errors import InputError
 
-#: The policies without forecasts that every other one must beat (M4.1-M4.3).
-BASELINES: Final = ("OD-only", "MSU", "UP")
 #: Rows of the leaderboard, lines of the weights and changes of the leader shown without unfolding.
 TOP_POLICIES, TOP_WEIGHTS, TOP_CHANGES = 15, 8, 8
 
 
-def leaderboard_view(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The best `TOP_POLICIES`, the baselines wherever they stand, the rest to unfold, and the drawing of the first two."""
-    order = sorted(rows, key=lambda row: (-_value(row, "mean_utility", -np.inf), str(row.get("policy"))))
-    views = [_policy_row(i + 1, row) for i, row in enumerate(order)]
-    top = [v for v in views if v["rank"] <= TOP_POLICIES or v["baseline"]]
-    rest = [v for v in views if not (v["rank"] <= TOP_POLICIES or v["baseline"])]
-    drawn = [v for v in top if np.isfinite(v["utility_value"])]
-    svg = None
+def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
+    """The best `TOP_POLICIES`, the baselines wherever they stand, the rest to unfold, and the chart of the first two."""
+    heading = "Policies: what each would have made of the jobs that ended"
+    if not rows:
+        return Section(heading, ["No job has ended yet, so no policy has a record."], "policies")
+    top, rest = ranked(rows)
+    blocks: list[Block] = []
+    drawn = [row for row in top if np.isfinite(_value(row, "mean_utility"))]
     if drawn:
-        svg = draw_utilities(
-            [v["policy"] for v in drawn],
-            np.array([v["utility_value"] for v in drawn]),
-            baseline=[v["baseline"] for v in drawn],
-            bound=_common_bound(order),
-            name="utilities",
+        blocks.append(
+            board_summary([*top, *rest])
+            + " Utility is the value of the finished job minus the rent paid, divided by what the same job costs on on-demand "
+            "instances alone; higher is better. The gap is to the best that could have been done knowing the future."
         )
-    return {
-        "top": top, "rest": rest, "svg": svg, "summary": _board_summary(views) if drawn else "",
-        "bound": _common_bound(order),
-    }  # fmt: skip
+        blocks.append(utilities_figure(drawn, common_bound(rows)))
+    blocks.append(_board(top))
+    if rest:
+        blocks.append(Fold(f"The other {len(rest)} policies", [_board(rest)]))
+    return Section(heading, blocks, "policies")
+
+
+def ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows with their rank, best first: those that are shown, and the others."""
+    order = sorted(rows, key=lambda row: (-_value(row, "mean_utility", -np.inf), str(row.get("policy"))))
+    views = [{**row, "rank": place + 1, "on_time": row.get("on_time", row.get("on_time_share"))}
+             for place, row in enumerate(order)]  # fmt: skip
+    top = [row for row in views if row["rank"] <= TOP_POLICIES or is_baseline(row)]
+    return top, [row for row in views if not (row["rank"] <= TOP_POLICIES or is_baseline(row))]
+
+
+def is_baseline(row: Mapping[str, Any]) -> bool:
+    """Whether a row of the leaderboard is that of a baseline."""
+    return row.get("policy") in BASELINES
+
+
+def _board(rows: Sequence[Mapping[str, Any]]) -> Table:
+    return Table("", rows, {"rank": "rank", **BOARD_COLUMNS}, marked=is_baseline)
+
+
+def utilities_figure(rows: Sequence[Mapping[str, Any]], bound: float | None) -> Figure:
+    """Mean utility per policy as dots, the best at the top; baselines are squares, ``bound`` (hindsight) is a line.
+
+    The axis is that of the policies that compete; a value far below them stands at its left edge with its number.
+    """
+    values = np.array([_value(row, "mean_utility") for row in rows])
+    low, high = utility_range(values, np.array([is_baseline(row) for row in rows]), bound)
+    points = [
+        {
+            "label": text(row.get("policy")),
+            "value": max(value, low),
+            "kind": "baseline" if is_baseline(row) else "policy",
+            "beyond": number(value, 3) if value < low else None,
+        }
+        for row, value in zip(rows, values, strict=True)
+    ]
+    axis = Axis(title="mean utility, in units of the on-demand-only cost", low=low, high=high)
+    spec = dots(
+        points, [point["label"] for point in points], x=axis, bound=bound,
+        kinds={"policy": "series1", "baseline": "on-demand"},
+    )  # fmt: skip
+    line = " The dashed green line is the hindsight optimum." if bound is not None else ""
+    return Figure(
+        specs=[spec], label="Mean utility of policies", width=620,
+        captions=[
+            f"Squares are baselines.{line} The best {len(rows)} policies and baselines are drawn; the axis does not "
+            "start at 0."
+        ],
+    )  # fmt: skip
+
+
+def utility_range(utility: np.ndarray, baseline: np.ndarray, bound: float | None) -> tuple[float, float]:
+    """Ends of the utility axis.
+
+    It holds all values but those further below the non-baselines than the lowest of these is below the best (or hindsight).
+    """
+    competing = utility[~baseline] if (~baseline).any() else utility
+    high = float(utility.max()) if bound is None else max(float(utility.max()), bound)
+    reach = high - float(competing.min())
+    low = float(utility[utility >= competing.min() - reach].min())
+    margin = 0.06 * (high - low) or 0.05
+    return low - margin, high + margin
 
 
 def _value(row: Mapping[str, Any], key: str, default: float = float("nan")) -> float:
@@ -45,67 +107,104 @@ def _value(row: Mapping[str, Any], key: str, default: float = float("nan")) -> f
     return default if value is None else value
 
 
-def _policy_row(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    cost = number(row.get("mean_cost_usd"))
-    return {
-        "rank": rank,
-        "policy": text(row.get("policy")),
-        "baseline": row.get("policy") in BASELINES,
-        "jobs": text(row.get("jobs")),
-        "utility": number(row.get("mean_utility"), 3),
-        "utility_value": _value(row, "mean_utility"),
-        "cost": cost,
-        "on_time": percent(row.get("on_time", row.get("on_time_share"))),
-        "gap": number(row.get("gap_to_hindsight"), 3),
-        "weight": percent(row.get("weight")),
-    }
-
-
-def _common_bound(rows: Sequence[Mapping[str, Any]]) -> float | None:
+def common_bound(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Mean utility of hindsight, if every policy was scored on the same jobs (else utility plus gap differ)."""
     bounds = [_value(row, "mean_utility") + _value(row, "gap_to_hindsight") for row in rows]
     finite = [b for b in bounds if np.isfinite(b)]
     return finite[0] if finite and max(finite) - min(finite) < 1e-3 else None
 
 
-def _board_summary(views: Sequence[Mapping[str, Any]]) -> str:
-    best = views[0]
-    sentence = f"{best['policy']} has the best mean utility, {best['utility']}"
+def board_summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Who has the best mean utility, and what the baselines have; ``rows`` are those of `ranked`."""
+    best = min(rows, key=lambda row: row["rank"])
+    sentence = f"{text(best.get('policy'))} has the best mean utility, {number(best.get('mean_utility'), 3)}"
     others = [
-        f"{v['policy']} {v['utility']} (rank {v['rank']})" for v in views if v["baseline"] and v is not best
+        f"{row['policy']} {number(row.get('mean_utility'), 3)} (rank {row['rank']})"
+        for row in rows
+        if is_baseline(row) and row is not best
     ]
     return sentence + (f"; the baselines: {listed(others)}." if others else ".")
 
 
-def weights_view(weights: pd.DataFrame, round_jobs: Sequence[str]) -> dict[str, Any]:
-    """The drawing of the weights, its legend, and every change of the leader with the job after which it came.
+def weights_section(weights: pd.DataFrame, round_jobs: Sequence[str]) -> Section:
+    """The chart of the weights, and every change of the leader with the job after which it came.
 
     Raises `InputError` if the jobs are not as many as the rounds.
     """
+    heading = "Trust in the policies over time"
     if weights.empty:
-        return {"svg": None, "legend": [], "changes": [], "more": [], "summary": ""}
+        none = "No round of selection yet: all policies are trusted alike until the first job ends."
+        return Section(heading, [none], "weights")
     if len(round_jobs) != len(weights):
         raise InputError(
             f"{len(round_jobs)} round jobs for {len(weights)} rounds of weights", expected="one a round"
         )
-    values = weights.to_numpy(dtype=float)
-    names = [str(column) for column in weights.columns]
+    values, names = weights.to_numpy(dtype=float), [str(column) for column in weights.columns]
     leaders = leaders_of(values)
-    changes = [k for k in range(1, len(leaders)) if leaders[k] != leaders[k - 1] and leaders[k - 1] >= 0]
-    shown = shown_policies(values, leaders)
-    rest = np.delete(values, shown, axis=1).sum(axis=1) if len(shown) < len(names) else None
-    lines = [Line(label=names[j], y=values[:, j], style=i) for i, j in enumerate(shown)]
-    marks = [Mark(x=k + 1, text=str(i + 1)) for i, k in enumerate(changes[:TOP_CHANGES])]
-    told = [
-        f"round {k + 1} ({round_jobs[k]}): {names[leaders[k]]} takes the lead from {names[leaders[k - 1]]}"
-        for k in changes
+    told = changes_told(names, leaders, round_jobs)
+    blocks: list[Block] = [
+        weights_summary(names, values, leaders)
+        + " After each job that ends, every policy is replayed on it, and weight moves to those that did better.",
+        weights_figure(names, values, leaders),
     ]
-    return {
-        "svg": draw_weights(lines, rest, marks, name="weights"),
-        "legend": [{"label": line.label, "style": line.style, "value": percent(line.y[-1])} for line in lines],
-        "changes": told[:TOP_CHANGES], "more": told[TOP_CHANGES:],
-        "summary": _weights_summary(names, values, leaders, len(changes)),
-    }  # fmt: skip
+    if told:
+        blocks += [
+            "Changes of the leader, numbered as in the drawing:",
+            Notes(told[:TOP_CHANGES], ordered=True),
+        ]
+    else:
+        blocks.append("The leader has not changed.")
+    if told[TOP_CHANGES:]:
+        more = Notes(told[TOP_CHANGES:], ordered=True, start=TOP_CHANGES + 1)
+        blocks.append(Fold(f"{len(told) - TOP_CHANGES} later changes", [more]))
+    return Section(heading, blocks, "weights")
+
+
+def changes_told(names: Sequence[str], leaders: Sequence[int], round_jobs: Sequence[str]) -> list[str]:
+    """Every change of the leader, with the job after which it came."""
+    return [
+        f"round {k + 1} ({round_jobs[k]}): {names[leaders[k]]} takes the lead from {names[leaders[k - 1]]}"
+        for k in changes_of(leaders)
+    ]
+
+
+def changes_of(leaders: Sequence[int]) -> list[int]:
+    """Rounds (from 0) after which another policy leads than before."""
+    return [k for k in range(1, len(leaders)) if leaders[k] != leaders[k - 1] and leaders[k - 1] >= 0]
+
+
+def weights_figure(names: Sequence[str], values: np.ndarray, leaders: Sequence[int]) -> Figure:
+    """Weights in percent over rounds; the sum of all other policies in a chart of its own above.
+
+    A chart of its own, because at first nearly all weight is in it and the lines would lie on the axis.
+    """
+    drawn = shown_policies(values, leaders)
+    labels = {j: f"{names[j]} ({percent(values[-1, j])})" for j in drawn}
+    rounds = np.arange(1, len(values) + 1)
+    rows = [
+        {"x": int(k), "y": 100 * value, "series": labels[j]}
+        for j in drawn
+        for k, value in zip(rounds, values[:, j], strict=True)
+    ]
+    marks = [{"x": k + 1, "text": str(i + 1)} for i, k in enumerate(changes_of(leaders)[:TOP_CHANGES])]
+    axis = Axis(title="round (one job that ended)", whole=True, low=1, high=len(values), ticks=12)
+    specs = [
+        lines(
+            rows,
+            list(labels.values()),
+            x=axis,
+            y=Axis(title="weight, %"),
+            marks=marks,
+            points=len(values) < 30,
+            height=200,
+        )
+    ]
+    if len(drawn) < len(names):
+        rest = 100 * np.delete(values, drawn, axis=1).sum(axis=1)
+        shared = [{"x": int(k), "y": value} for k, value in zip(rounds, rest, strict=True)]
+        title = Axis(title="all other policies together, %", low=0, high=100, ticks=2)
+        specs.insert(0, area(shared, x=Axis(whole=True, low=1, high=len(values)), y=title))
+    return Figure(specs=specs, label="Weights of policies over rounds")
 
 
 def leaders_of(values: np.ndarray) -> list[int]:
@@ -128,7 +227,9 @@ def shown_policies(values: np.ndarray, leaders: Sequence[int]) -> list[int]:
     return sorted(chosen, key=heaviest.index)
 
 
-def _weights_summary(names: Sequence[str], values: np.ndarray, leaders: Sequence[int], changes: int) -> str:
+def weights_summary(names: Sequence[str], values: np.ndarray, leaders: Sequence[int]) -> str:
+    """Who leads with what weight, and how often that changed."""
+    changes = len(changes_of(leaders))
     rounds = plural(len(leaders), "round")
     if leaders[-1] < 0:
         return f"After {rounds} all policies weigh the same: there is no leader yet."

@@ -1,70 +1,97 @@
-"""What the report shows of decisions, markets and ingested rows, as plain texts and drawings; the template lays them out."""
+"""What the report says of decisions, markets and ingested rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from flows.show.drawings import LINES, MarketPanel, draw_market, panel_step, shown_past
-from flows.show.format import MISSING, as_number, duration, missing, number, percent, plural, price, text, utc
+from flows.show.blocks import Block, Column, Grid, Section, Table
+from flows.show.figure import Figure
+from flows.show.formats import (
+    MISSING,
+    as_number,
+    duration,
+    missing,
+    number,
+    percent,
+    plural,
+    price,
+    text,
+    utc,
+    whole,
+)
+from flows.turn.command import DECISION_COLUMNS
+from flows.turn.panels import MarketPanel, market_charts, panel_step, shown_past
 
 #: Probability of lateness from which a decision is marked.
 WORRYING, LIKELY = 0.1, 0.5
 
 
-def decisions_view(decisions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     """The decision table and one sentence that sums it up."""
-    rows = [_decision_row(row) for row in decisions]
-    on_demand, spot = (
-        sum(int(as_number(row.get(k)) or 0) for row in decisions) for k in ("on_demand", "spot")
+    if not decisions:
+        return Section("What to hold", ["No job is open, so there is nothing to decide."], "decisions")
+    table = Table("", [_decision_row(row) for row in decisions], _COLUMNS, cards=True)
+    note = (
+        "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
+        "whole job, what was paid before this slot included."
     )
-    costs = [c for c in (as_number(row.get("expected_cost_usd")) for row in decisions) if c is not None]
-    summary = (
-        f"{plural(len(rows), 'job')}: hold {plural(on_demand, 'on-demand instance')} and "
+    return Section("What to hold", [decisions_summary(decisions), table, note], "decisions")
+
+
+_COLUMNS: dict[str, Column | str] = {
+    key: column for key, column in DECISION_COLUMNS.items() if key not in ("policy", "late_probability", "reason")
+} | {
+    "late": replace(DECISION_COLUMNS["late_probability"], format=text),
+    "policy": "policy",
+    "why": "why",
+}  # fmt: skip
+
+
+def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
+    """What is held in all, at what cost, and which jobs are in danger."""
+    on_demand, spot = (
+        sum(int(as_number(row.get(key)) or 0) for row in decisions) for key in ("on_demand", "spot")
+    )
+    costs = [cost for row in decisions if (cost := as_number(row.get("expected_cost_usd"))) is not None]
+    return (
+        f"{plural(len(decisions), 'job')}: hold {plural(on_demand, 'on-demand instance')} and "
         f"{plural(spot, 'spot instance')} in the slot named below. "
         f"Expected cost, from start to end: {number(sum(costs)) + ' USD' if costs else MISSING}. "
-    )
-    return {"rows": rows, "summary": summary + _lateness(rows)}
+    ) + _lateness(decisions)
 
 
-def _lateness(rows: Sequence[Mapping[str, Any]]) -> str:
-    late, unknown = sum(row["risk"] != "" for row in rows), sum(row["late"] == MISSING for row in rows)
+def _lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
+    chances = [as_number(row.get("late_probability")) for row in decisions]
+    late, unknown = sum((chance or 0.0) >= WORRYING for chance in chances), chances.count(None)
     sentence = (
         f"{plural(late, 'job')} may miss the deadline." if late else "No job is in danger of being late."
     )
-    if unknown == len(rows):
+    if unknown == len(chances):
         return "Whether the deadline will be met was not estimated."
     return sentence + (f" For {plural(unknown, 'job')} this was not estimated." if unknown else "")
 
 
 def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with its risk in words, and all that stands behind it as one text."""
     late = row.get("late_probability")
     chance = as_number(late) or 0.0
-    risk = "likely late" if chance >= LIKELY else "at risk" if chance >= WORRYING else ""
-    cost = number(row.get("expected_cost_usd"))
-    return {
-        "job": text(row.get("job")),
-        "market": text(row.get("market")),
-        "slot": utc(row.get("slot")),
-        "on_demand": text(row.get("on_demand")),
-        "spot": text(row.get("spot")),
-        "policy": text(row.get("policy")),
-        "reason": text(row.get("reason")),
-        "cost": cost if cost == MISSING else f"{cost} USD",
-        "finish": utc(row.get("expected_finish")),
-        "late": percent(late),
-        "risk": risk,
-        "deadline": "" if missing(row.get("deadline")) else utc(row["deadline"]),
-        "synthetic": _synthetic(row.get("synthetic")),
-        "model": _forecaster(row),
-        "status": "" if missing(row.get("status")) else str(row["status"]),
-    }
+    risk = " (likely late)" if chance >= LIKELY else " (at risk)" if chance >= WORRYING else ""
+    model, status = forecaster_told(row), row.get("status")
+    parts = [
+        text(row.get("reason")),
+        f"forecast: {model}" if model else "",
+        "" if missing(status) else f"solver: {status}",
+        synthetic_told(row.get("synthetic")),
+    ]
+    return {**row, "late": percent(late) + risk, "why": "; ".join(part for part in parts if part)}
 
 
-def _forecaster(row: Mapping[str, Any]) -> str:
+def forecaster_told(row: Mapping[str, Any]) -> str:
     """The forecaster behind a decision, and why a simpler one answered for it if that is so."""
     model, fallback = row.get("model") or row.get("forecaster"), row.get("fallback")
     if missing(model):
@@ -72,7 +99,7 @@ def _forecaster(row: Mapping[str, Any]) -> str:
     return str(model) if missing(fallback) else f"{model} (fell back: {fallback})"
 
 
-def _synthetic(value: Any) -> str:
+def synthetic_told(value: Any) -> str:
     """The label of a decision on assumed data: ``value`` is the list of assumptions, or just True or False."""
     if missing(value) or value is False:
         return ""
@@ -87,26 +114,29 @@ def slot_length(panels: Sequence[MarketPanel]) -> str:
     return duration(steps.pop()) if len(steps) == 1 else ""
 
 
-def markets_view(
+def markets_section(
     panels: Sequence[MarketPanel], decisions: Sequence[Mapping[str, Any]], at: pd.Timestamp
-) -> dict[str, Any]:
-    """The drawings of the markets, those a decision was made for first."""
-    shown = []
-    for i, panel in enumerate(panels):
-        held = [f"{text(row.get('job'))}: {_holding(row)}" for row in decisions if decided_for(panel, row)]
-        shown.append(_panel(panel, name=f"market-{i + 1}", at=at) | {"held": held})
-    return {
-        "groups": [
-            {"title": title, "panels": group}
-            for title, group in (
-                ("With a decision now", [p for p in shown if p["held"]]),
-                ("Followed, no decision now", [p for p in shown if not p["held"]]),
-            )
-            if group
-        ],
-        "gaps": any(p["gaps"] for p in shown),
-        "synthetic": any(p["assumptions"] for p in shown),
-    }
+) -> Section:
+    """The charts of the markets, those a decision was made for first."""
+    heading = "Markets: what was observed, what is forecast"
+    if not panels:
+        return Section(heading, ["No market is followed yet; ingest a history to see one."], "markets")
+    held = [
+        [f"{text(row.get('job'))}: {_holding(row)}" for row in decisions if decided_for(panel, row)]
+        for panel in panels
+    ]
+    shown = [(_panel_figure(panel, own, at), bool(own)) for panel, own in zip(panels, held, strict=True)]
+    blocks: list[Block] = [
+        "Above, the spot price; below, how many instances one could have held. Black is what was observed, grey a gap. The "
+        "dotted vertical line is where the forecast begins, blue its median: half of the time the truth should lie in the "
+        "darkest band, nine times in ten within the lightest. Dashed lines are the on-demand price (orange) and the capacity, "
+        "the most one could see (green).",
+    ]
+    for title, decided in (("With a decision now", True), ("Followed, no decision now", False)):
+        group = [figure for figure, has in shown if has == decided]
+        if group:
+            blocks.append(Section(title, [Grid(group)]))
+    return Section(heading, blocks, "markets")
 
 
 def decided_for(panel: MarketPanel, row: Mapping[str, Any]) -> bool:
@@ -123,29 +153,38 @@ def _holding(row: Mapping[str, Any]) -> str:
     return f"hold {text(row.get('on_demand'))} on-demand + {text(row.get('spot'))} spot"
 
 
-def _panel(panel: MarketPanel, *, name: str, at: pd.Timestamp) -> dict[str, Any]:
-    slots, forecast = panel.slots, panel.forecast
-    view: dict[str, Any] = {
-        "title": panel.title, "source": panel.source, "assumptions": panel.assumptions, "svg": None, "gaps": "",
-        "facts": f"on-demand {price(panel.on_demand_usd)} USD per instance-hour; capacity {panel.capacity}",
-        "remarks": [], "forecast": "No forecast was issued for this market.",
-    }  # fmt: skip
-    if len(slots) == 0:
-        return view | {"remarks": ["No slot was observed yet, so there is nothing to draw."], "forecast": ""}
+def _panel_figure(panel: MarketPanel, held: Sequence[str], at: pd.Timestamp) -> Figure:
+    """The charts of a market with what is to be known of them."""
+    facts = f"on-demand {price(panel.on_demand_usd)} USD per instance-hour; capacity {panel.capacity}"
+    label = f"{panel.title}: spot price and instances available"
+    warnings = [f"synthetic: {'; '.join(panel.assumptions)}"] if panel.assumptions else []
+    source = [f"source {panel.source}"] if panel.source else []
+    if len(panel.slots) == 0:
+        why = "No slot was observed yet, so there is nothing to draw."
+        return Figure(
+            specs=[], label=label, title=panel.title, warnings=warnings, strong=held,
+            captions=["; ".join([facts, *source])], why=why, width=0,
+        )  # fmt: skip
     past, step = shown_past(panel), panel_step(panel)
     no_price, no_count = np.isnan(panel.price[past]), np.isnan(panel.available[past])
-    view["gaps"] = _gap_text(no_price, no_count)
-    view["remarks"] = list(_remarks(slots[-1], step, at, bool(no_price.all() and no_count.all())))
-    view["facts"] += f"; past {duration(step * no_price.size)} in slots of {duration(step)}"
-    view["svg"] = draw_market(panel, name=name)
-    if forecast is not None:
-        ahead = duration(step * forecast.horizon)
-        view["forecast"] = (
-            f"forecast by {forecast.predictor}, {ahead} ahead, issued {utc(forecast.issued_at)}"
-        )
-        if forecast.fallback:
-            view["forecast"] += f"; fell back ({forecast.fallback})"
-    return view
+    facts += f"; past {duration(step * no_price.size)} in slots of {duration(step)}"
+    gaps = _gap_text(no_price, no_count)
+    captions = [
+        *_remarks(panel.slots[-1], step, at, bool(no_price.all() and no_count.all())),
+        _forecast_told(panel, step),
+        "; ".join([facts, *source, *([gaps] if gaps else [])]),
+    ]
+    return Figure(
+        specs=market_charts(panel), label=label, title=panel.title, warnings=warnings, strong=held, captions=captions, width=0
+    )  # fmt: skip
+
+
+def _forecast_told(panel: MarketPanel, step: pd.Timedelta) -> str:
+    forecast = panel.forecast
+    if forecast is None:
+        return "No forecast was issued for this market."
+    told = f"forecast by {forecast.predictor}, {duration(step * forecast.horizon)} ahead, issued {utc(forecast.issued_at)}"
+    return f"{told}; fell back ({forecast.fallback})" if forecast.fallback else told
 
 
 def _remarks(last: pd.Timestamp, step: pd.Timedelta, at: pd.Timestamp, all_gap: bool) -> Iterator[str]:
@@ -160,22 +199,13 @@ def _gap_text(price: np.ndarray, count: np.ndarray) -> str:
     return f"slots not observed (of {price.size}): {', '.join(parts)}" if parts else ""
 
 
-def ingest_view(ingested: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+def ingest_section(ingested: Mapping[str, Mapping[str, int]]) -> Section:
     """Counts of rows by source; the usual columns first, any other after them."""
     usual = [c for c in ("added", "repeated", "rejected") if any(c in counts for counts in ingested.values())]
     others = sorted({c for counts in ingested.values() for c in counts} - set(usual))
-    rows = [(source, [_count(counts.get(c)) for c in usual + others]) for source, counts in ingested.items()]
-    return {"columns": usual + others, "rows": rows}
-
-
-def _count(value: Any) -> str:
-    return number(value, 0)
-
-
-def line_swatch(style: int) -> dict[str, str]:
-    """Colour property and SVG dash pattern of a line style, for the legends."""
-    if style < 0:
-        return {"colour": "ink", "dash": "", "width": "3"}
-    colour, dash, _ = LINES[style % len(LINES)]
-    pattern = " ".join(str(2 * v) for v in dash[1]) if isinstance(dash, tuple) else ""
-    return {"colour": colour, "dash": pattern, "width": "2"}
+    columns = {"source": "Source"} | {
+        name: Column(heading=f"Rows {name}", format=whole) for name in usual + others
+    }
+    rows = [{**counts, "source": source} for source, counts in ingested.items()]
+    table = Table("", rows, columns, empty="Nothing was read in this run.")
+    return Section("Data read in this run", [table], "ingest")

@@ -16,7 +16,6 @@ from flows.delivery.deliver import deliver
 from flows.ledger.failures import failure_kept
 from flows.ledger.records import measured_errors, outcome_frame, stored_forecasts, stored_rounds
 from flows.ledger.runs import LIVE, save_run
-from flows.show.drawings import MarketPanel
 from flows.show.table import rows_of
 from flows.turn.context import Turn, staged
 from flows.turn.decide import decide_turns, policy_at
@@ -24,6 +23,7 @@ from flows.turn.forecast import Measured, forecast_turns
 from flows.turn.ingest import Counts, ingest_paths, ingest_simulated, simulated_label
 from flows.turn.markets import find_market, read_history, step_of
 from flows.turn.page import ReportData, write_report
+from flows.turn.panels import MarketPanel
 from flows.turn.scoring import score_turns
 from flows.turn.work import Work, pool_names, require_markets, work_stage
 from forecasting.quantiles import Forecast

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from flows.show.page import asset
 from flows.show.plain import plain
 from flows.ui.guard import Guard
 from flows.ui.pages import render
@@ -26,6 +27,8 @@ STATIC: Final = {
     "ui.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
+#: What draws charts; the pages that are files carry it in themselves.
+DRAWING: Final = ("vega.js", "draw.js")
 
 
 def make_app(snapshots: Snapshots, *, bound: str = "127.0.0.1", names: Iterable[str] = ()) -> Guard:
@@ -85,6 +88,8 @@ def _json_text(value: Any) -> str:
 
 #: A reload always asks; the server answers from what it keeps.
 _FRESH: Final = {"cache-control": "no-cache"}
+#: The charts' script is large and changes with releases only.
+_LASTING: Final = {"cache-control": "max-age=86400"}
 
 
 def _api_index(request: Request) -> Response:
@@ -110,6 +115,9 @@ def _state(snapshots: Snapshots) -> Callable[[Request], Response]:
 
 def _static(request: Request) -> Response:
     name = request.path_params["name"]
+    if name in DRAWING:
+        script = asset(name)
+        return Response(script, media_type="text/javascript; charset=utf-8", headers=_LASTING)
     if name not in STATIC:
         raise HTTPException(404)
     content = (files("flows") / "ui" / "static" / name).read_bytes()

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pandas as pd
 
 from flows.ledger.runs import LIVE
-from flows.show.format import duration, plural, utc
+from flows.show.formats import duration, plural, utc
 from flows.ui.complete import alarm_rows
 from flows.ui.jobs import open_rows
 from flows.ui.reading import Reading

@@ -10,12 +10,31 @@ from urllib.parse import urlencode
 import numpy as np
 import pandas as pd
 
-from flows.show.drawing import house_style
-from flows.show.drawings import Line, draw_steps, draw_utilities
-from flows.show.format import duration, number, percent, plural, price, significant, text, utc
-from flows.turn.page_accuracy import accuracy_view, model_styles
-from flows.turn.page_policies import BASELINES, leaderboard_view, weights_view
-from flows.turn.page_sections import line_swatch
+from flows.show.charts import Axis, lines
+from flows.show.figure import Figure
+from flows.show.formats import duration, number, percent, plural, price, significant, text, utc
+from flows.show.page import show_filters
+from flows.show.theme import vega_config
+from flows.turn.command import BASELINES
+from flows.turn.page_accuracy import (
+    LAST_VALUE,
+    TITLES,
+    market_rows,
+    measured_rows,
+    model_names,
+    variable_parts,
+)
+from flows.turn.page_policies import (
+    board_summary,
+    changes_told,
+    common_bound,
+    is_baseline,
+    leaders_of,
+    ranked,
+    utilities_figure,
+    weights_figure,
+    weights_summary,
+)
 from flows.ui.complete import LETTERS
 from flows.ui.job_chart import draw_job
 from flows.ui.map_chart import draw_map
@@ -112,18 +131,16 @@ def stage_counts(stage: Mapping[str, Any] | None) -> str:
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The templates of ``flows/templates/ui``: everything is escaped but what passes the filter ``drawing``."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     made = Environment(
-        loader=PackageLoader("flows", "templates/ui"),
+        loader=ChoiceLoader([PackageLoader("flows", "templates/ui"), PackageLoader("flows", "show")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
-        "drawing": Markup,  # our own markup, escaped where it was made
+    made.filters |= show_filters() | {
         "utc": utc, "number": number, "percent": percent, "price": price, "text": text, "plural": plural,
         "significant": significant, "coded": coded, "sentence": sentence,
     }  # fmt: skip
@@ -132,7 +149,7 @@ def environment() -> Environment:
         "ago": ago,
         "counts": stage_counts,
         "pages": PAGES,
-        "swatch": line_swatch,
+        "chart_theme": vega_config(),
     }
     return made
 
@@ -159,20 +176,12 @@ def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
     """The job's drawing, and its outcomes beside the hindsight bound."""
     outcomes = data["outcomes"]
     top = [row for i, row in enumerate(outcomes) if i < TOP_OUTCOMES or row["policy"] in BASELINES]
-    svg = None
-    if top:
-        svg = draw_utilities(
-            [row["policy"] for row in top],
-            np.array([row["utility"] for row in top], dtype=float),
-            baseline=[row["policy"] in BASELINES for row in top],
-            bound=top[0]["hindsight"],
-            name="outcomes",
-        )
+    shown = [{**row, "mean_utility": row["utility"]} for row in top]
     return {
         "svg": draw_job(data, step=reading.step),
         "top": top,
         "rest": [row for row in outcomes if row not in top],
-        "outcomes_svg": svg,
+        "outcomes": utilities_figure(shown, top[0]["hindsight"]) if top else None,
         "baselines": BASELINES,
         "shares": {utc(row["slot"]): row["share_done"] for row in data["slots"]},
     }
@@ -201,54 +210,84 @@ def _came(ahead: Sequence[Mapping[str, Any]], variable: str) -> str:
 
 
 def accuracy_values(data: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]:
-    """The drawings of errors, skill and coverage by step ahead."""
-    with house_style():
-        view = accuracy_view(table)
-        styles = model_styles(table["model"]) if len(table) else {}
-        drawn = {
-            variable: _coverage(rows, styles, variable) for variable, rows in data["coverage_80"].items()
-        }
+    """The charts of errors, skill and coverage by step ahead, and the errors per market."""
+    blocks: list[dict[str, Any]] = []
+    markets: dict[str, list[dict[str, Any]]] = {}
+    if len(table):
+        table = measured_rows(table)
+        names = model_names(table["model"])
+        for variable, rows in data["coverage_80"].items():
+            own = table[table["variable"] == variable]
+            if len(own):
+                sentences, figures, note = variable_parts(own, variable, names)
+                cover = _coverage(rows, names, variable)
+                figures.append(cover.pop("figure"))
+                blocks.append({"variable": variable, "title": TITLES[variable], "sentences": sentences,
+                               "figures": figures, "note": note, "cover": cover})  # fmt: skip
+        for row in market_rows(table):
+            markets.setdefault(row["market"], []).append(row)
     times = data["measured"]
     place = times.index(data["measured_at"]) if data["measured_at"] in times else None
     return {
-        "view": view,
-        "coverage": drawn,
+        "blocks": blocks,
+        "markets": list(markets.items()),
         "older": times[place + 1] if place is not None and place + 1 < len(times) else None,
         "newer": times[place - 1] if place else None,
     }
 
 
-def _coverage(rows: Sequence[Mapping[str, Any]], styles: Mapping[str, int], variable: str) -> dict[str, Any]:
-    """The drawing of coverage, and the table beside it at a few steps ahead."""
+def _coverage(rows: Sequence[Mapping[str, Any]], names: Sequence[str], variable: str) -> dict[str, Any]:
+    """The chart of coverage, and the table beside it at a few steps ahead."""
+    title, label = "Truth inside the 80 % band, % (80 is right)", f"coverage of the {variable}"
     if not rows:
-        return {"svg": None, "steps": [], "rows": []}
+        why = "Not measured on any market with every model."
+        return {
+            "figure": Figure(specs=[], label=label, title=title, why=why, width=0),
+            "steps": [],
+            "rows": [],
+        }
     steps = sorted(rows[0]["by_step"])
     shares = {row["model"]: [row["by_step"][step] for step in steps] for row in rows}
-    lines = [
-        Line(label=model, y=np.array([np.nan if v is None else 100 * v for v in values]), style=styles[model])
+    points = [
+        {"x": step, "y": 100 * value, "series": model}
         for model, values in shares.items()
+        for step, value in zip(steps, values, strict=True)
+        if value is not None
     ]
+    spec = lines(
+        points, [name for name in names if name in shares], order=names, reference=LAST_VALUE, rule=80.0, height=190,
+        x=Axis(title="slots ahead", whole=True, zero=False), y=Axis(zero=True),
+    )  # fmt: skip
     named = sorted({steps[0], steps[len(steps) // 2], steps[-1]})
     return {
-        "svg": draw_steps(
-            np.array(steps, dtype=float),
-            lines,
-            name=f"coverage-{variable}",
-            label=f"coverage of the {variable}",
-        ),
+        "figure": Figure(specs=[spec], label=label, title=title, width=0),
         "steps": named,
         "rows": [(model, [values[steps.index(step)] for step in named]) for model, values in shares.items()],
     }
 
 
 def policies_values(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The drawings of utilities and weights."""
-    weights = pd.DataFrame(data["weights"], columns=data["policies"])
-    with house_style():
-        return {
-            "board": leaderboard_view(data["leaderboard"]),
-            "weights": weights_view(weights, data["round_jobs"]),
-        }
+    """The leaderboard with its chart, and the weights with theirs."""
+    rows = data["leaderboard"]
+    top, rest = ranked(rows)
+    drawn = [row for row in top if row.get("mean_utility") is not None]
+    weights = np.array(data["weights"], dtype=float)
+    found: dict[str, Any] = {
+        "top": top,
+        "rest": rest,
+        "baseline": is_baseline,
+        "summary": board_summary([*top, *rest]) if top else "",
+        "utilities": utilities_figure(drawn, common_bound(rows)) if drawn else None,
+        "weights": None,
+        "changes": [],
+        "weights_summary": "",
+    }
+    if len(weights):
+        names, leaders = list(data["policies"]), leaders_of(weights)
+        found["weights"] = weights_figure(names, weights, leaders)
+        found["weights_summary"] = weights_summary(names, weights, leaders)
+        found["changes"] = changes_told(names, leaders, data["round_jobs"])
+    return found
 
 
 def completeness_values(data: Mapping[str, Any]) -> dict[str, Any]:

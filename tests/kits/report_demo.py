@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from flows.show.drawings import MarketPanel
 from flows.turn.page import ReportData
+from flows.turn.panels import MarketPanel
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.history import Market
 

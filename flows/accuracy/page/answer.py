@@ -17,7 +17,7 @@ from flows.accuracy.page.reading import (
     market_skill,
     shown_steps,
 )
-from flows.show.format import as_number, listed, plural, ranges, significant
+from flows.show.formats import as_number, listed, plural, ranges, significant
 
 #: Markets named in a sentence; the others are counted.
 NAMED = 6

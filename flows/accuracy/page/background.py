@@ -10,7 +10,7 @@ import pandas as pd
 
 from flows.accuracy.page.drawings import FAINT, Curve, draw_by_step
 from flows.accuracy.page.reading import LAST_VALUE, Models, over_steps
-from flows.show.format import listed, number, percent, plural
+from flows.show.formats import listed, number, percent, plural
 
 #: Markets drawn as lines of their own in the drawing of last value's error; the middle of all is the thick line.
 MOST_LINES: Final = 60

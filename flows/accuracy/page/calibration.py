@@ -9,7 +9,7 @@ import pandas as pd
 
 from flows.accuracy.page.drawings import Curve, Reliability, draw_coverage, draw_reliability
 from flows.accuracy.page.reading import LAST_VALUE, UNITS, Models, by_step, shown_steps
-from flows.show.format import MISSING, as_number, significant
+from flows.show.formats import MISSING, as_number, significant
 from forecasting.accuracy.columns import Accuracy
 from forecasting.accuracy.losses import PERCENTS
 

@@ -12,7 +12,7 @@ import pandas as pd
 from flows.accuracy.page.answer import percent_signed
 from flows.accuracy.page.reading import LAST_VALUE, UNITS, Models, market_skill
 from flows.accuracy.page.time_drawings import FANS, Drift, Fan, draw_daily, draw_fans
-from flows.show.format import MISSING, listed, missing, plural, significant
+from flows.show.formats import MISSING, listed, missing, plural, significant
 from forecasting.accuracy.columns import QUANTILES, Accuracy
 
 #: Markets drawn at most, those with the most loss; and how many of them stand open, the others folded away.

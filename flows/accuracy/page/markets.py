@@ -17,7 +17,7 @@ from flows.accuracy.page.reading import (
     over_steps,
     shown_steps,
 )
-from flows.show.format import MISSING, as_number, number, percent, plural, ranges, significant
+from flows.show.formats import MISSING, as_number, number, percent, plural, ranges, significant
 from forecasting.diagnosis.answers import ANY, answers
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from flows.accuracy.page.drawings import Cost, draw_cost
 from flows.accuracy.page.reading import Models, by_step
-from flows.show.format import MISSING, as_number, listed, number, percent
+from flows.show.formats import MISSING, as_number, listed, number, percent
 
 if TYPE_CHECKING:
     from flows.accuracy.error_cost import ErrorCost

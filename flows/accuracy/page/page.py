@@ -17,9 +17,9 @@ from flows.accuracy.page.money import money_view
 from flows.accuracy.page.pooled import class_rows, pooled_view
 from flows.accuracy.page.reading import TITLES, Models, market_parts
 from flows.show.drawing import PALETTE, house_style
-from flows.show.format import duration, plural, utc
+from flows.show.drawings import line_swatch
+from flows.show.formats import duration, plural, utc
 from flows.show.page import render_template
-from flows.turn.page_sections import line_swatch
 from forecasting.accuracy.columns import Accuracy
 from warehouse.errors import InputError
 

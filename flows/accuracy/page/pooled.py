@@ -19,7 +19,7 @@ from flows.accuracy.page.reading import (
     over_steps,
     shown_steps,
 )
-from flows.show.format import MISSING, as_number, number, percent, significant
+from flows.show.formats import MISSING, as_number, number, percent, significant
 
 #: Skill below this is never drawn: a line that leaves the drawing says enough. Nor is one further below 0 than the best is
 #: above it, lest a hopeless model flatten the others, but so much at least, and all of the default's.

@@ -1,0 +1,127 @@
+"""The command kit: every command documented, errors in one line, exit codes, and progress that costs nothing."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from command_kit import call
+
+from flows.cli import COMMANDS, GROUPS, PROGRAM
+from flows.command import Answer, Output
+from flows.command.answer import deliver
+from flows.command.progress import progress, say
+from flows.show.blocks import Table
+from warehouse.errors import InputError
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_says_what_it_does_and_what_each_option_is(words):
+    called = call(*words.split(), "--help")
+    assert called.code == 0
+    app = PROGRAM.app()
+    for word in words.split():
+        app = app[word]
+    arguments = list(app.assemble_argument_collection(parse_docstring=True))
+    assert all(argument.parameter.help for argument in arguments if argument.parse and not argument.children)
+    assert app.help or app.default_command.__doc__
+
+
+def test_overviews_name_every_command():
+    out = call("--help").out
+    for words in COMMANDS:
+        assert f" {words.split()[0]} " in out
+    for group in GROUPS:
+        listed = call(group, "--help").out
+        assert all(words.split()[1] in listed for words in COMMANDS if words.startswith(f"{group} "))
+
+
+def test_no_command_is_an_overview_and_a_user_error():
+    for words in ((), ("job",), ("experiment",)):
+        called = call(*words)
+        assert called.code == 2
+        assert "Usage" in called.out
+
+
+def test_the_version_is_told():
+    assert call("--version").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("forecast", "--horizon", "99"), "--horizon"),
+        (("forecast", "--horizon", "many"), "--horizon"),
+        (("publish", "folder", "--form", "paper"), "--form"),
+        (("replay", "--market", "m"), "--job"),
+        (("plan",), "JOB"),
+        (("jobs",), "jobs"),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_named_in_one_line(words, part):
+    called = call(*words)
+    assert called.code == 2
+    assert called.out == ""
+    assert called.err.count("\n") == 1
+    assert part in called.err
+
+
+def answer(**more):
+    return Answer(
+        title="T", value={"a": float("nan"), "b": [1]}, blocks=[Table("T", [{"a": 1}], {"a": "a"})], **more
+    )
+
+
+def test_one_answer_three_ways(tmp_path, capsys):
+    page = tmp_path / "deep" / "page.html"
+    assert deliver(answer(exit_code=3), Output(json=True, html=page)) == 3
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1]}
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert deliver(answer(), Output(html=page)) == 0
+    assert f"page: {page}" in capsys.readouterr().out
+    with pytest.raises(InputError, match="--html"):
+        deliver(answer(), Output(html=page / "below.html"))
+
+
+def test_progress_is_silent_where_nobody_listens(capsys):
+    with progress("work", 3) as tell:
+        for k in range(4):
+            tell(k, 3, "file")
+    assert capsys.readouterr().err == ""
+
+
+class Broken(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def write(self, text):
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_a_closed_pipe_costs_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Broken())
+    say("this goes nowhere")
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    say("nor does this")
+    with progress("work") as tell:
+        tell(1)
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    command = f"{sys.executable} -m flows.cli ingest --list | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 141)
+    assert "Traceback" not in done.stderr
+    assert done.stdout == "Sources\n"
+
+
+def test_helps_load_nothing_heavy():
+    heavy = ("pandas", "numpy", "prefect", "duckdb", "pyomo", "numba", "altair", "pydantic")
+    code = (
+        "import sys; from flows.cli import PROGRAM; PROGRAM.run(['--help']); PROGRAM.run(['plan', '--help']);"
+        f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,156 @@
+"""Blocks on terminals and pages: nothing cropped, every name escaped, one script a page, charts the language takes."""
+
+import doctest
+import importlib
+import json
+import random
+import re
+
+import altair as alt
+import pandas as pd
+import pytest
+from command_kit import printed
+from rich.cells import cell_len
+
+from flows.show import Banner, Column, Figure, Fold, Grid, Notes, Page, Section, Table, charts
+from flows.show.formats import usd
+from flows.show.page import asset, render_page
+from flows.show.theme import COLOURS
+
+DECISION = {
+    "job": "llama-8b-lora", "market": "aws/us-east-1/us-east-1a/p4d.24xlarge@probe:test",
+    "slot": "2026-05-04T12:00:00+00:00", "spot": 3, "cost": 1234.5,
+    "why": "holds 3 on spot because " + " ".join(f"reason{k}" for k in range(40)),
+}  # fmt: skip
+COLUMNS = {"job": "job", "market": "market", "slot": Column(heading="slot", unit="UTC"), "spot": "spot",
+           "cost": Column(heading="cost", unit="$", format=usd), "why": "why"}  # fmt: skip
+
+
+def squeezed(text):
+    return re.sub(r"[\s─]", "", text)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_cropped_and_no_line_is_too_wide(width, seed):
+    rng = random.Random(seed)
+    words = [
+        "a",
+        "north/zone-1",
+        "p4d.24xlarge@probe",
+        "x" * 45,
+        "12.5",
+        "日本語の名前",
+        "some longer sentence of words",
+    ]
+    columns = {f"c{k}": f"heading {k}" for k in range(rng.randint(1, 7))}
+    rows = [{key: " ".join(rng.choices(words, k=rng.randint(1, 6))) for key in columns} for _ in range(4)]
+    text = printed([Table("A title of a table", rows, columns)], width=width)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    letters = sorted(squeezed(text))
+    for row in rows:
+        for cell in row.values():
+            assert set(squeezed(cell)) <= set(letters)
+    counted = sum(len(squeezed(cell)) for row in rows for cell in row.values())
+    assert len(letters) >= counted
+
+
+def test_a_decision_is_whole_at_80_columns():
+    text = printed([Table("Decision", [DECISION], COLUMNS)], width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "slot: 2026-05-04 12:00 UTC" in text
+    assert "cost: $1,234.50" in text
+    assert DECISION["why"].split() == text.split("why:")[1].split()
+
+
+def test_a_pipe_gets_one_line_a_row_however_long():
+    lines = printed([Table("Decision", [DECISION, DECISION], COLUMNS)]).splitlines()
+    assert len(lines) == 5  # title, headings, rule, two rows
+    assert DECISION["why"] in lines[3]
+    assert DECISION["market"] in lines[3]
+
+
+def test_names_wrap_at_their_separators():
+    rows = [{"market": "aws/us-east-1/us-east-1a/p4d.24xlarge", "n": 1, "text": "word " * 6}]
+    text = printed([Table("", rows, {"market": "market", "n": "n", "text": "text"})], width=36)
+    assert "p4d.24xlarge" in text
+    assert "us-east-1a/" in text
+
+
+def test_only_so_many_rows_on_a_terminal_all_in_a_pipe():
+    table = Table("T", [{"a": k} for k in range(50)], {"a": "a"}, most=10)
+    assert "... and 40 more" in printed([table], width=80)
+    assert "49" in printed([table])
+
+
+def test_control_characters_are_shown_and_an_empty_table_says_so():
+    assert "\x1b" not in printed([Table("", [{"a": "\x1b[31mred\u202e"}], {"a": "a"})], width=80)
+    assert printed([Table("Jobs", [], {"a": "a"})]) == "Jobs: none"
+
+
+EVIL = '<b>x</b></script> & "y"'
+
+
+def evil_page():
+    rows = [{"x": k, "y": k, "series": EVIL} for k in range(3)]
+    spec = charts.lines(rows, [EVIL], x=charts.Axis(title=EVIL), y=charts.Axis())
+    figure = Figure(specs=[spec], label=EVIL, title=EVIL, captions=[EVIL], warnings=[EVIL], strong=[EVIL])
+    table = Table(EVIL, [{"a": EVIL}], {"a": Column(heading=EVIL, words=EVIL)}, marked=lambda row: True)
+    blocks = [
+        Section(EVIL, [EVIL, table, Notes([EVIL]), Grid([figure]), Fold(EVIL, [figure])]),
+        Section("Two", []),
+    ]
+    return Page(title=EVIL, about=EVIL, blocks=blocks, banner=Banner(EVIL, EVIL))
+
+
+def test_a_page_escapes_every_name_and_loads_nothing():
+    page = render_page(evil_page())
+    assert "<b>x" not in page
+    assert page.count("</script>") == page.count("<script")
+    assert page.count(asset("vega.js")) == 1
+    own = page.replace(asset("vega.js"), "")
+    assert not re.search(r"\bsrc=|https?:|<link|@import", own)
+    assert render_page(evil_page()) == page
+
+
+def test_a_page_without_charts_carries_no_script():
+    assert "<script" not in render_page(Page(title="T", blocks=["words"]))
+
+
+def test_the_bundle_is_small_enough_and_ends_no_script():
+    assert len(asset("vega.js").encode()) < 1_000_000
+    assert "</script" not in asset("vega.js")
+
+
+AXIS = charts.Axis(title="x", low=0.0, high=3.0)
+AT = pd.Timestamp("2026-05-04T12:00Z")
+POINTS = [{"x": k, "y": 2.0 * k, "low": k, "high": 3 * k, "series": "a"} for k in range(4)]
+TIMES = [
+    {"x": AT + pd.Timedelta(hours=k), "x2": AT + pd.Timedelta(hours=k + 1), "y": "m", "state": "done"}
+    for k in range(3)
+]
+SPECS = {
+    "lines": charts.lines(POINTS, ["a"], x=AXIS, y=AXIS, band=True, rule=1.0, reference="a", marks=[{"x": 1, "text": "1"}]),
+    "area": charts.area(POINTS, x=AXIS, y=AXIS),
+    "dots": charts.dots([{"label": "a", "value": 1.0, "kind": "", "low": 0.5, "high": 1.5}], ["a"], x=AXIS, bound=2.0, spans=True),
+    "bars": charts.bars([{"x": "a", "y": 1.0, "series": "s"}], ["s"], x=AXIS, y=AXIS),
+    "cells": charts.cells(TIMES, x=AXIS, y=AXIS, shown={"done": "capacity"}, time=True),
+    "heat": charts.heat([{"x": 1, "y": "a", "z": 1.0}], x=AXIS, y=AXIS, value="gain", diverging=True),
+    "fan": charts.fan(charts.Fan(title="t", past=[{"x": AT, "y": 1.0}], gaps=[], ahead=[], limit=2.0, limit_colour="capacity")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_every_kind_of_chart_is_what_the_language_takes(kind):
+    spec = SPECS[kind]
+    alt.Chart.from_dict({**spec, "$schema": "https://vega.github.io/schema/vega-lite/v6.json"})
+    text = json.dumps(spec, allow_nan=False)
+    assert not re.findall(r"#[0-9a-fA-F]{6}\b", text)
+    assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(COLOURS)
+
+
+@pytest.mark.parametrize("module", ["flows.show.formats", "flows.show.blocks", "flows.show.terminal"])
+def test_examples_in_docstrings(module):
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.attempted > 0
+    assert result.failed == 0
