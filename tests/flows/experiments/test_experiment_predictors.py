@@ -10,9 +10,13 @@ from command_kit import printed
 from tidy_folder import write_tidy
 
 from flows.accuracy.error_cost import NONE
-from flows.experiments.predictors.answer import predictors_answer, predictors_blocks
-from flows.experiments.predictors.sections import predictors_page
-from flows.experiments.predictors.study import PredictorRounds, replay_forecasters
+from flows.experiments.predictors import (
+    PredictorRounds,
+    predictors_answer,
+    predictors_blocks,
+    predictors_page,
+    replay_forecasters,
+)
 from flows.show.page import render_page
 from flows.show.plain import plain
 from optimization.selection.choosing import Spans
