@@ -63,6 +63,7 @@ def with_measured(model: ConfigurationModel, runs: Sequence[MeasuredRun]) -> Con
     return model.with_runs(runs_frame([run.run() for run in runs])) if runs else model
 
 
+# ---
 # Fill a request: from a few fields to a configuration, a job, and what it is expected to cost (M9.1, M9.4).
 
 #: Configurations that are planned on forecasts.
@@ -316,6 +317,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
     }
 
 
+# ---
 # Write a filled job as the TOML file that ``job add`` takes (M9.4).
 
 

@@ -103,7 +103,7 @@ def test_the_page_and_the_same_again():
     assert predictors_answer(few, data="d", seed=2, fast=False) == answer
     quick = predictors_page({**answer, "synthetic_jobs": 0, "fast": True})
     assert "a quick look" in quick.about
-    assert quick.synthetic == ""
+    assert quick.banner is None
 
 
 def test_one_forecaster_is_no_choice(tmp_path):
