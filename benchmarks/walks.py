@@ -37,7 +37,7 @@ from flows.backfill.plan import stretch_of
 from flows.backfill.run import Backfill, backfill
 from flows.command.context import ingest_command
 from flows.config import Settings
-from flows.experiments.pool.study import pool_command
+from flows.experiments.pool import pool_command
 from flows.turn.context import Turn, run_id_of
 from flows.turn.whole import whole_turn
 from forecasting.predictors import make_predictor

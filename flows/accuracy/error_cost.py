@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from flows.accuracy.issued import Medians, add_missing, panels_of
-from flows.experiments.material_scenarios import join_note
+from flows.experiments.material import join_note
 from forecasting.origins.forecasts import TIMETABLE
 from forecasting.origins.timetable import Timetable
 from forecasting.predictor import Predictor

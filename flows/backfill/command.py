@@ -64,7 +64,7 @@ def backfill(
     if dry_run:
         return _plan(stretch, session)
     say(f"start the engine; backfill of {len(stretch.slots())} slots")
-    from flows.engine.prepare import prepare_engine  # here: it sets what Prefect reads when it is imported
+    from flows.engine.prepare import prepare_engine
 
     prepare_engine(session.db.resolve().parent, quiet=True)
     from flows.backfill import flow

@@ -5,52 +5,36 @@ Every experiment trains on the past half of a folder of measured prices and coun
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, Output, option
-from flows.command.session import shared
-
-
-@shared
-class StudyOptions(Output):
-    """What every experiment is told."""
-
-    data: Annotated[Path, option("Folder with prices.parquet and availability.parquet.", metavar="DIR")]
-    fast: Annotated[bool, option("Fewer jobs and policies: a look in under a minute, not a result.")] = False
-    seed: Annotated[int, option("Seed of everything drawn.", least=0)] = 7
-
-
-Processes = Annotated[
-    int | None,
-    option("Processes to spread the work over (default: one a core).", name="--processes", least=1),
-]
+from flows.command import Answer, option
+from flows.experiments.options import Processes, StudyOptions
 
 
 def pool(*, study: StudyOptions, processes: Processes = None) -> Answer:
     """Every policy of the pool on a grid of jobs: utility, gain over each baseline, share of the headroom captured (E1)."""
-    from flows.experiments.pool.study import pool_study
+    from flows.experiments.pool import pool_study
 
     return pool_study(study, processes=processes)
 
 
 def error(*, study: StudyOptions, processes: Processes = None) -> Answer:
     """Utility when forecasts are wrong by a known amount, and where planning without them is better (E2)."""
-    from flows.experiments.error.study import error_study
+    from flows.experiments.error import error_study
 
     return error_study(study, processes=processes)
 
 
 def selection(*, study: StudyOptions) -> Answer:
     """Learn which policy to trust over a thousand jobs: regret against its bound, weights through a regime switch (E3)."""
-    from flows.experiments.selection.study import selection_study
+    from flows.experiments.selection import selection_study
 
     return selection_study(study)
 
 
 def cant_be_late(*, study: StudyOptions) -> Answer:
     """The public single-instance benchmark (48 h of work, a deadline, a restart overhead) on 0/1 traces."""
-    from flows.experiments.cant_be_late.study import cant_be_late_study
+    from flows.experiments.cant_be_late import cant_be_late_study
 
     return cant_be_late_study(study)
 
@@ -64,21 +48,21 @@ def predictors(
     study: StudyOptions,
 ) -> Answer:
     """Choose among forecasters whose accuracy is unknown beforehand, by what planning with each has earned (M10)."""
-    from flows.experiments.predictors.study import predictors_study
+    from flows.experiments.predictors import predictors_study
 
     return predictors_study(study, models=tuple(models or ()))
 
 
 def probing(*, study: StudyOptions) -> Answer:
     """How often to probe a market when a probe costs money: rules that look at what was seen beside fixed intervals (M10)."""
-    from flows.experiments.probing.study import probing_study
+    from flows.experiments.probing import probing_study
 
     return probing_study(study)
 
 
 def fleet(*, study: StudyOptions) -> Answer:
     """Jobs that compete for the same counts: planned together, one by one in three orders, and each alone."""
-    from flows.experiments.fleet.study import fleet_study
+    from flows.experiments.fleet import fleet_study
 
     return fleet_study(study)
 
@@ -88,13 +72,13 @@ def cluster(*, study: StudyOptions, processes: Processes = None) -> Answer:
 
     The folder is that of the fine-tuning measurements, or the one that holds `finetune/`.
     """
-    from flows.experiments.cluster.run import cluster_study
+    from flows.experiments.cluster import cluster_study
 
     return cluster_study(study, processes=processes)
 
 
 def renting(*, study: StudyOptions) -> Answer:
     """A stream of jobs on a budget in USD: list price against effective price, dual price and spending plan on real markets."""
-    from flows.experiments.renting.answer import renting_study
+    from flows.experiments.renting import renting_study
 
     return renting_study(study)

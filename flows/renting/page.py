@@ -14,9 +14,104 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-from flows.renting.command import sentences, unit_words
 from flows.renting.rent import widths_text
-from flows.show.blocks import Page, Section, figures, study, study_page
+from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
+
+
+def rent_blocks(answer: Mapping[str, Any]) -> list[Block]:
+    """The answer as tables and sentences."""
+    blocks: list[Block] = []
+    from flows.renting.rent import widths_text
+
+    loss = f"delay, {answer['loss_unit']} per hour"
+    blocks.append(Table(
+        f"Widths for {answer['budget']:g} {answer['unit']}",
+        [{**row, "width": widths_text(row)} for row in answer["types"]],
+        {
+            "type": "type", "rate_per_hour": "jobs per hour", "load_gpus": "load, GPUs", "width": "GPUs a job",
+            "response_hours": "response, h", "gpus": "GPUs held", "spend": answer["unit"], "loss_per_hour": loss,
+        },
+    ))  # fmt: skip
+    blocks.append(Notes(sentences(answer)))
+    blocks.append(Table(
+        "Beside others (simulated: Poisson arrivals, exponential sizes)",
+        answer["baselines"],
+        {
+            "policy": "policy", "response_hours": "response, h", "simulated_response_hours": "simulated",
+            "response_error": "+-", "gpus": "GPUs", "simulated_gpus": "simulated", "loss_per_hour": loss, "note": "note",
+        },
+    ))  # fmt: skip
+    blocks.append(
+        Table(
+            "At other arrival rates",
+            [row for row in answer["sensitivity"] if row["arrivals_of"] == "all types"],
+            {"factor": "arrivals, times", "response_hours": "response, h", "loss_per_hour": loss},
+        )
+    )
+    blocks.append(
+        Table(
+            "Percent more for one percent more arrivals",
+            answer["elasticity"],
+            {"arrivals_of": "arrivals of", "response": "response", "loss": "delay"},
+        )
+    )
+    if "html" in answer:
+        blocks.append(f"Page: {answer['html']}")
+    return blocks
+
+
+def sentences(answer: Mapping[str, Any]) -> list[str]:
+    """What the figures mean, in words."""
+    unit, market = answer["unit"], answer["market"]
+    lines = [
+        f"A job takes {answer['response_hours']:.3g} h on the mean, and {answer['gpus']:.4g} GPUs are held; "
+        f"{answer['spend']:.4g} of {answer['budget']:g} {unit} is spent."
+        + ("" if answer["multiplier"] > 0 else " More budget would be of no use.")
+    ]
+    if answer["mixed"]:
+        lines.append(
+            f"{answer['mixed']} mixes two widths: a job that arrives gets either by chance, as the table says."
+        )
+    saved = answer["hours_saved_by_one_more_gpu"]
+    what = (
+        f"and {answer['loss_saved_by_one_more_gpu']:.3g} USD per hour of delay"
+        if answer["loss_unit"] == "USD"
+        else ""
+    )
+    lines.append(
+        f"One more GPU would save {saved:.3g} h a job {what}".rstrip()
+        + f"; the multiplier is {answer['multiplier']:.4g}: what the last {unit_words(unit)} of budget saves per hour, "
+        f"in {answer['loss_unit']}."
+    )
+    if market:
+        lines += _market_sentences(answer, market)
+    return lines + list(answer["notes"])
+
+
+def _market_sentences(answer: Mapping[str, Any], market: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"In {market['market']} at {market['at']} a GPU-hour of work is forecast to cost {market['usd_per_gpu_hour']:.3g} USD "
+        f"({market['list_usd_per_gpu_hour']:.3g} on demand): {market['spot_share']:.0%} of {market['fleet_gpus']:.3g} GPUs on spot "
+        f"over {market['horizon_hours']:g} h, {market['lost_to_restarts']:.1%} more time for restarts."
+    ]
+    listed = market["at_list_price"]
+    lines.append(
+        f"At list price the same budget gives {listed['response_hours']:.3g} h a job on {listed['gpus']:.3g} GPUs."
+        if listed["response_hours"] is not None
+        else f"At list price: {listed['note']}."
+    )
+    if market["assumptions"]:
+        lines.append("Synthetic, because assumed: " + "; ".join(market["assumptions"]) + ".")
+    return lines
+
+
+def unit_words(unit: str) -> str:
+    """One unit of a budget.
+
+    >>> unit_words("GPUs"), unit_words("USD per hour")
+    ('GPU', 'USD per hour')
+    """
+    return "GPU" if unit == "GPUs" else unit
 
 
 def draw_frontier(answer: Mapping[str, Any], key: str, *, name: str, label: str) -> str:

@@ -283,7 +283,7 @@ def run_turn(
     when, own_end = _run_time(data, at, config)
     placed = [_placed_alone(request, when).model_dump(mode="json") for request in requests]
     say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC on {_market_words(data, config)}")
-    from flows.engine.prepare import prepare_engine  # here: it sets what Prefect reads when it is imported
+    from flows.engine.prepare import prepare_engine
 
     prepare_engine(db.resolve().parent, quiet=True)
     from flows.engine.flows import pipeline

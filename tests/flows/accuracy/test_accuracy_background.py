@@ -15,8 +15,7 @@ from flows.accuracy.background import background_of, kept_medians
 from flows.accuracy.error_cost import COST_COLUMNS, CostPlan
 from flows.accuracy.issued import panels_of
 from flows.accuracy.units import Course, run_course
-from flows.experiments.material import read_tapes
-from flows.experiments.material_scenarios import history_of
+from flows.experiments.material import history_of, read_tapes
 from forecasting.diagnosis.drift import DRIFT_COLUMNS
 from forecasting.diagnosis.predictability import predictability_columns
 from forecasting.origins.forecasts import TIMETABLE

@@ -36,8 +36,7 @@ from flows.accuracy.page.money import accuracy_ranks, money_view
 from flows.accuracy.page.pooled import class_rows
 from flows.accuracy.page.reading import Models, beyond_chance, market_skill, over_steps, shown_steps
 from flows.accuracy.units import Course, run_course
-from flows.experiments.material import read_tapes
-from flows.experiments.material_scenarios import history_of
+from flows.experiments.material import history_of, read_tapes
 from forecasting.accuracy.columns import Accuracy
 from forecasting.diagnosis.drift import drift_sentences, drift_table
 from forecasting.diagnosis.predictability import predictability

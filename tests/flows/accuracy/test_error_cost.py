@@ -28,8 +28,7 @@ from flows.accuracy.error_cost import (
     with_prices,
 )
 from flows.accuracy.issued import Medians, add_missing, panels_of
-from flows.experiments.material import read_tapes
-from flows.experiments.material_scenarios import history_of
+from flows.experiments.material import history_of, read_tapes
 from forecasting.predictor import Outlook, each_alone
 from forecasting.predictors import make_predictor
 from forecasting.quantiles import LEVELS

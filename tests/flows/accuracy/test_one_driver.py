@@ -16,7 +16,7 @@ from flows.accuracy.vintages import accuracy_of_vintages
 from flows.backfill.plan import Stretch
 from flows.backfill.run import Backfill, backfill
 from flows.config import Settings
-from flows.experiments.predictors.study import replay_forecasters
+from flows.experiments.predictors import replay_forecasters
 from flows.turn.estimate import timetable_of
 from forecasting.origins.units import Rolling, forecast_blocks, units_of
 from forecasting.predictor import Panel

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from command_kit import call, printed
 
-from flows.experiments.cant_be_late.study import cant_be_late_answer, scoreboard_blocks
+from flows.experiments.cant_be_late import cant_be_late_answer, scoreboard_blocks
 from warehouse.errors import MarketError, SourceFileError
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))

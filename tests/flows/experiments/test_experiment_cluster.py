@@ -10,8 +10,18 @@ import pandas as pd
 import pytest
 from command_kit import call, options_of
 
-from flows.experiments.cluster.answer import POSTER, cluster_answer
-from flows.experiments.cluster.knowledge import (
+from flows.experiments.cluster import (
+    POSTER,
+    Scale,
+    Study,
+    cluster_answer,
+    cluster_page,
+    default_mix,
+    items_of,
+    run_cluster,
+    usual_defaults,
+)
+from flows.experiments.cluster_knowledge import (
     BATCHES,
     GPU_MODEL,
     LABELS_FILE,
@@ -20,9 +30,6 @@ from flows.experiments.cluster.knowledge import (
     finetune_folder,
     learn,
 )
-from flows.experiments.cluster.run import Scale, items_of, run_cluster
-from flows.experiments.cluster.sections import cluster_page
-from flows.experiments.cluster.study import Study, default_mix, usual_defaults
 from flows.show.page import render_page
 from flows.show.plain import plain
 from forecasting.configurations.facts import Predicted, Validity

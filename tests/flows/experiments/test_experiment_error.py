@@ -9,20 +9,19 @@ import pytest
 from tidy_folder import write_tidy
 
 from flows import cli
-from flows.experiments.error.sections import error_page
-from flows.experiments.error.study import (
+from flows.experiments.error import (
     KINDS,
     STEPS,
     ErrorPlan,
     crossing,
     error_answer,
+    error_page,
     run_error,
     shapes,
     wrong_forecasts,
 )
-from flows.experiments.material import read_tapes
-from flows.experiments.material_scenarios import make_scenarios
-from flows.experiments.pool.ideas import ideas_and_rules, tradeoff_rows
+from flows.experiments.material import make_scenarios, read_tapes
+from flows.experiments.pool import ideas_and_rules, tradeoff_rows
 from flows.show.page import render_page
 from optimization.policies import PUBLISHED_IDEAS
 from optimization.policies.committed_horizon import Ahap

@@ -10,19 +10,27 @@ import pytest
 from tidy_folder import write_tidy
 
 from flows.config import Settings
-from flows.experiments.material import read_tapes
-from flows.experiments.material_scenarios import (
+from flows.experiments.material import (
     HORIZON,
     _issued,
     _medians,
     issued_medians,
     make_scenarios,
     panels_of,
+    read_tapes,
 )
-from flows.experiments.pool.ahap import ahap_variants, contrast, run_variants, variant_rows
-from flows.experiments.pool.answer import CELL, COARSE, comparison_of, pool_answer
-from flows.experiments.pool.sections import pool_page
-from flows.experiments.pool.study import Size, answer_of, fast_pool, pool_experiment
+from flows.experiments.pool import (
+    CELL,
+    COARSE,
+    Size,
+    answer_of,
+    comparison_of,
+    fast_pool,
+    pool_answer,
+    pool_experiment,
+    pool_page,
+)
+from flows.experiments.pool_ahap import ahap_variants, contrast, run_variants, variant_rows
 from flows.experiments.runner import run_pool
 from flows.show.page import render_page
 from forecasting.origins.forecasts import forecast
@@ -134,7 +142,7 @@ def test_no_decision_knows_what_comes_after_its_slot(scenarios, tapes, policies,
 
 
 def test_forecasts_are_those_that_the_planner_would_have_issued(tapes):
-    from flows.experiments.material_scenarios import history_of
+    from flows.experiments.material import history_of
 
     tape = tapes.counts[0]
     settings = Settings.model_validate({})

@@ -10,9 +10,13 @@ from command_kit import printed
 from tidy_folder import write_tidy
 
 from flows.accuracy.error_cost import NONE
-from flows.experiments.predictors.answer import predictors_answer, predictors_blocks
-from flows.experiments.predictors.sections import predictors_page
-from flows.experiments.predictors.study import PredictorRounds, replay_forecasters
+from flows.experiments.predictors import (
+    PredictorRounds,
+    predictors_answer,
+    predictors_blocks,
+    predictors_page,
+    replay_forecasters,
+)
 from flows.show.page import render_page
 from flows.show.plain import plain
 from optimization.selection.choosing import Spans
@@ -99,7 +103,7 @@ def test_the_page_and_the_same_again():
     assert predictors_answer(few, data="d", seed=2, fast=False) == answer
     quick = predictors_page({**answer, "synthetic_jobs": 0, "fast": True})
     assert "a quick look" in quick.about
-    assert quick.synthetic == ""
+    assert quick.banner is None
 
 
 def test_one_forecaster_is_no_choice(tmp_path):

@@ -9,9 +9,15 @@ import pandas as pd
 import pytest
 from command_kit import printed
 
-from flows.experiments.probing.answer import errors_at, probing_answer, probing_blocks
-from flows.experiments.probing.sections import probing_page
-from flows.experiments.probing.study import ProbedSeries, follow_series, read_probed
+from flows.experiments.probing import (
+    ProbedSeries,
+    errors_at,
+    follow_series,
+    probing_answer,
+    probing_blocks,
+    probing_page,
+    read_probed,
+)
 from flows.show.page import render_page
 from flows.show.plain import plain
 from optimization.trials.probing import Tracked

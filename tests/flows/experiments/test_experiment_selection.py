@@ -10,12 +10,17 @@ import pytest
 from command_kit import printed
 from tidy_folder import write_tidy
 
-from flows.experiments.material import read_tapes
-from flows.experiments.material_scenarios import make_scenarios
+from flows.experiments.material import make_scenarios, read_tapes
 from flows.experiments.runner import run_pool
-from flows.experiments.selection.answer import selection_answer, selection_blocks, told_rounds
-from flows.experiments.selection.report import selection_page
-from flows.experiments.selection.study import Rounds, rounds_of, selection_experiment
+from flows.experiments.selection import (
+    Rounds,
+    rounds_of,
+    selection_answer,
+    selection_blocks,
+    selection_experiment,
+    selection_page,
+    told_rounds,
+)
 from flows.show.page import render_page
 from flows.show.plain import plain
 from optimization.policies.pool import policy_named
@@ -111,7 +116,7 @@ def test_findings_say_what_the_numbers_say(answer):
     worse = json.loads(json.dumps(plain(answer)))
     worse["random_order"]["learners"]["squint"]["within_bound"] = False
     worse["random_order"]["learners"]["blend"]["settled"]["share"] = 0.9
-    from flows.experiments.selection.answer import findings
+    from flows.experiments.selection import findings
 
     said = " ".join(findings(worse))
     assert "ABOVE its bound: squint (random_order)" in said

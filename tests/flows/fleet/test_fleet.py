@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 from command_kit import call
 
-from flows.experiments.fleet.sections import fleet_page
-from flows.experiments.fleet.study import METHODS, fleet_answer
+from flows.experiments.fleet import METHODS, fleet_answer, fleet_page
 from flows.fleet.file import read_terms
 from flows.show.page import render_page
 from optimization.fleet.orders import Order, plan_apart, plan_one_by_one

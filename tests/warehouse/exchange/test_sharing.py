@@ -104,7 +104,7 @@ def test_a_publication_that_fails_leaves_the_one_before(path, tmp_path, monkeypa
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("warehouse.exchange.export.sync_file", full)
+    monkeypatch.setattr("warehouse.store.files.sync_file", full)
     with pytest.raises(StoreError, match="No space left"):
         publish(path, folder)
     monkeypatch.undo()

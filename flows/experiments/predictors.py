@@ -1,18 +1,150 @@
-"""What choosing among forecasters comes to: every way of choosing on the same jobs, and the sentences worth reading (M10)."""
+"""``slackwater experiment predictors``: choose among forecasters whose accuracy is not known beforehand (M10, M5.5)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flows.accuracy.error_cost import NONE, PERFECT
-from flows.experiments.predictors.study import PredictorRounds, notes_of
-from flows.show.blocks import Block, Notes, Table
+from flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, replay_models
+from flows.command import Answer
+from flows.command.progress import progress, say
+from flows.experiments.command import StudyOptions
+from flows.experiments.material import join_note, make_scenarios, read_tapes
+from flows.experiments.runner import cores, join_banner
+from flows.show.blocks import Block, Notes, Page, Table, figures, study, study_page
+from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
+from forecasting.predictors import EXPERIMENTS, FAST, predictor_names
+from optimization.replay.run import spread
 from optimization.selection.choosing import Spans, follow_least_loss, play_delayed, play_delayed_bandit
 from optimization.selection.learners import BANDITS, LEARNERS
+from optimization.selection.weights import normalised, utility_bounds
 from optimization.trials.comparison import interval, resampled_means
+from optimization.trials.scenarios import Grid, Scenario
+from warehouse.errors import SettingsError
+
+#: The forecasters to choose from, and those of a quick look.
+FORECASTERS = predictor_names(EXPERIMENTS)
+FAST_FORECASTERS = predictor_names(FAST)
+#: Jobs for each of the grid's cells.
+JOBS_A_CELL, FAST_JOBS_A_CELL = 4, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictorRounds:
+    """Jobs in the order of their starts, replayed under every forecaster, without any, and under perfect forecasts.
+
+    ``arms`` are the forecasters and `NONE`. ``raw`` (jobs, arms, policies) in units of on-demand-only cost, ``shares`` the
+    same in the bounds of M5.2, ``perfect`` (jobs, policies); ``losses`` (jobs, arms): mean instances per slot forecast
+    and absent or there and unpredicted, NaN for `NONE`; ``spans`` in slots since the epoch; ``markets`` the count series.
+    """
+
+    arms: tuple[str, ...]
+    policies: tuple[str, ...]
+    raw: np.ndarray
+    shares: np.ndarray
+    perfect: np.ndarray
+    losses: np.ndarray
+    spans: Spans
+    markets: tuple[str, ...]
+    synthetic: int
+
+
+def predictors_study(study: StudyOptions, *, models: Sequence[str]) -> Answer:
+    """Replay a folder's test jobs under every forecaster, and choose among them job after job."""
+    pass
+    pass
+
+    fast = study.fast
+    names = tuple(models) or (FAST_FORECASTERS if fast else FORECASTERS)
+    rounds = replay_forecasters(
+        study.data, names, seed=study.seed, per_cell=FAST_JOBS_A_CELL if fast else JOBS_A_CELL
+    )
+    value = predictors_answer(rounds, data=str(study.data), seed=study.seed, fast=fast)
+    return Answer(
+        title="Choosing among forecasters",
+        value=value,
+        blocks=predictors_blocks(value),
+        page=lambda: predictors_page(value),
+    )
+
+
+def replay_forecasters(
+    data: Path, models: Sequence[str], *, seed: int, per_cell: int, grid: Grid | None = None
+) -> PredictorRounds:
+    """The test jobs of a folder under each of ``models``; the same jobs for all of them.
+
+    Raises `SettingsError` for fewer than two models or one named twice, and what `read_tapes` and `make_scenarios` raise.
+    """
+    if len(models) < 2 or len(set(models)) < len(models):
+        raise SettingsError(f"forecasters {', '.join(models) or 'none'}", expected="at least two, each once")
+    tapes = read_tapes(data)
+    for note in tapes.notes:
+        say(note)
+    issued: dict[str, list[Scenario]] = {}
+    for name in models:
+        with progress(f"forecasts of {name}") as tell:
+            issued[name] = make_scenarios(
+                tapes, grid=grid or Grid(), part="test", per_cell=per_cell, seed=seed, planner=name, progress=tell
+            )  # fmt: skip
+    jobs = issued[models[0]]
+    cases = [
+        CostCase(
+            scenario=replace(one, forecasts=None),
+            forecasts=tuple(issued[name][k].forecasts or () for name in models),
+        )
+        for k, one in enumerate(jobs)
+    ]
+    with progress("jobs") as tell:
+        rows = list(spread(replay_models, cases, POLICIES, processes=cores(), progress=tell))
+    return rounds_of_results(np.array(rows), jobs, models)
+
+
+def rounds_of_results(
+    results: np.ndarray, jobs: Sequence[Scenario], models: Sequence[str]
+) -> PredictorRounds:
+    """``results`` of `replay_models`, shape (jobs, models + perfect + none, policies, 5), as rounds in the order of the starts."""
+    step = jobs[0].draw.counts.step
+    starts = np.array([float(one.at.value // step.value) for one in jobs])
+    known = starts + np.array([one.job.late_limit for one in jobs])
+    order = np.argsort(starts, kind="stable")
+    at = [*range(len(models)), len(models) + 1]
+    raw = results[..., 0]
+    bounds = [
+        utility_bounds(one.job, on_demand_usd=one.window.on_demand_usd, slot_hours=one.window.slot_hours)
+        for one in jobs
+    ]
+    shares = np.array(
+        [normalised(row[at] * one.unit, two) for row, one, two in zip(raw, jobs, bounds, strict=True)]
+    )
+    return PredictorRounds(
+        arms=(*models, NONE),
+        policies=POLICIES,
+        raw=raw[order][:, at],
+        shares=shares[order],
+        perfect=raw[order][:, len(models)],
+        losses=results[order][:, at, 0, 2],
+        spans=Spans(start=starts[order], known=known[order]),
+        markets=tuple(jobs[int(k)].draw.counts.label for k in order),
+        synthetic=sum(one.draw.synthetic for one in jobs),
+    )
+
+
+def notes_of(rounds: PredictorRounds) -> list[str]:
+    """What to know of the jobs before believing the numbers."""
+    return [
+        join_note(rounds.synthetic, len(rounds.markets)),
+        "Jobs are met in the order of their starts; what a job was worth is learned when it can last no longer, so that jobs that "
+        "overlap in time teach nothing to each other. Jobs of one market overlap, so intervals are rather too narrow.",
+        f"{PERFECT} forecasts and {NONE} (the same policy planning the present slot alone, which reads no forecast) stand beside "
+        f"the forecasters; {NONE} can be chosen like one of them.",
+    ]
+
+
+# What choosing among forecasters comes to: every way of choosing on the same jobs, and the sentences worth reading (M10).
 
 #: The learners that choose with full information, and the bandits, by name; seeds of the bandits' draws.
 CHOSEN_LEARNERS, CHOSEN_BANDITS = ("blend", "adahedge"), ("exp3 x16", "ar-ucb pooled")
@@ -227,3 +359,61 @@ def predictors_blocks(answer: Mapping[str, Any]) -> list[Block]:
         blocks.append(line)
     blocks.append(Notes(answer["notes"]))
     return blocks
+
+
+# The page of ``experiment predictors``: forecasters alone, ways of choosing, and what was found.
+
+
+def predictors_page(answer: Mapping[str, Any]) -> Page:
+    """The page; the same answer gives the same page."""
+    look = "; a quick look, not a result" if answer["fast"] else ""
+    sections = [study(anchor="findings", heading="Findings", sentences=answer["findings"])]
+    for place, (policy, own) in enumerate(answer["policies"].items()):
+        sections += [
+            study(
+                anchor=f"ways-{place}",
+                heading=f"Ways of choosing under {policy}",
+                sentences=[
+                    f"Utility beside always planning with {answer['default']}, in hundredths of a job's on-demand-only cost, with "
+                    "95 % intervals (paired, bootstrap over jobs). Learners by utility see what planning with every forecaster "
+                    "earned; bandits only what the one they chose earned; the least error so far looks at accuracy alone."
+                ],
+                figure=draw_ahead(own, name=f"ahead-{place}"),
+                table=figures(columns=COLUMNS, rows=own["ways"]),
+                unfold="Numbers",
+            ),
+            study(
+                anchor=f"arms-{place}",
+                heading=f"Each forecaster alone under {policy}",
+                table=figures(columns=ARM_COLUMNS, rows=own["arms"]),
+            ),
+        ]
+    return study_page(
+        title="Choosing among forecasters of unknown accuracy",
+        about=(
+            f"{answer['jobs']} jobs on {answer['markets']} count series of the test part of {answer['data']}, seed "
+            f"{answer['seed']}{look}. Utilities are in units of each job's on-demand-only cost."
+        ),
+        sections=sections,
+        notes=answer["notes"],
+        synthetic=join_banner(answer),
+    )
+
+
+def draw_ahead(own: Mapping[str, Any], *, name: str) -> str:
+    """One line a way and a forecaster: how far ahead of the default, with its interval."""
+    rows = [*own["arms"], *own["ways"]]
+    labels = [str(row.get("arm", row.get("way"))) for row in rows]
+    with house_style():
+        figure = new_figure(640, 40 + 22 * len(rows))
+        axes = figure.add_axes((0.40, 0.1, 0.585, 0.84))
+        axes.axvline(0.0, color=PALETTE["muted"], linewidth=0.9)
+        for y, row in enumerate(rows):
+            colour, marker = (PALETTE["series2"], "s") if "arm" in row else (PALETTE["series1"], "o")
+            low, mid, high = (100 * row[key] for key in ("ahead_low", "ahead", "ahead_high"))
+            axes.plot([low, high], [y, y], color=colour, linewidth=1.6)
+            axes.plot([mid], [y], color=colour, marker=marker, markersize=5)
+        axes.set_yticks(np.arange(len(rows)), labels, fontsize=9)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel("ahead of the default, hundredths of on-demand-only cost", color=PALETTE["muted"])
+        return inline_svg(figure, name=name, label="Ways of choosing beside the default forecaster")

@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from flows.command import Answer
+from flows.command.progress import progress
+from flows.experiments.command import StudyOptions
 from flows.experiments.material import read_tapes
+from flows.show.blocks import Notes, Page, Table, figures, study, study_page
+from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from optimization.market.window import market_window, record_of
 from optimization.renting.budget import JobType, Rental
 from optimization.renting.dual_price import DualPrice, SpendingPlan, daily_plan
@@ -277,3 +282,141 @@ def _row(
         row[f"{measure}_less_list_interval"] = [float(low[k + i]), float(high[k + i])]
     row["joins_better_than_list"] = int((values[:, 1] < listed[:, 1]).sum())
     return row
+
+
+# The drawing of the renting experiment.
+
+
+def draw_renters(rows: Sequence[Mapping[str, Any]], *, budget: float, name: str) -> str:
+    """Two strips: cost of delay with the interval of its difference from list price, and spend beside the budget."""
+    order = np.arange(len(rows))
+    level = next(row["loss"] for row in rows if row["renter"] == "list price")
+    with house_style():
+        height = 26 * len(rows) + 70
+        figure = new_figure(640, height)
+        bottom, tall = 42 / height, 1 - 74 / height
+        left = figure.add_axes((0.25, bottom, 0.4, tall))
+        right = figure.add_axes((0.69, bottom, 0.29, tall))
+        for axes in (left, right):
+            axes.grid(axis="both")
+            axes.set_ylim(len(rows) - 0.5, -0.5)
+        for i, row in enumerate(rows):
+            colour = PALETTE["on-demand" if row["renter"] == "list price" else "series1"]
+            marker = "D" if row["renter"] == "list price" else "o"
+            low, high = row["loss_less_list_interval"]
+            left.hlines(i, level + low, level + high, color=colour, linewidth=1.8)
+            left.plot([row["loss"]], [i], marker, color=colour, markersize=6.5)
+            right.plot([row["spend"]], [i], marker, color=colour, markersize=6.5)
+        left.set_yticks(order, [row["renter"] for row in rows])
+        right.set_yticks(order, [])
+        left.set_xlim(left=0)
+        right.set_xlim(left=0)
+        right.axvline(budget, color=PALETTE["capacity"], linewidth=1.6, linestyle=(0, (4, 2)))
+        left.text(0, 1.04, "cost of delay an hour", transform=left.transAxes, color=PALETTE["muted"])
+        right.text(0, 1.04, "spend (dashed: budget)", transform=right.transAxes, color=PALETTE["muted"])
+        return inline_svg(figure, name=name, label="Cost of delay and spend by renter")
+
+
+# What ``slackwater experiment renting`` does: play, print, write the page.
+
+COLUMNS = {
+    "renter": "renter", "spend": "spend an hour", "loss": "delay an hour", "loss_less_list": "less list price",
+    "from": "95 % from", "to": "to", "response_hours": "response, h", "late": "late", "spot_share": "on spot",
+    "gpus": "GPUs", "plan_error": "off plan, by half day", "joins_better_than_list": "joins better",
+}  # fmt: skip
+ARMS = {"even": "an even budget", "by day": "a budget of 1.4 times the average by day and 0.6 times at night"}
+
+
+def renting_study(study: StudyOptions) -> Answer:
+    """A stream of jobs on a budget, on every market of a folder."""
+    with progress("markets") as tell:
+        value = run_experiment(study.data, seed=study.seed, fast=study.fast, tell=tell)
+    value["claims"] = claims(value)
+    if study.html is not None:
+        value["html"] = str(study.html)
+    tables = [Table(f"Renting with {words}", rows_of_arm(value, arm), COLUMNS) for arm, words in ARMS.items()]
+    return Answer(
+        title="Renting on real markets",
+        value=value,
+        blocks=[*tables, Notes(value["claims"])],
+        page=lambda: renting_page(value),
+    )
+
+
+def rows_of_arm(answer: Mapping[str, Any], arm: str) -> list[dict[str, Any]]:
+    """The rows of one arm with the ends of the interval of the paired difference."""
+    return [
+        {**row, "from": row["loss_less_list_interval"][0], "to": row["loss_less_list_interval"][1]}
+        for row in answer["arms"][arm]
+    ]
+
+
+def claims(answer: Mapping[str, Any]) -> list[str]:
+    """What the figures say, in words, computed from them."""
+    even = {row["renter"]: row for row in answer["arms"]["even"]}
+    day = {row["renter"]: row for row in answer["arms"]["by day"]}
+    budget, joins = answer["budget"], answer["joins"]
+    lines = [
+        f"A budget of {budget:g} on-demand GPUs an hour for a load of {answer['load_gpus']:g}. {answer['synthetic_joins']} of "
+        f"{joins} markets are synthetic joins of counts with the prices of another market."
+    ]
+    same, listed = even["same widths on spot"], even["list price"]
+    lines.append(
+        f"The widths of list price put on spot cost {1 - same['spend'] / listed['spend']:.0%} less, and jobs take "
+        f"{same['response_hours'] / listed['response_hours'] - 1:+.1%} longer for restarts."
+    )
+    for name in ("effective price", "dual price"):
+        row = even[name]
+        low, high = row["loss_less_list_interval"]
+        lines.append(
+            f"By {name}: cost of delay {row['loss'] / listed['loss'] - 1:+.0%} against list price "
+            f"(difference {row['loss_less_list']:.3f}, 95 % {low:.3f} to {high:.3f}), response "
+            f"{row['response_hours'] / listed['response_hours'] - 1:+.0%}, late {row['late']:.1%} instead of "
+            f"{listed['late']:.1%}, at a spend of {row['spend'] / budget:.1%} of the budget; better in "
+            f"{row['joins_better_than_list']} of {joins} markets."
+        )
+    best = even["hindsight"]
+    lines.append(
+        f"The best fixed multiplier in hindsight: cost of delay {best['loss']:.3f} at {best['spend'] / budget:.1%} of the "
+        f"budget, the dual price {even['dual price']['loss']:.3f}."
+    )
+    plan, average = day["spending plan"], day["dual price"]
+    lines.append(
+        f"Where the budget is larger by day, the spending plan is off its half days by {plan['plan_error']:.0%} of the average, "
+        f"the average budget's dual price by {average['plan_error']:.0%}; the plan costs delay: {plan['loss']:.3f} against "
+        f"{average['loss']:.3f}."
+    )
+    return lines
+
+
+def renting_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer."""
+    with house_style():
+        sections = [study(anchor="answer", heading="In short", sentences=answer["claims"])]
+        for arm, words in ARMS.items():
+            rows = rows_of_arm(answer, arm)
+            sections.append(
+                study(
+                    anchor=arm.replace(" ", "-"),
+                    heading={"even": "An even budget", "by day": "More by day"}[arm],
+                    sentences=[
+                        f"With {words}.",
+                        "Money is in on-demand instance-hours. Each dot is a mean over markets; bars are 95 % intervals of the "
+                        "mean difference from list price, by a bootstrap over markets on which all renters had the same jobs.",
+                    ],
+                    figure=draw_renters(rows, budget=answer["budget"], name=arm.replace(" ", "-")),
+                    table=figures(columns=COLUMNS, rows=rows, digits=3),
+                )
+            )
+        return study_page(
+            title="Renting on real markets",
+            about=(
+                f"{answer['joins']} markets of {answer['data']}, {answer['streams_per_join']} streams of jobs on each, seed "
+                f"{answer['seed']}. Widths are chosen from what was known in the slot of the arrival."
+            ),
+            synthetic=(
+                f"In {answer['synthetic_joins']} of {answer['joins']} markets counts are joined with another market's prices."
+            ),
+            sections=sections,
+            notes=answer["markets"],
+        )

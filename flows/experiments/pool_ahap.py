@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.experiments.material_scenarios import HORIZON
+from flows.experiments.material import HORIZON
 from flows.experiments.runner import PoolRun, Progress
 from optimization.policies.committed_horizon import Ahap, Commit
 from optimization.policies.contract import Policy

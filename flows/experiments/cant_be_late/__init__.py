@@ -1,1 +1,0 @@
-"""The experiment `cant-be-late`."""

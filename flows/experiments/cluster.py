@@ -1,0 +1,1015 @@
+"""One stream of jobs under every scheduler and every kind of knowledge: the piece of work of the experiment on a cluster (M9.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from flows.command import Answer
+from flows.command.progress import progress, say
+from flows.experiments.cluster_knowledge import Knowledge, Model, finetune_folder, learn
+from flows.experiments.command import StudyOptions
+from flows.experiments.runner import Progress, cores
+from flows.show.blocks import Block, Notes, Table
+from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
+from flows.show.drawings import LINES
+from optimization.cluster.schedulers.fifo import Fifo
+from optimization.cluster.schedulers.partial import PartialOrder, completion_times, partly_known
+from optimization.cluster.schedulers.sia import Sia
+from optimization.cluster.simulation import (
+    Attempt,
+    Cluster,
+    Metrics,
+    Scheduler,
+    held_share,
+    mean_interval,
+    metrics_of,
+    reduction_interval,
+    simulate,
+)
+from optimization.cluster.stream import (
+    BatchHabit,
+    Default,
+    Family,
+    Request,
+    Workload,
+    default_attempts,
+    default_options,
+    draw_requests,
+    gpu_seconds,
+    known_attempts,
+    known_options,
+    stream,
+    users_widths,
+)
+from optimization.replay.run import spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+from flows.show.blocks import Page, Section, figures, study, study_page
+
+#: Prices of a GPU's time that the rule of M8.2 is tried with on streams of their own; the best on predictions is taken.
+ETAS: Final = (0.0, 2.0, 8.0, 32.0, float("inf"))
+#: Share of the published runs that fail or are rejected: 67 % of full fine-tunings, 58 % of LoRA, 60 % of its quantised form.
+PUBLISHED_FAILURES: Final = 0.62
+#: First words of seeds: streams that are judged, streams that eta is chosen on, requests behind expectations.
+JUDGED, CHOSEN_ON, EXPECTED = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What all streams share; a stream has ``jobs`` jobs, an expectation is taken over ``expected_over``."""
+
+    families: tuple[Family, ...]
+    defaults: tuple[Default, ...]
+    workload: Workload
+    cluster: Cluster
+    jobs: int
+    seed: int
+    expected_over: int = 1500
+
+    def oracle(self) -> tuple[Family, ...]:
+        """Every family as one who knows all sees it."""
+        return tuple(family.seen_by_oracle() for family in self.families)
+
+    def imagined(self) -> tuple[Family, ...]:
+        """Every family as if the predictions were true."""
+        return tuple(family.as_believed() for family in self.families)
+
+    def expected_requests(self) -> list[Request]:
+        """Requests behind expectations: every family equally often, each of the mean size, since time is linear in size."""
+        families, tokens = len(self.families), self.workload.mean_tokens
+        return [
+            Request(family=k % families, tokens=tokens, arrival=0.0, seed=(self.seed, EXPECTED, k))
+            for k in range(self.expected_over)
+        ]
+
+    def requests(self, use: int, number: int) -> list[Request]:
+        """The requests of one stream."""
+        return draw_requests(len(self.families), self.jobs, self.workload, seed=(self.seed, use, number))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A default and a load: arrivals a second, the etas that are best for the model and for the oracle, and what is run there.
+
+    ``number`` is that of the stream, ``cluster`` another one than the study's, ``variant`` the name of what differs.
+    """
+
+    default: int
+    load: float
+    rate: float
+    eta: float
+    eta_oracle: float
+    number: int = 0
+    kinds: tuple[str, ...] = ("default", "predicted")
+    schedulers: tuple[str, ...] = ("FIFO", "Sia-like")
+    cluster: Cluster | None = None
+    variant: str = ""
+
+
+def default_mix(study: Study, default: Default) -> dict[str, float]:
+    """A default alone on the cluster, over many requests: GPU seconds and failures a job, and how much slower than knowing it is.
+
+    ``slowdown`` is the mean time of the user's picks over that of the fastest predicted one; ``slowdown_free`` the same of the
+    user's batch on the most GPUs that it runs on, where a scheduler ends up that sets the GPUs and believes in perfect scaling.
+    """
+    fastest = [known_attempts(family, 0.0) for family in study.families]
+    held, failed, own, free, best = 0.0, 0, 0.0, 0.0, 0.0
+    requests = study.expected_requests()
+    for request in requests:
+        family, tokens = study.families[request.family], request.tokens
+        attempts = default_attempts(family, default, seed=request.seed)
+        running = [a for a in default_options(family, default, seed=request.seed) if a.rate > 0]
+        held += gpu_seconds(tokens, attempts, study.cluster)
+        failed += len(attempts) - 1
+        own += alone_s(tokens, attempts, study.cluster)
+        free += alone_s(tokens, [max(running, key=lambda a: a.gpus)], study.cluster)
+        best += alone_s(tokens, fastest[request.family], study.cluster)
+    return {
+        "gpu_seconds": held / len(requests),
+        "failures": failed / len(requests),
+        "slowdown": own / best,
+        "slowdown_free": free / best,
+        "saturation": saturation(study, default),
+    }
+
+
+def saturation(study: Study, default: Default) -> float:
+    """The share of GPU time that FIFO keeps busy with default configurations while jobs always wait; loads beyond it pile up.
+
+    Measured on a stream whose jobs all come at once, up to the last start.
+    """
+    requests = [replace(r, arrival=0.0) for r in study.requests(CHOSEN_ON, 0)]
+    attempts = [default_attempts(study.families[r.family], default, seed=r.seed) for r in requests]
+    run = simulate(stream(requests, attempts, rate=1.0), Fifo(), study.cluster)
+    return held_share(run, 0.0, max(s.start_s for s in run.segments))
+
+
+def alone_s(tokens: float, attempts: Sequence[Attempt], cluster: Cluster) -> float:
+    """Time of a job on an empty cluster: failures, start-up and work."""
+    return cluster.failure_s * (len(attempts) - 1) + cluster.start_up_s + tokens / attempts[-1].rate
+
+
+def setting_of(item: tuple[int, float, float], study: Study) -> Setting:
+    """Of a default, a load and the default's GPU time a job: the arrivals a second, and eta chosen on streams of their own."""
+    default, load, gpu_time_s = item
+    rate = load * study.cluster.gpus / gpu_time_s
+    return Setting(
+        default=default, load=load, rate=rate,
+        eta=best_eta(study, study.imagined(), rate), eta_oracle=best_eta(study, study.oracle(), rate),
+    )  # fmt: skip
+
+
+def best_eta(study: Study, families: Sequence[Family], rate: float, streams: int = 2) -> float:
+    """The eta of least mean completion time under FIFO if these families were true; the least of equals."""
+    means = []
+    for eta in ETAS:
+        picks = [known_attempts(family, eta) for family in families]
+        found = [
+            _mean(requests, [picks[r.family] for r in requests], rate, study.cluster)
+            for requests in (study.requests(CHOSEN_ON, k) for k in range(streams))
+        ]
+        means.append(float(np.mean(found)))
+    return ETAS[int(np.argmin(means))]
+
+
+def _mean(
+    requests: Sequence[Request], attempts: Sequence[tuple[Attempt, ...]], rate: float, cluster: Cluster
+) -> float:
+    return metrics_of(simulate(stream(requests, attempts, rate=rate), Fifo(), cluster)).mean_s
+
+
+def run_setting(setting: Setting, study: Study) -> list[dict[str, Any]]:
+    """One stream under the schedulers and kinds of the setting: a row of metrics each."""
+    requests = study.requests(JUDGED, setting.number)
+    cluster = setting.cluster or study.cluster
+    rows = []
+    for name in setting.schedulers:
+        scheduler: Scheduler = Fifo() if name == "FIFO" else Sia()
+        for kind in setting.kinds:
+            pick = picker(study, setting, scheduler, kind)
+            if pick is None:
+                continue
+            jobs = stream(requests, [pick(request) for request in requests], rate=setting.rate)
+            found = asdict(metrics_of(simulate(jobs, scheduler, cluster)))
+            rows.append(
+                {
+                    "variant": setting.variant, "default": study.defaults[setting.default].name, "load": setting.load,
+                    "stream": setting.number,
+                    "scheduler": scheduler.name, "knowledge": kind, **found,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def picker(
+    study: Study, setting: Setting, scheduler: Scheduler, kind: str
+) -> Callable[[Request], tuple[Attempt, ...]] | None:
+    """Request -> attempts, for one kind of knowledge; None where a scheduler that sets the GPUs makes two kinds one."""
+    default = study.defaults[setting.default]
+    families = study.oracle() if kind == "oracle" else study.families
+    sets_gpus = scheduler.round_s is not None
+    if kind == "default":
+        choose = default_options if sets_gpus else default_attempts
+        return lambda r: choose(families[r.family], default, seed=r.seed)
+    if kind == "batch only":
+        if sets_gpus:
+            return None
+        return lambda r: users_widths(families[r.family], default, seed=r.seed)
+    eta = setting.eta_oracle if kind == "oracle" else setting.eta
+    known = [known_options(f) if sets_gpus else known_attempts(f, eta) for f in families]
+    return lambda r: known[r.family]
+
+
+def full_rate(study: Study, load: float) -> float:
+    """Arrivals a second at which jobs with predicted configurations, the fastest first, need ``load`` of the cluster."""
+    fastest = [known_attempts(family, 0.0) for family in study.families]
+    held = [gpu_seconds(r.tokens, fastest[r.family], study.cluster) for r in study.expected_requests()]
+    return load * study.cluster.gpus / float(np.mean(held))
+
+
+def run_partial(item: tuple[float, int], shared: tuple[Study, float]) -> dict[str, Any]:
+    """Job order by partial predictions (M10) on the cluster: one share of jobs of known size, one stream.
+
+    ``shared`` has the arrivals a second. All run with predicted configurations. The predicted time of a job is its tokens over
+    the predicted rate, so its error is that of the throughput model. A negative share stands for FIFO.
+    """
+    share, number = item
+    study, rate = shared
+    requests = study.requests(JUDGED, number)
+    known = np.random.default_rng([study.seed, 7, number]).permutation(len(requests)) < round(
+        share * len(requests)
+    )
+    attempts = [known_attempts(study.families[r.family], 0.0) for r in requests]
+    jobs = [
+        replace(job, predicted_work=job.work if k else None)
+        for job, k in zip(stream(requests, attempts, rate=rate), known, strict=True)
+    ]
+    scheduler: Scheduler = Fifo() if share < 0 else PartialOrder()
+    found = metrics_of(simulate(jobs, scheduler, study.cluster))
+    return {"share": share, "stream": number, **asdict(found)}
+
+
+def usual_defaults(shares: tuple[tuple[int, float], ...]) -> tuple[Default, ...]:
+    """The kinds of unknowing users, ``shares`` of GPUs as measured; the first is the one of the headline."""
+    return (
+        Default(name="grid", shares=shares, habit=BatchHabit.GRID),
+        Default(
+            name="grid, fails as published", shares=shares, habit=BatchHabit.GRID, failing=PUBLISHED_FAILURES
+        ),
+        Default(name="8 a GPU", shares=shares, habit=BatchHabit.EIGHT),
+        Default(name="1 a GPU", shares=shares, habit=BatchHabit.ONE),
+        Default(name="a node, 1 a GPU", shares=((8, 1.0),), habit=BatchHabit.ONE),
+        Default(name="one GPU, 1 a GPU", shares=((1, 1.0),), habit=BatchHabit.ONE),
+    )
+
+
+# The JSON object of the experiment on a cluster (M9.5): reductions with intervals beside the poster's, and what they hang on.
+
+#: Reductions of mean completion time that the CoTune poster reports.
+POSTER: Final = {"FIFO": 0.78, "Sia-like": 0.70}
+#: Which slowdown of a default counts under which scheduler.
+SLOWDOWN: Final = {"FIFO": "slowdown", "Sia-like": "slowdown_free"}
+MEASURES: Final = tuple(name for name in Metrics.__dataclass_fields__ if name != "jobs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """Everything that was run: rows of `cluster_study.run_setting` and `run_partial`, and the single machine's rows."""
+
+    study: Study
+    knowledge: Knowledge
+    mixes: Mapping[str, Mapping[str, float]]
+    settings: Sequence[Setting]
+    rows: pd.DataFrame
+    cluster_order: pd.DataFrame
+    cluster_order_load: float
+    machine_order: pd.DataFrame
+
+
+def cluster_answer(ran: Ran, *, data: str, fast: bool) -> dict[str, Any]:
+    """The answer of ``slackwater experiment cluster --json``; ``docs/experiments.md`` lists its keys."""
+    main = ran.study.defaults[0].name
+    usual = ran.rows[(ran.rows["variant"] == "") & (ran.rows["default"] == main)]
+    found = reduction_rows(usual, ran.mixes[main])
+    answer = {
+        "data": data,
+        "seed": ran.study.seed,
+        "fast": fast,
+        "jobs": ran.study.jobs,
+        "streams": int(usual["stream"].nunique()),
+        "cluster": {
+            "nodes": ran.study.cluster.nodes,
+            "gpus_per_node": ran.study.cluster.gpus_per_node,
+            "start_up_s": ran.study.cluster.start_up_s,
+            "failure_s": ran.study.cluster.failure_s,
+        },
+        "workload": {"median_tokens": ran.study.workload.median_tokens, "sigma": ran.study.workload.sigma},
+        "knowledge": dict(ran.knowledge.figures),
+        "poster": POSTER,
+        "headline": headline(usual),
+        "reductions": found,
+        "runs": mean_rows(usual),
+        "defaults": [
+            {"default": d.name, "batch": d.habit.value, **ran.mixes[d.name]} for d in ran.study.defaults
+        ],
+        "sensitivity": sensitivity_rows(ran),
+        "variants": variant_rows(ran),
+        "etas": [
+            {
+                "default": ran.study.defaults[s.default].name,
+                "load": s.load,
+                "eta": s.eta,
+                "eta_oracle": s.eta_oracle,
+            }
+            for s in ran.settings
+        ],
+        "order": {
+            "load": ran.cluster_order_load,
+            "machine": machine_rows(ran.machine_order),
+            "cluster": order_rows(ran.cluster_order),
+        },
+    }
+    return {**answer, "claims": claims(answer), "notes": notes(answer)}
+
+
+def _by_stream(rows: pd.DataFrame, scheduler: str, load: float, knowledge: str) -> np.ndarray:
+    at = (rows["scheduler"] == scheduler) & (rows["load"] == load) & (rows["knowledge"] == knowledge)
+    return rows[at].sort_values("stream")["mean_s"].to_numpy()
+
+
+def reduction_rows(rows: pd.DataFrame, mix: Mapping[str, float]) -> list[dict[str, Any]]:
+    """For each scheduler and load of ``rows`` (one default, ``mix``): reductions by kind of knowledge, paired by stream.
+
+    ``default_keeps_up``: the load is below what FIFO keeps busy with this default (`cluster_study.saturation`).
+    """
+    made = []
+    for scheduler in dict.fromkeys(rows["scheduler"]):
+        for load in sorted(set(rows["load"])):
+            default = _by_stream(rows, scheduler, load, "default")
+            row: dict[str, Any] = {"scheduler": scheduler, "load": load}
+            for kind in ("batch only", "predicted", "oracle"):
+                other = _by_stream(rows, scheduler, load, kind)
+                if len(other):
+                    mean, low, high = reduction_interval(default, other)
+                    key = kind.replace(" ", "_")
+                    row[key], row[f"{key}_interval"] = mean, [low, high]
+            at = (rows["scheduler"] == scheduler) & (rows["load"] == load) & (rows["knowledge"] == "default")
+            row["default_utilisation"] = float(rows[at]["utilisation"].mean())
+            row["default_keeps_up"] = bool(scheduler != "FIFO" or load < mix["saturation"])
+            row["poster"] = POSTER[scheduler]
+            made.append(row)
+    return made
+
+
+def headline(rows: pd.DataFrame) -> dict[str, Any]:
+    """Each scheduler's reduction over all loads, every stream's loads averaged first (so that streams stay independent)."""
+    made = {}
+    for scheduler in dict.fromkeys(rows["scheduler"]):
+        loads = sorted(set(rows["load"]))
+        own: dict[str, Any] = {"poster": POSTER[scheduler], "loads": loads}
+        for kind in ("predicted", "oracle"):
+            default, other = (
+                np.array([_by_stream(rows, scheduler, load, k) for load in loads]) for k in ("default", kind)
+            )
+            mean, low, high = reduction_interval(default, other)
+            own[kind], own[f"{kind}_interval"] = mean, [low, high]
+        made[scheduler] = own
+    return made
+
+
+def mean_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Means over streams of every measure, by scheduler, load and knowledge."""
+    grouped = (
+        rows.groupby(["scheduler", "load", "knowledge"], sort=False)[list(MEASURES)].mean().reset_index()
+    )
+    return [{str(k): v for k, v in row.items()} for row in grouped.to_dict("records")]
+
+
+def sensitivity_rows(ran: Ran) -> list[dict[str, Any]]:
+    """The reduction by how bad the default is: ``slowdown`` is its time on an empty cluster over the predicted pick's.
+
+    Under Sia-like it is that of the user's batch on the most GPUs that it runs on.
+    """
+    made = []
+    for default in ran.study.defaults:
+        rows = ran.rows[(ran.rows["variant"] == "") & (ran.rows["default"] == default.name)]
+        for row in reduction_rows(rows, ran.mixes[default.name]):
+            keys = ("scheduler", "load", "predicted", "predicted_interval", "default_keeps_up", "poster")
+            slowdown = ran.mixes[default.name][SLOWDOWN[row["scheduler"]]]
+            made.append({"default": default.name, "slowdown": slowdown, **{key: row[key] for key in keys}})
+    return made
+
+
+def variant_rows(ran: Ran) -> list[dict[str, Any]]:
+    """The reduction under other assumptions than the stated ones, the default of the headline."""
+    made = []
+    mix = ran.mixes[ran.study.defaults[0].name]
+    for variant in dict.fromkeys(ran.rows["variant"]):
+        if variant:
+            for row in reduction_rows(ran.rows[ran.rows["variant"] == variant], mix):
+                keys = ("scheduler", "load", "predicted", "predicted_interval", "poster")
+                made.append({"variant": variant, **{key: row[key] for key in keys}})
+    return made
+
+
+def machine_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Mean completion time on one machine over the best possible, by share and error of predictions."""
+    made = []
+    for (error, share), own in rows.groupby(["error", "share"], sort=True):
+        mean, low, high = mean_interval(own["ratio"].tolist())
+        made.append(
+            {"error": float(str(error)), "share": float(str(share)), "ratio": mean, "interval": [low, high]}
+        )
+    return made
+
+
+def order_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Mean completion time on the cluster over that of FIFO, by share of jobs of predicted size."""
+    fifo = rows[rows["share"] < 0].sort_values("stream")["mean_s"].to_numpy()
+    made = []
+    for share, own in rows[rows["share"] >= 0].groupby("share", sort=True):
+        ratio = own.sort_values("stream")["mean_s"].to_numpy() / fifo
+        mean, low, high = mean_interval(ratio.tolist())
+        made.append(
+            {
+                "share": float(str(share)), "mean_s": float(own["mean_s"].mean()), "ratio_to_fifo": mean, "interval": [low, high],
+                "p99_s": float(own["p99_s"].mean()), "restarts": float(own["restarts"].mean()),
+            }
+        )  # fmt: skip
+    return made
+
+
+def claims(answer: Mapping[str, Any]) -> list[str]:
+    """Sentences on where the poster's reductions are reached, where not, and why, computed from the numbers."""
+    made = []
+    for scheduler, own in answer["headline"].items():
+        low, high = own["predicted_interval"]
+        at = [r for r in answer["reductions"] if r["scheduler"] == scheduler]
+        reached = [r["load"] for r in at if r["predicted"] >= own["poster"]]
+        worst, best = min(r["predicted"] for r in at), max(r["predicted"] for r in at)
+        made.append(
+            f"{scheduler}: predicted configurations cut the mean completion time by {own['predicted']:.0%} "
+            f"({low:.0%} to {high:.0%}) on average over loads of {own['loads'][0]:g} to {own['loads'][-1]:g}, from {worst:.0%} to "
+            f"{best:.0%} by load; the poster says {own['poster']:.0%}, "
+            + (f"reached at loads of {_listed(reached)}." if reached else "reached at no load.")
+            + f" One who knew every configuration would get {own['oracle']:.0%}."
+        )
+        made.append(_needed(answer, scheduler))
+    behind = [r["load"] for r in answer["reductions"] if not r["default_keeps_up"]]
+    if behind:
+        made.append(
+            f"FIFO keeps no more than {answer['defaults'][0]['saturation']:.0%} of the GPUs busy with default configurations: wide "
+            f"jobs at the head wait while GPUs idle. At loads of {_listed(behind)} its queue grows with the length of the stream, "
+            "and so does the reduction: there the figure says above all how long the stream is."
+        )
+    split = [r for r in answer["reductions"] if "batch_only" in r]
+    if split:
+        made.append(
+            "Under FIFO the batch alone, on the GPUs that the user asked for, cuts it by "
+            + ", ".join(f"{r['batch_only']:.0%} at load {r['load']:g}" for r in split)
+            + "; the rest comes from the number of GPUs. Sia sets that number itself, so there it is not to be gained."
+        )
+    return made
+
+
+def _needed(answer: Mapping[str, Any], scheduler: str) -> str:
+    poster = POSTER[scheduler]
+    reaching = [
+        f"{r['default']} at {r['load']:g}"
+        for r in answer["sensitivity"]
+        if r["scheduler"] == scheduler and r["predicted"] >= poster
+    ]
+    own = answer["defaults"][0]
+    return (
+        f"{scheduler}: on an empty cluster a reduction of {poster:.0%} needs defaults that take {1 / (1 - poster):.1f} times as "
+        f"long as the predicted pick; what the users of the headline pick takes {own[SLOWDOWN[scheduler]]:.1f} times as long"
+        + (" on the GPUs that Sia gives it" if scheduler != "FIFO" else "")
+        + ". Of all defaults and loads tried it is "
+        + (f"reached by: {'; '.join(reaching)}." if reaching else "reached by none.")
+    )
+
+
+def notes(answer: Mapping[str, Any]) -> list[str]:
+    """What is assumed, what is synthetic, and how good truth and predictions are."""
+    k = answer["knowledge"]
+    return [
+        f"{k['families']:.0f} families (model, method, length) on one type of GPU; {k['measured']:.0f} configurations that run "
+        f"were measured, {k['interpolated']:.0f} are read from a surface fitted on all runs (median error {k['truth_error']:.1%} "
+        "on runs left out).",
+        f"Predictions come from a model that has seen no run and no label of the family: median error {k['mdape']:.1%} on its "
+        "measured configurations. Other lengths of the same model and method it has seen.",
+        "Synthetic: whether an unmeasured configuration runs is the label of a published classifier, not a measurement. The "
+        f"model's verdict differs from it in {k['validity_error']:.1%} of the configurations whose batch the GPUs divide; "
+        f"{k['failure_rate']:.0%} of the whole grid fail, where the published runs fail in 58 to 67 % (they go up to batches of "
+        "1,024).",
+        "The poster names no default configuration, no job sizes and no load: those here are ours, and how far the reduction "
+        "hangs on them is shown.",
+    ]
+
+
+def _listed(loads: Sequence[float]) -> str:
+    return ", ".join(f"{load:g}" for load in dict.fromkeys(loads))
+
+
+# ``slackwater experiment cluster``: completion times on a shared cluster, configurations by default and predicted (M9.5).
+
+#: The load at which the order of jobs by partly predicted sizes is judged: without pressure no order matters.
+ORDER_LOAD = 0.9
+#: Errors of predictions on the single machine: sigma of the log.
+ERRORS = (0.0, 0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much is run: jobs a stream, streams, loads, and less of each for what is beside the headline."""
+
+    jobs: int = 500
+    streams: int = 10
+    loads: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+    side_streams: int = 5
+    side_loads: tuple[float, ...] = (0.5, 0.7, 0.9)
+    folds: int = 5
+    shares: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    machines: int = 100
+    expected_over: int = 1500
+
+
+FULL = Scale()
+FAST = Scale(
+    jobs=150, streams=3, loads=(0.5, 0.7, 0.9), side_streams=3, side_loads=(0.7,), folds=2, shares=(0.0, 0.5, 1.0), machines=20
+)  # fmt: skip
+
+
+def fit_published(folder: Path, seed: int) -> Model:
+    """The model of configurations fitted on a folder of runs."""
+    from forecasting.configurations.model import fit_configurations
+
+    return fit_configurations(folder, seed=seed)
+
+
+def run_cluster(
+    knowledge: Knowledge, *, scale: Scale, seed: int, processes: int = 1, progress: Progress | None = None
+) -> Ran:
+    """Simulate every stream under every scheduler and kind of knowledge; the same whatever ``processes``."""
+    study = Study(
+        families=knowledge.families,
+        defaults=usual_defaults(knowledge.shares),
+        workload=Workload(),
+        cluster=Cluster(),
+        jobs=scale.jobs,
+        seed=seed,
+        expected_over=scale.expected_over,
+    )
+    mixes = {default.name: default_mix(study, default) for default in study.defaults}
+    wanted = [
+        (d, load, mixes[default.name]["gpu_seconds"])
+        for d, default in enumerate(study.defaults)
+        for load in (scale.side_loads if d else scale.loads)
+    ]
+    settings = list(spread(setting_of, wanted, study, processes=processes))
+    rows = spread(run_setting, items_of(settings, scale), study, processes=processes, progress=progress)
+    table = pd.DataFrame([row for own in rows for row in own])
+    larger = [row for own in wider_rows(study, scale, processes) for row in own]
+    rate = full_rate(study, ORDER_LOAD)
+    order = [(share, k) for share in (-1.0, *scale.shares) for k in range(scale.side_streams)]
+    return Ran(
+        study=study,
+        knowledge=knowledge,
+        mixes=mixes,
+        settings=settings,
+        rows=pd.concat([table, pd.DataFrame(larger)], ignore_index=True),
+        cluster_order=pd.DataFrame(list(spread(run_partial, order, (study, rate), processes=processes))),
+        cluster_order_load=ORDER_LOAD,
+        machine_order=machine_order(scale, seed=seed),
+    )
+
+
+def items_of(settings: Sequence[Setting], scale: Scale) -> list[Setting]:
+    """One item a stream: everything for the first default, default against predicted for the others, and costly failures."""
+    items: list[Setting] = []
+    for setting in settings:
+        if setting.default == 0:
+            all_kinds = ("default", "batch only", "predicted", "oracle")
+            items.extend(replace(setting, number=k, kinds=all_kinds) for k in range(scale.streams))
+        else:
+            items.extend(replace(setting, number=k) for k in range(scale.side_streams))
+    middle = next(s for s in settings if s.default == 0 and s.load == 0.7)
+    items.extend(
+        replace(middle, number=k, cluster=Cluster(failure_s=1800.0), variant="a failure takes 30 minutes")
+        for k in range(scale.side_streams)
+    )
+    return items
+
+
+def wider_rows(study: Study, scale: Scale, processes: int) -> list[list[dict[str, Any]]]:
+    """Other job sizes, at load 0.7: a tenth of the tokens, and a wider spread."""
+    rows: list[list[dict[str, Any]]] = []
+    for name, workload in (
+        ("a tenth of the tokens", Workload(median_tokens=2e6)),
+        ("sizes spread wider (sigma 1.5)", Workload(sigma=1.5)),
+    ):
+        other = replace(study, workload=workload)
+        held = default_mix(other, other.defaults[0])["gpu_seconds"]
+        setting = replace(setting_of((0, 0.7, held), other), variant=name)
+        items = [replace(setting, number=k) for k in range(scale.side_streams)]
+        rows.extend(spread(run_setting, items, other, processes=processes))
+    return rows
+
+
+def machine_order(scale: Scale, *, seed: int) -> pd.DataFrame:
+    """One machine, 50 lognormal jobs at once: mean completion time over the best, by share and error of predictions."""
+    rows = []
+    for number in range(scale.machines):
+        rng = np.random.default_rng([seed, 8, number])
+        sizes = rng.lognormal(0.0, 1.2, 50)
+        best = float(np.cumsum(np.sort(sizes)).mean())
+        together = [0.0] * len(sizes)
+        for error in ERRORS:
+            for share in np.linspace(0.0, 1.0, 11):
+                guesses = partly_known(sizes.tolist(), share=float(share), error=error, rng=rng)
+                ends = completion_times(together, sizes.tolist(), guesses)
+                rows.append(
+                    {
+                        "error": error,
+                        "share": float(share),
+                        "machine": number,
+                        "ratio": float(ends.mean()) / best,
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def cluster_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
+    """Default and predicted configurations on a shared cluster."""
+    pass
+
+    folder, seed = finetune_folder(study.data), study.seed
+    scale = FAST if study.fast else FULL
+    say(f"predict every family of {folder} from the others")
+    with progress("models") as told:
+        knowledge = learn(folder, fit_published, seed=seed, folds=scale.folds, progress=told)
+    say("simulate the cluster")
+    workers = processes or (1 if study.fast else cores())
+    with progress("streams") as told:
+        ran = run_cluster(knowledge, scale=scale, seed=seed, processes=workers, progress=told)
+    value = cluster_answer(ran, data=str(study.data), fast=study.fast)
+    return Answer(
+        title="Shared cluster", value=value, blocks=cluster_blocks(value), page=lambda: cluster_page(value)
+    )
+
+
+def cluster_blocks(answer: dict[str, Any]) -> list[Block]:
+    """The tables of the experiment for a person."""
+    blocks: list[Block] = []
+    shown = {
+        "scheduler": "scheduler", "load": "load", "batch_only": "batch only", "predicted": "predicted",
+        "predicted_interval": "95 %", "oracle": "oracle", "poster": "poster",
+        "default_utilisation": "GPUs held by default", "default_keeps_up": "default keeps up",
+    }  # fmt: skip
+    rows = [{**r, "predicted_interval": _percent(r["predicted_interval"])} for r in answer["reductions"]]
+    blocks.append(Table(
+        f"Reduction of mean completion time against default configurations ({answer['streams']} streams of {answer['jobs']})",
+        rows, shown,
+    ))  # fmt: skip
+    blocks.append(Table(
+        "The same by how bad the default is",
+        [{**r, "predicted_interval": _percent(r["predicted_interval"])} for r in answer["sensitivity"]],
+        {
+            "default": "default", "slowdown": "times the predicted pick's time", "scheduler": "scheduler", "load": "load",
+            "predicted": "reduction", "predicted_interval": "95 %", "poster": "poster",
+        },
+    ))  # fmt: skip
+    blocks.append(Notes((*answer["claims"], *answer["notes"])))
+    return blocks
+
+
+def _percent(interval: Sequence[float]) -> str:
+    return f"{interval[0]:.0%} to {interval[1]:.0%}"
+
+
+# The drawings of the report on the cluster: each function takes plain values and gives one inline ``<svg>``.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One line with intervals: ``y``, ``low`` and ``high`` by ``x``; ``style`` indexes `flows.show.drawings.LINES`."""
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    style: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What the two axes of a panel say; ``ticks`` on x and ``ends`` of y where given."""
+
+    x: str
+    y: str
+    ticks: Sequence[float] = ()
+    ends: tuple[float, float] | None = None
+
+
+def draw_panels(
+    panels: Mapping[str, Sequence[Series]], axis: Axis, *, levels: Mapping[str, float], name: str, label: str
+) -> str:
+    """Panels side by side on one scale, a title each; ``levels`` (by title) are dashed lines, such as a published figure."""
+    with house_style():
+        figure = new_figure(820, 370)
+        width = 0.91 / len(panels)
+        drawn: Axes | None = None
+        for k, (title, series) in enumerate(panels.items()):
+            axes = figure.add_axes((0.075 + k * width, 0.24, 0.88 * width, 0.62), sharey=drawn)
+            drawn = axes
+            for line in series:
+                _draw_series(axes, line)
+            if title in levels:
+                axes.axhline(levels[title], color=PALETTE["ink"], linewidth=1.4, linestyle=(0, (4, 2)))
+            if axis.ends is not None:
+                axes.set_ylim(*axis.ends)
+            if axis.ticks:
+                axes.set_xticks(list(axis.ticks), [f"{tick:g}" for tick in axis.ticks])
+            axes.set_xlabel(axis.x, color=PALETTE["muted"])
+            axes.tick_params(labelleft=k == 0)
+            axes.set_title(title, loc="left", fontsize=11.5, color=PALETTE["ink"])
+        figure.text(0.012, 0.955, axis.y, color=PALETTE["muted"])
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="lower center", ncols=min(3, len(labels)), fontsize=10.5, frameon=False
+        )
+        return inline_svg(figure, name=name, label=label)
+
+
+def _draw_series(axes: Axes, line: Series) -> None:
+    colour, dash, marker = LINES[line.style % len(LINES)]
+    axes.vlines(line.x, line.low, line.high, color=PALETTE[colour], linewidth=1.4, alpha=0.55)
+    axes.plot(
+        line.x, line.y, color=PALETTE[colour], linestyle=dash, marker=marker, markersize=5, label=line.label
+    )
+
+
+def draw_badness(panels: Mapping[str, Sequence[Series]], *, levels: Mapping[str, float], name: str) -> str:
+    """Reduction against how bad the default is; the thin curve is what an empty cluster would give, 1 - 1/slowdown."""
+    with house_style():
+        figure = new_figure(820, 370)
+        width = 0.91 / len(panels)
+        drawn: Axes | None = None
+        for k, (title, series) in enumerate(panels.items()):
+            axes = figure.add_axes((0.075 + k * width, 0.24, 0.88 * width, 0.62), sharey=drawn)
+            drawn = axes
+            right = max(float(line.x.max()) for line in series)
+            grid = np.linspace(1.0, 1.08 * right, 80)
+            axes.plot(
+                grid,
+                100 * (1 - 1 / grid),
+                color=PALETTE["muted"],
+                linewidth=1.1,
+                label="empty cluster",
+            )
+            for line in series:
+                _draw_series(axes, line)
+            axes.axhline(levels[title], color=PALETTE["ink"], linewidth=1.4, linestyle=(0, (4, 2)))
+            axes.set_ylim(0, 100)
+            axes.set_xlim(1, 1.08 * right)
+            axes.tick_params(labelleft=k == 0)
+            axes.set_xlabel("time of the default over that of the predicted pick", color=PALETTE["muted"])
+            axes.set_title(title, loc="left", fontsize=11.5, color=PALETTE["ink"])
+        figure.text(0.012, 0.955, "reduction of mean completion time, %", color=PALETTE["muted"])
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="lower center", ncols=4, fontsize=10.5, frameon=False)
+        return inline_svg(figure, name=name, label="Reduction against how bad the default is")
+
+
+# The report of the experiment on a cluster: reductions beside the poster's, how far they hang on the default, and job order.
+
+#: Kinds of knowledge as they are called in the page, and the style of their lines.
+KINDS = {"batch only": ("batch", 2), "predicted": ("batch and GPUs", 0), "oracle": ("oracle", 1)}
+SYNTHETIC = (
+    "Whether a configuration that was not measured runs is the label of a published classifier; job sizes, arrivals and the "
+    "users' habits are drawn."
+)
+
+
+def cluster_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer of ``experiment cluster``."""
+    c, w = answer["cluster"], answer["workload"]
+    with house_style():
+        return study_page(
+            title="Configuration knowledge on a shared cluster (M9.5)",
+            about=(
+                ("A quick look, not a result. " if answer["fast"] else "")
+                + f"{answer['streams']} Poisson streams of {answer['jobs']} fine-tuning jobs, seed {answer['seed']}, on "
+                f"{c['nodes']} nodes of {c['gpus_per_node']} A100-80GB, rates measured ({answer['data']}). The tokens of a job "
+                f"are lognormal (median {w['median_tokens'] / 1e6:g} million, sigma {w['sigma']:g}). Load is the GPU time that "
+                "the jobs need with default configurations over what there is. Intervals are 95 %, by Student's t over paired "
+                "streams."
+            ),
+            synthetic=SYNTHETIC,
+            synthetic_label="Partly synthetic.",
+            sections=[
+                _reductions(answer),
+                _badness(answer),
+                _users(answer),
+                _times(answer),
+                _variants(answer),
+                _order(answer),
+            ],
+            notes=answer["notes"],
+        )
+
+
+def _series(rows: Sequence[Mapping[str, Any]], label: str, style: int, *, x: str, y: str, of: str) -> Series:
+    band = np.array([row[of] for row in rows], dtype=float)
+    return Series(
+        label=label, style=style, x=np.array([row[x] for row in rows]), y=100 * np.array([row[y] for row in rows]),
+        low=100 * band[:, 0], high=100 * band[:, 1],
+    )  # fmt: skip
+
+
+def _reductions(answer: Mapping[str, Any]) -> Section:
+    panels: dict[str, list[Series]] = {}
+    levels: dict[str, float] = {}
+    for scheduler, own in answer["headline"].items():
+        title = f"{scheduler} (poster: {own['poster']:.0%}, dashed)"
+        rows = [r for r in answer["reductions"] if r["scheduler"] == scheduler]
+        levels[title] = 100 * own["poster"]
+        panels[title] = [
+            _series(
+                rows,
+                f"{label} predicted" if kind != "oracle" else label,
+                style,
+                x="load",
+                y=key,
+                of=f"{key}_interval",
+            )
+            for kind, (label, style) in KINDS.items()
+            if (key := kind.replace(" ", "_")) in rows[0]
+        ]
+    loads = sorted({row["load"] for row in answer["reductions"]})
+    columns = {
+        "scheduler": "Scheduler", "load": "Load", "batch_only": "Batch predicted", "predicted": "Batch and GPUs predicted",
+        "interval": "95 %", "oracle": "Oracle", "poster": "Poster", "default_utilisation": "GPUs held by default",
+        "default_keeps_up": "Default keeps up",
+    }  # fmt: skip
+    return study(
+        anchor="reductions",
+        heading="Reduction of mean completion time",
+        sentences=answer["claims"],
+        figure=draw_panels(
+            panels, Axis(x="load", y="reduction against default configurations, %", ticks=loads, ends=(0, 100)), levels=levels,
+            name="reductions", label="Reduction of mean completion time by load",
+        ),
+        table=figures(
+            columns=columns, digits=3,
+            rows=[{**r, "interval": _percent(r["predicted_interval"])} for r in answer["reductions"]],
+        ),
+        unfold="Numbers",
+    )  # fmt: skip
+
+
+def _badness(answer: Mapping[str, Any]) -> Section:
+    panels: dict[str, list[Series]] = {}
+    levels: dict[str, float] = {}
+    shown = sorted(
+        {r["load"] for r in answer["sensitivity"] if r["default"] != answer["defaults"][0]["default"]}
+    )
+    for scheduler, own in answer["headline"].items():
+        title = f"{scheduler} (poster: {own['poster']:.0%}, dashed)"
+        levels[title] = 100 * own["poster"]
+        panels[title] = []
+        for style, load in enumerate(shown):
+            rows = [r for r in answer["sensitivity"] if r["scheduler"] == scheduler and r["load"] == load]
+            rows = sorted(rows, key=lambda r: r["slowdown"])
+            panels[title].append(
+                _series(rows, f"load {load:g}", style, x="slowdown", y="predicted", of="predicted_interval")
+            )
+    columns = {
+        "default": "Default", "slowdown": "Times the predicted pick's time", "scheduler": "Scheduler", "load": "Load",
+        "predicted": "Reduction", "interval": "95 %", "poster": "Poster", "default_keeps_up": "Default keeps up",
+    }  # fmt: skip
+    return study(
+        anchor="defaults",
+        heading="How bad the default has to be",
+        sentences=[
+            "Nobody says what the poster's default is. Six kinds of users are tried (the next table), each at loads of their "
+            "own; a dot is one kind of user. The thin curve is what an empty cluster would give, 1 - 1/x; above it the rest is due "
+            "to shorter queues.",
+        ],
+        figure=draw_badness(panels, levels=levels, name="badness"),
+        table=figures(
+            columns=columns, digits=3,
+            rows=[{**r, "interval": _percent(r["predicted_interval"])} for r in answer["sensitivity"]],
+        ),
+        unfold="Numbers",
+    )  # fmt: skip
+
+
+def _users(answer: Mapping[str, Any]) -> Section:
+    columns = {
+        "default": "Users", "batch": "Samples a step", "slowdown": "Times the predicted pick's time",
+        "free": "Once Sia sets the GPUs",
+        "failures": "Failures a job", "hours": "GPU-hours a job", "saturation": "GPUs that FIFO keeps busy",
+    }  # fmt: skip
+    rows = [{**d, "free": d["slowdown_free"], "hours": d["gpu_seconds"] / 3600} for d in answer["defaults"]]
+    return study(
+        anchor="users",
+        heading="What unknowing users do",
+        sentences=[
+            "Those of the first row are the headline's. GPUs are asked for as often as they were measured (1, 2, 4, 8), but for "
+            "the last two rows. What FIFO keeps busy is the share of GPU time held while jobs always wait: more load piles up."
+        ],
+        table=figures(columns=columns, rows=rows, digits=2),
+    )
+
+
+def _times(answer: Mapping[str, Any]) -> Section:
+    hours = ("mean_s", "waiting_s", "p50_s", "p99_s", "makespan_s")
+    rows = [
+        {**r, **{key: r[key] / 3600 for key in hours}}
+        for r in sorted(answer["runs"], key=lambda r: (r["load"], r["scheduler"]))
+    ]
+    columns = {
+        "load": "Load", "scheduler": "Scheduler", "knowledge": "Configurations", "mean_s": "Mean, h", "waiting_s": "Waiting, h",
+        "p50_s": "Median, h", "p99_s": "99 %, h", "makespan_s": "Makespan, h", "utilisation": "GPUs held",
+        "restarts": "Restarts a job", "failed_starts": "Failed starts a job", "gpu_hours": "GPU-hours",
+    }  # fmt: skip
+    return study(
+        anchor="times",
+        heading="Completion times and what else was measured",
+        sentences=[
+            "Means over the streams; GPUs held are the share of GPU time held until the last job came."
+        ],
+        table=figures(columns=columns, rows=rows, digits=2),
+    )
+
+
+def _variants(answer: Mapping[str, Any]) -> Section:
+    columns = {
+        "variant": "What differs", "scheduler": "Scheduler", "load": "Load", "predicted": "Reduction", "interval": "95 %",
+        "poster": "Poster",
+    }  # fmt: skip
+    return study(
+        anchor="assumptions",
+        heading="Other assumptions",
+        sentences=["The users of the headline; what is not named is as above."],
+        table=figures(
+            columns=columns, digits=3,
+            rows=[{**r, "interval": _percent(r["predicted_interval"])} for r in answer["variants"]],
+        ),
+    )  # fmt: skip
+
+
+def _order(answer: Mapping[str, Any]) -> Section:
+    own = answer["order"]
+    machine = [
+        Series(
+            label=f"error {error:g}", style=style, x=np.array([r["share"] for r in rows]), y=np.array([r["ratio"] for r in rows]),
+            low=np.array([r["interval"][0] for r in rows]), high=np.array([r["interval"][1] for r in rows]),
+        )
+        for style, error in enumerate(sorted({r["error"] for r in own["machine"]}))
+        if (rows := [r for r in own["machine"] if r["error"] == error])
+    ]  # fmt: skip
+    ends = {r["error"]: r["ratio"] for r in own["machine"] if r["share"] == 1.0}
+    first, last = own["cluster"][0], own["cluster"][-1]
+    columns = {
+        "share": "Share predicted", "ratio_to_fifo": "Mean over FIFO's", "interval": "95 %", "p99_h": "99 %, h",
+        "restarts": "Restarts a job",
+    }  # fmt: skip
+    return study(
+        anchor="order",
+        heading="Job order when only some sizes are predicted (M10)",
+        sentences=[
+            "Unpredicted jobs share in round robin, predicted ones run shortest first once the others have had as much; a job "
+            "that outlives its prediction joins the round robin. The setting is that of non-clairvoyant scheduling with partial "
+            "predictions (2024), the rule is ours. The drawing: 50 jobs at once on one machine, lognormal sizes, mean completion "
+            f"time over the best possible. With no prediction it is {own['machine'][0]['ratio']:.2f}; with all predicted "
+            + ", ".join(f"{ratio:.2f} at error {error:g}" for error, ratio in ends.items())
+            + " (the sigma of the predictions' logarithm).",
+            f"The table: the same rule in rounds of 300 s on the cluster, {own['load']:.0%} loaded by jobs with predicted "
+            f"configurations. Against FIFO the mean changes by {first['ratio_to_fifo'] - 1:+.0%} with no job's size known and by "
+            f"{last['ratio_to_fifo'] - 1:+.0%} with all of them, the predicted times being as wrong as the throughput model.",
+        ],
+        figure=draw_panels(
+            {"one machine": machine},
+            Axis(x="share of jobs whose size is predicted", y="mean completion time over the best possible"),
+            levels={}, name="order", label="Mean completion time by share of predicted jobs",
+        ),
+        table=figures(
+            columns=columns, digits=3,
+            rows=[
+                {**r, "interval": f"{r['interval'][0]:.2f} to {r['interval'][1]:.2f}", "p99_h": r["p99_s"] / 3600}
+                for r in own["cluster"]
+            ],
+        ),
+    )  # fmt: skip

@@ -1,0 +1,849 @@
+"""What a run of the pool says: one JSON object, and rows of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flows.command import Answer
+from flows.command.progress import progress, say
+from flows.experiments.command import StudyOptions
+from flows.experiments.drawings import Dots, draw_gains, draw_heat, draw_intervals
+from flows.experiments.material import Tapes, join_note, make_scenarios, read_tapes
+from flows.experiments.pool_ahap import (
+    Variants,
+    ahap_variants,
+    claims,
+    default_sentence,
+    run_variants,
+    variant_rows,
+)
+from flows.experiments.runner import PoolRun, cores, join_banner, run_pool
+from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
+from flows.show.drawing import house_style
+from optimization.policies import PUBLISHED_IDEAS
+from optimization.policies.committed_horizon import Ahap
+from optimization.policies.contract import Policy
+from optimization.policies.pool import load_pool
+from optimization.selection.rounds import select_over
+from optimization.trials.comparison import (
+    Comparison,
+    compare,
+    headroom_captured,
+    interval,
+    relative_gain,
+    resampled_means,
+    shown_baselines,
+)
+from optimization.trials.scenarios import Grid, Scenario
+from optimization.trials.tapes import Part
+
+#: Columns of a cell, and of the coarser cells of the issue's promise (deadline, load, overhead).
+CELL = ("deadline_slots", "load", "mu_up", "n_max")
+COARSE = ("deadline_slots", "load", "mu_up")
+#: A greedy rule that never holds more than finishes the job (ours): stronger than every published baseline on the open data.
+SHARPENED = "MSU-trim"
+#: The only figure that paper A publishes: relative gain over baselines, at most.
+PAPER_A = 0.548
+
+
+def comparison_of(
+    run: PoolRun, places: np.ndarray | None = None, *, rng: np.random.Generator | None = None
+) -> Comparison:
+    """Compare the policies of a run on all its jobs, or on those at ``places``."""
+    at = np.arange(len(run.jobs)) if places is None else places
+    return compare(
+        run.policies,
+        run.relative[at],
+        hindsight_low=(run.jobs["low"].to_numpy(dtype=float) / run.unit)[at],
+        hindsight_high=(run.jobs["high"].to_numpy(dtype=float) / run.unit)[at],
+        rng=rng,
+    )
+
+
+def policy_rows(run: PoolRun, comparison: Comparison) -> dict[str, dict[str, Any]]:
+    """The object ``policies`` of the answer: one entry a policy, best first."""
+    order = np.argsort(-comparison.mean, kind="stable")
+    return {
+        run.policies[i]: {
+            "mean_utility": float(comparison.mean[i]),
+            "interval": [float(comparison.low[i]), float(comparison.high[i])],
+            "ahead_of_baseline_interval": [float(comparison.ahead_low[i]), float(comparison.ahead_high[i])],
+            "mean_cost_usd": float(run.cost[:, i].mean()),
+            "on_time": float(run.on_time[:, i].mean()),
+            "late": float(run.late[:, i].mean()),
+            "relative_gain": {name: float(gain[i]) for name, gain in comparison.gain.items()},
+            "headroom_captured": float(comparison.headroom[i]),
+            "headroom_interval": [float(comparison.headroom_low[i]), float(comparison.headroom_high[i])],
+        }
+        for i in order
+    }
+
+
+def cell_rows(run: PoolRun, columns: Sequence[str], *, default: str) -> list[dict[str, Any]]:
+    """One entry a cell, in the order of the grid: its best policy and baseline, and the headroom each captured.
+
+    The baseline is the best one of the cell, so the measure is as strict in each cell as over all. ``default`` is the policy
+    that is best over all cells.
+    """
+    rows = []
+    for key, group in run.jobs.groupby(list(columns), sort=True):
+        found = comparison_of(run, group.index.to_numpy())
+        values = key if isinstance(key, tuple) else (key,)
+        best, own = found.of(found.best), found.of(default)
+        rows.append(
+            {
+                **dict(zip(columns, values, strict=True)),
+                "jobs": len(group),
+                "best": found.best,
+                "baseline": found.baseline,
+                "baseline_utility": float(found.mean[found.of(found.baseline)]),
+                "best_utility": float(found.mean[best]),
+                "hindsight": found.hindsight[1],
+                "headroom_captured": float(found.headroom[best]),
+                "default_headroom_captured": float(found.headroom[own]),
+            }
+        )
+    return rows
+
+
+def largest_gains(run: PoolRun) -> list[dict[str, Any]]:
+    """For each baseline the cell in which some policy gained most over it, the largest gain first."""
+    rows: list[dict[str, Any]] = []
+    for name in shown_baselines(run.policies, run.relative.mean(axis=0)):
+        best: dict[str, Any] = {}
+        for key, group in run.jobs.groupby(list(CELL), sort=True):
+            found = comparison_of(run, group.index.to_numpy())
+            gain = compare_with(found, name)
+            i = int(np.nanargmax(gain)) if np.isfinite(gain).any() else 0
+            if np.isfinite(gain[i]) and gain[i] > best.get("gain", -np.inf):
+                best = {
+                    "baseline": name,
+                    "policy": run.policies[i],
+                    "gain": float(gain[i]),
+                    "cell": dict(zip(CELL, key, strict=True)),
+                }
+        rows += [best] if best else []
+    return sorted(rows, key=lambda row: -row["gain"])
+
+
+def compare_with(found: Comparison, baseline: str) -> np.ndarray:
+    """Relative gain of every policy over one of them, shape (policies,)."""
+    return relative_gain(found.mean, found.mean[found.of(baseline)])
+
+
+def selection_of(run: PoolRun, *, seed: int) -> dict[str, Any]:
+    """What the default selector makes of the jobs in their order (M5): the object ``selection`` of the answer."""
+    summary = select_over(run.normalised, run.relative, run.policies, seed=seed)
+    return {
+        "learner": summary.learner,
+        "sampled_utility": summary.sampled_utility,
+        "leader_utility": summary.leader_utility,
+        "best_fixed": summary.best_fixed,
+        "best_fixed_utility": summary.overall.best_fixed_utility,
+        "regret": summary.regret,
+        "bound": summary.bound,
+        "after_settling": {
+            "jobs": summary.settled.jobs,
+            "share_of_best_fixed": summary.settled.share,
+        },
+    }
+
+
+def against_sharpened(run: PoolRun, found: Comparison) -> dict[str, Any] | None:
+    """The best policy's headroom over MSU-trim, the strongest rule of thumb, which is ours and so no published baseline.
+
+    None where the pool has none.
+    """
+    if SHARPENED not in run.policies:
+        return None
+    base, best, high = found.mean[found.of(SHARPENED)], found.mean[found.of(found.best)], found.hindsight[1]
+    room = headroom_captured(np.array([best]), np.array([base]), np.array([high]))
+    return {"baseline": SHARPENED, "mean_utility": float(base), "headroom_captured": float(room[0])}
+
+
+def pool_answer(run: PoolRun, *, data: str, seed: int) -> dict[str, Any]:
+    """The answer of ``experiment pool --json`` for one run, utilities in units of each job's OD-only cost."""
+    found = comparison_of(run, rng=np.random.default_rng([seed, 2]))
+    return {
+        "data": data,
+        "seed": seed,
+        "jobs": len(run.jobs),
+        "synthetic_jobs": int(run.jobs["synthetic"].sum()),
+        "best": found.best,
+        "baseline": found.baseline,
+        "sharpened": against_sharpened(run, found),
+        "hindsight": {"low": found.hindsight[0], "high": found.hindsight[1]},
+        "policies": policy_rows(run, found),
+        "selection": selection_of(run, seed=seed),
+        "cells": cell_rows(run, CELL, default=found.best),
+        "cells_by_deadline_load_overhead": cell_rows(run, COARSE, default=found.best),
+        "largest_gain": {"paper_a": PAPER_A, "found": largest_gains(run)},
+    }
+
+
+# Where the policies after other published ideas win and lose in E1: the section ``published_ideas`` (M10).
+
+#: Families that the ideas are held against, each by its member that was best on the training part; and the sharpened greedy rule.
+REFERENCES = ("UP", "AHAP", "Stochastic", SHARPENED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Mean paired difference of two policies over some jobs, in units of the OD-only cost, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """``wins``, ``loses``, or ``even`` where the interval holds 0."""
+        if self.low > 0.0:
+            return "wins"
+        return "loses" if self.high < 0.0 else "even"
+
+    def row(self) -> dict[str, Any]:
+        """As an entry of the answer."""
+        return {"difference": self.mean, "interval": [self.low, self.high]}
+
+
+def family_of(name: str) -> str:
+    """The family of a canonical name: ``AHAP`` of ``AHAP(5,1,0.9)``."""
+    return name.split("(")[0]
+
+
+def best_of_family(run: PoolRun, family: str) -> str | None:
+    """The member of a family with the largest mean utility in ``run``, the first of those that tie; None without members."""
+    places = [i for i, name in enumerate(run.policies) if family_of(name) == family]
+    mean = run.relative.mean(axis=0)
+    return run.policies[max(places, key=lambda i: mean[i])] if places else None
+
+
+def ideas_answer(test: PoolRun, train: PoolRun, *, rng: np.random.Generator) -> dict[str, Any]:
+    """The object ``published_ideas``: each family of M10 beside the references, over all jobs and by cell of the test part.
+
+    Every family and reference stands for its member that was best on the *training* part, so that nothing here is chosen
+    on the jobs it is shown on. ``against`` gives the paired difference from each reference with its 95 % interval over
+    jobs, in how many cells (deadline, load, overhead) the interval lies above 0 (won) and below it (lost), and the cells
+    of the largest gain and loss.
+    """
+    chosen = {family: best_of_family(train, family) for family in (*REFERENCES, *PUBLISHED_IDEAS)}
+    references = [name for family in REFERENCES if (name := chosen[family]) in test.policies and name]
+    rows = []
+    for family in PUBLISHED_IDEAS:
+        name = chosen[family]
+        if name is None or name not in test.policies:
+            continue
+        against = {other: _against(test, name, other, rng=rng) for other in references}
+        rows.append(
+            {
+                "family": family,
+                "policy": name,
+                "mean_utility": float(_column(test, name).mean()),
+                "members": {
+                    n: float(_column(test, n).mean()) for n in test.policies if family_of(n) == family
+                },
+                "against": against,
+                "sentence": _sentence(name, against),
+            }
+        )
+    return {"references": references, "rows": rows}
+
+
+def _column(run: PoolRun, name: str) -> np.ndarray:
+    return np.asarray(run.relative[:, run.policies.index(name)])
+
+
+def paired(values: np.ndarray, *, rng: np.random.Generator) -> Difference:
+    """The mean of paired differences (jobs,) and its bootstrap interval."""
+    low, high = interval(resampled_means(values[:, None], rng=rng))
+    return Difference(mean=float(values.mean()), low=float(low[0]), high=float(high[0]))
+
+
+def _against(run: PoolRun, name: str, other: str, *, rng: np.random.Generator) -> dict[str, Any]:
+    """One policy beside one reference: over all jobs, and cell by cell."""
+    ahead = _column(run, name) - _column(run, other)
+    cells = []
+    for key, group in run.jobs.groupby(list(COARSE), sort=True):
+        found = paired(ahead[group.index.to_numpy()], rng=rng)
+        values = key if isinstance(key, tuple) else (key,)
+        cells.append({**dict(zip(COARSE, values, strict=True)), **found.row(), "verdict": found.verdict})
+    # An extreme among the cells that are decided, where there are any: noise is largest in the others.
+    gain = {key: [c for c in cells if c["verdict"] == key] or cells for key in ("wins", "loses")}
+    whole = paired(ahead, rng=rng)
+    return {
+        **whole.row(),
+        "verdict": whole.verdict,
+        "cells": len(cells),
+        "won": sum(cell["verdict"] == "wins" for cell in cells),
+        "lost": sum(cell["verdict"] == "loses" for cell in cells),
+        "best_cell": max(gain["wins"], key=lambda cell: float(cell["difference"])),
+        "worst_cell": min(gain["loses"], key=lambda cell: float(cell["difference"])),
+    }
+
+
+def _sentence(name: str, against: Mapping[str, Mapping[str, Any]]) -> str:
+    """Where a policy wins and loses, from the numbers alone; where most, by the reference that plans with the same forecasts."""
+    if not against:
+        return f"{name}: nothing in this pool to hold it against."
+    parts = [_beside(other, found) for other, found in against.items()]
+    where = [_extremes(other, found) for other, found in against.items() if family_of(other) == "AHAP"]
+    return f"{name}: {'; '.join(parts)}." + "".join(where)
+
+
+def _beside(other: str, found: Mapping[str, Any]) -> str:
+    verb = {"wins": "ahead of", "loses": "behind", "even": "no different from"}[found["verdict"]]
+    cells = f"{found['won']} of {found['cells']} cells won, {found['lost']} lost"
+    return f"{verb} {other} ({found['difference']:+.4f}; {cells})"
+
+
+def _extremes(other: str, found: Mapping[str, Any]) -> str:
+    told = [f"gains most at {_cell(found['best_cell'])}"] if found["won"] else []
+    told += [f"loses most at {_cell(found['worst_cell'])}"] if found["lost"] else []
+    return f" Beside {other} it {' and '.join(told)}." if told else ""
+
+
+def _cell(cell: Mapping[str, Any]) -> str:
+    where = f"d {cell['deadline_slots']}, load {cell['load']:g}, mu {cell['mu_up']:g}"
+    return f"{where} ({cell['difference']:+.4f})"
+
+
+def idea_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row a family for tables: utility, and the difference from each reference with cells won and lost."""
+    found = answer["published_ideas"]
+    return [
+        {
+            "policy": row["policy"],
+            "mean_utility": row["mean_utility"],
+            **{f"over {other}": _difference(row["against"][other]) for other in found["references"]},
+            **{f"cells {other}": _score(row["against"][other]) for other in found["references"]},
+        }
+        for row in found["rows"]
+    ]
+
+
+def idea_columns(references: Sequence[str]) -> dict[str, str]:
+    """The columns of `idea_rows` with their headings."""
+    columns = {"policy": "Policy", "mean_utility": "Mean utility"}
+    for other in references:
+        columns |= {f"over {other}": f"Over {other}", f"cells {other}": "Cells won : lost"}
+    return columns
+
+
+def _difference(found: Mapping[str, Any]) -> str:
+    low, high = found["interval"]
+    return f"{found['difference']:+.4f} [{low:+.4f}, {high:+.4f}]"
+
+
+def _score(found: Mapping[str, Any]) -> str:
+    return f"{found['won']} : {found['lost']} of {found['cells']}"
+
+
+def ideas_and_rules() -> tuple[Policy[Any], ...]:
+    """The pool's policies of M10, and beside them two rules that read no forecast: what E2 asks beside AHAP."""
+    wanted = (*PUBLISHED_IDEAS, "UP", SHARPENED)
+    return tuple(policy for policy in load_pool() if family_of(policy.name) in wanted)
+
+
+def robustness_of_ideas(policies: Sequence[Policy[Any]], utility: np.ndarray) -> list[dict[str, Any]]:
+    """Consistency (mean utility with perfect forecasts) and robustness (worst mean over errors) of policies (M10).
+
+    ``utility`` has shape (jobs, kinds, sizes, policies), the first size being no error.
+    """
+    mean = utility.mean(axis=0)
+    return [
+        {
+            "policy": policy.name,
+            "consistency": float(mean[:, 0, i].mean()),
+            "robustness": float(mean[:, :, i].min()),
+        }
+        for i, policy in enumerate(policies)
+    ]
+
+
+def tradeoff_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every policy of E2 with its consistency and robustness: AHAP by window and commitment, then the policies beside it."""
+    ahap = [{**row, "policy": f"AHAP({row['omega']},{row['v']})"} for row in answer["robustness"]]
+    return [*ahap, *answer["published_ideas"]]
+
+
+# ``slackwater experiment pool``: E1, the pool of policies on the scenario grid, beside the baselines and hindsight (M7).
+
+__all__ = ["PoolRun", "Size", "fast_pool", "pool_experiment", "pool_study", "run_pool", "size_of"]
+
+TOP_ROWS = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large the experiment is: jobs a cell in the test and training part, jobs of each part in AHAP's table, the grid.
+
+    ``planner`` names the forecaster, None the settings' own.
+    """
+
+    test: int
+    train: int
+    table: int
+    grid: Grid = field(default_factory=Grid)
+    planner: str | None = None
+
+
+#: The forecaster of a quick look: the default one takes four times as long over it.
+FAST_PLANNER = "markov"
+FULL, FAST = Size(test=20, train=4, table=216), Size(test=3, train=1, table=27, planner=FAST_PLANNER)
+
+
+def size_of(fast: bool) -> Size:
+    """The size of the experiment, or of a quick look at it."""
+    return FAST if fast else FULL
+
+
+def fast_pool(policies: Sequence[Policy[Any]]) -> list[Policy[Any]]:
+    """The pool for a quick look: all but most of AHAP, of which three windows and the two ends of commitment are kept."""
+    return [
+        policy
+        for policy in policies
+        if not isinstance(policy, Ahap)
+        or (
+            policy.omega in (1, 3, 5)
+            and policy.commitment in (1, policy.omega)
+            and policy.sigma in (0.5, 0.9)
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolExperiment:
+    """Everything that was run: the pool on both parts, and AHAP's variants on both."""
+
+    tapes: Tapes
+    size: Size
+    policies: tuple[Policy[Any], ...]
+    test: PoolRun
+    train: PoolRun
+    table_test: Variants
+    table_train: Variants
+
+
+def pool_experiment(
+    tapes: Tapes, policies: Sequence[Policy[Any]], *, size: Size, seed: int, processes: int
+) -> PoolExperiment:
+    """Run E1 on the training and the test part of ``tapes``; the same seed gives the same numbers whatever ``processes``."""
+    jobs: dict[Part, list[Scenario]] = {}
+    sizes: tuple[tuple[Part, int], ...] = (("train", size.train), ("test", size.test))
+    for part, per_cell in sizes:
+        with progress(f"forecasts of the {part} part") as told:
+            jobs[part] = make_scenarios(
+                tapes,
+                grid=size.grid,
+                part=part,
+                per_cell=per_cell,
+                seed=seed,
+                planner=size.planner,
+                progress=told,
+            )
+    runs: dict[str, PoolRun] = {}
+    tables: dict[str, Variants] = {}
+    for part, scenarios in jobs.items():
+        with progress(f"{len(policies)} policies on the {part} jobs") as told:
+            runs[part] = run_pool(scenarios, policies, processes=processes, progress=told)
+        with progress(f"AHAP's variants on the {part} jobs") as told:
+            tables[part] = run_variants(
+                scenarios[: size.table], ahap_variants(), processes=processes, progress=told
+            )
+    return PoolExperiment(
+        tapes=tapes,
+        size=size,
+        policies=tuple(policies),
+        test=runs["test"],
+        train=runs["train"],
+        table_test=tables["test"],
+        table_train=tables["train"],
+    )
+
+
+def answer_of(done: PoolExperiment, *, data: str, seed: int) -> dict[str, Any]:
+    """The JSON object of the experiment: `pool_answer` of the test jobs, the training part's choice, AHAP's table, the claims."""
+    answer = pool_answer(done.test, data=data, seed=seed)
+    rng = np.random.default_rng([seed, 3])
+    chosen, test = comparison_of(done.train).best, comparison_of(done.test)
+    place = test.of(chosen)
+    rules = {
+        part: variant_rows(table, rng=rng)
+        for part, table in (("train", done.table_train), ("test", done.table_test))
+    }
+    return {
+        **answer,
+        "train": {
+            "jobs": len(done.train.jobs),
+            "best": chosen,
+            "mean_utility_on_test": float(test.mean[place]),
+            "headroom_captured_on_test": float(test.headroom[place]),
+        },
+        "published_ideas": ideas_answer(done.test, done.train, rng=np.random.default_rng([seed, 5])),
+        "ahap": {"jobs": len(done.table_test.utility), "rows": rules["test"], "train_rows": rules["train"]},
+        "claims": [
+            *claims(done.test, done.policies, done.table_test, rng=rng),
+            default_sentence(rules["train"], done.policies),
+        ],
+        "notes": [
+            *done.tapes.notes,
+            join_note(int(done.test.jobs["synthetic"].sum()), len(done.test.jobs)),
+            *_cell_notes(done),
+        ],
+    }
+
+
+def _cell_notes(done: PoolExperiment) -> list[str]:
+    """Which cells of the grid no join could serve."""
+    served = done.test.jobs[list(CELL)].drop_duplicates()
+    missing = len(done.size.grid.cells) - len(served)
+    if not missing:
+        return []
+    widest = max(tape.bound for tape in done.tapes.counts)
+    return [
+        f"{missing} of {len(done.size.grid.cells)} cells are left out: no count series sees more than {widest:.0f} instances"
+    ]
+
+
+def pool_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
+    """E1 on a folder."""
+    pass
+
+    say(f"read {study.data}")
+    tapes = read_tapes(study.data)
+    policies = load_pool()
+    done = pool_experiment(
+        tapes,
+        fast_pool(policies) if study.fast else policies,
+        size=size_of(study.fast),
+        seed=study.seed,
+        processes=processes or (1 if study.fast else cores()),
+    )
+    value = answer_of(done, data=str(study.data), seed=study.seed)
+    return Answer(
+        title="Policies (E1)", value=value, blocks=pool_blocks(value), page=lambda: pool_page(value)
+    )
+
+
+def pool_blocks(answer: dict[str, Any]) -> list[Block]:
+    """The tables of the experiment for a person."""
+    blocks: list[Block] = []
+    low, high = answer["hindsight"]["low"], answer["hindsight"]["high"]
+    rows = [
+        {
+            "policy": name,
+            "utility": row["mean_utility"],
+            "interval": "{:.4f} .. {:.4f}".format(*row["interval"]),
+            "headroom": row["headroom_captured"],
+            "cost": row["mean_cost_usd"],
+            "on_time": row["on_time"],
+            **{f"over {base}": gain for base, gain in row["relative_gain"].items()},
+        }
+        for name, row in answer["policies"].items()
+    ]
+    shown = rows[:TOP_ROWS] + [row for row in rows[TOP_ROWS:] if row["policy"] in rows_of_baselines(answer)]
+    columns = {
+        "policy": "policy", "utility": "utility (OD-only cost = 1)", "interval": "95 %", "headroom": "headroom captured",
+        "cost": "cost $", "on_time": "on time",
+    }  # fmt: skip
+    gains = {f"over {base}": f"gain over {base}" for base in rows_of_baselines(answer)}
+    blocks.append(
+        Table(
+            f"{len(rows)} policies on {answer['jobs']} jobs (seed {answer['seed']})",
+            shown,
+            {**columns, **gains},
+        )
+    )
+    blocks.append(
+        f"hindsight {low:.4f} to {high:.4f}; best baseline {answer['baseline']}; best policy {answer['best']}"
+        f"{sharpened_words(answer)}"
+    )
+    train, chosen = answer["train"], answer["selection"]
+    blocks.append(
+        f"chosen on the training half: {train['best']}, utility {train['mean_utility_on_test']:.4f}, "
+        f"headroom captured {train['headroom_captured_on_test']:.3f}"
+    )
+    blocks.append(
+        f"selection by {chosen['learner']}: sampled {chosen['sampled_utility']:.4f}, leader {chosen['leader_utility']:.4f}, "
+        f"regret {chosen['regret']:.2f} under the bound {chosen['bound']:.2f}"
+    )
+    blocks += _cells_blocks(answer)
+    blocks.append(Notes(answer["claims"]))
+    blocks.append(Notes(answer["notes"]))
+    return blocks
+
+
+def sharpened_words(answer: dict[str, Any]) -> str:
+    """How much is left over the strongest rule of thumb, which is no published baseline."""
+    found = answer["sharpened"]
+    if found is None:
+        return ""
+    return (
+        f"; over {found['baseline']} ({found['mean_utility']:.4f}, ours, no baseline) the best policy captured "
+        f"{found['headroom_captured']:.3f} of the headroom"
+    )
+
+
+def rows_of_baselines(answer: dict[str, Any]) -> list[str]:
+    """The baselines that gains are given over."""
+    first = next(iter(answer["policies"].values()))
+    return list(first["relative_gain"])
+
+
+def _cells_blocks(answer: dict[str, Any]) -> list[Block]:
+    blocks: list[Block] = []
+    blocks.append(Table(
+        "Cells by deadline, load and overhead",
+        answer["cells_by_deadline_load_overhead"],
+        {
+            "deadline_slots": "deadline (slots)", "load": "load", "mu_up": "mu up", "best": "best", "baseline": "best baseline",
+            "headroom_captured": "headroom captured", "default_headroom_captured": f"by {answer['best']}",
+        },
+    ))  # fmt: skip
+    blocks.append(
+        Table(
+            "AHAP's variants (mean over windows)",
+            answer["ahap"]["rows"],
+            {
+                "end_rule": "end rule",
+                "commit": "commitment",
+                "forecasts": "forecasts",
+                "mean_utility": "utility",
+            },
+        )
+    )
+    blocks += _ideas_blocks(answer)
+    for row in answer["largest_gain"]["found"]:
+        where = ", ".join(f"{key} {value}" for key, value in row["cell"].items())
+        blocks.append(
+            f"largest gain over {row['baseline']}: {100 * row['gain']:.1f} % by {row['policy']} at {where}"
+        )
+    blocks.append(
+        f"(paper A's only published figure: up to {100 * answer['largest_gain']['paper_a']:.1f} % over its baselines)"
+    )
+    return blocks
+
+
+def _ideas_blocks(answer: dict[str, Any]) -> list[Block]:
+    blocks: list[Block] = []
+    found = answer["published_ideas"]
+    if found["rows"]:
+        blocks.append(
+            Table("Other published ideas (M10)", idea_rows(answer), idea_columns(found["references"]))
+        )
+    return blocks
+
+
+# The report of E1: utility by policy, gains, headroom by cell, AHAP's variants, and what of paper A holds here.
+
+TOP = 15
+
+
+def pool_page(answer: Mapping[str, Any]) -> Page:
+    """The page of an answer of ``experiment pool``."""
+    with house_style():
+        return study_page(
+            title="Policies on the scenario grid (E1)",
+            about=(
+                f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
+                "Utilities are in units of each job's on-demand-only cost; intervals are 95 %, by a paired bootstrap over jobs."
+            ),
+            synthetic=join_banner(answer),
+            sections=[
+                _policies(answer),
+                _gains(answer),
+                _cells(answer),
+                *_ideas(answer),
+                _ahap(answer),
+                _claims(answer),
+                _selection(answer),
+            ],
+            notes=answer["notes"],
+        )
+
+
+def _shown(answer: Mapping[str, Any]) -> list[str]:
+    """The best policies, and the baselines wherever they stand."""
+    names = list(answer["policies"])
+    bases = _baselines(answer)
+    return names[:TOP] + [name for name in names[TOP:] if name in bases]
+
+
+def _sharpened(answer: Mapping[str, Any]) -> str:
+    found = answer["sharpened"]
+    if found is None:
+        return ""
+    return (
+        f" ({found['baseline']}, a sharpened greedy rule of ours, reaches {found['mean_utility']:.4f}, and over it "
+        f"{found['headroom_captured']:.0%} of the headroom was captured)"
+    )
+
+
+def _baselines(answer: Mapping[str, Any]) -> list[str]:
+    return list(next(iter(answer["policies"].values()))["relative_gain"])
+
+
+def _policies(answer: Mapping[str, Any]) -> Section:
+    names, rows = _shown(answer), answer["policies"]
+    best, base, hindsight = answer["best"], answer["baseline"], answer["hindsight"]
+    level = rows[base]["mean_utility"]
+    dots = Dots(
+        labels=names,
+        mean=np.array([rows[n]["mean_utility"] for n in names]),
+        low=np.array([level + rows[n]["ahead_of_baseline_interval"][0] for n in names]),
+        high=np.array([level + rows[n]["ahead_of_baseline_interval"][1] for n in names]),
+        baseline=np.array([n in _baselines(answer) for n in names]),
+    )
+    train, room = answer["train"], rows[best]["headroom_interval"]
+    return study(
+        anchor="policies",
+        heading="Utility by policy",
+        sentences=[
+            f"Best is {best} with {rows[best]['mean_utility']:.4f}; "
+            f"the best baseline is {base} with {level:.4f}{_sharpened(answer)}; "
+            f"hindsight is {hindsight['low']:.4f} to {hindsight['high']:.4f} (dashed line).",
+            f"Bars are 95 % intervals of the paired difference from {base}: jobs differ far more than policies do on one job.",
+            f"{best} captured {rows[best]['headroom_captured']:.3f} of the headroom [{room[0]:.3f}, {room[1]:.3f}].",
+            f"Chosen on {train['jobs']} jobs of the earlier half: {train['best']}, which captured "
+            f"{train['headroom_captured_on_test']:.3f} of the headroom here.",
+        ],
+        figure=draw_intervals(dots, bound=answer["hindsight"]["high"], name="utilities"),
+        table=figures(
+            columns={
+                "policy": "Policy", "mean_utility": "Mean utility", "from": "95 % from", "to": "to",
+                "headroom_captured": "Headroom captured", "mean_cost_usd": "Mean cost, USD", "on_time": "On time", "late": "Late",
+            },
+            rows=[{**row, "policy": name, "from": row["interval"][0], "to": row["interval"][1]} for name, row in rows.items()],
+        ),
+        unfold=f"All {len(rows)} policies",
+    )  # fmt: skip
+
+
+def _gains(answer: Mapping[str, Any]) -> Section:
+    names, rows = [name for name in _shown(answer) if name != "OD-only"], answer["policies"]
+    gains = {
+        base: np.array([rows[name]["relative_gain"][base] for name in names]) for base in _baselines(answer)
+    }
+    largest = answer["largest_gain"]
+    sentences = [
+        f"Largest gain over {row['baseline']} in any cell: {100 * row['gain']:.1f} % by {row['policy']} at "
+        + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row["cell"].items())
+        + "."
+        for row in largest["found"]
+    ]
+    sentences.append(
+        f"Paper A's only published figure is up to {100 * largest['paper_a']:.1f} % over its baselines."
+    )
+    return study(
+        anchor="gains",
+        heading="Gain over each baseline",
+        sentences=sentences,
+        figure=draw_gains(names, gains, name="gains"),
+    )
+
+
+def _cells(answer: Mapping[str, Any]) -> Section:
+    cells = answer["cells"]
+    rows = list(dict.fromkeys((c["deadline_slots"], c["load"]) for c in cells))
+    columns = list(dict.fromkeys((c["mu_up"], c["n_max"]) for c in cells))
+    table = np.full((len(rows), len(columns)), np.nan)
+    for cell in cells:
+        at = rows.index((cell["deadline_slots"], cell["load"])), columns.index((cell["mu_up"], cell["n_max"]))
+        value = cell["default_headroom_captured"]
+        table[at] = np.nan if value is None else value
+    coarse = answer["cells_by_deadline_load_overhead"]
+    won = sum(1 for c in coarse if (c["default_headroom_captured"] or 0) > 0)
+    return study(
+        anchor="cells",
+        heading="Headroom captured by cell",
+        sentences=[
+            f"{answer['best']} against the best baseline of each cell. It is ahead in {won} of {len(coarse)} cells by deadline, "
+            "load and overhead. An en dash: the baseline is as good as hindsight.",
+        ],
+        figure=draw_heat(
+            table,
+            [f"d {d}, load {load:g}" for d, load in rows],
+            [f"mu {mu:g}, N {n}" for mu, n in columns],
+            name="cells",
+        ),
+        table=figures(
+            columns={
+                "deadline_slots": "Deadline, slots", "load": "Load", "mu_up": "mu up", "jobs": "Jobs", "best": "Best",
+                "baseline": "Best baseline", "best_utility": "Utility", "baseline_utility": "Baseline", "hindsight": "Hindsight",
+                "headroom_captured": "Headroom captured", "default_headroom_captured": f"by {answer['best']}",
+            },
+            rows=coarse,
+            digits=3,
+        ),
+    )  # fmt: skip
+
+
+def _ideas(answer: Mapping[str, Any]) -> list[Section]:
+    """One sentence a published idea, computed from its differences; none where the pool has no such policy."""
+    found = answer["published_ideas"]
+    if not found["rows"]:
+        return []
+    beside = ", ".join(found["references"])
+    return [
+        study(
+            anchor="ideas",
+            heading="Published ideas",
+            sentences=[
+                f"Each family after another published idea stands for its member that was best on the training half, beside "
+                f"{beside}, chosen likewise. Differences are means over jobs in units of the on-demand-only cost with 95 % "
+                "intervals of a paired bootstrap; a cell (deadline, load, overhead) is won or lost where its own interval "
+                "leaves 0 out.",
+                *[row["sentence"] for row in found["rows"]],
+            ],
+            table=figures(columns=idea_columns(found["references"]), rows=idea_rows(answer)),
+            unfold="The differences as a table",
+        )
+    ]
+
+
+def _ahap(answer: Mapping[str, Any]) -> Section:
+    found = answer["ahap"]
+    trained = {(r["end_rule"], r["commit"], r["forecasts"]): r["mean_utility"] for r in found["train_rows"]}
+    rows = [
+        {
+            **row,
+            "from": row["interval"][0],
+            "to": row["interval"][1],
+            "train": trained[row["end_rule"], row["commit"], row["forecasts"]],
+        }
+        for row in found["rows"]
+    ]
+    return study(
+        anchor="ahap",
+        heading="AHAP: end rules, commitment, forecasts",
+        sentences=[f"Means over windows on {found['jobs']} jobs; perfect forecasts are a bound, no policy has them."],
+        table=figures(
+            columns={
+                "end_rule": "End rule", "commit": "Commitment", "forecasts": "Forecasts", "mean_utility": "Mean utility",
+                "from": "95 % from", "to": "to", "train": "On the training half",
+            },
+            rows=rows,
+        ),
+    )  # fmt: skip
+
+
+def _claims(answer: Mapping[str, Any]) -> Section:
+    return study(anchor="claims", heading="What holds on this data", sentences=answer["claims"])
+
+
+def _selection(answer: Mapping[str, Any]) -> Section:
+    s = answer["selection"]
+    return study(
+        anchor="selection",
+        heading="Selection",
+        sentences=[
+            f"The default selector ({s['learner']}) over the same jobs: {s['sampled_utility']:.4f} when a policy is drawn by "
+            f"weight, {s['leader_utility']:.4f} when the leader is followed; the best fixed policy is {s['best_fixed']} with "
+            f"{s['best_fixed_utility']:.4f}. Regret {s['regret']:.2f}, bound {s['bound']:.2f} (normalised utilities)."
+        ],
+    )
