@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fence.differences import differences
-from fence.normal import normal, summary, text
+from fence.normal import normal, packed, summary, text, unpacked
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -47,13 +48,22 @@ def test_records_are_compared_by_name_and_their_order_once():
 
 
 def test_long_lists_tell_a_change_in_the_middle_and_a_change_of_places():
-    old = [{"policy": f"p{number}", "usd": float(number)} for number in range(40)]
+    old = [{"policy": f"p{number}", "usd": float(number)} for number in range(50)]
     new = [dict(row) for row in old]
     new[20]["usd"] = 20.1
     assert "$.columns.usd.mean" in found(old, new)
     new[20], new[21] = old[21], old[20]
     assert found(old, new) == ["$.columns.policy.sha256", "$.columns.usd.walk"]
     assert len(text(summary(old))) < 600
+
+
+def test_what_is_written_is_what_is_read():
+    answer = {
+        "rows": [{"a": n, "b": [{"c": n}, {"c": 2}, {"c": None}]} for n in range(5)],
+        "none": [],
+        "words": ["x"] * 99,
+    }
+    assert unpacked(json.loads(text(packed(answer)))) == answer
 
 
 def test_what_is_volatile_is_dropped():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .cases import BrokenError, Case, NoDataError, Session, all_cases, needs, new_root
 from .differences import differences
-from .normal import summary, text
+from .normal import packed, summary, text, unpacked
 
 HERE = Path(__file__).resolve().parent
 ANSWERS = HERE / "answers"
@@ -86,7 +86,7 @@ def _each(session: Session, names: list[str], options: argparse.Namespace) -> in
 
 def make(name: str, case: Case, whole: object, options: argparse.Namespace) -> tuple[str, list[str]]:
     """Write the answer down as the one to compare with; the whole of it too where a folder for that is named."""
-    told = {"case": name, "command": "slackwater " + " ".join(case.words), "answer": summary(whole)}
+    told = {"case": name, "command": "slackwater " + " ".join(case.words), "answer": packed(summary(whole))}
     ANSWERS.mkdir(exist_ok=True)
     written = text(told) + "\n"
     (ANSWERS / f"{name}.json").write_text(written, encoding="utf-8")
@@ -103,7 +103,7 @@ def check(name: str, whole: object, options: argparse.Namespace) -> tuple[str, l
     file = ANSWERS / f"{name}.json"
     if not file.exists():
         return "different", [f"    no {file.name} to compare with; `make {name}` writes it"]
-    old, new = json.loads(file.read_text(encoding="utf-8"))["answer"], summary(whole)
+    old, new = unpacked(json.loads(file.read_text(encoding="utf-8"))["answer"]), summary(whole)
     if options.whole and (options.whole / f"{name}.json").exists():
         old, new = json.loads((options.whole / f"{name}.json").read_text(encoding="utf-8")), whole
     if options.keep:

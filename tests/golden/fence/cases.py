@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,14 @@ EAST5, EAST4, CENTRAL = (
         ("us-central1", "us-central1-a"),
     )
 )
+SIMULATED = "simulated/east/east-a/h100"
 AT = "2025-10-12T12:00Z"
 TURNS = ("2026-01-05T12:00Z", "2026-01-05T12:30Z", "2026-01-05T13:00Z")
 #: Fewer markets, practice jobs and measured origins than a turn has by default; every forecaster and every policy.
 FEW = """\
 max_markets = 2
-backlog_jobs = 4
-measured_origins = 6
+backlog_jobs = 2
+measured_origins = 4
 planning_horizon = 24
 simulated_days = 10.0
 history_days = 7.0
@@ -169,10 +170,14 @@ def job_file(example: str, market: str, **changes: str) -> Callable[[], str]:
     return text
 
 
-def exported(folder: Path, answer: Any) -> Any:
-    """The manifest, and of every table what its columns hold."""
+def exported_to(name: str) -> Callable[[Path, Any], Any]:
+    """The manifest of an export to a folder of that name, and of every table what its columns hold."""
+    return lambda folder, answer: _exported(folder / name, answer)
+
+
+def _exported(folder: Path, answer: Any) -> Any:
     tables = {}
-    for file in sorted((folder / "exported").glob("*.parquet")):
+    for file in sorted(folder.glob("*.parquet")):
         table = pq.read_table(file)
         columns = {
             name: column([_plain(value) for value in table[name].to_pylist()])
@@ -180,7 +185,7 @@ def exported(folder: Path, answer: Any) -> Any:
             if name not in CLOCK
         }
         tables[file.stem] = {"~rows": table.num_rows, "columns": columns}
-    manifest = json.loads((folder / "exported" / "manifest.json").read_text(encoding="utf-8"))
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     # Their hashes are of bytes with clock times in them; the columns tell what is stored.
     manifest["tables"] = {name: told["rows"] for name, told in manifest["tables"].items()}
     answer["answer"]["tables"] = [[told["table"], told["rows"]] for told in answer["answer"]["tables"]]
@@ -210,139 +215,126 @@ def decision_schema(folder: Path, answer: Any) -> Any:
     return {"files": len(found), "schema": json.loads(found[0].read_text(encoding="utf-8"))}
 
 
-def _turns(
-    scene: str, *, files: Mapping[str, Callable[[], str]], slow: bool, seconds: Iterable[float]
-) -> list[Case]:
-    """Three turns of one warehouse on the simulated market."""
-    cases: list[Case] = []
-    for number, (at, cost) in enumerate(zip(TURNS, seconds, strict=True), start=1):
-        before = (cases[-1].name,) if cases else ()
-        words = ("run", "--db", "turns.duckdb", "--at", at, "--json")
-        cases.append(
-            Case(f"{scene}-{number}", words, cost, scene, before, slow, files if number == 1 else {})
-        )
-    return cases
+def _of(scene: str, name: str, words: str, seconds: float, *needs: str, **more: Any) -> Case:
+    return Case(name, (*words.split(), "--json"), seconds, scene, needs, **more)
 
 
-def _of(scene: str, name: str, words: str, seconds: float, needs: str, **more: Any) -> Case:
-    return Case(name, (*words.split(), "--json"), seconds, scene, (needs,), **more)
-
-
-def _simple(name: str, words: str, seconds: float, **more: Any) -> Case:
-    return Case(name, (*words.split(), "--json"), seconds, **more)
-
-
-def quick_cases() -> list[Case]:
-    """Each of a few seconds; together less than three minutes of one core."""
-    turns = _turns("few", files={"slackwater.toml": lambda: FEW}, slow=False, seconds=(20, 8, 8))
-    last = turns[-1].name
-    jobs = {
+def jobs_on_data() -> dict[str, Callable[[], str]]:
+    """Three of the example jobs; two of them compete for the counts of one market."""
+    return {
         "llama.toml": job_file("llama-8b-lora", EAST5),
         "qwen.toml": job_file("qwen-14b-sft", EAST5),
         "bert.toml": job_file("bert-sweep", EAST4),
     }
+
+
+JOBS = "--job llama.toml --job qwen.toml --job bert.toml"
+
+
+def quick_cases() -> list[Case]:
+    """Each of a few seconds; together less than three minutes of one core."""
+    # The third turn starts from what was reported of one job, and scores another one, which is over by then.
+    simulated = {
+        "slackwater.toml": lambda: FEW,
+        "long.toml": job_file("llama-8b-lora", SIMULATED, name='"long"'),
+        "short.toml": job_file("bert-sweep", SIMULATED, name='"short"', amount="1", deadline_in='"1h"'),
+    }
+    first, second, third = (f"run --db turns.duckdb --at {at}" for at in TURNS)
+    report = f"job report long --at {TURNS[1]} --progress 5 --spot 6 --db turns.duckdb"
     told = "--data {small} --at " + AT
-    plan = f"plan llama.toml {told} --db plan.duckdb --policy"
+    plan = f"plan llama.toml {told} --db none.duckdb --policy"
+    fill = f"fill {{checkout}}/examples/requests/three-fields.toml {told} --out job.toml"
+    count = "--market */us-east5-a/* --variable count --step 1h --workers 1"
     return [
-        *turns,
-        _of("few", "markets", "markets --db turns.duckdb", 2, last),
-        _of("few", "job-list", "job list --db turns.duckdb", 2, last),
-        _of("few", "leaderboard", "leaderboard --db turns.duckdb", 3, last),
-        _of("few", "status", "status --db turns.duckdb", 4, last, codes=(0, 3, 4, 5)),
-        _of("few", "export", "export exported --db turns.duckdb", 3, last, read=exported),
-        _simple(
-            "run-data-few",
-            f"run {told} --db data.duckdb --job llama.toml --job qwen.toml --job bert.toml",
-            20,
-            files=jobs | {"slackwater.toml": lambda: FEW},
+        _of("few", "few-1", f"{first} --job long.toml --job short.toml", 25, files=simulated),
+        _of("few", "few-2", second, 10, "few-1"),
+        _of("few", "job-report", report, 2, "few-2"),
+        _of("few", "few-3", third, 10, "job-report"),
+        _of("few", "markets", "markets --db turns.duckdb", 2, "few-3"),
+        _of("few", "job-list", "job list --db turns.duckdb", 2, "few-3"),
+        _of("few", "job-show", "job show long --db turns.duckdb", 2, "few-3"),
+        _of("few", "leaderboard", "leaderboard --db turns.duckdb", 3, "few-3"),
+        _of("few", "status", "status --db turns.duckdb", 4, "few-3", codes=(0, 3, 4, 5)),
+        _of("few", "export", "export exported --db turns.duckdb", 3, "few-3", read=exported_to("exported")),
+        _of("few", "import", "import exported --db again.duckdb", 3, "export"),
+        _of("plan-ahap", "plan-ahap", f"{plan} AHAP(3,1,0.5,expected)", 6, files=jobs_on_data()),
+        _of("plan-stochastic", "plan-stochastic", f"{plan} Stochastic(72)", 6, files=jobs_on_data()),
+        _of(
+            "fleet-plan", "fleet-plan", f"fleet plan {told} --db none.duckdb {JOBS}", 8, files=jobs_on_data()
         ),
-        _simple(
-            "fleet-plan",
-            f"fleet plan {told} --db none.duckdb --job llama.toml --job qwen.toml --job bert.toml",
-            10,
-            files=jobs,
-        ),
-        *(
-            _simple(f"plan-{name}", f"{plan} {policy}", 6, scene="plan", files=jobs)
-            for name, policy in (
-                ("up", "UP"),
-                ("ahap", "AHAP(3,1,0.5,expected)"),
-                ("stochastic", "Stochastic(72)"),
-            )
-        ),
-        _simple("forecast", f"forecast {told} --db forecast.duckdb --market {EAST5}", 12),
-        _simple(
-            "accuracy-count",
-            "accuracy --data {small} --market */us-east5-a/* --variable count --step 1h --workers 1",
-            10,
-        ),
-        _simple(
-            "fill-three-fields",
-            f"fill {{checkout}}/examples/requests/three-fields.toml {told} --out job.toml",
-            12,
-            read=with_toml("job.toml"),
-        ),
-        _simple("rent", "rent {checkout}/examples/types.toml --budget 24", 6),
-        _simple("rent-whole", "rent {checkout}/examples/types.toml --budget 24 --whole", 6),
-        _simple(
-            "rent-market", f"rent {{checkout}}/examples/types.toml --budget 100 --market {EAST5} {told}", 10
-        ),
-        _simple(
-            "replay-up",
-            f"replay --job llama.toml --market {EAST5} --from {AT} --data {{small}}",
-            8,
-            files=jobs,
-        ),
+        _of("forecast", "forecast", f"forecast {told} --db forecast.duckdb --market {EAST5}", 12),
+        _of("accuracy-count", "accuracy-count", f"accuracy --data {{small}} {count}", 10),
+        _of("fill", "fill-three-fields", fill, 15, read=with_toml("job.toml")),
+        _of("rent", "rent", "rent {checkout}/examples/types.toml --budget 24", 4),
         Case("decision-schema", ("--help",), 1, read=decision_schema),
     ]
 
 
 def slow_cases() -> list[Case]:
-    """From half a minute of one core to many."""
-    turns = _turns("turns", files={}, slow=True, seconds=(110, 35, 35))
-    jobs = {
-        "llama.toml": job_file("llama-8b-lora", EAST5),
-        "qwen.toml": job_file("qwen-14b-sft", EAST5),
-        "bert.toml": job_file("bert-sweep", EAST4),
-    }
+    """From ten seconds of one core to many minutes."""
+    first, second, third = (f"run --db turns.duckdb --at {at}" for at in TURNS)
     told = "--data {data} --at " + AT
+    small = "--data {small} --at " + AT
+    backfill = f"backfill --from 2026-01-05T11:00Z --to {TURNS[1]} --db backfill.duckdb"
+    replay = f"replay --job llama.toml --market {EAST5} --from {AT} --policy all --data {{data}}"
+    fill = f"fill {{checkout}}/examples/requests/all-fields.toml {told} --run --out job.toml"
+    rent = f"rent {{checkout}}/examples/types.toml --budget 100 --market {EAST5} {small}"
     experiments = (
-        ("fleet", 45),
         ("probing", 15),
         ("cant-be-late", 20),
         ("renting", 20),
+        ("fleet", 45),
         ("predictors", 45),
         ("error", 120),
         ("pool", 300),
         ("selection", 600),
     )
-    last = turns[-1].name
+    few = {"slackwater.toml": lambda: FEW}
     slow = [
-        *turns,
-        _of("turns", "export-turns", "export exported --db turns.duckdb", 6, last, read=exported),
-        _simple(
-            "run-data",
-            f"run {told} --db data.duckdb --job llama.toml --job qwen.toml --job bert.toml",
-            200,
-            files=jobs,
+        _of("few", "backfill", backfill, 30, "few-3", copies={"turns.duckdb": "backfill.duckdb"}),
+        _of(
+            "few",
+            "export-backfill",
+            "export filled --db backfill.duckdb",
+            3,
+            "backfill",
+            read=exported_to("filled"),
         ),
-        _simple(
-            "replay-all",
-            f"replay --job llama.toml --market {EAST5} --from {AT} --policy all --data {{data}}",
-            30,
-            files=jobs,
+        _of("rent-whole", "rent-whole", "rent {checkout}/examples/types.toml --budget 24 --whole", 6),
+        _of("rent-market", "rent-market", rent, 10),
+        _of(
+            "plan-up",
+            "plan-up",
+            f"plan llama.toml {told} --db none.duckdb --policy UP",
+            15,
+            files=jobs_on_data(),
         ),
-        _simple("accuracy", "accuracy --data {small} --workers 1", 200),
-        _simple(
-            "fill-all-fields",
-            f"fill {{checkout}}/examples/requests/all-fields.toml {told} --run --out job.toml",
+        _of(
+            "run-data-few",
+            "run-data-few",
+            f"run {small} --db data.duckdb {JOBS}",
             40,
-            read=with_toml("job.toml"),
+            files=jobs_on_data() | few,
         ),
-        _simple("fit-configurations", "fit-configurations {data}/finetune --fast --out model.zip", 90),
-        _simple("experiment-cluster", "experiment cluster --data {data}/finetune --fast", 120),
+        _of("replay", "replay-all", replay, 25, files=jobs_on_data()),
+        _of("fill-all-fields", "fill-all-fields", fill, 40, read=with_toml("job.toml")),
+        _of("turns", "turns-1", first, 110),
+        _of("turns", "turns-2", second, 35, "turns-1"),
+        _of("turns", "turns-3", third, 35, "turns-2"),
+        _of(
+            "turns",
+            "export-turns",
+            "export exported --db turns.duckdb",
+            6,
+            "turns-3",
+            read=exported_to("exported"),
+        ),
+        _of("run-data", "run-data", f"run {told} --db data.duckdb {JOBS}", 200, files=jobs_on_data()),
+        _of("accuracy", "accuracy", "accuracy --data {small} --workers 1", 200),
+        _of("fitted", "fit-configurations", "fit-configurations {data}/finetune --fast --out model.zip", 90),
+        _of("cluster", "experiment-cluster", "experiment cluster --data {data}/finetune --fast", 120),
         *(
-            _simple(f"experiment-{name}", f"experiment {name} --data {{data}} --fast", cost)
+            _of(name, f"experiment-{name}", f"experiment {name} --data {{data}} --fast", cost)
             for name, cost in experiments
         ),
     ]

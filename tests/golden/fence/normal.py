@@ -29,7 +29,7 @@ VOLATILE = frozenset(
     }
 )
 #: Lists of records, and tables of records by name, are summarised from this many entries on; lists of values from twice that.
-LONG = 16
+LONG = 40
 #: Entries of a summarised list that are kept as they are.
 HEAD = 2
 #: Distinct words of a column that are counted each by each; more are told by a hash.
@@ -128,10 +128,34 @@ def column(values: Sequence[Any]) -> dict[str, Any]:
     return {"distinct": len(counts), "first": words[0][:80], "last": words[-1][:80], **told_by_hash}
 
 
+def packed(value: Any) -> Any:
+    """The same answer with the names of the fields of records written once for a list of them."""
+    if isinstance(value, Mapping):
+        return {key: packed(part) for key, part in value.items()}
+    if not isinstance(value, list):
+        return value
+    if len(value) >= 3 and all(isinstance(part, Mapping) and list(part) == list(value[0]) for part in value):
+        return {
+            "~fields": list(value[0]),
+            "records": [[packed(part) for part in row.values()] for row in value],
+        }
+    return [packed(part) for part in value]
+
+
+def unpacked(value: Any) -> Any:
+    """What was packed."""
+    if isinstance(value, Mapping):
+        if "~fields" in value:
+            return [dict(zip(value["~fields"], map(unpacked, row), strict=True)) for row in value["records"]]
+        return {key: unpacked(part) for key, part in value.items()}
+    return [unpacked(part) for part in value] if isinstance(value, list) else value
+
+
 def text(value: Any, width: int = 150, indent: str = "") -> str:
-    """JSON with a line for each part that fits on one, so that changes of an answer can be read in a version control system."""
+    """JSON with a line for each part that fits on one, and for each list of values, so that changes can be read."""
     short = json.dumps(value, ensure_ascii=False)
-    if len(short) + len(indent) <= width or not isinstance(value, (Mapping, list)) or not value:
+    plain = isinstance(value, list) and not any(isinstance(part, (Mapping, list)) for part in value)
+    if plain or not isinstance(value, (Mapping, list)) or len(short) + len(indent) <= width:
         return short
     inner = indent + " "
     if isinstance(value, Mapping):
