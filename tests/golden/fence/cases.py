@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .normal import column, normal
+from .normal import columns, leaves, normal
 from .running import CHECKOUT, slackwater
 
 #: The folder of measured prices and counts; cases that read it are left out where it is not told.
@@ -179,12 +179,11 @@ def _exported(folder: Path, answer: Any) -> Any:
     tables = {}
     for file in sorted(folder.glob("*.parquet")):
         table = pq.read_table(file)
-        columns = {
-            name: column([_plain(value) for value in table[name].to_pylist()])
-            for name in table.column_names
-            if name not in CLOCK
-        }
-        tables[file.stem] = {"~rows": table.num_rows, "columns": columns}
+        rows = [
+            dict(leaves(normal({name: _told(value) for name, value in row.items() if name not in CLOCK})))
+            for row in table.to_pylist()
+        ]
+        tables[file.stem] = {"~rows": table.num_rows, "columns": columns(rows)}
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     # Their hashes are of bytes with clock times in them; the columns tell what is stored.
     manifest["tables"] = {name: told["rows"] for name, told in manifest["tables"].items()}
@@ -192,8 +191,11 @@ def _exported(folder: Path, answer: Any) -> Any:
     return answer | {"manifest": manifest, "contents": tables}
 
 
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+def _told(value: Any) -> Any:
+    """A stored value as JSON has it; a document that is stored as text by its parts, so that figures in it are compared as such."""
+    if isinstance(value, str) and value.startswith(("{", "[")):
+        return json.loads(value)
+    return value if value is None or isinstance(value, (bool, int, float, str, list, dict)) else str(value)
 
 
 def with_toml(name: str) -> Callable[[Path, Any], Any]:

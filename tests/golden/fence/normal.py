@@ -82,13 +82,17 @@ def summary(value: Any) -> Any:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    flat = [dict(leaves(row)) for row in rows]
-    names = dict.fromkeys(name for row in flat for name in row)
     return {
         "~rows": len(rows),
         "head": [summary(dict(row)) for row in rows[:HEAD]],
-        "columns": {name: column([row.get(name) for row in flat]) for name in names},
+        "columns": columns([dict(leaves(row)) for row in rows]),
     }
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of every field of flat records, what stands in it from the first to the last."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: column([row.get(name) for row in rows]) for name in names}
 
 
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
