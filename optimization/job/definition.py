@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from optimization.job.throughput import Throughput, rates
 from optimization.kernels.rules import Restart, Value, efficiency, late_limit, value_at
@@ -19,6 +19,7 @@ class Job:
     instances grows / shrinks; a change that lasts longer than a slot makes them negative (ours): such a slot owes progress,
     which later ones pay back. ``value`` is in USD; ``gamma`` > 1 is the decay: the value is gone at gamma * d.
     ``must_finish`` records that no value was given and one was chosen that never gives up while finishing is possible.
+    ``restart`` and ``worth`` are made of these, as the rules of M2.4 and M2.5 read them.
     """
 
     name: str
@@ -33,19 +34,14 @@ class Job:
     gamma: float = 1.5
     resumable: bool = True
     must_finish: bool = False
+    restart: Restart = field(init=False, repr=False, compare=False)
+    worth: Value = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         validate_job(self)
-
-    @property
-    def restart(self) -> Restart:
-        """What a change of size costs (M2.4), as the rules and the kernels read it."""
-        return Restart(float(self.mu_up), float(self.mu_down))
-
-    @property
-    def worth(self) -> Value:
-        """V (M2.5), as the rules and the kernels read it."""
-        return Value(float(self.value), int(self.deadline_slots), float(self.gamma))
+        object.__setattr__(self, "restart", Restart(float(self.mu_up), float(self.mu_down)))
+        worth = Value(float(self.value), int(self.deadline_slots), float(self.gamma))
+        object.__setattr__(self, "worth", worth)
 
     @property
     def late_limit(self) -> float:

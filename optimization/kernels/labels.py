@@ -244,9 +244,9 @@ def write_front(
 ) -> tuple[int, int]:
     """Write the front of one (slot, size): the end of the labels, and the label that finishes better than ``best`` (-1: none).
 
-    ``best`` = [worth of the incumbent, slack of money], USD, is updated.
+    The caller writes their size. ``best`` = [worth of the incumbent, slack of money], USD, is updated.
     """
-    z, c, below, above = labels.work, labels.paid, sources.below, sources.above
+    z, c, parent, below, above = labels.work, labels.paid, labels.parent, sources.below, sources.above
     n, kept = terms.sizes[step.size], terms.gain[step.size]
     up, down = after_growing(terms.restart, n) * kept, after_shrinking(terms.restart, n) * kept
     a, b, same, end = 0, 0, sources.same, step.end
@@ -280,7 +280,7 @@ def write_front(
         while k < curves.corners[step.slot + 1] and curves.work[step.slot + 1, k] < rest:
             k += 1
         if optimistic(terms, curves, step.slot + 1, k, rest) - paid > best[0] + best[1]:
-            z[end], c[end], labels.parent[end], labels.size[end] = reached, paid, label, step.size
+            z[end], c[end], parent[end] = reached, paid, label
             end += 1
 
 
@@ -366,7 +366,7 @@ def solve(terms: Terms, price: np.ndarray, available: np.ndarray, limit: int) ->
                     longer(labels.parent, more), longer(labels.size, more),
                 )  # fmt: skip
             end, found = write_front(terms, curves, labels, sources, Step(i, j, end, cost[i, j], line), best)
-            bounds[j + 1] = end
+            labels.size[bounds[j] : end], bounds[j + 1] = j, end
             if found >= 0:
                 trace(labels, found, chosen, i, zero)
                 chosen[i] = j

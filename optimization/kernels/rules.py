@@ -149,6 +149,8 @@ def ending(
     for j in range(1, len(sizes)):
         n = sizes[j]
         k = slots_needed(rest, efficiency(restart, n, before) * gain[j], gain[j])
+        if value.usd - k * n * slot_usd <= best:
+            continue  # not even on time
         worth = value_at(value, slot + k) - k * n * slot_usd
         if worth > best:
             best, size, slots = worth, j, k
