@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
 from flows.experiments.cluster.answer import Ran, cluster_answer
@@ -25,7 +26,7 @@ from flows.experiments.cluster.study import (
     usual_defaults,
 )
 from flows.experiments.command import StudyOptions
-from flows.experiments.runner import Progress, cores
+from flows.experiments.runner import Progress
 from flows.show.blocks import Block, Notes, Table
 from optimization.cluster.schedulers.partial import completion_times, partly_known
 from optimization.cluster.simulation import Cluster

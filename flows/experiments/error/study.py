@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from flows.accuracy.error_cost import join_note
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
 from flows.experiments.command import StudyOptions
 from flows.experiments.material import read_tapes
-from flows.experiments.material_scenarios import join_note, make_scenarios
+from flows.experiments.material_scenarios import make_scenarios
 from flows.experiments.pool.ideas import ideas_and_rules, robustness_of_ideas, tradeoff_rows
-from flows.experiments.runner import Progress, cores, run_pool
+from flows.experiments.runner import Progress, run_pool
 from flows.show.blocks import Block, Notes, Table
 from forecasting.futures.errors import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
 from optimization.market.window import PointForecast

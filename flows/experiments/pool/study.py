@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from flows.accuracy.error_cost import join_note
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
 from flows.experiments.command import StudyOptions
 from flows.experiments.material import Tapes, read_tapes
-from flows.experiments.material_scenarios import join_note, make_scenarios
+from flows.experiments.material_scenarios import make_scenarios
 from flows.experiments.pool.ahap import (
     Variants,
     ahap_variants,
@@ -23,7 +25,7 @@ from flows.experiments.pool.ahap import (
 )
 from flows.experiments.pool.answer import CELL, comparison_of, pool_answer
 from flows.experiments.pool.ideas import idea_columns, idea_rows, ideas_answer
-from flows.experiments.runner import PoolRun, cores, run_pool
+from flows.experiments.runner import PoolRun, run_pool
 from flows.show.blocks import Block, Notes, Table
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.contract import Policy

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, replay_models
+from flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, join_note, replay_models
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
 from flows.experiments.command import StudyOptions
 from flows.experiments.material import read_tapes
-from flows.experiments.material_scenarios import join_note, make_scenarios
-from flows.experiments.runner import cores
+from flows.experiments.material_scenarios import make_scenarios
 from forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from optimization.replay.run import spread
 from optimization.selection.choosing import Spans

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
 from flows.experiments.command import StudyOptions
 from flows.experiments.material import COUNT_COLUMNS, read_table
-from flows.experiments.runner import cores
 from optimization.replay.run import spread
 from optimization.trials.probing import (
     Ahead,
