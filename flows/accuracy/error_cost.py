@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from flows.accuracy.issued import Medians, add_missing, panels_of
-from flows.experiments.material import join_note
 from forecasting.origins.forecasts import TIMETABLE
 from forecasting.origins.timetable import Timetable
 from forecasting.predictor import Predictor
@@ -43,6 +42,14 @@ RANK_COLUMNS = (
 )  # fmt: skip
 #: Perfect forecasts that gain less than this (in on-demand-only costs) over last value leave nothing to capture.
 _NOTHING = 1e-6
+
+
+def join_note(synthetic: int, jobs: int) -> str:
+    """How many of the jobs are synthetic joins: said wherever they are shown (M7)."""
+    return (
+        f"{synthetic} of {jobs} jobs are synthetic joins: one market's counts with another's prices (M7); "
+        f"the other {jobs - synthetic} are measured pairs"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

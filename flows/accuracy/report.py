@@ -13,13 +13,12 @@ from typing import Any
 import pandas as pd
 
 from flows.accuracy.series import VARIABLES, Asked, Measured, measured_panels
-from flows.accuracy.units import Course, run_course
+from flows.accuracy.units import Course, cores, run_course
 from flows.accuracy.vintages import accuracy_of_vintages
 from flows.clock import parse_time
 from flows.command.progress import progress
 from flows.command.session import Session, parsed_duration
 from flows.config import Settings
-from flows.experiments.runner import cores
 from flows.show.blocks import Block, Notes, Table
 from flows.show.plain import plain
 from flows.show.table import rows_of
@@ -47,7 +46,8 @@ ABOUT_COVERAGE = (
 )
 ABOUT_CLASSES = (
     "class: counts by the capacity their source states (0/1, 2-15, 16 and more; offers where none is stated), prices by whether "
-    "they changed once a day or more in the look-back before the first origin (moving, still); skills are null where last value never erred"
+    "they changed once a day or more in the look-back before the first origin (moving, still); skills are null where last value "
+    "never erred"
 )
 
 

@@ -3,6 +3,7 @@ one (M6.5)."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,6 +60,11 @@ def _written(unit: Unit, course: Course, write: Callable[[Block], None]) -> Iter
     for block in forecast_blocks(unit, course.rolling):
         write(block)
         yield block
+
+
+def cores() -> int:
+    """Cores that this process may use: the default number of processes."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_course(

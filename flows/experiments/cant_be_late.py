@@ -10,8 +10,8 @@ import numpy as np
 
 from flows.command import Answer
 from flows.command.progress import say
-from flows.experiments.command import StudyOptions
 from flows.experiments.material import COUNT_COLUMNS, read_table
+from flows.experiments.options import StudyOptions
 from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import LINES

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
 from flows.experiments.cluster_knowledge import Knowledge, Model, finetune_folder, learn
-from flows.experiments.command import StudyOptions
-from flows.experiments.runner import Progress, cores
+from flows.experiments.options import StudyOptions
+from flows.experiments.runner import Progress
 from flows.show.blocks import Block, Notes, Table
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import LINES

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from flows.accuracy.error_cost import join_note
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
-from flows.experiments.command import StudyOptions
 from flows.experiments.drawings import Curve, draw_error, draw_tradeoff
-from flows.experiments.material import join_note, make_scenarios, read_tapes
+from flows.experiments.material import make_scenarios, read_tapes
+from flows.experiments.options import StudyOptions
 from flows.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
-from flows.experiments.runner import Progress, cores, join_banner, run_pool
+from flows.experiments.runner import Progress, join_banner, run_pool
 from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
 from flows.show.drawing import house_style
 from forecasting.futures.errors import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price

@@ -14,7 +14,6 @@ import pandas as pd
 from flows.command import Answer
 from flows.command.progress import progress
 from flows.config import Settings
-from flows.experiments.command import StudyOptions
 from flows.experiments.material import (
     COUNT_COLUMNS,
     PRICE_COLUMNS,
@@ -24,6 +23,7 @@ from flows.experiments.material import (
     price_tapes,
     read_table,
 )
+from flows.experiments.options import StudyOptions
 from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import LINES

@@ -265,14 +265,6 @@ def make_scenarios(
     ]
 
 
-def join_note(synthetic: int, jobs: int) -> str:
-    """How many of the jobs are synthetic joins: said wherever they are shown (M7)."""
-    return (
-        f"{synthetic} of {jobs} jobs are synthetic joins: one market's counts with another's prices (M7); "
-        f"the other {jobs - synthetic} are measured pairs"
-    )
-
-
 def _medians(
     draws: Sequence[Draw], tapes: Tapes, planner: str, settings: Settings, progress: Progress | None
 ) -> dict[str, dict[int, np.ndarray]]:

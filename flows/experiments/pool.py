@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from flows.accuracy.error_cost import join_note
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
-from flows.experiments.command import StudyOptions
 from flows.experiments.drawings import Dots, draw_gains, draw_heat, draw_intervals
-from flows.experiments.material import Tapes, join_note, make_scenarios, read_tapes
+from flows.experiments.material import Tapes, make_scenarios, read_tapes
+from flows.experiments.options import StudyOptions
 from flows.experiments.pool_ahap import (
     Variants,
     ahap_variants,
@@ -21,7 +23,7 @@ from flows.experiments.pool_ahap import (
     run_variants,
     variant_rows,
 )
-from flows.experiments.runner import PoolRun, cores, join_banner, run_pool
+from flows.experiments.runner import PoolRun, join_banner, run_pool
 from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
 from flows.show.drawing import house_style
 from optimization.policies import PUBLISHED_IDEAS

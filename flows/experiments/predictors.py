@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, replay_models
+from flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, join_note, replay_models
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
-from flows.experiments.command import StudyOptions
-from flows.experiments.material import join_note, make_scenarios, read_tapes
-from flows.experiments.runner import cores, join_banner
+from flows.experiments.material import make_scenarios, read_tapes
+from flows.experiments.options import StudyOptions
+from flows.experiments.runner import join_banner
 from flows.show.blocks import Block, Notes, Page, Table, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from forecasting.predictors import EXPERIMENTS, FAST, predictor_names

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
-from flows.experiments.command import StudyOptions
 from flows.experiments.material import COUNT_COLUMNS, read_table
-from flows.experiments.runner import cores
+from flows.experiments.options import StudyOptions
 from flows.show.blocks import Block, Notes, Page, Table, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import LINES

@@ -12,8 +12,8 @@ import numpy as np
 
 from flows.command import Answer
 from flows.command.progress import progress
-from flows.experiments.command import StudyOptions
 from flows.experiments.material import read_tapes
+from flows.experiments.options import StudyOptions
 from flows.show.blocks import Notes, Page, Table, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from optimization.market.window import market_window, record_of

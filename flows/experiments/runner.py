@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,11 +84,6 @@ def run_pool(
         on_time=table[:, 2] > 0,
         late=table[:, 3] > 0,
     )
-
-
-def cores() -> int:
-    """Cores that this process may use: the default number of processes."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ import pandas as pd
 
 from flows.command import Answer
 from flows.command.progress import progress, say
-from flows.experiments.command import StudyOptions
 from flows.experiments.material import Tapes, make_scenarios, read_tapes
+from flows.experiments.options import StudyOptions
 from flows.experiments.pool import FAST_PLANNER, fast_pool
 from flows.experiments.runner import PoolRun, run_pool
 from flows.show.blocks import Block, Page, Section, Table, figures, study, study_page

@@ -166,7 +166,10 @@ def _pooling_note(table: pd.DataFrame) -> str:
         return (
             "No market was measured with every model, so errors cannot be pooled; see the table per market."
         )
-    note = f"Pooled over {plural(markets, 'market')}, errors in units, every forecast counting the same; skills in units of each market's capacity or mean price."
+    note = (
+        f"Pooled over {plural(markets, 'market')}: errors in units, every forecast counting the same, skills in units "
+        "of each market's capacity or mean price."
+    )
     if among > markets:
         note += f" Left out: {plural(among - markets, 'market')} where not every model was measured."
     return note

@@ -181,7 +181,7 @@ def test_point_masses_of_right_laws_do_not_lift_coverage():
 
 
 def test_a_count_that_hardly_ever_leaves_its_cap_is_covered_as_often_as_said():
-    """The closed 80 % interval [16, 16] holds 97 of 100 values; the randomised one 78: quantiles alone cannot tell the mass of 15."""
+    """The closed 80 % interval [16, 16] holds 97 of 100 values; the randomised one 78, since 15 had no quantile."""
     actual = np.where(np.arange(1000) < 30, 15.0, 16.0)[:, None]
     quantiles = np.broadcast_to(np.full(19, 16.0), (1000, 1, 19))
     assert covered_closed(quantiles, actual, 80).mean() == 0.97
