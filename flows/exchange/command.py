@@ -46,8 +46,9 @@ def ingest(
     if list_sources:
         return _sources()
     from flows.clock import now
-    from flows.turn.ingest import find_source, ingest_paths
+    from flows.turn.ingest import ingest_paths
     from warehouse.errors import InputError
+    from warehouse.observations.ingest import find_source
 
     if not source:
         raise InputError(
