@@ -14,6 +14,7 @@ FACES = {
         "SlackwaterError", "SourceFileError", "Store", "StoreError",
         "ingest", "list_markets", "load_history", "open_reader", "open_store",
     },
+    "forecasting": {"Forecast", "Predictor", "Series", "backtest", "forecast", "score"},
     "optimization": {
         "Allocation", "Amdahl", "Bracket", "EndRule", "ExpectedToGo", "HorizonProblem", "Job", "JobRequest", "Linear",
         "MarketWindow", "Outcome", "Plan", "PlanStatus", "PointForecast", "Policy", "Power", "Progress", "Table",
