@@ -1,8 +1,16 @@
-"""Forecast and job in; plan, outcome and weights out."""
+"""Forecast and job in; plan, decision, outcome and weights out. Knows no storage, no forecaster and no scheduler."""
 
 from optimization.job.definition import Job, Progress
-from optimization.market.window import MarketWindow, PointForecast
+from optimization.job.request import JobRequest, slot_job
+from optimization.job.throughput import Amdahl, Linear, Power, Table, Throughput
+from optimization.market.window import MarketWindow, PointForecast, market_window, point_forecast
 from optimization.policies.contract import Policy, View
+from optimization.policies.pool import load_pool, policy_named
+from optimization.replay.hindsight import Bracket, hindsight
+from optimization.replay.run import replay
+from optimization.selection.learners import learn
+from optimization.selection.weights import Weights
+from optimization.window.live import plan
 from optimization.window.plan import (
     Allocation,
     EndRule,
@@ -13,18 +21,36 @@ from optimization.window.plan import (
     PlanStatus,
 )
 
+# `replay` is the verb here: its folder is imported by its own modules' names only.
 __all__ = [
     "Allocation",
+    "Amdahl",
+    "Bracket",
     "EndRule",
     "ExpectedToGo",
     "HorizonProblem",
     "Job",
+    "JobRequest",
+    "Linear",
     "MarketWindow",
     "Outcome",
     "Plan",
     "PlanStatus",
     "PointForecast",
     "Policy",
+    "Power",
     "Progress",
+    "Table",
+    "Throughput",
     "View",
+    "Weights",
+    "hindsight",
+    "learn",
+    "load_pool",
+    "market_window",
+    "plan",
+    "point_forecast",
+    "policy_named",
+    "replay",
+    "slot_job",
 ]

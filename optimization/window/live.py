@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from optimization.job.definition import Job, Progress
+from optimization.market.window import MarketWindow
 from optimization.window.audit import AGREEMENT, audit_plan
 from optimization.window.plan import EndRule, HorizonProblem, Plan, PlanStatus
 from optimization.window.solver import Limits, plan_problem, relative_gap
@@ -79,3 +81,30 @@ def better(problem: HorizonProblem, plan: Plan, twin: Plan) -> Plan:
         gap=relative_gap(chosen.objective, other.objective),
         seconds=plan.seconds,
     )
+
+
+def plan(
+    job: Job,
+    window: MarketWindow,
+    *,
+    slot: int = 0,
+    progress: Progress | None = None,
+    end_rule: EndRule = EndRule.ON_DEMAND_TO_GO,
+    seconds: float = 10.0,
+) -> Plan:
+    """What to hold in the slots of a window, seen or forecast, for the most utility: one program of M3.1, solved and audited.
+
+    Element 0 of ``window`` is the job's slot ``slot``, where it stands at ``progress`` (None: nothing is done yet); slots at or
+    after the deadline are cut off. After the window counts what ``end_rule`` says. Raises `JobError` where the job is not worth
+    a program (no slot left, a work that is done).
+    """
+    stands = progress or Progress()
+    problem = HorizonProblem(
+        job=job,
+        slot=slot,
+        done=stands.done,
+        n_previous=stands.n_previous,
+        window=window.cut(0, job.deadline_slots - slot),
+        end_rule=end_rule,
+    )
+    return LiveSolver(seconds=seconds)(problem)

@@ -3,17 +3,13 @@
 import json
 from pathlib import Path
 
+from warehouse.sources import SOURCES
 from warehouse.sources.files.vastai import COLUMNS as VAST_COLUMNS
 
-#: Options that each source needs beside its files.
-OPTIONS: dict[str, dict[str, str]] = {
-    "aws": {},
+#: Sources of files, and the options that some need beside their files.
+OPTIONS: dict[str, dict[str, str]] = {name: {} for name, source in SOURCES.items() if source.has_files} | {
     "bamboo": {"start": "2022-01-01", "zone": "us-west-2a", "instance_type": "p3.2xlarge"},
-    "primeintellect": {},
-    "skynomad": {},
     "skypilot": {"start": "2023-08-27"},
-    "tabular": {},
-    "vastai": {},
 }
 _OWN = "https://console.vast.ai/api/v0/bundles/"
 
@@ -134,8 +130,9 @@ def _offers(rows: int) -> str:
 
 
 def sample_files(rows: int = 40) -> dict[str, dict[str, str]]:
-    """Source -> file name -> content."""
-    return {
+    """Source -> file name -> content; of a source without samples of its own the examples that it gives."""
+    examples = {name: dict(SOURCES[name].examples) for name in OPTIONS}
+    return examples | {
         "aws": {"history.json": _aws(rows), "prices.tsv": _archive(min(rows, 28))},
         "bamboo": {"v100x1-east1c.txt": _counts(rows), "events.csv": _events(rows)},
         "primeintellect": {"h100.jsonl": _snapshots(rows)},

@@ -56,6 +56,8 @@ class JsonSource:
     """Files of {"price": [...], "availability": [...], "rejected": [...]}: rows as they stand, in chunks."""
 
     name = "json"
+    has_files = True
+    examples: ClassVar = {}
     options: ClassVar = {}
 
     def __init__(self, chunk=3, words=()):

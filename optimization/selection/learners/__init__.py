@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from optimization.selection.contract import BanditLearner, Learner
+import numpy as np
+
+from optimization.selection.contract import BanditLearner, Learner, weigh
 from optimization.selection.learners.adahedge import AdaHedge
 from optimization.selection.learners.ar_ucb import ArUcb
 from optimization.selection.learners.blend import Blend
 from optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
 from optimization.selection.learners.exponentiated import Discounted, ExponentiatedGradient, FixedShare
 from optimization.selection.learners.squint import Squint
+from optimization.selection.weights import Weights
 from warehouse.errors import SettingsError
 
 #: None of these need be told the number of rounds; fixed share is tuned for 1,000 with three changes.
@@ -43,3 +47,16 @@ def learner_named(name: str) -> Learner[Any]:
     if known not in LEARNERS:
         raise SettingsError(f"no learner {name!r}", expected=f"one of {', '.join(LEARNERS)}")
     return LEARNERS[known]
+
+
+def learn(utilities: Mapping[str, Sequence[float]], *, learner: str = "default") -> Weights:
+    """How far each policy is to be trusted after the rounds it was scored in (M5.2).
+
+    ``utilities`` has, for every policy by name, its utility in each round as a share in [0, 1] (`normalised` makes them). Raises
+    `SettingsError` for rounds that are not shares, or that not every policy has.
+    """
+    rounds = {len(own) for own in utilities.values()}
+    if len(rounds) > 1:
+        raise SettingsError(f"policies with {sorted(rounds)} rounds", expected="every policy in every round")
+    table = np.array(list(utilities.values()), dtype=float).T
+    return weigh(learner_named(learner), list(utilities), table)[-1]

@@ -220,7 +220,7 @@ def test_a_server_that_repeats_its_token_does_not_loop(store):
         fetched = fetch(store, aws_feed(server))
         assert len(server.seen) <= 3
     assert fetched.status == "partial"
-    assert "same page token twice" in fetched.reason
+    assert "same next page twice" in fetched.reason
 
 
 def test_throttling_is_waited_out(store):
@@ -520,7 +520,7 @@ def test_a_process_killed_in_the_middle_of_a_fetch_loses_and_doubles_nothing(tmp
 def test_a_score_is_no_count(store):
     """A placement score is listed, but never chosen as a market with counts, nor read as one (kind score)."""
     from warehouse.errors import MarketError
-    from warehouse.sources.files.reading import batch_of
+    from warehouse.sources.contract import batch_of
 
     place = {"provider": "aws", "region": "us-east-1", "zone": "use1-az1", "instance_type": "p3.2xlarge"}
     row = {

@@ -445,6 +445,8 @@ class TidyParquet:
     """The two tables of the open histories, straight from Parquet."""
 
     name = "tidy-parquet"
+    has_files = True
+    examples: ClassVar = {}
     options: ClassVar = {}
     renamed: ClassVar = {
         "timestamp": "observed_at",

@@ -193,7 +193,7 @@ def test_a_snapshot_that_goes_while_it_is_opened_is_looked_up_again(path, monkey
     add(path, 1)
     gone = snapshot_folder(path) / "000000000-1-1.duckdb"
     found = iter([gone, gone, newest_snapshot(path).path])
-    monkeypatch.setattr("warehouse.reader.readable_snapshot", lambda *_: next(found))
+    monkeypatch.setattr("warehouse.store.connection.readable_snapshot", lambda *_: next(found))
     assert numbers(path) == [1]
 
 

@@ -1,0 +1,74 @@
+"""The faces of the layers, and the page that shows them: what they name is there, and every block of the page runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "library.md"
+FACES = {
+    "warehouse": {
+        "Appended", "History", "HistoryAssumptions", "InputError", "Market", "MarketError", "SettingsError",
+        "SlackwaterError", "SourceFileError", "Store", "StoreError",
+        "ingest", "list_markets", "load_history", "open_reader", "open_store",
+    },
+    "forecasting": {"Forecast", "Predictor", "Series", "backtest", "forecast", "score"},
+    "optimization": {
+        "Allocation", "Amdahl", "Bracket", "EndRule", "ExpectedToGo", "HorizonProblem", "Job", "JobRequest", "Linear",
+        "MarketWindow", "Outcome", "Plan", "PlanStatus", "PointForecast", "Policy", "Power", "Progress", "Table",
+        "Throughput", "View", "Weights",
+        "hindsight", "learn", "load_pool", "market_window", "plan", "point_forecast", "policy_named", "replay",
+        "slot_job",
+    },
+}  # fmt: skip
+
+
+def run(program, **options):
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False, **options
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def blocks():
+    """The Python blocks of the page, in order."""
+    return [part.split("```", 1)[0] for part in PAGE.read_text(encoding="utf-8").split("```python\n")[1:]]
+
+
+@pytest.mark.parametrize("layer", FACES)
+def test_the_face_of_a_layer_is_what_it_says(layer):
+    face = __import__(layer)
+    assert set(face.__all__) == FACES[layer]
+    for name in face.__all__:
+        assert getattr(face, name) is not None
+    with pytest.raises((AttributeError, ImportError)):
+        face.no_such_name  # noqa: B018
+
+
+def test_errors_alone_cost_no_import_of_pandas():
+    program = (
+        "import sys, warehouse.errors; assert not {'pandas', 'numpy', 'duckdb', 'pyarrow'} & set(sys.modules)"
+    )
+    run(program, cwd=ROOT)
+
+
+def test_the_verb_replay_stays_the_verb_whatever_is_imported_first():
+    program = (
+        "import optimization.replay.hindsight, optimization.replay.ledger\n"
+        "from optimization import replay\n"
+        "assert callable(replay), replay"
+    )
+    run(program, cwd=ROOT)
+
+
+def test_every_block_of_the_page_runs_without_flows_and_is_short(tmp_path):
+    shown = blocks()
+    assert len(shown) >= 4
+    assert all(len(block.strip().splitlines()) <= 15 for block in shown)
+    end = "\nimport sys\nassert 'prefect' not in sys.modules\nassert 'flows' not in sys.modules\n"
+    program = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n" + "\n".join(shown) + end
+    said = run(program, cwd=tmp_path)
+    assert "hindsight" in said
