@@ -18,7 +18,8 @@ from flows.experiments.material import (
     price_tapes,
     read_table,
 )
-from flows.experiments.material_scenarios import issued_medians
+from flows.experiments.material_scenarios import issued_quantiles
+from forecasting.quantiles import LEVELS
 from optimization.fleet.stream import World
 from optimization.trials.tapes import Tape, aligned
 from warehouse.errors import MarketError
@@ -102,7 +103,11 @@ def _held(values: np.ndarray) -> np.ndarray:
 def forecast_world(world: World, zones: Sequence[Tape], slots: Iterable[int], *, planner: str) -> World:
     """The world with what ``planner`` forecast of the counts in each of ``slots``, as issued then (M6.4)."""
     wanted = sorted(set(slots))
-    made = issued_medians(
+    made = issued_quantiles(
         zones, {zone.label: wanted for zone in zones}, planner=planner, settings=Settings.model_validate({})
     )
-    return replace(world, ahead={zone.market.zone: made[zone.label] for zone in zones})
+    middle = len(LEVELS) // 2
+    ahead = {
+        zone.market.zone: {slot: told[:, middle] for slot, told in made[zone.label].items()} for zone in zones
+    }
+    return replace(world, ahead=ahead)
