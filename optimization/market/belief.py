@@ -172,8 +172,7 @@ def _walks(now: np.ndarray, transitions: np.ndarray, paths: int, rng: np.random.
 
 
 def price_law(quantiles: np.ndarray, prices: PriceChain) -> np.ndarray:
-    """The share of each level in laws of the price given by quantiles (h, 19), shape (h, K): every price counts as `PriceChain.index`
-    says."""
+    """The share of each level in laws of the price given by quantiles (h, 19), shape (h, K), as `PriceChain.index` counts."""
     edges = prices.edges()
     upto = share_below(quantiles, edges)
     rim = np.ones((len(quantiles), 1))
@@ -182,7 +181,7 @@ def price_law(quantiles: np.ndarray, prices: PriceChain) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """The slot a belief is made in: its number, its length, and what is seen in it, NaN in a gap; prices in USD per instance-hour."""
+    """The slot a belief is made in, and what is seen in it, NaN in a gap; prices in USD per instance-hour."""
 
     slot: int
     slot_hours: float
@@ -274,9 +273,9 @@ def _present(transition: np.ndarray, index: Callable[[float], int], newest: _New
 class Believed:
     """The belief of every slot of a job's market, each made once when it is asked for, of what was known in its slot.
 
-    ``price`` and ``available`` (slots,) are the job's slots, NaN in gaps; ``forecasts`` those in force in each. ``record`` is what
-    came before (None: nothing). ``held``, in a look ahead, is the belief that all later slots go by: nothing that happens on the way
-    teaches anything, so its transitions hold from whatever state is reached.
+    ``price`` and ``available`` (slots,) are the job's slots, NaN in gaps; ``forecasts`` those in force in each. ``record`` is
+    what came before (None: nothing). ``held``, in a look ahead, is the belief that all later slots go by: nothing that happens
+    on the way teaches anything, so its transitions hold from whatever state is reached.
     """
 
     price: np.ndarray

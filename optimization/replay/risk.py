@@ -57,9 +57,9 @@ def simulate_ahead(
     ``price_paths`` (USD per instance-hour) and ``count_paths`` have shape (paths, slots after this one), at
     least up to the deadline; the slot of ``view`` is as observed. In later slots the policy reads the
     forecast of ``view`` shifted to that slot: one *static vintage*, since what would be issued then is not
-    known (ours). So it is with the record of ``view`` and the belief: what is believed now holds to the end, from whatever state a
-    path comes to, which also means that tables are made once. A policy that lives on fresh forecasts therefore looks a little worse here
-    than it will be.
+    known (ours). So it is with the record of ``view`` and with the belief: what is believed now holds to the
+    end, from whatever state a path comes to, which also means that tables are made once. A policy that lives on
+    fresh forecasts therefore looks a little worse here than it will be.
     Horizon programs are answered by the exact twin (M3.2) whoever answers them live. A policy that decides `Together` is asked
     once a slot for all paths, with the same outcome. Raises `MarketError` for paths of another shape, `PolicyError` and
     `JobError` as `replay` does.
