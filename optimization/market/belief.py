@@ -144,7 +144,7 @@ class Belief:
         last = np.append(first[1:], len(below) - 1) - 1
         low, high = below[first[states]], below[last[states] + 1]
         found = np.searchsorted(below, low + ranks * (high - low), side="right") - 1
-        return np.clip(found, first[states], last[states])
+        return np.asarray(np.clip(found, first[states], last[states]))
 
 
 def _then(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:
