@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from forecasting.forecast import LEVELS, Forecast
+from forecasting.quantiles import LEVELS, Forecast
 from optimization.market.window import point_forecast, whole_counts
 from warehouse.history import Market
 
