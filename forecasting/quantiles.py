@@ -14,6 +14,8 @@ from warehouse.history import Market
 #: The quantile levels every forecast carries (M6.1), shape (19,).
 LEVELS = np.round(np.arange(0.05, 0.951, 0.05), 2)
 Variable = Literal["price", "count"]
+#: Chance that a count lies below q05, where it can, and above q95: half of what the quantiles leave open.
+TAIL = 0.025
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +75,8 @@ class Forecast:
         return self.quantiles(variable)[:, 9]
 
     def probability_at_least(self, n: int, step_ahead: int) -> float:
-        """P(count >= n) at ``step_ahead`` (1-based), from the quantiles: the share of levels whose value is at least n."""
-        values = self.count[step_ahead - 1]
-        if n <= 0:
-            return 1.0
-        return float(1.0 - np.interp(n - 0.5, values, LEVELS, left=0.0, right=1.0))
+        """P(count >= n) at ``step_ahead`` (1-based) by `count_law`."""
+        return float(count_law(self.count[step_ahead - 1], self.capacity)[max(0, n) :].sum())
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -92,6 +91,35 @@ class Forecast:
             table["fallback"] = self.price_fallback if variable == "price" else self.count_fallback
             parts.append(table)
         return pd.concat(parts, ignore_index=True)
+
+
+def share_below(quantiles: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """P(value < at) by laws given by their quantiles (..., 19), for thresholds ``at`` (m,), shape (..., m).
+
+    Linear between the levels, 0 or 1 beyond the outermost quantiles.
+    """
+    under = (quantiles[..., None, :] < at[:, None]).sum(axis=-1)
+    left, right = np.clip(under - 1, 0, LEVELS.size - 1), np.minimum(under, LEVELS.size - 1)
+    start = np.take_along_axis(quantiles, left, axis=-1)
+    gap = np.take_along_axis(quantiles, right, axis=-1) - start
+    share = (at - start) / np.where(gap > 0, gap, 1.0)
+    reached = LEVELS[left] + share * (LEVELS[right] - LEVELS[left])
+    return np.asarray(np.where(under == 0, 0.0, np.where(under == LEVELS.size, 1.0, reached)))
+
+
+def count_law(quantiles: np.ndarray, capacity: int, tail: float = TAIL) -> np.ndarray:
+    """The laws on 0..capacity of counts given by their quantiles (..., 19), shape (..., capacity + 1).
+
+    P(count < n) is `share_below` half a count below n. What the quantiles do not say is how likely it is below q05 and above q95:
+    where there is room, each is given the chance ``tail``, evenly (ours). With none, outcomes that were called impossible came.
+    """
+    n = np.arange(capacity + 1)
+    low, high = quantiles[..., :1], quantiles[..., -1:]
+    upto = share_below(quantiles, n + 0.5)
+    below = tail * (n + 1) / np.maximum(low, 1.0)
+    above = 1.0 - tail * (capacity - n) / np.maximum(capacity - high + 1.0, 1.0)
+    upto = np.where(n < low, below, np.where(n >= high, above, upto))
+    return np.asarray(np.diff(np.minimum(upto, 1.0), axis=-1, prepend=0.0))
 
 
 def validate_forecast(forecast: Forecast) -> None:

@@ -19,7 +19,7 @@ from flows.experiments.material import (
     PRICE_COLUMNS,
     STEP,
     count_tapes,
-    issued_medians,
+    issued_quantiles,
     price_tapes,
     read_table,
 )
@@ -27,6 +27,7 @@ from flows.experiments.options import StudyOptions
 from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import LINES
+from forecasting.quantiles import LEVELS
 from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
 from optimization.fleet.prices import Effort, plan_jointly
 from optimization.fleet.problem import JointPlan, JointProblem
@@ -125,10 +126,14 @@ def _held(values: np.ndarray) -> np.ndarray:
 def forecast_world(world: World, zones: Sequence[Tape], slots: Iterable[int], *, planner: str) -> World:
     """The world with what ``planner`` forecast of the counts in each of ``slots``, as issued then (M6.4)."""
     wanted = sorted(set(slots))
-    made = issued_medians(
+    made = issued_quantiles(
         zones, {zone.label: wanted for zone in zones}, planner=planner, settings=Settings.model_validate({})
     )
-    return replace(world, ahead={zone.market.zone: made[zone.label] for zone in zones})
+    middle = len(LEVELS) // 2
+    ahead = {
+        zone.market.zone: {slot: told[:, middle] for slot, told in made[zone.label].items()} for zone in zones
+    }
+    return replace(world, ahead=ahead)
 
 
 # ``slackwater experiment fleet``: jobs that compete for the same counts, planned together, one by one, and each alone.

@@ -15,7 +15,7 @@ from forecasting.origins.forecasts import backtest, key_of
 from forecasting.predictor import FittedPredictor, Panel, Predictor
 from forecasting.predictors import FLOOR, make_predictor
 from forecasting.quantiles import Variable
-from optimization.market.window import PointForecast, whole_counts
+from optimization.market.window import PointForecast, Quantiles, of_quantiles
 from optimization.trials.scenarios import Draw, Grid, Scenario, draw_scenarios, scenario_of
 from optimization.trials.tapes import Part, Tape, held_within, moving_paths, peers_of, sample_and_hold
 from warehouse.asof.choosing import GAPS_UNTIL_STALE, PRICE_MAX_AGE
@@ -258,17 +258,17 @@ def make_scenarios(
     settings = Settings.model_validate({})
     rng = np.random.default_rng([seed, 0 if part == "train" else 1])
     draws = draw_scenarios(tapes.counts, tapes.paths, grid=grid, part=part, per_cell=per_cell, rng=rng)
-    ahead = _medians(draws, tapes, planner or settings.planner, settings, progress)
+    ahead = _quantiles(draws, tapes, planner or settings.planner, settings, progress)
     peers = {tape.label: peers_of(tape, tapes.counts) for tape in tapes.counts}
     return [
         scenario_of(draw, peers=peers[draw.counts.label], forecasts=_issued(draw, ahead)) for draw in draws
     ]
 
 
-def _medians(
+def _quantiles(
     draws: Sequence[Draw], tapes: Tapes, planner: str, settings: Settings, progress: Progress | None
 ) -> dict[str, dict[int, np.ndarray]]:
-    """Median forecasts of every series that the draws use, at every slot they ask for: label -> slot -> (h,)."""
+    """Forecasts of every series that the draws use, at every slot they ask for: label -> slot -> quantiles (h, 19)."""
     slots: dict[str, set[int]] = {}
     for draw in draws:
         for tape, start in ((draw.counts, draw.count_start), (draw.path, draw.path_start)):
@@ -285,7 +285,7 @@ def _medians(
             if progress is not None:
                 progress(done, total)
 
-        ahead |= issued_medians(panel, asked, planner=planner, settings=settings, progress=told)
+        ahead |= issued_quantiles(panel, asked, planner=planner, settings=settings, progress=told)
     return ahead
 
 
@@ -298,18 +298,20 @@ def panels_of(tapes: Sequence[Tape]) -> list[list[Tape]]:
 
 
 def _issued(draw: Draw, ahead: dict[str, dict[int, np.ndarray]]) -> list[PointForecast]:
-    """What a plan reads in each slot of a job: the price path's forecast beside the count series' one."""
+    """What is read in each slot of a job: the price path's forecast beside the count series' one."""
     prices, counts = ahead[draw.path.label], ahead[draw.counts.label]
+    capacity = int(draw.counts.bound)
     return [
-        PointForecast(
-            price=prices[draw.path_start + t],
-            available=whole_counts(counts[draw.count_start + t]),
+        of_quantiles(
+            Quantiles(
+                price=prices[draw.path_start + t], count=counts[draw.count_start + t], capacity=capacity
+            )
         )
         for t in range(draw.cell.deadline_slots)
     ]
 
 
-def issued_medians(
+def issued_quantiles(
     panel: Sequence[Tape],
     slots: Mapping[str, Iterable[int]],
     *,
@@ -317,7 +319,7 @@ def issued_medians(
     settings: Settings,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, dict[int, np.ndarray]]:
-    """Median forecasts of series of one panel at the given slots, by label: slot -> the next `HORIZON` values, shape (h,).
+    """Forecasts of series of one panel at the given slots, by label: slot -> quantiles of the next `HORIZON` values, (h, 19).
 
     A variable is forecast by itself, the other one being held at a constant: the forecaster is estimated on the settings'
     timetable, on all of the panel if it learns from several markets, and reads nothing after a slot for it (M6.4).
@@ -340,7 +342,7 @@ def issued_medians(
     )
     return {
         label: {
-            slot: forecast.median(panel[0].variable).astype(float)
+            slot: forecast.quantiles(panel[0].variable).astype(float)
             for slot, forecast in zip(own, made[key_of(histories[label])], strict=True)
         }
         for label, own in wanted.items()

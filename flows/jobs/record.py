@@ -11,13 +11,13 @@ import pandas as pd
 
 from flows.turn.context import Turn
 from flows.turn.markets import Followed, step_of, turn_history
-from optimization.market.chains import Beliefs
+from optimization.market.chains import Forgetting
 from optimization.market.window import Record, record_of
 from warehouse.errors import MarketError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
 #: How far before a job its record reaches: as far back as chains read.
-RECORD_SPAN = pd.Timedelta(days=Beliefs().price_days)
+RECORD_SPAN = pd.Timedelta(days=Forgetting().price_days)
 #: Most peers of a market that are read.
 MOST_PEERS = 12
 

@@ -25,17 +25,17 @@ from flows.ledger.runs import RunRow, save_runs
 from flows.turn.context import Calls, Staged, Turn
 from flows.turn.markets import Followed, turn_history
 from flows.turn.work import Work, pool_names
-from forecasting.futures.paths import sample_paths
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress
 from optimization.job.progress import finished
 from optimization.job.request import JobRequest, first_slot, slot_job
 from optimization.job.termination import infeasible_by
+from optimization.market.belief import Belief
 from optimization.market.window import market_window, point_forecast
 from optimization.policies import OnDemandOnly
-from optimization.policies.contract import Policy, View
+from optimization.policies.contract import Policy, View, belief_of
 from optimization.policies.pool import policy_named
-from optimization.replay.risk import Expected, simulate_ahead
+from optimization.replay.risk import Expected, look_ahead
 from optimization.replay.run import Planning, Seen, catch_up, see
 from optimization.replay.standing import held_so_far
 from optimization.selection.contract import weigh
@@ -239,8 +239,10 @@ def decide(running: OpenJob, policy: Policy[Any], *, settings: Settings) -> Deci
         running=running,
         allocation=allocation,
         policy=policy.name,
-        reason=_with_chance(reason, running.forecast, allocation),
-        expected=simulate_ahead(policy, state, view, *_futures(running, settings)),
+        reason=_with_chance(reason, belief_of(policy, view), allocation),
+        expected=look_ahead(
+            policy, state, view, paths=settings.risk_paths, rng=np.random.default_rng(settings.seed)
+        ),
         solver=live.summary(),
         progress=progress,
         planned=live.plans[-1].allocations[1:] if live.plans else None,
@@ -252,23 +254,10 @@ def is_finished(running: OpenJob) -> bool:
     return finished(running.progress().done, running.job.workload)
 
 
-def _futures(running: OpenJob, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
-    """Sampled prices and counts of the slots after this one up to the deadline, each of shape (paths, slots)."""
-    slots, forecast = running.job.deadline_slots - running.slot - 1, running.forecast
-    if forecast is None or slots == 0:
-        price = np.full((1, slots), running.seen.price[running.slot])
-        return price, np.full((1, slots), running.seen.available[running.slot], dtype=np.int64)
-    prices, counts = sample_paths(forecast, n=settings.risk_paths, rng=np.random.default_rng(settings.seed))
-    take = np.minimum(np.arange(slots), forecast.horizon - 1)
-    return prices[:, take], counts[:, take]
-
-
-def _with_chance(reason: str, forecast: Forecast | None, allocation: Allocation) -> str:
+def _with_chance(reason: str, belief: Belief, allocation: Allocation) -> str:
     """The policy's reason, with the chance of spot in the next slot that a person would want to know."""
-    if forecast is None:
-        return reason
     wanted = max(allocation.total, 1)
-    return f"{reason}; P(spot >= {wanted} in the next slot) = {forecast.probability_at_least(wanted, 1):.2f}"
+    return f"{reason}; P(spot >= {wanted} in the next slot) = {belief.chance_of_spot(wanted):.2f}"
 
 
 # ---

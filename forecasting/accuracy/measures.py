@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import t as student
 
-from forecasting.quantiles import LEVELS
+from forecasting.quantiles import LEVELS, count_law
 
 #: Central intervals: per cent -> places of their ends in `LEVELS`.
 ENDS = {50: (4, 14), 80: (1, 17), 90: (0, 18)}
@@ -47,18 +47,9 @@ def width(quantiles: np.ndarray, percent: int) -> np.ndarray:
 def chances(quantiles: np.ndarray, capacity: int) -> np.ndarray:
     """Chance of "at least n" for n = 1..capacity, shape (m, h, capacity).
 
-    As `Forecast.probability_at_least`: linear between levels, 0 or 1 beyond the outermost.
+    As `Forecast.probability_at_least`.
     """
-    n = np.arange(1, capacity + 1)
-    at = n - 0.5
-    below = (quantiles[..., None, :] <= at[:, None]).sum(axis=-1)
-    left, right = np.clip(below - 1, 0, LEVELS.size - 1), np.minimum(below, LEVELS.size - 1)
-    start = np.take_along_axis(quantiles, left, axis=-1)
-    gap = np.take_along_axis(quantiles, right, axis=-1) - start
-    share = (at - start) / np.where(gap > 0, gap, 1.0)
-    reached = LEVELS[left] + share * (LEVELS[right] - LEVELS[left])
-    reached = np.where(below == 0, 0.0, np.where(below == LEVELS.size, 1.0, reached))
-    return np.asarray(1.0 - reached)
+    return np.asarray(1.0 - np.cumsum(count_law(quantiles, capacity), axis=-1)[..., :-1])
 
 
 def brier(chance: np.ndarray, actual: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the stochastic policy believes of a market: chains of the count and of the price, from history known now (M4.6) (ours).
+"""How a market moves: chains of the count and of the price, from history known now (M4.6) (ours).
 
 The market changes over days, so transitions are forgotten with a half-life; a market shows few transitions in a day, so its
 own are shrunk toward those of its peers, and all of them toward staying put. Both chains are of the first order and move
@@ -20,7 +20,7 @@ LEVEL_WIDTH = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beliefs:
+class Forgetting:
     """How chains are estimated: half-lives in hours, and strengths of the pulls in transitions.
 
     ``own_hours`` and ``peer_hours`` are the half-lives of the market's and its peers' transitions, ``price_hours`` that of
@@ -60,6 +60,13 @@ class PriceChain:
         below = self.level_usd[:-1] if self.dear and len(self.level_usd) > 1 else self.level_usd
         return int(np.argmin(np.abs(below - price)))
 
+    def edges(self) -> np.ndarray:
+        """The prices from which on each level but the first is the one of `index`, shape (K - 1,)."""
+        dear = self.dear and len(self.level_usd) > 1
+        below = self.level_usd[:-1] if dear else self.level_usd
+        middle = (below[1:] + below[:-1]) / 2.0
+        return np.append(middle, self.level_usd[-1]) if dear else middle
+
     def indices(self, price: np.ndarray) -> np.ndarray:
         """`index` of many prices, of their shape (n,)."""
         below = self.level_usd[:-1] if self.dear and len(self.level_usd) > 1 else self.level_usd
@@ -75,7 +82,7 @@ class CountChain:
     count: np.ndarray
     transition: np.ndarray
 
-    def index(self, available: int) -> int:
+    def index(self, available: float) -> int:
         """The state of the largest count not above ``available``."""
         return max(0, int(np.searchsorted(self.count, available, side="right")) - 1)
 
@@ -84,11 +91,11 @@ class CountChain:
         return np.maximum(0, np.searchsorted(self.count, available, side="right") - 1)
 
 
-def count_levels(n_max: int) -> np.ndarray:
-    """Counts that are told apart: all of 0..n_max, or about `MOST_STATES` spread evenly; more than n_max is of no use."""
-    if n_max < MOST_STATES:
-        return np.arange(n_max + 1)
-    return np.unique(np.round(np.linspace(0, n_max, MOST_STATES)).astype(int))
+def even_levels(most: int) -> np.ndarray:
+    """All of 0..most, or about `MOST_STATES` of them spread evenly."""
+    if most < MOST_STATES:
+        return np.arange(most + 1)
+    return np.unique(np.round(np.linspace(0, most, MOST_STATES)).astype(int))
 
 
 def forgotten(states: np.ndarray, size: int, half_life_slots: float) -> np.ndarray:
@@ -107,36 +114,47 @@ def _states(counts: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(counts), -1, found)
 
 
-def count_chain(past: Past, n_max: int, *, slot_hours: float, beliefs: Beliefs) -> CountChain:
-    """The chain of min(count, n_max) as it looks in the present slot.
+def count_chain(past: Past, levels: np.ndarray, *, slot_hours: float, forgetting: Forgetting) -> CountChain:
+    """The chain of the count as it looks in the present slot; ``levels`` are the counts of its states, ascending from 0.
 
     Row i is own transitions from i plus ``toward_peers`` times the pooled row; the pooled row is own and peers' transitions
     plus ``toward_staying`` times a prior that stays with the share of all pooled transitions that stayed and else goes where
     they went.
     """
-    levels = count_levels(n_max)
     size = len(levels)
-    own = forgotten(_states(past.available[None, :], levels), size, beliefs.own_hours / slot_hours)
-    pooled = own + forgotten(_states(past.peers, levels), size, beliefs.peer_hours / slot_hours)
+    own = forgotten(_states(past.available[None, :], levels), size, forgetting.own_hours / slot_hours)
+    pooled = own + forgotten(_states(past.peers, levels), size, forgetting.peer_hours / slot_hours)
     total = pooled.sum()
     stayed = (np.trace(pooled) + 4.0) / (total + 5.0)
     visits = pooled.sum(axis=0) + 1.0 / size
     prior = (1.0 - stayed) * (visits / visits.sum())[None, :] + stayed * np.eye(size)
-    pull = beliefs.toward_staying
+    pull = forgetting.toward_staying
     shared = (pooled + pull * prior) / (pooled.sum(axis=1, keepdims=True) + pull)
-    pull = beliefs.toward_peers
+    pull = forgetting.toward_peers
     row = (own + pull * shared) / (own.sum(axis=1, keepdims=True) + pull)
     return CountChain(count=levels, transition=row / row.sum(axis=1, keepdims=True))
 
 
 def price_chain(
-    past: Past, price: float, on_demand_usd: float, *, slot_hours: float, beliefs: Beliefs
+    past: Past,
+    price: float,
+    on_demand_usd: float,
+    *,
+    slot_hours: float,
+    forgetting: Forgetting,
+    dear: bool = False,
 ) -> PriceChain:
-    """The chain of the price on levels among the last ``price_days``; the level nearest to the present price is that price."""
-    recent = past.price[-max(2, int(beliefs.price_days * 24.0 / slot_hours)) :]
+    """The chain of the price on levels among the last ``price_days``; the level nearest to the present price is that price.
+
+    ``dear``: prices at or above on-demand are expected, whether or not any was seen.
+    """
+    recent = past.price[-max(2, int(forgetting.price_days * 24.0 / slot_hours)) :]
     seen = np.minimum(recent[~np.isnan(recent)], on_demand_usd)
-    below, dear = seen[seen < on_demand_usd], bool((seen >= on_demand_usd).any() or price >= on_demand_usd)
-    levels = _price_levels(below, price, on_demand_usd, beliefs.levels)
+    below, dear = (
+        seen[seen < on_demand_usd],
+        bool(dear or (seen >= on_demand_usd).any() or price >= on_demand_usd),
+    )
+    levels = _price_levels(below, price, on_demand_usd, forgetting.levels)
     if dear:
         levels = np.append(levels, on_demand_usd)
     size = len(levels)
@@ -147,7 +165,7 @@ def price_chain(
             np.nan_to_num(recent, nan=0.0) >= on_demand_usd, size - 1, np.minimum(state, max(size - 2, 0))
         )
     state = np.where(np.isnan(recent), -1, state)
-    counted = forgotten(state[None, :], size, beliefs.price_hours / slot_hours) + 2.0 * np.eye(size) + 0.02
+    counted = forgotten(state[None, :], size, forgetting.price_hours / slot_hours) + 2.0 * np.eye(size) + 0.02
     return PriceChain(level_usd=levels, transition=counted / counted.sum(axis=1, keepdims=True), dear=dear)
 
 

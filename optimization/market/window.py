@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.quantiles import Forecast
+from forecasting.quantiles import LEVELS, TAIL, Forecast
 from warehouse.errors import MarketError
 
 
@@ -137,18 +137,55 @@ def record_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quantiles:
+    """What a forecast says of each slot ahead: quantiles of price (USD per instance-hour) and count at `LEVELS`, shapes (h, 19),
+    the largest count there can be, and the chance that it leaves to counts beyond the outermost quantiles (`count_law`)."""
+
+    price: np.ndarray
+    count: np.ndarray
+    capacity: int
+    tail: float = TAIL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PointForecast:
-    """What a plan reads of a forecast: one price and one count per slot ahead, shapes (h,); element 0 is slot t+1."""
+    """What is read of a forecast: one price and one count per slot ahead, shapes (h,), by plans, and its quantiles by beliefs.
+
+    Element 0 is slot t+1. Without ``quantiles`` nothing is said of how likely anything is (M6.9).
+    """
 
     price: np.ndarray
     available: np.ndarray
+    quantiles: Quantiles | None = None
 
 
 def point_forecast(forecast: Forecast) -> PointForecast:
+    """What is read of an issued forecast."""
+    return of_quantiles(Quantiles(price=forecast.price, count=forecast.count, capacity=forecast.capacity))
+
+
+def of_quantiles(quantiles: Quantiles) -> PointForecast:
     """Median price and median count rounded down: half the time at least that many are there (ours)."""
+    middle = len(LEVELS) // 2
     return PointForecast(
-        price=forecast.median("price").astype(float),
-        available=whole_counts(forecast.median("count")),
+        price=quantiles.price[:, middle].astype(float),
+        available=whole_counts(quantiles.count[:, middle]),
+        quantiles=quantiles,
+    )
+
+
+def certain(price: np.ndarray, available: np.ndarray) -> PointForecast:
+    """A forecast that leaves nothing open: each slot's price and count (h,) at every level."""
+    shape = (len(price), len(LEVELS))
+    return PointForecast(
+        price=price,
+        available=available,
+        quantiles=Quantiles(
+            price=np.broadcast_to(price[:, None], shape),
+            count=np.broadcast_to(available[:, None], shape),
+            capacity=int(max(1, available.max(initial=0))),
+            tail=0.0,
+        ),
     )
 
 

@@ -8,6 +8,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from optimization.job.definition import Job, Progress
+from optimization.market.belief import Belief, Believed
+from optimization.market.chains import Forgetting
 from optimization.market.window import MarketWindow, Past, PointForecast
 from optimization.window.plan import Allocation
 
@@ -24,7 +26,8 @@ class View:
     was issued in this slot or before (element 0 of it is slot ``slot + 1`` whatever its age; the maker of the view shifts it);
     None if there is none. ``past`` is the record of the market up to this slot, None where none was kept. ``windows`` is where
     the views of one replay keep the windows they have made, by everything a window is made of (with the forecast, so that its
-    identity stays its own); ``tables`` is where they keep what else depends on the market alone.
+    identity stays its own); ``tables`` is where they keep what else depends on the market alone, and ``beliefs`` what is believed
+    of it, slot by slot.
     """
 
     job: Job
@@ -38,7 +41,26 @@ class View:
     forecast: PointForecast | None = None
     past: Past | None = None
     windows: Windows | None = field(default=None, compare=False, repr=False)
-    tables: dict[tuple[object, ...], object] | None = field(default=None, compare=False, repr=False)
+    tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
+    beliefs: Believed | None = field(default=None, compare=False, repr=False)
+
+    def belief(self, forgetting: Forgetting) -> Belief:
+        """What is believed in this slot of the slots to come (M6.9)."""
+        return self.market_beliefs().at(self.slot, forgetting)
+
+    def market_beliefs(self) -> Believed:
+        """The beliefs of the market; a view that stands alone knows this slot and no other."""
+        if self.beliefs is not None:
+            return self.beliefs
+        before = np.full(self.slot, np.nan)
+        now = (self.price, float(self.available)) if self.observed else (np.nan, np.nan)
+        return Believed(
+            price=np.append(before, now[0]),
+            available=np.append(before, now[1]),
+            forecasts=(None,) * self.slot + (self.forecast,),
+            slot_hours=self.slot_hours,
+            on_demand_usd=self.on_demand_usd,
+        )
 
     def window(self, width: int) -> MarketWindow:
         """This slot as observed and the next ``width - 1`` as forecast, cut at the deadline; the last forecast is held
@@ -111,6 +133,28 @@ def on_path(view: View, paths: Paths, p: int) -> View:
         price=float(paths.price[p]),
         available=int(paths.available[p]),
     )
+
+
+@runtime_checkable
+class Believing(Protocol):
+    """A policy that plans by the belief of the market, and says how its chains forget."""
+
+    @property
+    def forgetting(self) -> Forgetting:
+        """How they do."""
+        ...
+
+
+@runtime_checkable
+class Memoryless(Protocol):
+    """A policy that carries nothing from slot to slot: what it knows is in the view."""
+
+    memoryless: bool
+
+
+def belief_of(policy: object, view: View) -> Belief:
+    """What is believed in the slot of ``view`` where ``policy`` decides: what it plans by, if it plans by a belief."""
+    return view.belief(policy.forgetting if isinstance(policy, Believing) else Forgetting())
 
 
 @runtime_checkable

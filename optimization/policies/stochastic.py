@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from optimization.job.termination import check_job
 from optimization.job.throughput import rates
 from optimization.kernels.induction import Asked, Game, chosen_size, chosen_sizes, induct
 from optimization.kernels.rules import least_efficiency
-from optimization.market.chains import MOST_STATES, Beliefs, CountChain, PriceChain, count_chain, price_chain
-from optimization.market.window import Past
+from optimization.market.belief import Belief
+from optimization.market.chains import MOST_STATES, CountChain, Forgetting, PriceChain
 from optimization.policies.contract import Paths, View, on_path
 from optimization.policies.narration import narrate
 from optimization.policies.pace import (
@@ -47,9 +47,8 @@ END_POINTS = 64
 class ValueTables:
     """Expected values after each of the slots ``game.slot`` .. ``game.slot + len(after) - 1``, USD.
 
-    ``after`` has shape (slots, S, K, M, points), as `kernels.induction.induct` gives it; ``counts`` and ``prices`` are
-    the chains behind it, prices per slot. ``near`` (n,) is the grid's size that stands for each size the job may hold; ``key``
-    is what their maker knows them by.
+    ``after`` has shape (slots, S, K, M, points), as `kernels.induction.induct` gives it; ``counts`` and ``prices`` say
+    which state a count and a price (per slot) is. ``near`` (n,) is the grid's size that stands for each size the job may hold.
     """
 
     job: Job
@@ -60,7 +59,6 @@ class ValueTables:
     all_sizes: np.ndarray
     all_gains: np.ndarray
     near: np.ndarray
-    key: tuple[object, ...] = ()
 
     def size(self, *, slot: int, rest: float, before: int, available: int, price: float) -> int:
         """The size of most expected value in ``slot``, ``price`` in USD per instance-slot; of equal ones the least."""
@@ -94,8 +92,8 @@ class ValueTables:
         states, levels = np.zeros(len(self.counts.count)), np.zeros(len(self.prices.level_usd))
         states[self.counts.index(available)] = 1.0
         levels[self.prices.index(price)] = 1.0
-        for _ in range(end - 1 - slot):
-            states, levels = states @ self.counts.transition, levels @ self.prices.transition
+        for i in range(slot - game.slot, end - 1 - game.slot):
+            states, levels = states @ game.chain[i], levels @ game.price_chain[i]
         points = np.unique(
             np.round(np.linspace(0, game.points - 1, min(game.points, END_POINTS))).astype(int)
         )
@@ -109,30 +107,16 @@ class ValueTables:
         return ExpectedToGo(work=work, value_usd=value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """The slot that tables begin in: its number in the job, its length, and its prices in USD per instance-hour."""
-
-    slot: int
-    slot_hours: float
-    price: float
-    on_demand_usd: float
-
-
-def make_tables(
-    job: Job, past: Past, now: Moment, *, keep: int, beliefs: Beliefs, anywhere: bool = True
-) -> ValueTables:
-    """Backward induction from the deadline to ``now``, for every amount of work left, with chains estimated from ``past``.
+def make_tables(job: Job, belief: Belief, *, keep: int, anywhere: bool = True) -> ValueTables:
+    """Backward induction from the deadline to the slot of ``belief``, for every amount of work left.
 
     Without ``anywhere`` the amounts are those that a job begun at slot 0 can have left while on-demand still meets the deadline,
-    and a slot's work more. ``keep`` slots from ``now`` on are kept.
+    and a slot's work more. ``keep`` slots from the belief's on are kept.
     """
-    slot, slot_hours = now.slot, now.slot_hours
-    counts = count_chain(past, job.n_max, slot_hours=slot_hours, beliefs=beliefs)
-    prices = price_chain(past, now.price, now.on_demand_usd, slot_hours=slot_hours, beliefs=beliefs).per_slot(
-        slot_hours
-    )
+    slot, slot_hours = belief.slot, belief.slot_hours
     slots = job.deadline_slots - slot
+    counts, chain = belief.for_size(job.n_max, slots)
+    prices = belief.prices.per_slot(slot_hours)
     held = sizes(job)
     chosen = held if len(held) <= MOST_STATES else _spread(held)
     hourly = rates(job.throughput, job.n_max)
@@ -143,10 +127,10 @@ def make_tables(
         sizes=chosen,
         gain=gain,
         available=counts.count.astype(np.int64),
-        chain=np.broadcast_to(counts.transition, (slots, *counts.transition.shape)),
+        chain=np.ascontiguousarray(chain),
         price=prices.level_usd,
-        price_chain=prices.transition,
-        on_demand=float(now.on_demand_usd * slot_hours),
+        price_chain=belief.price_transitions(slots),
+        on_demand=float(belief.on_demand_usd * slot_hours),
         restart=job.restart,
         value=job.worth,
         slot=slot,
@@ -203,43 +187,29 @@ def _grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
 # ---
 # The stochastic policy: the best answer to a market that moves by chains learned from its own past (M4.6) (ours).
 
-#: Hours after which chains and tables are made anew.
-REFRESH_HOURS = 3.0
-#: Slots that tables reach beyond their refresh, for the windows of AHAP that end on them.
-REACH_BEYOND = 6
+#: Most times that tables are made for one job: every slot of a job of up to so many.
+MOST_TABLES = 96
+#: Slots that tables reach beyond those they decide, for the windows of AHAP that end on them.
+REACH_BEYOND = 4
 #: Bytes of tables that the views of one replay keep: many short slots and a restless price would fill the memory.
 MOST_BYTES = 2**30
-#: Half-life of transitions, hours, for the end rule (c).
-DEFAULT_HALF_LIFE = 24.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """What the policy carries from slot to slot: its tables, and what the job saw where no record is kept.
-
-    The tables follow from what was seen, so they have no part in equality.
-    """
-
-    tables: ValueTables | None = field(default=None, compare=False, repr=False)
-    price: tuple[float, ...] = ()
-    available: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stochastic:
-    """Backward induction over (slot, work left, size before, count, price) on chains that forget (M4.6).
+    """Backward induction over (slot, work left, size before, count, price) on the belief of the market (M4.6, M6.9).
 
-    The chains are estimated from `View.past`: the market's own transitions with a half-life of ``half_life_hours``, shrunk toward
-    those of its peers and toward staying put; without a record, from what the job itself has seen. They and the tables are made
-    anew every `REFRESH_HOURS`. The answer is the size of most expected value; a deadline
-    that on-demand can still meet is kept in its reach (`least_net`), which costs nothing measurable. In a gap the count is taken
-    as 0 and only the net acts, or where the deadline is out of reach the tables: a job given up is not rushed.
+    The answer is the size of most expected value. The belief's chains forget with a half-life of ``half_life_hours``. Belief and
+    tables are made anew in every slot (`tables_in_force`). A deadline that on-demand can still meet is kept in its reach
+    (`least_net`), which costs nothing measurable. In a gap the count is taken as 0 and only the net acts, or where the deadline is
+    out of reach the tables: a job given up is not rushed.
 
     Raises `SettingsError` for a half-life that is not positive.
     """
 
-    half_life_hours: float = DEFAULT_HALF_LIFE
+    half_life_hours: float = Forgetting().own_hours
     name: str = field(init=False)
+    memoryless: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.half_life_hours > 0:
@@ -248,20 +218,22 @@ class Stochastic:
             )
         object.__setattr__(self, "name", f"Stochastic({self.half_life_hours:g})")
 
-    def start(self, job: Job) -> Learned:
-        """Nothing learned yet; raises `JobError` for a job that cannot resume (M2.7)."""
-        check_job(job, uses_spot=True)
-        return Learned()
+    @property
+    def forgetting(self) -> Forgetting:
+        """How the chains of its belief forget."""
+        return Forgetting(own_hours=self.half_life_hours, peer_hours=self.half_life_hours)
 
-    def decide(self, state: Learned, view: View) -> tuple[Allocation, Learned]:
+    def start(self, job: Job) -> None:
+        """No state: what it knows is in the view; raises `JobError` for a job that cannot resume (M2.7)."""
+        check_job(job, uses_spot=True)
+
+    def decide(self, state: None, view: View) -> tuple[Allocation, None]:
         """The size of most expected value."""
-        state = _noted(state, view)
         if is_done(view):
-            return HOLD_NOTHING, state
+            return HOLD_NOTHING, None
         if not view.observed and deadline_in_reach(view):
-            return least_net(view, HOLD_NOTHING), state
-        tables = tables_in_force(view, _past(state, view), self.half_life_hours, recent=state.tables)
-        n = tables.size(
+            return least_net(view, HOLD_NOTHING), None
+        n = tables_in_force(view, self.forgetting).size(
             slot=view.slot,
             rest=work_left(view),
             before=view.progress.n_previous,
@@ -269,23 +241,21 @@ class Stochastic:
             price=view.price * view.slot_hours,
         )
         wish = split(view, n)
-        allocation = least_net(view, wish) if deadline_in_reach(view) else wish
-        return allocation, replace(state, tables=tables)
+        return (least_net(view, wish) if deadline_in_reach(view) else wish), None
 
-    def decide_together(self, state: Learned, view: View, paths: Paths) -> np.ndarray | None:
+    def decide_together(self, state: None, view: View, paths: Paths) -> np.ndarray | None:
         """`decide` on many futures at once, from the one set of tables they share.
 
-        None where they may not share them: without a record, in a gap, or where one of the jobs has left the path of its tables.
+        None where they may not share them: in a gap, or where one of the jobs has left the path of its tables.
         """
         job, numbers = view.job, pace(view.job, view.slot_hours)
         slack = WORK_TOLERANCE * job.workload
         rest = np.maximum(0.0, job.workload - paths.done)
         reach = np.array(numbers.reach[slots_left(view)])[paths.n_previous]
         off = (paths.done > view.slot * max(numbers.gain) + slack) | (rest > reach + slack)
-        if view.past is None or not view.observed or off.any() or (rest <= slack).any():
+        if not view.observed or off.any() or (rest <= slack).any():
             return None
-        tables = tables_in_force(view, view.past, self.half_life_hours, recent=state.tables)
-        chosen = tables.sizes(
+        chosen = tables_in_force(view, self.forgetting).sizes(
             slot=view.slot,
             rest=rest,
             before=paths.n_previous,
@@ -299,69 +269,34 @@ class Stochastic:
             chosen[p] = least_net(own, split(own, int(chosen[p]))).total
         return chosen
 
-    def explain(self, state: Learned, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot, and how likely spot is to stay."""
-        if not view.observed or is_done(view):
-            return narrate(view, allocation)
-        past = _past(_noted(state, view), view)
-        counts = tables_in_force(view, past, self.half_life_hours, recent=state.tables).counts
-        here = counts.index(view.available)
-        there = counts.count >= max(1, allocation.spot)
-        chance = float(counts.transition[here, there].sum())
-        return narrate(
-            view,
-            allocation,
-            rule=f"{chance:.0%} chance of {max(1, allocation.spot)} or more on spot in the next slot",
-        )
+    def explain(self, state: None, view: View, allocation: Allocation) -> str:
+        """Pace, slack and spot of the slot."""
+        return narrate(view, allocation)
 
 
-def _noted(state: Learned, view: View) -> Learned:
-    """The state with this slot noted, where no record is kept."""
-    if view.past is not None:
-        return state
-    return replace(
-        state,
-        price=(*state.price, view.price if view.observed else np.nan),
-        available=(*state.available, float(view.available) if view.observed else np.nan),
-    )
-
-
-def _past(state: Learned, view: View) -> Past:
-    if view.past is not None:
-        return view.past
-    seen = np.array(state.available)
-    return Past(price=np.array(state.price), available=seen, peers=np.empty((0, len(seen))))
-
-
-def _before(past: Past, slots: int) -> Past:
-    """The record as it was ``slots`` slots ago."""
-    if slots == 0:
-        return past
-    return Past(price=past.price[:-slots], available=past.available[:-slots], peers=past.peers[:, :-slots])
-
-
-def tables_in_force(
-    view: View,
-    past: Past,
-    half_life_hours: float,
-    *,
-    beyond: int = REACH_BEYOND,
-    recent: ValueTables | None = None,
-) -> ValueTables:
+def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_BEYOND) -> ValueTables:
     """The tables that hold in the slot of ``view``, with ``beyond`` slots more than until they are made anew.
 
-    They are made every `REFRESH_HOURS` of the job from what was known then; a price between their levels counts as the nearest
-    (tables of its own for such a slot changed nothing measurable). In a look ahead those made at the last slot known are kept.
-    They depend on the market alone, not on what the job did (but for a job off the path of `make_tables`), so the views of one
-    replay share them; ``recent`` are those of the slot before, taken where they are the same.
+    They are made from the belief of the slot, in a job of more than `MOST_TABLES` slots from that of the last of as many evenly
+    spaced ones; in a look ahead those of the belief that is held go on to the end. A price between their levels counts as the
+    nearest. They depend on the market alone, not on what the job did (but for a job off the path of `make_tables`), so the views of
+    one replay share them.
     """
     anywhere = _off_the_path(view)
-    if past.age:  # a look ahead: those of the last slot known hold to the end
-        left = view.job.deadline_slots - view.slot + past.age
-        return _made(view, past, (past.age, half_life_hours, left, anywhere), recent)
-    every = max(1, round(REFRESH_HOURS / view.slot_hours))
-    age = min(view.slot % every, len(past.price) - 1)
-    return _made(view, past, (age, half_life_hours, every + beyond, anywhere), recent)
+    beliefs, d = view.market_beliefs(), view.job.deadline_slots
+    if beliefs.holds(view.slot):
+        belief = beliefs.at(view.slot, forgetting)
+        keep = d - belief.slot
+    else:
+        every = math.ceil(d / MOST_TABLES)
+        belief = beliefs.at(view.slot - view.slot % every, forgetting)
+        keep = every + beyond
+    key = (belief.slot, forgetting, keep, anywhere)
+    made = view.tables.get(key)
+    if not isinstance(made, ValueTables):
+        made = view.tables[key] = make_tables(view.job, belief, keep=keep, anywhere=anywhere)
+        _let_go(view.tables)
+    return made
 
 
 def _off_the_path(view: View) -> bool:
@@ -369,38 +304,6 @@ def _off_the_path(view: View) -> bool:
     fastest = max(pace(view.job, view.slot_hours).gain)
     ahead = view.progress.done > view.slot * fastest + WORK_TOLERANCE * view.job.workload
     return ahead or not deadline_in_reach(view)
-
-
-def _made(
-    view: View, past: Past, terms: tuple[int, float, int, bool], recent: ValueTables | None
-) -> ValueTables:
-    age, half_life_hours, keep, anywhere = terms
-    slot = view.slot - age
-    key = (slot, half_life_hours, keep, anywhere)
-    if view.tables is not None and view.past is not None:
-        known = view.tables.get(key)
-        if isinstance(known, ValueTables):
-            return known
-    elif recent is not None and recent.key == key:
-        return recent
-    known_then = past if past.age else _before(past, age)
-    # In a gap the last price known then: a later one would make the tables depend on who asks first.
-    known_prices = known_then.price[~np.isnan(known_then.price)]
-    last = float(known_prices[-1]) if len(known_prices) else view.on_demand_usd
-    now = Moment(
-        slot=slot,
-        slot_hours=view.slot_hours,
-        price=view.price if view.observed and not age else last,
-        on_demand_usd=view.on_demand_usd,
-    )
-    beliefs = Beliefs(own_hours=half_life_hours, peer_hours=half_life_hours)
-    made = replace(
-        make_tables(view.job, known_then, now, keep=keep, beliefs=beliefs, anywhere=anywhere), key=key
-    )
-    if view.tables is not None and view.past is not None:
-        view.tables[key] = made
-        _let_go(view.tables)
-    return made
 
 
 def _let_go(kept: dict[tuple[object, ...], object]) -> None:
@@ -415,13 +318,10 @@ def _let_go(kept: dict[tuple[object, ...], object]) -> None:
 
 
 def expected_to_go(view: View, slot: int) -> ExpectedToGo:
-    """The end rule (c) of M3.3: what the job is expected to be worth from ``slot`` on, as the chains see it in ``view``."""
-    past = _past(_noted(Learned(), view), view)
-    tables = tables_in_force(view, past, DEFAULT_HALF_LIFE, beyond=max(REACH_BEYOND, slot - view.slot))
+    """The end rule (c) of M3.3: what the job is expected to be worth from ``slot`` on, as the belief in ``view`` has it."""
     price = view.price * view.slot_hours
-    key = ("to go", tables.key, view.slot, slot, view.available, price)
-    if view.tables is None:
-        return tables.to_go(slot=view.slot, end=slot, available=view.available, price=price)
+    tables = tables_in_force(view, Forgetting(), beyond=max(REACH_BEYOND, slot - view.slot - 1))
+    key = ("to go", tables.game.slot, view.slot, slot, view.available, price, _off_the_path(view))
     known = view.tables.get(key)
     if not isinstance(known, ExpectedToGo):
         known = tables.to_go(slot=view.slot, end=slot, available=view.available, price=price)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from forecasting.quantiles import Forecast
-from optimization.market.chains import Beliefs, CountChain, count_chain
+from optimization.market.chains import CountChain, Forgetting, count_chain, even_levels
 from optimization.market.window import Record
 from optimization.renting.sizes import Exponential, SizeLaw
 from warehouse.errors import SettingsError
@@ -172,7 +172,7 @@ class Outlooks:
         if not (np.isfinite(price) and np.isfinite(count)) or price >= self.on_demand_usd:
             return self._none()
         hours = self.record.slot_hours
-        chain = count_chain(past, self.capacity, slot_hours=hours, beliefs=Beliefs())
+        chain = count_chain(past, even_levels(self.capacity), slot_hours=hours, forgetting=Forgetting())
         return Outlook(
             count=np.broadcast_to(chain.count.astype(float), (self.horizon, len(chain.count))),
             weight=_ahead(chain, int(count), self.horizon),

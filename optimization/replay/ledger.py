@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from optimization.job.definition import Job
-from optimization.market.window import MarketWindow, PointForecast, Record
+from optimization.market.window import MarketWindow, PointForecast, Record, certain
 from optimization.policies.baselines import OnDemandOnly
 from optimization.policies.contract import Policy
 from optimization.replay.run import PlanMemo, replay, replay_pool
@@ -59,9 +59,7 @@ def perfect_forecasts(window: MarketWindow, horizon: int) -> list[PointForecast]
     if horizon < 1:
         raise SettingsError(f"horizon of {horizon} slots", expected="at least one")
     return [
-        PointForecast(
-            price=window.price[t + 1 : t + 1 + horizon], available=window.available[t + 1 : t + 1 + horizon]
-        )
+        certain(window.price[t + 1 : t + 1 + horizon], window.available[t + 1 : t + 1 + horizon])
         for t in range(len(window))
     ]
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from optimization.job.definition import Progress
 from optimization.job.progress import finished, needed
+from optimization.market.belief import Believed
 from optimization.market.window import MarketWindow, Record, record_of
-from optimization.policies.contract import Paths, Policy, Together, View
+from optimization.policies.contract import Paths, Policy, Together, View, belief_of
 from optimization.policies.pace import pace
 from optimization.replay.run import PlanMemo, Seen, checked, run_from, see, settle, step, with_shared_plans
 from optimization.window.plan import Outcome
@@ -42,6 +43,12 @@ class Expected:
     utility_usd: float
 
 
+def look_ahead(policy: Policy[S], state: S, view: View, *, paths: int, rng: np.random.Generator) -> Expected:
+    """`simulate_ahead` over futures sampled from the belief that ``policy`` plans by, those of M6.9."""
+    later = view.job.deadline_slots - view.slot - 1
+    return simulate_ahead(policy, state, view, *belief_of(policy, view).sample(later, paths=paths, rng=rng))
+
+
 def simulate_ahead(
     policy: Policy[S], state: S, view: View, price_paths: np.ndarray, count_paths: np.ndarray
 ) -> Expected:
@@ -50,21 +57,22 @@ def simulate_ahead(
     ``price_paths`` (USD per instance-hour) and ``count_paths`` have shape (paths, slots after this one), at
     least up to the deadline; the slot of ``view`` is as observed. In later slots the policy reads the
     forecast of ``view`` shifted to that slot: one *static vintage*, since what would be issued then is not
-    known (ours). So it is with the record of ``view``: what the policy has learned by now, it goes by to the end, on all paths
-    alike, which also means that tables are made once. A policy that lives on fresh forecasts therefore looks a little worse here
-    than it will be.
+    known (ours). So it is with the record of ``view`` and with the belief: what is believed now holds to the
+    end, from whatever state a path comes to, which also means that tables are made once. A policy that lives on
+    fresh forecasts therefore looks a little worse here than it will be.
     Horizon programs are answered by the exact twin (M3.2) whoever answers them live. A policy that decides `Together` is asked
     once a slot for all paths, with the same outcome. Raises `MarketError` for paths of another shape, `PolicyError` and
     `JobError` as `replay` does.
     """
     prices, counts = _checked(view, np.asarray(price_paths, dtype=float), np.asarray(count_paths))
-    if isinstance(policy, Together) and view.past is not None:
-        together = _run_together(policy, state, view, prices, counts)
+    beliefs = replace(view.market_beliefs(), held=belief_of(policy, view))
+    if isinstance(policy, Together):
+        together = _run_together(policy, state, (view, beliefs), prices, counts)
         if together is not None:
             return _summary(view, together)
     twin = with_shared_plans(policy, PlanMemo())
     begin = (view.slot, view.progress)
-    futures = _windows(view, prices, counts)
+    futures = _windows(view, beliefs, prices, counts)
     return _summary(view, [run_from(twin, state, view.job, seen, begin) for seen in futures])
 
 
@@ -80,14 +88,15 @@ def _checked(view: View, prices: np.ndarray, counts: np.ndarray) -> tuple[np.nda
 
 
 def _run_together(
-    policy: Policy[S], state: S, view: View, prices: np.ndarray, counts: np.ndarray
+    policy: Policy[S], state: S, at: tuple[View, Believed], prices: np.ndarray, counts: np.ndarray
 ) -> list[Outcome] | None:
     """`run_from` on all paths, slot after slot instead of path after path; None where the policy wants to be asked one by one.
 
     In the slot of ``view`` all paths are one. The steps are those of `replay.step` (M2.4), in the same order of arithmetic.
     """
+    view, beliefs = at
     job, d = view.job, view.job.deadline_slots
-    seen = _windows(view, prices[:1], counts[:1])[0]
+    seen = _windows(view, beliefs, prices[:1], counts[:1])[0]
     if finished(view.progress.done, job.workload):
         return None
     wish, state = policy.decide(state, seen.view(job, view.progress, view.slot))
@@ -121,13 +130,12 @@ def _run_together(
     ]
 
 
-def _windows(view: View, prices: np.ndarray, counts: np.ndarray) -> list[Seen]:
+def _windows(view: View, beliefs: Believed, prices: np.ndarray, counts: np.ndarray) -> list[Seen]:
     """One prepared market per path; slots before the present one are never read and are filled with it."""
     later = view.job.deadline_slots - view.slot - 1
     past = view.slot + 1
     forecasts = [None] * view.slot + [view.forecast] + [None] * later
     record = _still(view)
-    tables = {} if view.tables is None else view.tables
     seen = []
     for price, count in zip(prices, counts, strict=True):
         window = MarketWindow(
@@ -137,7 +145,7 @@ def _windows(view: View, prices: np.ndarray, counts: np.ndarray) -> list[Seen]:
             slot_hours=view.slot_hours,
             observed=np.concatenate([np.full(past, view.observed), np.full(later, True)]),
         )
-        seen.append(replace(see(view.job, window, forecasts, record), tables=tables))
+        seen.append(replace(see(view.job, window, forecasts, record), tables=view.tables, beliefs=beliefs))
     return seen
 
 

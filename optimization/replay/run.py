@@ -18,9 +18,10 @@ import numpy as np
 from optimization.job.definition import Job, Progress
 from optimization.job.progress import finished
 from optimization.job.termination import check_job, on_demand_to_go
+from optimization.market.belief import Believed
 from optimization.market.window import MarketWindow, PointForecast, Record
 from optimization.policies.committed_horizon import Solve, solve_by_labels
-from optimization.policies.contract import Policy, View, Windows
+from optimization.policies.contract import Memoryless, Policy, View, Windows
 from optimization.policies.pace import slot_gain
 from optimization.window.plan import Allocation, HorizonProblem, Outcome, Plan
 from warehouse.errors import JobError, MarketError, PolicyError, SettingsError
@@ -42,13 +43,13 @@ class Planning(Protocol):
 class PlanMemo:
     """Answers each horizon program once: programs with equal `HorizonProblem.content` share one plan.
 
-    Beside the plans it keeps what views keep in `View.tables`, for as long as the same job is replayed on the same market.
+    Beside the plans it keeps what views keep, for as long as the same job is replayed on the same market and forecasts.
     """
 
     solve: Solve = solve_by_labels
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
-    _tables: dict[tuple[object, ...], object] = field(default_factory=dict)
-    _tables_of: tuple[object, ...] = ()
+    _seen: Seen | None = None
+    _seen_of: tuple[object, ...] = ()
 
     def __call__(self, problem: HorizonProblem) -> Plan:
         """The plan of ``problem``, solved on the first asking."""
@@ -58,13 +59,14 @@ class PlanMemo:
             plan = self.plans[key] = self.solve(problem)
         return plan
 
-    def tables(
-        self, job: Job, window: MarketWindow, record: Record | None
-    ) -> dict[tuple[object, ...], object]:
-        """Where the views of ``job`` on this very market keep their tables, those of an earlier replay of it included."""
-        if [id(one) for one in (job, window, record)] != [id(one) for one in self._tables_of]:
-            self._tables, self._tables_of = {}, (job, window, record)
-        return self._tables
+    def seen(
+        self, job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Record | None
+    ) -> Seen:
+        """`see`, with what the views of an earlier replay of the very same job, market and forecasts have kept."""
+        asked = (job, window, forecasts, record)
+        if self._seen is None or any(a is not b for a, b in zip(asked, self._seen_of, strict=True)):
+            self._seen, self._seen_of = see(job, window, forecasts, record), asked
+        return self._seen
 
 
 def with_shared_plans(policy: Policy[S], memo: PlanMemo) -> Policy[S]:
@@ -82,6 +84,7 @@ class Seen:
     forecast: tuple[PointForecast | None, ...]
     on_demand_usd: float
     slot_hours: float
+    beliefs: Believed
     record: Record | None = None
     windows: Windows = field(default_factory=dict, compare=False, repr=False)
     tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
@@ -101,6 +104,7 @@ class Seen:
             past=self.record.until(slot) if self.record is not None else None,
             windows=self.windows,
             tables=self.tables,
+            beliefs=self.beliefs,
         )
 
 
@@ -108,7 +112,12 @@ def shifted(forecast: PointForecast, age: int) -> PointForecast | None:
     """A forecast ``age`` slots after its issue: its first ``age`` steps are past; None once all are."""
     if age >= len(forecast.price):
         return None
-    return PointForecast(price=forecast.price[age:], available=forecast.available[age:]) if age else forecast
+    if not age:
+        return forecast
+    told = forecast.quantiles
+    if told is not None:
+        told = replace(told, price=told.price[age:], count=told.count[age:])
+    return PointForecast(price=forecast.price[age:], available=forecast.available[age:], quantiles=told)
 
 
 def in_force(forecasts: Forecasts | None, slots: int) -> tuple[PointForecast | None, ...]:
@@ -138,14 +147,24 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Rec
         raise MarketError(
             f"job {job.name!r}: prices or counts that are no numbers", expected="market_window(...)"
         )
+    observed = window.observed[:d]
+    ahead = in_force(forecasts, d)
     return Seen(
         price=tuple(window.price[:d].tolist()),
         available=tuple(int(count) for count in window.available[:d].tolist()),
-        observed=tuple(window.observed[:d].tolist()),
-        forecast=in_force(forecasts, d),
+        observed=tuple(observed.tolist()),
+        forecast=ahead,
         on_demand_usd=window.on_demand_usd,
         slot_hours=window.slot_hours,
         record=record,
+        beliefs=Believed(
+            price=np.where(observed, window.price[:d], np.nan),
+            available=np.where(observed, window.available[:d], np.nan),
+            forecasts=ahead,
+            slot_hours=window.slot_hours,
+            on_demand_usd=window.on_demand_usd,
+            record=record,
+        ),
     )
 
 
@@ -207,10 +226,10 @@ def replay_pool(
     """`replay` of every policy on one job, equal to one by one but with each horizon program solved once (M5.1).
 
     ``progress(done, total)`` is called after each policy. ``memo`` carries plans over from another replay of
-    the same job (same market or not: plans are told apart by content), and tables from one of the same job and market.
+    the same job (same market or not: plans are told apart by content), and tables from one of the same job, market and forecasts.
     """
     memo = memo or PlanMemo()
-    seen = replace(see(job, window, forecasts, record), tables=memo.tables(job, window, record))
+    seen = memo.seen(job, window, forecasts, record)
     outcomes = []
     for policy in policies:
         shared = with_shared_plans(policy, memo)
@@ -223,6 +242,8 @@ def replay_pool(
 def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
     """The state ``policy`` would be in now, had it been asked in each of the past ``views``; what was really held is in them."""
     state = policy.start(job)
+    if isinstance(policy, Memoryless):
+        return state
     for view in views:
         _, state = policy.decide(state, view)
     return state

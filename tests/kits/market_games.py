@@ -55,17 +55,18 @@ def random_game(rng, *, slots, n_max, start=0):
         job, step, slot=start,
         available=rng.choice(n_max + 3, states, replace=False),
         chain=np.stack([stochastic_rows(rng, states) for _ in range(slots)]),
-        price=price, price_chain=stochastic_rows(rng, levels),
+        price=price, price_chain=np.stack([stochastic_rows(rng, levels) for _ in range(slots)]),
     )  # fmt: skip
 
 
 def game_of(job, step, *, slot, available, chain, price, price_chain) -> Game:
     """The game of ``job`` at ``slot`` on half-hour slots; ``price`` in USD per slot, on-demand 1 USD per hour."""
     gain = rates(job.throughput, job.n_max)[sizes(job)] * HALF_HOUR
+    onward = np.broadcast_to(price_chain, (len(chain), *np.shape(price_chain)[-2:]))
     owed = chain.shape[0] * max(0.0, -job.mu_up, -job.mu_down) * gain.max()
     return Game(
         sizes=sizes(job), gain=gain, available=np.asarray(available, dtype=np.int64), chain=chain,
-        price=np.asarray(price, dtype=float), price_chain=price_chain, on_demand=HALF_HOUR,
+        price=np.asarray(price, dtype=float), price_chain=np.ascontiguousarray(onward), on_demand=HALF_HOUR,
         restart=job.restart, value=job.worth, slot=slot, slack=TOLERANCE * job.workload, step=step,
         points=round((job.workload + owed) / step) + 2,
     )  # fmt: skip
@@ -105,7 +106,7 @@ def by_tree(job: Job, game: Game, *, on_grid: bool = True):
             return before(i + 1, steps, n, 0, 0)
         total = 0.0
         for t, p in enumerate(game.chain[i][s]):
-            for y, q in enumerate(game.price_chain[x]):
+            for y, q in enumerate(game.price_chain[i][x]):
                 if p * q > 0:
                     total += float(p * q) * before(i + 1, steps, n, t, y)
         return total

@@ -16,10 +16,13 @@ from flows.turn.decide import decide, open_job
 from flows.turn.ingest import ingest_paths
 from flows.turn.markets import find_market, read_history
 from flows.turn.score import ended_job, score_job
+from forecasting.predictors import make_predictor
+from optimization.job.definition import Progress
 from optimization.job.request import parse_request
+from optimization.policies.contract import belief_of
 from optimization.policies.pool import policy_named
 from optimization.replay.ledger import perfect_forecasts
-from optimization.replay.run import replay
+from optimization.replay.run import replay, see
 from optimization.window.plan import Allocation
 from warehouse.errors import MarketError
 from warehouse.history import History, Market
@@ -266,4 +269,30 @@ def test_a_live_decision_is_the_replays_and_comes_out_the_same_twice(store):
         assert decision.allocation == whole.allocations[7]
         rows.append(decision.row())
     assert rows[0] == rows[1]
-    assert "chance of" in rows[0]["reason"]
+
+
+def test_one_decision_believes_one_thing_live_and_replayed(store):
+    """What the reason says, what is planned by, what cost and lateness are sampled from, and the forecast itself (M6.9)."""
+    own, peers = taken(store, BEGIN + 12 * STEP)
+    fitted = make_predictor("markov").fit(own.until(BEGIN))
+    told = fitted.forecast_many(own, [BEGIN + k * STEP for k in range(12)], horizon=8)
+    ended = ended_job(request(), own, told, peers)
+    replayed = see(ended.job, ended.window, ended.forecasts, ended.record)
+    for name in ("Stochastic", "MSU"):
+        policy = policy_named(name)
+        for slot in (2, 6):
+            now, beside = taken(store, BEGIN + slot * STEP)
+            running = open_job(request(), now, decided={}, forecasts=told, peers=beside)
+            decision = decide(running, policy, settings=SETTINGS)
+            live = belief_of(policy, running.seen.view(running.job, Progress(), slot))
+            past = belief_of(policy, replayed.view(ended.job, Progress(), slot))
+            for part in ("count_now", "count_steps", "price_steps", "count_law", "price_quantiles"):
+                np.testing.assert_array_equal(getattr(live, part), getattr(past, part))
+            n = max(1, decision.allocation.total)
+            chance = told[slot].probability_at_least(n, 1)
+            assert f"P(spot >= {n} in the next slot) = {chance:.2f}" in decision.reason
+            assert decision.reason.count("P(spot") == 1
+            assert "chance of" not in decision.reason
+            assert live.chance_of_spot(n) == pytest.approx(chance, abs=1e-6)
+            _, counts = live.sample(1, paths=4000, rng=np.random.default_rng(0))
+            assert (counts[:, 0] >= n).mean() == pytest.approx(chance, abs=0.03)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from optimization.market.chains import (
     LEVEL_WIDTH,
     MOST_STATES,
-    Beliefs,
     CountChain,
+    Forgetting,
     count_chain,
-    count_levels,
+    even_levels,
     forgotten,
     price_chain,
 )
@@ -23,7 +23,7 @@ from optimization.market.window import Past
 
 NAN = float("nan")
 #: Half-lives of one slot on slots of an hour.
-BRIEF = Beliefs(own_hours=1.0, peer_hours=1.0, price_hours=1.0)
+BRIEF = Forgetting(own_hours=1.0, peer_hours=1.0, price_hours=1.0)
 
 
 def past(counts, *, price=None, peers=()) -> Past:
@@ -35,13 +35,18 @@ def past(counts, *, price=None, peers=()) -> Past:
 
 def chain_of(seen: Past, n_max: int, **changes) -> CountChain:
     return count_chain(
-        seen, n_max, slot_hours=1.0, beliefs=Beliefs(**{"own_hours": 1.0, "peer_hours": 1.0} | changes)
+        seen,
+        even_levels(n_max),
+        slot_hours=1.0,
+        forgetting=Forgetting(**{"own_hours": 1.0, "peer_hours": 1.0} | changes),
     )
 
 
 def prices_of(price, now: float, **changes):
     seen = past(np.zeros(len(price)), price=price)
-    return price_chain(seen, now, 1.0, slot_hours=1.0, beliefs=Beliefs(**{"price_hours": 1.0} | changes))
+    return price_chain(
+        seen, now, 1.0, slot_hours=1.0, forgetting=Forgetting(**{"price_hours": 1.0} | changes)
+    )
 
 
 class TestForgotten:
@@ -114,8 +119,12 @@ class TestCounts:
 
     def test_half_lives_are_hours_not_slots(self):
         seen = past([0, 2, 1, 1, 0, 2, 2, 1])
-        halves = count_chain(seen, 2, slot_hours=0.5, beliefs=Beliefs(own_hours=3.0, peer_hours=3.0))
-        hours = count_chain(seen, 2, slot_hours=1.0, beliefs=Beliefs(own_hours=6.0, peer_hours=6.0))
+        halves = count_chain(
+            seen, even_levels(2), slot_hours=0.5, forgetting=Forgetting(own_hours=3.0, peer_hours=3.0)
+        )
+        hours = count_chain(
+            seen, even_levels(2), slot_hours=1.0, forgetting=Forgetting(own_hours=6.0, peer_hours=6.0)
+        )
         np.testing.assert_allclose(halves.transition, hours.transition)
 
     def test_gaps_are_never_counted(self):
@@ -148,7 +157,10 @@ class TestCounts:
         counts = rng.integers(0, n_max + 5, (peers + 1, slots)).astype(float)
         counts[rng.random(counts.shape) < 0.3] = NAN
         found = count_chain(
-            past(counts[0], peers=counts[1:]), n_max, slot_hours=slot_hours, beliefs=Beliefs()
+            past(counts[0], peers=counts[1:]),
+            even_levels(n_max),
+            slot_hours=slot_hours,
+            forgetting=Forgetting(),
         )
         size = len(found.count)
         assert found.transition.shape == (size, size)
@@ -160,11 +172,11 @@ class TestCounts:
 class TestCountLevels:
     @pytest.mark.parametrize("n_max", [1, 2, 8, 9])
     def test_small_sizes_are_all_told_apart(self, n_max):
-        assert count_levels(n_max).tolist() == list(range(n_max + 1))
+        assert even_levels(n_max).tolist() == list(range(n_max + 1))
 
     @pytest.mark.parametrize("n_max", [10, 16, 21, 64, 1000])
     def test_large_ones_are_spread_with_both_ends(self, n_max):
-        levels = count_levels(n_max)
+        levels = even_levels(n_max)
         assert (levels[0], levels[-1], len(levels)) == (0, n_max, MOST_STATES)
         assert np.ptp(np.diff(levels)) <= 1
 

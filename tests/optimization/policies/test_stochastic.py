@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +11,22 @@ from hypothesis import strategies as st
 
 from optimization import Allocation, Job, Progress
 from optimization.job.throughput import Amdahl, Linear, Table, Throughput
+from optimization.market.chains import Forgetting
 from optimization.market.window import MarketWindow, Record, market_window, record_of
 from optimization.policies import stochastic
 from optimization.policies.pace import pace
 from optimization.policies.pool import policy_named
-from optimization.policies.stochastic import Learned, Stochastic, ValueTables, tables_in_force
-from optimization.replay.run import PlanMemo, replay, replay_pool, run_from, see, step, with_shared_plans
+from optimization.policies.stochastic import Stochastic, ValueTables, tables_in_force
+from optimization.replay.run import (
+    PlanMemo,
+    catch_up,
+    replay,
+    replay_pool,
+    run_from,
+    see,
+    step,
+    with_shared_plans,
+)
 from optimization.window.audit import audit_outcome
 from optimization.window.plan import EndRule
 from optimization.window.twin import solve_window
@@ -122,8 +131,9 @@ class TestSharing:
         assert replay_pool(policies()[::-1], JOB, window, record=record) == alone[::-1]
         assert replay_pool(policies(), JOB, window) == [replay(p, JOB, window) for p in policies()]
 
-    def test_tables_begun_in_a_gap_do_not_depend_on_who_asks_first(self):
-        """Slot 0 is a gap: the tables of slots 0 to 5 are made later, at another price for each who asks first."""
+    def test_tables_of_a_slot_do_not_depend_on_who_asks_first(self, monkeypatch):
+        """Slot 0 is a gap, and its tables are made later, in other slots; they are those of what slot 0 knew."""
+        monkeypatch.setattr(stochastic, "MOST_TABLES", 3)
         window, record = market(2, gaps=0.0)
         price = record.price.copy()
         price[BEFORE : BEFORE + 3] = [NAN, 0.40, 0.42]
@@ -134,14 +144,15 @@ class TestSharing:
         for seen, slots in ((early, (1, 2)), (late, (2,))):
             for slot in slots:
                 view = seen.view(JOB, Progress(), slot)
-                assert view.past is not None
-                found = tables_in_force(view, view.past, 24.0)
+                found = tables_in_force(view, Forgetting())
             tables.append(found)
         np.testing.assert_array_equal(tables[0].prices.level_usd, tables[1].prices.level_usd)
         np.testing.assert_array_equal(tables[0].after, tables[1].after)
 
-    def test_tables_are_made_once_for_all(self):
-        """Every three hours, even where the price is on none of their levels; not for every policy or slot."""
+    @pytest.mark.parametrize(("most", "made"), [(96, range(14)), (7, range(0, 14, 2)), (1, [0])])
+    def test_tables_are_made_once_for_all(self, most, made, monkeypatch):
+        """In every slot, not for every policy; in a job of many slots, evenly over it."""
+        monkeypatch.setattr(stochastic, "MOST_TABLES", most)
         window, record = market(3, gaps=0.0)
         price = np.full(BEFORE + 14, 0.4)
         price[BEFORE + 8] = 0.8
@@ -153,24 +164,21 @@ class TestSharing:
                 view = seen.view(JOB, progress, slot)
                 allocation, state = policy.decide(state, view)
                 progress = step(progress, allocation, view)
-        assert sorted(key[0] for key, kept in seen.tables.items() if isinstance(kept, ValueTables)) == [
-            0,
-            6,
-            12,
-        ]
+        tables = [kept for kept in seen.tables.values() if isinstance(kept, ValueTables)]
+        assert sorted(one.game.slot for one in tables) == list(made)
 
     def test_tables_let_go_for_want_of_room_are_made_again_the_same(self, monkeypatch):
         """Room for about one of three: the oldest go, the newest stays, and no answer changes."""
         window, record = market(3)
         roomy = see(JOB, window, None, record)
         alone = [replay(policy, JOB, window, record=record) for policy in policies()]
-        run_from(policy_named("Stochastic"), Learned(), JOB, roomy, (0, Progress()))
+        run_from(policy_named("Stochastic"), None, JOB, roomy, (0, Progress()))
         largest = max(tables.after.nbytes for tables in roomy.tables.values())
         monkeypatch.setattr(stochastic, "MOST_BYTES", largest)
         cramped = see(JOB, window, None, record)
-        run_from(policy_named("Stochastic"), Learned(), JOB, cramped, (0, Progress()))
+        run_from(policy_named("Stochastic"), None, JOB, cramped, (0, Progress()))
         assert sum(tables.after.nbytes for tables in cramped.tables.values()) <= largest
-        assert list(cramped.tables) == list(roomy.tables)[-len(cramped.tables) :]
+        assert list(cramped.tables) == list(roomy.tables)[-len(cramped.tables) :], "the oldest go"
         assert 0 < len(cramped.tables) < len(roomy.tables)
         assert replay_pool(policies(), JOB, window, record=record) == alone
         monkeypatch.setattr(stochastic, "MOST_BYTES", 0)
@@ -202,21 +210,14 @@ class TestSharing:
             policy_named(name), JOB, window, record=other
         )
 
-    def test_the_state_is_a_plain_value(self):
-        """Equal after the same slots, whichever tables are at hand, and it travels to another process."""
-        window, _ = market(0)
-        states = []
-        for _ in range(2):
-            policy, seen = policy_named("Stochastic"), see(JOB, window, None)
-            state = policy.start(JOB)
-            for slot in range(3):
-                _, state = policy.decide(state, seen.view(JOB, Progress(), slot))
-            states.append(state)
-        assert states[0] == states[1]
-        assert hash(states[0]) == hash(states[1])
-        assert states[0].price == tuple(window.price[:3])
-        assert pickle.loads(pickle.dumps(states[0])).available == states[0].available
-        assert policy_named("Stochastic").start(JOB) == Learned()
+    def test_nothing_is_carried_from_slot_to_slot(self):
+        """So a running job is caught up with at no cost."""
+        window, record = market(0)
+        policy, seen = policy_named("Stochastic"), see(JOB, window, None, record)
+        assert policy.decide(None, seen.view(JOB, Progress(), 0))[1] is None
+        made = len(seen.tables)
+        catch_up(policy, JOB, [seen.view(JOB, Progress(), slot) for slot in range(9)])
+        assert len(seen.tables) == made
 
 
 def small(**changes) -> Job:
@@ -307,48 +308,20 @@ class TestEdges:
             assert replay(policy, JOB, window, record=cut) == replay(policy, JOB, window)
 
     def test_a_look_ahead_knows_what_its_last_slot_knew(self):
-        """A record held still: one set of tables to the deadline, also where the job begins after the last slot known."""
+        """A record held still is borne, also where the job begins after the last slot known."""
         window, record = market(3, gaps=0.0)
         for known in (BEFORE - 2, BEFORE + 1, BEFORE + 6):
             still = Record(
                 price=record.price[:known], available=record.available[:known], peers=record.peers[:, :known],
                 first=BEFORE, slot_hours=0.5, still=True,
             )  # fmt: skip
-            seen = see(JOB, window, None, still)
-            policy = policy_named("Stochastic")
-            state, progress = policy.start(JOB), Progress()
-            ahead = set()
-            for slot in range(14):
-                view = seen.view(JOB, progress, slot)
-                allocation, state = policy.decide(state, view)
-                progress = step(progress, allocation, view)
-                if view.past is not None and view.past.age:
-                    ahead.add(id(state.tables))
-            assert state.tables is not None
-            assert len(ahead) == 1
-            assert state.tables.key[0] == known - BEFORE - 1
-            assert replay(policy, JOB, window, record=still).on_time
+            assert replay(policy_named("Stochastic"), JOB, window, record=still).on_time
 
     @pytest.mark.parametrize("name", LEARNING)
     def test_a_job_that_cannot_resume_is_refused(self, name):
         window, record = market(0)
         with pytest.raises(JobError, match="checkpoint"):
             replay(policy_named(name), small(resumable=False), window, record=record)
-
-    def test_reasons_are_a_sentence_with_the_chance_of_spot(self):
-        window, record = market(5, gaps=0.0)
-        seen, policy = see(JOB, window, None, record), policy_named("Stochastic")
-        state, progress = policy.start(JOB), Progress()
-        _, state = policy.decide(state, seen.view(JOB, progress, 0))
-        view = seen.view(JOB, progress, 1)
-        allocation, after = policy.decide(state, view)
-        reason = policy.explain(after, view, allocation)
-        assert after.tables is not None
-        counts = after.tables.counts
-        at_least = counts.count >= max(1, allocation.spot)
-        chance = counts.transition[counts.index(view.available), at_least].sum()
-        assert f"{chance:.0%} chance of {max(1, allocation.spot)} or more on spot in the next slot" in reason
-        assert policy.explain(policy.start(JOB), view, allocation)
 
 
 THROUGHPUTS: list[Throughput] = [

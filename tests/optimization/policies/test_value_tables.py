@@ -11,13 +11,13 @@ from market_games import HALF_HOUR, by_tree
 from optimization import EndRule, HorizonProblem, Job, Progress
 from optimization.job.termination import on_demand_to_go
 from optimization.job.throughput import Linear, Table
-from optimization.market.chains import MOST_STATES, Beliefs
+from optimization.market.belief import Now, make_belief
+from optimization.market.chains import MOST_STATES, Forgetting
 from optimization.market.window import Past, market_window, record_of
 from optimization.policies.pace import pace
 from optimization.policies.stochastic import (
     END_POINTS,
     MOST_POINTS,
-    Moment,
     ValueTables,
     expected_to_go,
     make_tables,
@@ -74,8 +74,12 @@ def tables_of(
     slot_hours: float = HALF_HOUR,
     anywhere: bool = True,
 ) -> ValueTables:
-    now = Moment(slot=slot, slot_hours=slot_hours, price=float(past.price[-1]), on_demand_usd=ON_DEMAND_USD)
-    return make_tables(job, past, now, keep=keep, beliefs=Beliefs(), anywhere=anywhere)
+    now = Now(
+        slot=slot, slot_hours=slot_hours, price=float(past.price[-1]), available=float(past.available[-1]),
+        on_demand_usd=ON_DEMAND_USD,
+    )  # fmt: skip
+    belief = make_belief(past, None, now=now, forgetting=Forgetting())
+    return make_tables(job, belief, keep=keep, anywhere=anywhere)
 
 
 def steps_of(tables: ValueTables, most: int = 12) -> list[int]:
@@ -125,8 +129,9 @@ class TestAgainstTheTree:
         counts, prices = tables.counts, tables.prices
         s, x = counts.index(1), prices.index(0.6 * HALF_HOUR)
         go = tables.to_go(slot=0, end=ahead, available=1, price=0.6 * HALF_HOUR)
-        states = np.linalg.matrix_power(counts.transition, ahead)[s]
-        levels = np.linalg.matrix_power(prices.transition, ahead)[x]
+        states, levels = np.eye(len(counts.count))[s], np.eye(len(prices.level_usd))[x]
+        for i in range(ahead):
+            states, levels = states @ tables.game.chain[i], levels @ tables.game.price_chain[i]
         compared = 0
         for column, n in enumerate(tables.all_sizes):
             for g in steps_of(tables, 4):

@@ -214,13 +214,15 @@ def test_the_memo_keeps_the_tables_of_one_job_on_one_market_only():
     for one, window in ((job, market), (job, dearer), (replace(job, workload=15.0), dearer), (job, market)):
         alone = [replay(policy, one, window, record=record) for policy in pool]
         assert replay_pool(pool, one, window, record=record, memo=memo) == alone
-    kept = memo.tables(job, market, record)
+    kept = memo.seen(job, market, None, record).tables
     assert kept
     before = dict(kept)
     assert replay_pool(pool[:1], job, market, record=record, memo=memo) == alone[:1]
-    assert memo.tables(job, market, record) is kept
+    assert memo.seen(job, market, None, record).tables is kept
     assert kept == before
-    assert memo.tables(job, market, None) == {}
+    told = [None] * 12
+    assert memo.seen(job, market, told, record).tables == {}, "other forecasts, other beliefs"
+    assert memo.seen(job, market, told, None).tables == {}
 
 
 def test_catching_up_gives_the_state_of_the_run():

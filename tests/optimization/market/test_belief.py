@@ -1,0 +1,324 @@
+"""One belief: marginals, transitions and sampled futures that cannot contradict each other (M6.9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forecasting.quantiles import LEVELS, count_law
+from optimization import Job, Progress
+from optimization.job.throughput import Linear
+from optimization.market.belief import (
+    FINE_COUNTS,
+    Belief,
+    Now,
+    count_states,
+    make_belief,
+    price_law,
+    tilt,
+)
+from optimization.market.chains import MOST_STATES, Forgetting
+from optimization.market.window import (
+    Past,
+    PointForecast,
+    Quantiles,
+    Record,
+    certain,
+    market_window,
+    of_quantiles,
+    record_of,
+)
+from optimization.policies.contract import belief_of
+from optimization.policies.pool import policy_named
+from optimization.replay.risk import simulate_ahead
+from optimization.replay.run import Seen, see
+
+NAN = float("nan")
+HORIZON, PATHS = 12, 20_000
+#: Capacities: few counts, as many as have states of their own, and many more than that.
+CAPACITIES = [1, 4, 16, FINE_COUNTS, 200]
+every_capacity = pytest.mark.parametrize("capacity", CAPACITIES)
+
+
+def history(seed: int, capacity: int = 16, slots: int = 120) -> Past:
+    """Counts and prices that stay a while; prices pass on-demand (1 USD) now and then."""
+    rng = np.random.default_rng(seed)
+    counts = np.repeat(rng.integers(0, capacity + 1, slots // 4), 4).astype(float)
+    price = np.clip(0.6 + 0.05 * rng.normal(size=slots).cumsum(), 0.1, 1.2)
+    peers = np.repeat(rng.integers(0, capacity + 1, (2, slots // 3)), 3, axis=1).astype(float)
+    return Past(price=price, available=counts, peers=peers)
+
+
+def forecast(seed: int, capacity: int = 16, horizon: int = HORIZON) -> PointForecast:
+    """Quantiles of all kinds: wide, narrow, at a bound, prices with ties and above on-demand."""
+    rng = np.random.default_rng(1000 + seed)
+    middle = rng.integers(0, capacity + 1, (horizon, 1))
+    spread = rng.choice([0, 1, capacity], (horizon, 1))
+    count = np.clip(middle + np.round(spread * rng.normal(size=(horizon, 19))), 0, capacity)
+    price = np.clip(rng.uniform(0.2, 1.1, (horizon, 1)) + 0.1 * rng.normal(size=(horizon, 19)), 0.05, 1.0)
+    price[rng.random(horizon) < 0.2] = 0.4
+    return of_quantiles(
+        Quantiles(price=np.sort(price, axis=1), count=np.sort(count, axis=1), capacity=capacity)
+    )
+
+
+def believe(past: Past, told: PointForecast | None, **changes: float) -> Belief:
+    seen = {"price": past.price[-1], "available": past.available[-1]} | changes
+    now = Now(slot=0, slot_hours=0.5, on_demand_usd=1.0, **seen)
+    return make_belief(past, told, now=now, forgetting=Forgetting())
+
+
+def marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:
+    found = []
+    for step in transitions:
+        now = now @ step
+        found.append(now)
+    return np.array(found)
+
+
+class TestMarginals:
+    @every_capacity
+    @pytest.mark.parametrize("seed", range(6))
+    def test_those_of_the_horizon_are_the_forecasts(self, seed, capacity):
+        told = forecast(seed, capacity)
+        belief = believe(history(seed, capacity), told)
+        law = count_law(told.quantiles.count, capacity)
+        counts = belief.counts.count
+        got = marginals(belief.count_now, belief.count_transitions(HORIZON))
+        np.testing.assert_allclose(got, np.add.reduceat(law, counts, axis=1), atol=1e-6)
+        for ahead, n in [(1, 1), (5, capacity), (HORIZON, max(1, capacity // 2))]:
+            assert belief.chance_of_spot(n, ahead) == pytest.approx(law[ahead - 1, n:].sum(), abs=1e-12)
+        got = marginals(belief.price_now, belief.price_transitions(HORIZON))
+        np.testing.assert_allclose(got, price_law(told.quantiles.price, belief.prices), atol=1e-6)
+
+    @every_capacity
+    @pytest.mark.parametrize("n_max", [1, 7, 16, 64])
+    def test_a_job_that_tells_fewer_counts_apart_has_the_same(self, n_max, capacity):
+        told = forecast(3, capacity)
+        belief = believe(history(3, capacity), told)
+        counts, onward = belief.for_size(n_max, HORIZON + 4)
+        assert len(counts.count) <= MOST_STATES
+        assert counts.count[0] == 0
+        assert counts.count[-1] <= n_max
+        np.testing.assert_allclose(onward.sum(axis=2), 1.0)
+        np.testing.assert_allclose(onward[-1].sum(axis=1), 1.0)
+        start = np.add.reduceat(belief.count_now, np.searchsorted(belief.counts.count, counts.count))
+        law = count_law(told.quantiles.count, capacity)
+        got = marginals(start, onward)[:HORIZON]
+        np.testing.assert_allclose(got, np.add.reduceat(law, counts.count, axis=1), atol=1e-6)
+
+    def test_every_price_is_in_the_state_that_it_counts_as(self):
+        belief = believe(history(1), forecast(1))
+        price = np.random.default_rng(0).uniform(0.05, 1.3, 500)
+        place = np.searchsorted(belief.prices.edges(), price, side="right")
+        np.testing.assert_array_equal(place, belief.prices.indices(price))
+
+    def test_a_certain_forecast_leaves_nothing_open(self):
+        price, count = np.array([0.3, 0.9, 0.3]), np.array([0, 16, 3])
+        belief = believe(history(2), certain(price, count))
+        assert [belief.chance_of_spot(n, k) for n, k in [(1, 1), (16, 2), (3, 3), (4, 3)]] == [0, 1, 1, 0]
+        prices, counts = belief.sample(3, paths=5, rng=np.random.default_rng(0))
+        assert (counts == count).all()
+        assert (prices == price).all()
+
+
+class TestTransitions:
+    @every_capacity
+    @pytest.mark.parametrize("seed", range(4))
+    def test_they_are_stochastic_and_beyond_the_horizon_those_of_the_chains(self, seed, capacity):
+        belief = believe(history(seed, capacity), forecast(seed, capacity))
+        for found, chain in (
+            (belief.count_transitions(HORIZON + 3), belief.counts),
+            (belief.price_transitions(HORIZON + 3), belief.prices),
+        ):
+            assert (found >= 0).all()
+            np.testing.assert_allclose(found.sum(axis=2), 1.0, atol=1e-12)
+            np.testing.assert_array_equal(found[HORIZON:], np.stack([chain.transition] * 3))
+        np.testing.assert_array_equal(belief.count_transitions(5), belief.count_transitions(HORIZON)[:5])
+
+    def test_what_the_chain_says_already_changes_nothing(self):
+        rng = np.random.default_rng(0)
+        onward = rng.dirichlet(np.ones(5), size=5)
+        now = np.eye(5)[2]
+        law = marginals(now, np.stack([onward] * 6))
+        np.testing.assert_allclose(tilt(onward, now, law, 30, 1e-12), np.stack([onward] * 6), atol=1e-9)
+
+    def test_factors_are_the_same_for_every_row(self):
+        """Odds between two states change alike wherever they are reached from."""
+        belief = believe(history(0), forecast(0))
+        ratio = belief.count_steps[4] / belief.counts.transition
+        odds = ratio / ratio[:, :1]
+        np.testing.assert_allclose(odds, np.tile(odds[:1], (len(odds), 1)), rtol=1e-4)
+
+    @pytest.mark.parametrize("rounds", [1, 30])
+    def test_what_no_factors_reach_is_moved(self, rounds):
+        """A chain that never leaves its state, and a forecast that it does."""
+        law = np.array([[0.2, 0.5, 0.3], [0.0, 0.0, 1.0]])
+        steps = tilt(np.eye(3), np.array([1.0, 0.0, 0.0]), law, rounds, 1e-9)
+        np.testing.assert_allclose(marginals(np.array([1.0, 0.0, 0.0]), steps), law, atol=1e-12)
+        np.testing.assert_allclose(steps.sum(axis=2), 1.0)
+        assert (steps >= 0).all()
+
+
+class TestWithoutAForecast:
+    @pytest.mark.parametrize(
+        "told", [None, PointForecast(price=np.full(4, 0.3), available=np.full(4, 9))], ids=["none", "a point"]
+    )
+    def test_the_chains_are_believed(self, told):
+        past = history(4)
+        belief = believe(past, told)
+        assert belief.horizon == 0
+        here = belief.counts.transition[belief.counts.index(past.available[-1])]
+        assert belief.chance_of_spot(3) == pytest.approx(here[3:].sum())
+        prices, counts = belief.sample(6, paths=400, rng=np.random.default_rng(1))
+        assert prices.shape == counts.shape == (400, 6)
+        assert np.isin(prices, belief.prices.level_usd).all()
+
+    def test_nothing_seen_is_borne(self):
+        empty = Past(price=np.full(3, NAN), available=np.full(3, NAN), peers=np.empty((0, 3)))
+        belief = believe(empty, None)
+        assert belief.count_now.sum() == pytest.approx(1.0)
+        assert np.isfinite(belief.sample(4, paths=3, rng=np.random.default_rng(0))[0]).all()
+
+
+class TestGaps:
+    def test_the_state_of_a_gap_is_the_last_one_seen_moved_on(self):
+        past = history(5)
+        gone = replace(past, available=np.append(past.available[:-2], [NAN, NAN]))
+        belief = believe(gone, None)
+        row = np.linalg.matrix_power(belief.counts.transition, 2)[int(past.available[-3])]
+        np.testing.assert_allclose(belief.count_now, row)
+        assert believe(gone, None, available=past.available[-1]).count_now.max() == 1.0
+
+    def test_marginals_hold_in_a_gap_too(self):
+        told, past = forecast(5), history(5)
+        belief = believe(replace(past, available=np.append(past.available[:-1], NAN)), told)
+        got = marginals(belief.count_now, belief.count_transitions(HORIZON))
+        np.testing.assert_allclose(got, count_law(told.quantiles.count, 16), atol=1e-6)
+
+
+class TestFutures:
+    @pytest.mark.parametrize("capacity", [4, 16, 200])
+    def test_shares_of_paths_are_the_marginals(self, capacity):
+        told = forecast(6, capacity)
+        belief = believe(history(6, capacity), told)
+        slots = HORIZON + 6
+        prices, counts = belief.sample(slots, paths=PATHS, rng=np.random.default_rng(2))
+        assert counts.min() >= 0
+        assert counts.max() <= capacity
+        close = 4 * np.sqrt(0.25 / PATHS)
+        for k in range(slots):
+            for n in belief.counts.count[1:] if k >= HORIZON else range(1, capacity + 1):
+                share = float((counts[:, k] >= n).mean())
+                assert share == pytest.approx(belief.chance_of_spot(int(n), k + 1), abs=close)
+        for k in range(HORIZON):
+            law = price_law(told.quantiles.price, belief.prices)[k]
+            got = np.bincount(belief.prices.indices(prices[:, k]), minlength=len(law)) / PATHS
+            np.testing.assert_allclose(got, law, atol=close)
+            upto = (prices[:, k, None] <= told.quantiles.price[k] + 1e-12).mean(axis=0)
+            assert (upto >= LEVELS - close).all()
+
+    def test_a_sticky_market_has_sticky_paths(self):
+        """The marginals say nothing of it: half the paths at either bound, and a count that never changed in the record."""
+        slots = 200
+        still = Past(price=np.full(slots, 0.4), available=np.full(slots, 8.0), peers=np.zeros((2, slots)))
+        count = np.tile(np.repeat([0.0, 8.0], [10, 9]), (HORIZON, 1))
+        told = of_quantiles(Quantiles(price=np.full((HORIZON, 19), 0.4), count=count, capacity=8, tail=0.0))
+        _, counts = believe(still, told).sample(HORIZON, paths=2000, rng=np.random.default_rng(3))
+        assert (np.diff(counts, axis=1) != 0).mean() < 0.1
+        assert 0.4 < (counts[:, -1] == 8).mean() < 0.6
+
+    def test_the_same_seed_gives_the_same_paths(self):
+        belief = believe(history(7), forecast(7))
+        one, two = (belief.sample(5, paths=9, rng=np.random.default_rng(4)) for _ in range(2))
+        assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_counts_are_told_apart_up_to_a_point():
+    assert count_states(16).tolist() == list(range(17))
+    for capacity in (FINE_COUNTS, FINE_COUNTS + 1, 1024):
+        states = count_states(capacity)
+        assert states[:FINE_COUNTS].tolist() == list(range(FINE_COUNTS))
+        assert states[-1] == capacity
+        assert (np.diff(states) > 0).all()
+        assert len(states) < 50
+
+
+JOB = Job(
+    name="b", workload=30, deadline_slots=14, n_min=1, n_max=8, throughput=Linear(), mu_up=0.9, value=60
+)
+BEFORE = 40
+
+
+def recorded(seed: int) -> tuple[Record, list[PointForecast | None]]:
+    past = history(seed, 8, BEFORE + 20)
+    record = record_of(past.price, past.available, first=BEFORE, slot_hours=0.5, peers=past.peers)
+    return record, [forecast(slot, 8) if slot % 3 else None for slot in range(14)]
+
+
+def seen_of(record: Record, told: list[PointForecast | None], *, kept: bool = True) -> Seen:
+    market = market_window(
+        record.price[BEFORE : BEFORE + 14], record.available[BEFORE : BEFORE + 14], on_demand_usd=1.0, slot_hours=0.5
+    )  # fmt: skip
+    return see(JOB, market, told, record if kept else None)
+
+
+def same(one: Belief, two: Belief) -> bool:
+    arrays = ("count_now", "price_now", "count_steps", "price_steps", "count_law", "price_quantiles")
+    return (
+        all(np.array_equal(getattr(one, name), getattr(two, name)) for name in arrays)
+        and np.array_equal(one.counts.transition, two.counts.transition)
+        and np.array_equal(one.prices.level_usd, two.prices.level_usd)
+    )
+
+
+class TestInReplays:
+    @pytest.mark.parametrize("with_record", [True, False])
+    def test_a_scrambled_future_changes_nothing(self, with_record):
+        """M4.9, forecasts that are issued later included."""
+        record, told = recorded(8)
+        rng = np.random.default_rng(0)
+        for slot in (0, 4, 9):
+            known = BEFORE + slot + 1
+            price, available, peers = record.price.copy(), record.available.copy(), record.peers.copy()
+            price[known:], available[known:] = rng.uniform(0.1, 1.3, len(price) - known), 3.0
+            peers[:, known:] = 1.0
+            other = replace(record, price=price, available=available, peers=peers)
+            later = [*told[: slot + 1], *[forecast(99 + k, 8) for k in range(13 - slot)]]
+            worlds = [seen_of(*world, kept=with_record) for world in ((record, told), (other, later))]
+            beliefs = [seen.view(JOB, Progress(), slot).belief(Forgetting()) for seen in worlds]
+            assert same(*beliefs)
+
+    def test_a_look_ahead_goes_by_the_belief_it_began_with(self):
+        seen = seen_of(*recorded(9))
+        view = seen.view(JOB, Progress(), 4)
+        policy, met = policy_named("Stochastic"), []
+
+        class Noting:
+            name = "noting"
+            forgetting = policy.forgetting
+
+            def start(self, job):
+                return None
+
+            def decide(self, state, at):
+                met.append((at.slot, at.belief(self.forgetting)))
+                return policy.decide(state, at)
+
+            def explain(self, state, at, allocation):
+                return ""
+
+        simulate_ahead(Noting(), None, view, np.full((3, 9), 0.5), np.full((3, 9), 2))
+        assert {slot for slot, _ in met} == set(range(4, 14))
+        assert {id(belief) for _, belief in met} == {id(view.belief(policy.forgetting))}
+
+    def test_a_policy_that_plans_by_a_belief_is_judged_by_the_same(self):
+        view = seen_of(*recorded(10)).view(JOB, Progress(), 5)
+        other = policy_named("Stochastic(3)")
+        assert belief_of(other, view) is view.belief(other.forgetting)
+        assert belief_of(policy_named("UP"), view) is view.belief(Forgetting())
+        assert belief_of(other, view).chance_of_spot(2) == belief_of(policy_named("UP"), view).chance_of_spot(
+            2
+        )
