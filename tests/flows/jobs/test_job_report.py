@@ -164,16 +164,16 @@ def test_the_next_plan_starts_from_what_was_reported_and_goes_on_with_what_was_d
     decided = hold((2, 0), 6)
     said = report(4, progress=1.0, on_demand=2)
     at_once = opened(market, 4, decided=decided, reports=[said])
-    assert at_once.progress().done == pytest.approx(1.0)
-    assert at_once.progress().n_previous == 2
+    assert at_once.live.progress().done == pytest.approx(1.0)
+    assert at_once.live.progress().n_previous == 2
     later = opened(market, 6, decided=decided, reports=[said])
-    assert later.progress().done == pytest.approx(1.0 + 2 * 0.5 * 2)
+    assert later.live.progress().done == pytest.approx(1.0 + 2 * 0.5 * 2)
     assert later.progress_report == said
     row = decided_row(market, 6, decided=decided, reports=[said])
     assert row["progress_from"] == "reported"
     assert row["progress"] == pytest.approx(3.0)
     assert row["progress_reported_at"] == said.reported_at.isoformat()
-    reckoned = opened(market, 6, decided=decided).progress()
+    reckoned = opened(market, 6, decided=decided).live.progress()
     assert reckoned.done == pytest.approx(
         0.9 + 5
     )  # three minutes of restart, then six slots of two instances
@@ -181,10 +181,10 @@ def test_the_next_plan_starts_from_what_was_reported_and_goes_on_with_what_was_d
 
 def test_a_report_inside_a_slot_is_carried_to_its_end(market):
     said = report(3.5, progress=2.0, on_demand=4)
-    progress = opened(market, 4, decided=hold((2, 0), 4), reports=[said]).progress()
+    progress = opened(market, 4, decided=hold((2, 0), 4), reports=[said]).live.progress()
     assert progress.done == pytest.approx(2.0 + 0.5 * 0.5 * 4)
     assert progress.n_previous == 4
-    of_decision = opened(market, 4, decided=hold((2, 0), 4), reports=[report(3.5, progress=2.0)]).progress()
+    of_decision = opened(market, 4, decided=hold((2, 0), 4), reports=[report(3.5, progress=2.0)]).live.progress()
     assert of_decision.done == pytest.approx(2.0 + 0.5 * 0.5 * 2)
 
 
@@ -192,17 +192,17 @@ def test_counts_alone_change_what_is_held_and_not_the_work(market):
     decided = hold((2, 0), 4)
     said = report(4, on_demand=1, spot=0)
     with_report, without = (opened(market, 4, decided=decided, reports=one) for one in ([said], []))
-    assert with_report.progress().done == without.progress().done
-    assert with_report.progress().n_previous == 1
+    assert with_report.live.progress().done == without.live.progress().done
+    assert with_report.live.progress().n_previous == 1
     assert with_report.progress_report is None
 
 
 def test_more_than_the_job_may_hold_counts_as_its_most_and_less_than_its_least_as_none(market):
     asked = request(n_min=3)
     many = opened(market, 4, asked=asked, decided={}, reports=[report(4, spot=30)])
-    assert many.progress().n_previous == 8
+    assert many.live.progress().n_previous == 8
     few = opened(market, 4, asked=asked, decided={}, reports=[report(4, spot=2)])
-    assert few.progress().n_previous == 0
+    assert few.live.progress().n_previous == 0
 
 
 def test_a_finished_report_ends_the_job(market):
@@ -219,7 +219,7 @@ def test_a_job_that_was_thought_done_goes_on_when_the_report_says_otherwise(mark
     assert thought.live.is_finished
     behind = opened(market, 8, decided=decided, reports=[report(8, progress=12.0, on_demand=8)])
     assert not behind.live.is_finished
-    assert behind.progress().done == pytest.approx(12.0)
+    assert behind.live.progress().done == pytest.approx(12.0)
     assert decided_row(market, 8, decided=decided, reports=[report(8, progress=12.0)])["on_demand"] >= 0
 
 
