@@ -22,7 +22,7 @@ from flows.backfill.plan import stretch_of
 from flows.backfill.run import Backfill, backfill
 from flows.config import Settings
 from flows.turn.context import Turn, run_id_of
-from flows.turn.whole import whole_turn
+from flows.turn.stages import whole_turn
 from warehouse.issued.records import read_rows
 from warehouse.store.connection import open_store
 

@@ -21,9 +21,9 @@ import pandas as pd
 from benchmarks import turn as simulated
 from flows.config import Settings
 from flows.turn.context import Turn
+from flows.turn.forecast import forecast_turns
 from flows.turn.ingest import ingest_paths
 from flows.turn.markets import Followed
-from flows.turn.whole import forecast_stage
 from flows.turn.work import Work
 from warehouse.history import Market
 from warehouse.issued.records import read_rows
@@ -45,12 +45,12 @@ class TimedFan:
 
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def __call__(
-        self, function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str
-    ) -> list[Any]:
+    def __call__(self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
         began = time.perf_counter()
         with ThreadPoolExecutor(THREADS) as pool:
             done = list(pool.map(lambda call: function(**call), calls))
+        label = function.__name__
+        label = function.__name__
         self.seconds[label] = self.seconds.get(label, 0.0) + time.perf_counter() - began
         return done
 
@@ -80,8 +80,8 @@ def turn(store: Store, model: str, at: pd.Timestamp, *, markets: int = MARKETS) 
     states = len(read_rows(store, "fitted"))
     work = Work(markets=followed(store, at, markets), running=(), ended=())
     wall, cpu = time.perf_counter(), time.process_time()
-    forecast_stage(
-        Turn(store=store, at=at, settings=settings, run_id=f"{model}-{at}-{markets}", fan=fan), work
+    forecast_turns(
+        [Turn(store=store, at=at, settings=settings, run_id=f"{model}-{at}-{markets}", fan=fan)], [work]
     )
     return {
         "seconds": time.perf_counter() - wall,

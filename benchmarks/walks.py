@@ -39,7 +39,7 @@ from flows.command.context import ingest_command
 from flows.config import Settings
 from flows.experiments.pool import pool_command
 from flows.turn.context import Turn, run_id_of
-from flows.turn.whole import whole_turn
+from flows.turn.stages import whole_turn
 from forecasting.predictors import make_predictor
 from optimization.policies.pool import policy_named
 from optimization.replay.run import replay

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -20,19 +21,18 @@ from typing import Any
 import pandas as pd
 
 from flows.backfill.plan import SlotPlan, Stretch, plan_backfill
-from flows.backfill.processes import Later, give_memory_back, process_fan, side_by_side
+from flows.backfill.processes import give_memory_back, process_fan
 from flows.config import Settings
-from flows.jobs.record import RECORD_SPAN
-from flows.ledger.failures import reason_of
-from flows.ledger.runs import BACKFILL, save_failure
-from flows.turn.context import Staged, Turn, in_turn, run_id_of, staged
-from flows.turn.decide import decide_turns
+from flows.ledger.runs import BACKFILL, reason_of, save_failure
+from flows.turn.context import Reads, Turn, run_id_of
+from flows.turn.decide import decide_jobs
 from flows.turn.estimate import NO_ESTIMATES, Estimates, timetable_of
 from flows.turn.forecast import estimate_turns, forecast_turns
-from flows.turn.reads import Reads
-from flows.turn.scoring import score_turns
-from flows.turn.whole import ingest_stage
-from flows.turn.work import Work, require_markets, scored_jobs, work_stage
+from flows.turn.score import score_jobs
+from flows.turn.stages import Found, ingest
+from flows.turn.work import Pool, Work, find_work, read_pool, require_markets
+from optimization.replay.decision import Fan, in_turn
+from optimization.replay.record import RECORD_SPAN
 from warehouse.asof.moving import Span
 from warehouse.errors import SlackwaterError
 from warehouse.store.connection import Store, open_store
@@ -51,7 +51,7 @@ FAILURES = (SlackwaterError, ValueError, ArithmeticError, LookupError, TypeError
 #: A turn and what it is about.
 _Pair = tuple[Turn, Work]
 #: Makes a stage of ascending turns.
-Maker = Callable[[list[Turn], list[Work]], Staged[Any]]
+Maker = Callable[[list[Turn], list[Work]], Any]
 #: Stages that go on from the slot before: always made in ascending order.
 IN_ORDER = ("allocate", "score")
 
@@ -94,7 +94,9 @@ def backfill(asked: Backfill) -> list[Outcome]:
         log = _Log(plans, asked.stretch.stages)
         busy = [plan for plan in plans if plan.todo]
         # Processes are worth their start only where there is enough to do.
-        later = opened.enter_context(process_fan(asked.workers if len(busy) >= PIECE else 1))
+        workers = asked.workers if len(busy) >= PIECE else 1
+        fan = opened.enter_context(process_fan(workers))
+        beside = opened.enter_context(ThreadPoolExecutor(2)) if workers > 1 else None
         first = True
         for stages, chunks in _passes(busy, asked.stretch):
             pieces = deque(_pieces(chunks))
@@ -102,7 +104,7 @@ def backfill(asked: Backfill) -> list[Outcome]:
                 # The first pieces are made on the opening they were planned on: after a kill, closing between the two would show
                 # readers the half of a piece that was kept.
                 with store if first else open_store(asked.db, memory_limit=MEMORY_LIMIT) as own:
-                    _Opening(asked, own, later, log, stages).make(pieces)
+                    _Opening(asked, own, log, stages, fan, beside).make(pieces)
                 first = False
                 asked.pause()
     return log.outcomes()
@@ -180,19 +182,36 @@ class _Log:
 NEEDS = {"forecast": "ingest", "allocate": "forecast", "score": "forecast"}
 
 
+def _nothing() -> None:
+    """Nothing is under way."""
+
+
 class _Opening:
     """Pieces made on one opening of the warehouse."""
 
-    def __init__(self, asked: Backfill, store: Store, later: Later, log: _Log, stages: Sequence[str]) -> None:
+    def __init__(
+        self,
+        asked: Backfill,
+        store: Store,
+        log: _Log,
+        stages: Sequence[str],
+        fan: Fan,
+        beside: Executor | None,
+    ) -> None:
         self._asked = asked
         self._store = store
-        self._later = later
         self._log = log
         self._stages = stages
+        self._fan = fan
+        self._beside = beside
         #: What the turns of the chunk at hand read of the observations.
         self._reads: Reads | None = None
+        #: The pool with what was learned by now, None if the warehouse has to be asked.
+        self._pool: Pool | None = None
         #: The jobs that will have been scored by the slots that come next; None if the warehouse has to be asked.
         self._scored: set[str] | None = None
+        #: A job was counted on as scored, and that has failed.
+        self._recount = False
 
     def make(self, pieces: deque[_Piece]) -> None:
         """Make the stages that the plans say, piece after piece, as far as one opening goes; a slot in which one failed goes no
@@ -201,23 +220,37 @@ class _Opening:
         While a piece is forecast, the one before is decided and the one after got ready, which have no part in one another.
         """
         piece = pieces.popleft()
-        side_by_side([self._ahead(piece, NO_ESTIMATES)], self._later)
-        decisions: list[Staged[None]] = []
+        self._ahead(piece, NO_ESTIMATES)
+        decided: Callable[[], None] = _nothing
         for number in count(1):
-            if self._scored is None:  # a job was counted on as scored, and that has failed
+            if self._recount:
+                self._recount, self._scored = False, None
                 piece.pairs = self._works(piece)
             go_on = pieces and number < OPENING and not self._store.is_waited_for()
             following = pieces.popleft() if go_on else None
-            ahead = [] if following is None else [self._ahead(following, piece.estimates)]
-            side_by_side([self._learned(piece), *ahead, *decisions], self._later)
-            decisions = [self._decided(piece)]
+            ahead = _nothing
+            if following is not None:
+                ahead = self._start(partial(self._ahead, following, piece.estimates))
+            self._learned(piece)
+            decided()
+            ahead()
+            pool = self._pool
+            decided = self._start(partial(self._decided, piece, pool))
             give_memory_back()
             if following is None:
                 break
             piece = following
-        side_by_side(decisions, self._later)
+        decided()
 
-    def _ahead(self, piece: _Piece, before: Estimates) -> Staged[None]:
+    def _start(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Begin work beside what comes next; what is returned waits until it is done, and raises what it raised."""
+        if self._beside is None:
+            work()
+            return _nothing
+        future: Future[None] = self._beside.submit(work)
+        return future.result
+
+    def _ahead(self, piece: _Piece, before: Estimates) -> None:
         """Ready a chunk that begins, find out what the turns of a piece are about, and estimate what their forecasts need."""
         if piece.begins or self._reads is None:
             self._ready(piece.left)
@@ -227,7 +260,7 @@ class _Opening:
             return
         try:
             turns, works = [turn for turn, _ in pairs], [work for _, work in pairs]
-            piece.estimates = yield from estimate_turns(turns, works, before=before)
+            piece.estimates = estimate_turns(turns, works, before=before)
         except TimeoutError:
             raise
         except FAILURES as error:  # the forecasts will meet it again, and know whose it is
@@ -251,22 +284,35 @@ class _Opening:
         wanted = [plan for plan in plans if any(stage in plan.todo for stage in rest)]
         return [plan for plan in wanted if self._log.stands(plan.at, "ingest")]
 
-    def _learned(self, piece: _Piece) -> Staged[None]:
+    def _learned(self, piece: _Piece) -> None:
         """The forecasts of some slots, and their scores.
 
         Scores are learned from the market alone, so they may come before the decisions: those read only rounds before their slot.
         """
-        yield from self._stage("forecast", piece, partial(forecast_turns, ahead=piece.estimates))
-        yield from self._stage("score", piece, score_turns)
+        self._stage("forecast", piece, partial(forecast_turns, ahead=piece.estimates))
+        self._stage("score", piece, self._score)
 
-    def _decided(self, piece: _Piece) -> Staged[None]:
+    def _score(self, turns: list[Turn], works: list[Work]) -> None:
+        _, self._pool = score_jobs(turns, works, self._known_pool(turns[0]))
+
+    def _known_pool(self, turn: Turn) -> Pool:
+        """The pool with what was learned by now, read once."""
+        if self._pool is None:
+            self._pool = read_pool(turn)
+        return self._pool
+
+    def _decided(self, piece: _Piece, pool: Pool | None) -> None:
         """The decisions of some slots; then nothing is left to be done for them."""
-        yield from self._stage("allocate", piece, decide_turns)
+
+        def decide(turns: list[Turn], works: list[Work]) -> None:
+            decide_jobs(turns, works, read_pool(turns[0]) if pool is None else pool)
+
+        self._stage("allocate", piece, decide)
         self._asked.progress(sum(stage in plan.todo for plan in piece.plans for stage in self._stages))
 
-    def _stage(self, stage: str, piece: _Piece, maker: Maker) -> Staged[None]:
+    def _stage(self, stage: str, piece: _Piece, maker: Maker) -> None:
         """A stage, if it is asked for, of those slots that lack it and have what it needs."""
-        yield from self._together(stage, self._lacking(stage, piece), maker)
+        self._together(stage, self._lacking(stage, piece), maker)
 
     def _lacking(self, stage: str, piece: _Piece) -> list[_Pair]:
         """The turns of a piece that lack a stage and have what it needs."""
@@ -280,7 +326,7 @@ class _Opening:
     def _turn(self, at: pd.Timestamp) -> Turn:
         return Turn(
             store=self._store, at=at, settings=self._asked.settings, run_id=run_id_of(at), made=BACKFILL,
-            reads=self._reads,
+            reads=self._reads, fan=self._fan,
         )  # fmt: skip
 
     def _ingest(self, turns: Sequence[Turn]) -> None:
@@ -290,7 +336,7 @@ class _Opening:
             try:
                 with self._store.transaction():
                     for turn in turns:
-                        ingest_stage(turn, asked.data)
+                        ingest(turn, Found(data=asked.data))
             except TimeoutError:
                 raise
             except FAILURES as error:
@@ -301,7 +347,7 @@ class _Opening:
                 return
         for turn in turns:
             try:
-                ingest_stage(turn, asked.data)
+                ingest(turn, Found(data=asked.data))
             except TimeoutError:
                 raise
             except FAILURES as error:
@@ -314,11 +360,12 @@ class _Opening:
         pairs: list[_Pair] = []
         plans = self._wanted(piece.plans)
         if plans and (self._scored is None or "score" not in self._stages):
-            self._scored = scored_jobs(self._turn(plans[0].at))
+            self._scored = read_pool(self._turn(plans[0].at)).rounds.settled()
+        scored = self._scored or set()
         for plan in plans:
             turn = self._turn(plan.at)
             try:
-                work = work_stage(turn, [], scored=self._scored)
+                work = find_work(turn, [], scored=scored)
                 require_markets(work)
             except TimeoutError:
                 raise
@@ -326,17 +373,17 @@ class _Opening:
                 stage = next((one for one in plan.todo if one != "ingest"), "forecast")
                 self._failed(turn, stage, error)
                 continue
-            if "score" in plan.todo and self._scored is not None:
-                self._scored |= {job.request.name for job, _ in work.ended}
+            if "score" in plan.todo:
+                scored |= {job.request.name for job, _ in work.ended}
             pairs.append((turn, work))
         return pairs
 
-    def _together(self, stage: str, pairs: Sequence[_Pair], maker: Maker) -> Staged[None]:
+    def _together(self, stage: str, pairs: Sequence[_Pair], maker: Maker) -> None:
         """Make a stage of many slots at once; if that fails, slot by slot, so that only the one that fails is lost."""
         if not pairs:
             return
         try:
-            yield from maker([turn for turn, _ in pairs], [work for _, work in pairs])
+            maker([turn for turn, _ in pairs], [work for _, work in pairs])
         except TimeoutError:
             raise
         except FAILURES as error:
@@ -344,8 +391,8 @@ class _Opening:
                 self._failed(pairs[0][0], stage, error)
                 return
             self._asked.say(f"{stage} of {len(pairs)} slots together failed ({error!r}); slot by slot")
-            for pair in pairs:
-                staged(self._together(stage, [pair], maker), in_turn)
+            for turn, work in pairs:
+                self._together(stage, [(replace(turn, fan=in_turn), work)], maker)
         else:
             for turn, _ in pairs:
                 self._log.made(turn.at, stage)
@@ -355,5 +402,5 @@ class _Opening:
         save_failure(self._store, turn.run_id, at=turn.at, stage=stage, reason=reason, made=BACKFILL)
         self._log.failed(turn.at, stage, reason)
         if stage == "score":
-            self._scored = None
+            self._recount = True
         self._asked.say(f"{turn.at:%Y-%m-%d %H:%M} {stage} failed: {reason}")

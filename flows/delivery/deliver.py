@@ -18,7 +18,6 @@ from flows.delivery.document import as_text, document, file_name, folder_name
 from flows.delivery.webhook import Answer, CannotSendError, headers_of, post
 from flows.ledger.runs import LIVE
 from flows.show.table import rows_of
-from flows.turn.context import Turn
 from warehouse.errors import InputError
 from warehouse.issued.records import read_rows, write_rows
 from warehouse.store.connection import Store
@@ -61,29 +60,29 @@ class Pace:
 
 
 def deliver(
-    turn: Turn, decisions: Sequence[Mapping[str, Any]], *, pace: Pace | None = None
+    store: Store,
+    sinks: Sequence[Sink],
+    decisions: Sequence[Mapping[str, Any]],
+    *,
+    at: pd.Timestamp,
+    say: Callable[[str], None],
+    pace: Pace | None = None,
 ) -> list[Delivery]:
-    """Hand the decisions of this turn to every sink of the settings, and those that earlier turns could not.
+    """Hand the decisions of the turn at a time to every sink, and those that earlier turns could not.
 
-    ``decisions`` are the rows that `flows.turn.whole.allocate_stage` returns. Each goes out once per sink: what was sent is
-    remembered
-    in the warehouse right after, so that a process killed in between sends one document twice, with the same key. The newest
-    go first. Nothing is raised for a sink that cannot be reached: it is said, kept with its reason, and tried in the next turn.
-    A turn that a backfill makes afterwards hands nothing over: nobody can act on it any more.
+    ``decisions`` are rows as the warehouse keeps them. Each goes out once per sink: what was sent is remembered in the warehouse
+    right after, so that a process killed in between sends one document twice, with the same key. The newest go first. Nothing is
+    raised for a sink that cannot be reached: it is said, kept with its reason, and tried in the next turn.
     """
     done: list[Delivery] = []
-    if turn.made != LIVE:
-        return done
-    for sink in turn.settings.sinks:
-        due = _due(turn, sink, decisions)
-        done += _handed_over(turn, sink, due, pace or Pace())
+    for sink in sinks:
+        due = _due(store, sink, decisions, at)
+        done += _handed_over(store, sink, due, at, pace or Pace())
     failed = [one for one in done if one.status != SENT]
-    for sink in turn.settings.sinks:
+    for sink in sinks:
         of_sink = [one for one in failed if one.sink == sink.name]
         if of_sink:
-            turn.say(
-                f"{len(of_sink)} decisions not delivered to {sink.name} ({sink.place}): {of_sink[-1].reason}"
-            )
+            say(f"{len(of_sink)} decisions not delivered to {sink.name} ({sink.place}): {of_sink[-1].reason}")
     return done
 
 
@@ -113,14 +112,14 @@ class _Due:
     tried: int
 
 
-def _due(turn: Turn, sink: Sink, decisions: Sequence[Mapping[str, Any]]) -> list[_Due]:
+def _due(store: Store, sink: Sink, decisions: Sequence[Mapping[str, Any]], at: pd.Timestamp) -> list[_Due]:
     """The decisions that a sink has not had: this turn's, failed ones, and those of turns that were killed; newest first."""
-    failed = _known(turn.store, {"sink": sink.name, "status": FAILED})
+    failed = _known(store, {"sink": sink.name, "status": FAILED})
     wanted: dict[tuple[str, pd.Timestamp], Mapping[str, Any]] = {_name(row): row for row in decisions}
-    stored = _stored(turn.store, sorted({slot for _, slot in failed}))
-    for earlier in [row for row in stored if _name(row) in failed] + _left_behind(turn, sink):
+    stored = _stored(store, sorted({slot for _, slot in failed}))
+    for earlier in [row for row in stored if _name(row) in failed] + _left_behind(store, sink, at):
         wanted.setdefault(_name(earlier), earlier)
-    known = _known(turn.store, {"sink": sink.name, "slot": sorted({slot for _, slot in wanted})})
+    known = _known(store, {"sink": sink.name, "slot": sorted({slot for _, slot in wanted})})
     due = []
     for (job, slot), row in wanted.items():
         before = known.get((job, slot))
@@ -145,28 +144,28 @@ def _stored(store: Store, slots: Sequence[pd.Timestamp]) -> list[dict[str, Any]]
     return [json.loads(text) for text in rows["details"]]
 
 
-def _left_behind(turn: Turn, sink: Sink) -> list[dict[str, Any]]:
+def _left_behind(store: Store, sink: Sink, at: pd.Timestamp) -> list[dict[str, Any]]:
     """Decisions of the last hours that were made live; what a backfill decided afterwards is nobody's to act on.
 
     None from before the first that the sink had: it starts with the turn that finds it in the settings.
     """
-    (first,) = turn.store.execute("SELECT min(slot) FROM deliveries WHERE sink = ?", [sink.name])[0]
+    (first,) = store.execute("SELECT min(slot) FROM deliveries WHERE sink = ?", [sink.name])[0]
     if first is None:
         return []
     recent = slice(
-        max(turn.at - LOOK_BACK, pd.Timestamp(first).tz_convert("UTC")),
-        turn.at + pd.Timedelta(microseconds=1),
+        max(at - LOOK_BACK, pd.Timestamp(first).tz_convert("UTC")),
+        at + pd.Timedelta(microseconds=1),
     )
-    rows = read_rows(turn.store, "decisions", where={"slot": recent})
+    rows = read_rows(store, "decisions", where={"slot": recent})
     if rows.empty:
         return []
-    runs = read_rows(
-        turn.store, "runs", where={"run": list(set(rows["run"])), "stage": "allocate", "made": LIVE}
-    )
+    runs = read_rows(store, "runs", where={"run": list(set(rows["run"])), "stage": "allocate", "made": LIVE})
     return [json.loads(text) for text in rows[rows["run"].isin(runs["run"])]["details"]]
 
 
-def _handed_over(turn: Turn, sink: Sink, due: Sequence[_Due], pace: Pace) -> list[Delivery]:
+def _handed_over(
+    store: Store, sink: Sink, due: Sequence[_Due], at: pd.Timestamp, pace: Pace
+) -> list[Delivery]:
     """Try every decision that is due within the sink's time; each result is kept before the next is tried."""
     end = pace.clock() + sink.budget_seconds
     done = []
@@ -183,18 +182,18 @@ def _handed_over(turn: Turn, sink: Sink, due: Sequence[_Due], pace: Pace) -> lis
             attempts=turns,
             reason=answer.reason,
         )
-        _remember(turn, delivery)
+        _remember(store, delivery, at)
         done.append(delivery)
     return done
 
 
-def _remember(turn: Turn, delivery: Delivery) -> None:
-    with turn.store.transaction():
-        turn.store.execute(
+def _remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
+    with store.transaction():
+        store.execute(
             "DELETE FROM deliveries WHERE sink = ? AND job = ? AND slot = ?",
             [delivery.sink, delivery.job, delivery.slot.to_pydatetime()],
         )
-        write_rows(turn.store, "deliveries", pd.DataFrame([delivery.row() | {"logical_at": turn.at}]))
+        write_rows(store, "deliveries", pd.DataFrame([delivery.row() | {"logical_at": at}]))
 
 
 def _tried(sink: Sink, one: _Due, pace: Pace, end: float) -> Answer:

@@ -20,24 +20,17 @@ from prefect.tasks import Task, exponential_backoff
 from flows.command.progress import say
 from flows.command.session import DEFAULT_DB
 from flows.config import Settings, read_settings
-from flows.delivery.deliver import deliver
 from flows.engine.runners import chosen_runner
-from flows.ledger.failures import failure_kept, worth_another_try
+from flows.ledger.runs import worth_another_try
 from flows.monitoring.events import raise_alarms
 from flows.show.table import rows_of
+from flows.turn import stages
 from flows.turn.context import Turn, run_id_of
 from flows.turn.markets import step_of
-from flows.turn.whole import (
-    TurnResult,
-    allocate_stage,
-    forecast_stage,
-    ingest_stage,
-    leaderboard_rows,
-    score_stage,
-    whole_turn,
-)
-from flows.turn.work import work_stage
+from flows.turn.report import learned
+from flows.turn.stages import Found, TurnResult, run_stage, whole_turn
 from optimization.job.request import JobRequest
+from optimization.replay.decision import Fan
 from warehouse.errors import SettingsError
 from warehouse.store.connection import open_store
 
@@ -66,7 +59,7 @@ def scheduled_time() -> datetime:
 
 
 # ---
-# The Prefect flows: parameters in, one turn of the loop out. No arithmetic, and no work that is not in `flows.turn.whole`.
+# The Prefect flows: parameters in, one turn of the loop out. No arithmetic, and no work that is not in `flows.turn.stages`.
 #
 # ``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a parameter, or take the time they
 # were scheduled for; each opens the warehouse itself, and only the flow's process writes it. Work is spread out in a few coarse
@@ -83,9 +76,11 @@ STAGE_TIMEOUT, TURN_TIMEOUT = 3600, 7200
 Result = TypeVar("Result")
 
 
-def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str) -> list[Any]:
-    """The engine's `Fan`: at most `TASKS_A_STAGE` Prefect tasks, results in the order of the calls."""
-    unit = task(name=label, cache_policy=NO_CACHE, persist_result=False)(_called)
+def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
+    """The engine's `Fan`: at most `TASKS_A_STAGE` Prefect tasks, named after the function; results in the order of the calls."""
+    unit = task(name=function.__name__.replace("_", "-"), cache_policy=NO_CACHE, persist_result=False)(
+        _called
+    )
     size = math.ceil(len(calls) / TASKS_A_STAGE) or 1
     parts = [_Part(function, calls[i : i + size]) for i in range(0, len(calls), size)]
     return [result for future in [unit.submit(part) for part in parts] for result in future.result().results]
@@ -122,7 +117,7 @@ def opened_turn(
     settings: Settings,
     own_end: bool = False,
     run_id: str | None = None,
-    fan: Callable[..., list[Any]] = tasks_of,
+    fan: Fan = tasks_of,
 ) -> Iterator[Turn]:
     """A turn on the warehouse at ``db``, spreading its work over Prefect tasks; without ``at`` that of the run's slot."""
     when = slot_of(at, settings)
@@ -141,7 +136,7 @@ def opened_turn(
 def tried(work: Callable[[], Result], *, label: str) -> Result:
     """Do the work of a flow, again after a while if it fails: waits double from `FIRST_WAIT`, and chance spreads them.
 
-    What cannot get better is not tried again (`flows.ledger.failures.worth_another_try`). Every try opens the warehouse anew, so
+    What cannot get better is not tried again (`flows.ledger.runs.worth_another_try`). Every try opens the warehouse anew, so
     none holds it while it waits, and has the same logical time. A run that somebody started by hand has one try: they see the
     error at once.
     """
@@ -175,11 +170,8 @@ def ingest(
     """Bring in what is new: the tidy tables in ``data``, or the simulated market up to ``at``."""
 
     def work() -> dict[str, dict[str, int]]:
-        with (
-            opened_turn(db, at, settings=read_settings(settings)) as turn,
-            failure_kept(turn, "ingest"),
-        ):
-            return ingest_stage(turn, data)
+        with opened_turn(db, at, settings=read_settings(settings)) as turn:
+            return run_stage(stages.ingest, turn, Found(data=data)).ingested
 
     return tried(work, label="ingest")
 
@@ -191,11 +183,8 @@ def forecast(
     """Issue forecasts at ``at``, fill in those that past slots lack, and measure them; returns the errors."""
 
     def work() -> list[dict[str, Any]]:
-        with (
-            opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn,
-            failure_kept(turn, "forecast"),
-        ):
-            return rows_of(forecast_stage(turn, work_stage(turn, [])).accuracy)
+        with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
+            return rows_of(run_stage(stages.forecast, turn, Found()).measured.accuracy)
 
     return tried(work, label="forecast-turn")
 
@@ -207,13 +196,9 @@ def allocate(
     """Decide the slot at ``at`` for every running job and hand the decisions over; needs the forecasts of that time."""
 
     def work() -> list[dict[str, Any]]:
-        with (
-            opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn,
-            failure_kept(turn, "allocate"),
-        ):
-            decisions = allocate_stage(turn, work_stage(turn, []))
-            deliver(turn, decisions)
-            return decisions
+        with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
+            found = run_stage(stages.decide, turn, Found())
+            return list(run_stage(stages.deliver, turn, found).decisions)
 
     return tried(work, label="allocate-turn")
 
@@ -226,9 +211,8 @@ def score(
 
     def work() -> list[dict[str, Any]]:
         with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
-            with failure_kept(turn, "score"):
-                score_stage(turn, work_stage(turn, []))
-            return leaderboard_rows(turn)
+            known = run_stage(stages.score, turn, Found()).known
+            return learned(turn, None if known is None else known.pool).leaderboard
 
     return tried(work, label="score-turn")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,9 +12,6 @@ import pandas as pd
 
 from flows.config import Feed, Settings
 from flows.feeds.state import Fetched, last_fetches, marks_for, moved, options_mark, save_fetched
-from flows.ledger.runs import LIVE
-from flows.turn.context import Turn
-from flows.turn.ingest import Counts
 from warehouse.errors import FetchError, InputError, SettingsError
 from warehouse.observations.ingest import FollowedSince, append
 from warehouse.sources import LIVE_SOURCES
@@ -53,23 +51,28 @@ def is_due(feed: Feed, last: Fetched | None, at: pd.Timestamp) -> bool:
     return at >= pd.Timestamp(max(done)) + pd.Timedelta(feed.every)
 
 
-def fetch_due(turn: Turn) -> Counts:
-    """Fetch every feed that is due at the turn's time; a turn that is made up afterwards fetches none.
+def fetch_due(
+    store: Store,
+    feeds: Sequence[Feed],
+    *,
+    at: pd.Timestamp,
+    seed: int,
+    say: Callable[[str], None],
+) -> dict[str, dict[str, int]]:
+    """Fetch every feed that is due at a time; the rows added, repeated and rejected of each.
 
     A feed that fails stops neither the turn nor the others; why is in ``fetches``.
     """
-    if turn.made != LIVE:
-        return {}
-    last = last_fetches(turn.store)
-    counts: Counts = {}
-    for feed in turn.settings.feeds:
-        if is_due(feed, last.get(feed.name), turn.at):
-            turn.say(f"fetch {feed.name}")
-            transport = transport_for(feed, turn.at, seed=turn.settings.seed)
-            fetched = fetch_feed(turn.store, feed, at=turn.at, transport=transport)
+    last = last_fetches(store)
+    counts: dict[str, dict[str, int]] = {}
+    for feed in feeds:
+        if is_due(feed, last.get(feed.name), at):
+            say(f"fetch {feed.name}")
+            transport = transport_for(feed, at, seed=seed)
+            fetched = fetch_feed(store, feed, at=at, transport=transport)
             counts[feed.name] = fetched.counts()
             if fetched.reason:
-                turn.say(f"{feed.name} is {fetched.status}: {fetched.reason}")
+                say(f"{feed.name} is {fetched.status}: {fetched.reason}")
     return counts
 
 

@@ -11,16 +11,15 @@ import pandas as pd
 
 from flows.fleet.file import FleetTerms, cap_of
 from flows.jobs.reports import every_report
-from flows.ledger.records import allocations_of, decisions_of, stored_jobs
+from flows.jobs.stored import stored_jobs
+from flows.ledger.records import allocations_of, decisions_of
 from flows.show.table import rows_of
-from flows.turn.answer import ready
 from flows.turn.context import Turn
 from flows.turn.decide import OpenJob, open_job
-from flows.turn.forecast import forecasts_of
+from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import Followed, choose_markets, find_market, own_time, step_of
 from optimization.fleet.problem import JointJob, JointProblem
 from optimization.job.definition import Job
-from optimization.job.progress import finished
 from optimization.job.request import JobRequest, slot_job
 from optimization.market.window import MarketWindow, market_window, point_forecast
 from warehouse.errors import JobError, MarketError
@@ -97,9 +96,7 @@ def make_fleet(turn: Turn, terms: FleetTerms, requests: Sequence[JobRequest], *,
     made, opened = [], []
     for request, markets in allowed.values():
         running = _opened(turn, request, histories[markets[0]])
-        if running.slot >= running.job.deadline_slots or finished(
-            running.progress().done, running.job.workload
-        ):
+        if running.live.slot >= running.live.job.deadline_slots or running.live.is_finished:
             left_out.append(f"job {request.name} is left out: its work is done or its deadline past")
             continue
         made.append(_joint_job(running, markets, histories, terms))
@@ -153,8 +150,7 @@ def _placed(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest 
 def _markets_of(turn: Turn, request: JobRequest, terms: FleetTerms, left_out: list[str]) -> list[Followed]:
     """The markets a job may use at the turn's time, its own first; those without a fresh count are left out and said."""
     own_terms = terms.of(request.name)
-    own = f"{request.market}@{request.source}" if request.source else str(request.market)
-    texts = [own, *(own_terms.markets or ())]
+    texts = [request.place, *(own_terms.markets or ())]
     try:
         found = [find_market(turn.store, text, at=turn.at, settings=turn.settings) for text in texts]
     except MarketError as error:
@@ -200,12 +196,13 @@ def _opened(turn: Turn, request: JobRequest, history: History) -> OpenJob:
 def _joint_job(
     running: OpenJob, markets: Sequence[Followed], histories: dict[Followed, History], terms: FleetTerms
 ) -> JointJob:
-    own, progress = terms.of(running.job.name), running.progress()
+    live = running.live
+    own, progress = terms.of(live.job.name), live.progress()
     hours = running.history.slot_hours
     return JointJob(
-        name=running.job.name,
+        name=live.job.name,
         runs={one.key: _run(running, one, histories[one], terms) for one in markets},
-        slot=running.slot,
+        slot=live.slot,
         done=progress.done,
         n_previous=progress.n_previous,
         market_previous=markets[0].key if progress.n_previous else None,
@@ -220,9 +217,9 @@ def _joint_job(
 
 def _run(running: OpenJob, market: Followed, history: History, terms: FleetTerms) -> Job:
     """The job on a market: its own workload and value, the throughput of that market's instance type."""
-    form = terms.of(running.job.name).throughput.get(market.market.instance_type)
+    form = terms.of(running.live.job.name).throughput.get(market.market.instance_type)
     if form is None or market.market.instance_type == running.history.market.instance_type:
-        return running.job
+        return running.live.job
     request = running.request.model_copy(update={"throughput": form})
     other = slot_job(request, step=history.step, on_demand_usd=history.on_demand_usd)
-    return replace(running.job, throughput=other.throughput, mu_up=other.mu_up, mu_down=other.mu_down)
+    return replace(running.live.job, throughput=other.throughput, mu_up=other.mu_up, mu_down=other.mu_down)

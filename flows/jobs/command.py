@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from flows.jobs.reports import Report
-    from flows.ledger.records import StoredJob
+    from flows.jobs.stored import StoredJob
     from optimization.job.request import JobRequest
 
 REPORT_COLUMNS = {
@@ -48,7 +48,7 @@ def add(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Add a job to the warehouse; it is planned in every later run until it ends."""
-    from flows.ledger.records import save_jobs
+    from flows.jobs.stored import save_jobs
     from flows.turn.markets import find_market, read_history, step_of
     from optimization.job.request import read_request, slot_job
     from optimization.job.termination import infeasible_by
@@ -90,7 +90,7 @@ def add(
 def list_(*, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs."""
     from flows.jobs.reports import reports_by_job
-    from flows.ledger.records import stored_jobs
+    from flows.jobs.stored import stored_jobs
     from warehouse.issued.records import read_rows
 
     with session.reading() as store:
@@ -129,9 +129,10 @@ def show(
 ) -> Answer:
     """Show one job, the decisions made for it, what was reported of it beside what was predicted, and how it came out."""
     from flows.delivery.deliver import deliveries_of
-    from flows.jobs.predicted import reports_shown
-    from flows.ledger.records import decisions_of, find_job
+    from flows.jobs.stored import find_job
+    from flows.ledger.records import decisions_of
     from flows.show.table import rows_of
+    from flows.turn.predicted import reports_shown
     from warehouse.errors import JobError
     from warehouse.issued.records import read_rows
 
@@ -161,7 +162,7 @@ def show(
 
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block]:
-    from flows.requests.measured_runs import throughput_told
+    from flows.jobs.measured import throughput_told
     from flows.turn.command import decision_table
 
     blocks: list[Block] = [request, decision_table("Decisions", value["decisions"])]
@@ -223,9 +224,10 @@ def report(
 ) -> Answer:
     """Tell what a job has really done and held; the next plan starts from it. Reporting a time again corrects it."""
     from flows.clock import now
+    from flows.jobs.measured import measured_rows, throughput_told
     from flows.jobs.reports import Report, counting, differences, every_report, report_row, save_report
-    from flows.ledger.records import decisions_of, find_job
-    from flows.requests.measured_runs import measured_rows, throughput_told
+    from flows.jobs.stored import find_job
+    from flows.ledger.records import allocations_of, decisions_of
 
     when = parsed_time(at, "--at") or now().floor("s")
     with session.writing() as store:
@@ -243,11 +245,11 @@ def report(
             note=note,
         )
         kept, added = save_report(store, said, stored)
-        decisions = decisions_of(store, name)
-        warnings = differences(kept, stored, decisions)
+        decided = allocations_of(decisions_of(store, name))
+        warnings = differences(kept, stored, decided)
         reports = counting(every_report(store, [name]))
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}
-    told = measured_rows(stored, decisions, reports)[reports.index(kept)] if kept in reports else None
+    told = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None
     if told is not None:
         value["throughput"] = told
     columns = keyed(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from flows.ledger.records import StoredJob, allocations_of
+from flows.jobs.stored import StoredJob
 from flows.show.table import rows_of
 from optimization.job.definition import Job
 from optimization.job.progress import finished
@@ -185,8 +185,8 @@ def work_said(report: Report, amount: float) -> float | None:
     return amount if report.finished else report.progress
 
 
-def differences(report: Report, stored: StoredJob, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Sentences on what was held otherwise than the job allows or than was advised; none stops a report from being kept."""
+def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation]) -> list[str]:
+    """Sentences on what was held otherwise than the job allows or than was ``decided`` for the slot; none forbids the report."""
     held = report.held
     if held is None or report.finished:
         return []
@@ -197,7 +197,7 @@ def differences(report: Report, stored: StoredJob, decisions: Sequence[Mapping[s
             f"{held.total} instances held, the job's bounds are {request.n_min} to {request.n_max}: plans count {counted}"
         )
     slot = max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
-    advised = allocations_of(decisions).get(slot)
+    advised = decided.get(slot)
     if advised is not None and advised != held:
         found.append(
             f"in the slot of {slot.isoformat()} {advised.on_demand} on-demand and {advised.spot} spot were advised, "

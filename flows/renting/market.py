@@ -6,9 +6,8 @@ from typing import Any
 
 from flows.command.progress import say
 from flows.command.session import Session
-from flows.turn.answer import ready
 from flows.turn.context import Turn
-from flows.turn.forecast import forecasts_of
+from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import find_market
 from optimization.renting.price import EffectivePrice, affordable, forecast_outlook, loss_rate
 

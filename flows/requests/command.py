@@ -40,7 +40,7 @@ def fill(
     from flows.requests.score import run_filled, score_answer
     from flows.turn.context import Turn
     from flows.turn.markets import step_of
-    from flows.turn.whole import deciding_policy
+    from flows.turn.work import deciding_policy
     from optimization.policies.pool import policy_named
     from optimization.requests.request import completed, read_tuning_request
     from warehouse.errors import SettingsError

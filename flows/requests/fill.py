@@ -10,13 +10,17 @@ from typing import Any
 
 import pandas as pd
 
+from flows.jobs.measured import MeasuredRun, measured_run, stretches
+from flows.jobs.reports import reports_by_job
+from flows.jobs.stored import stored_jobs
+from flows.ledger.records import allocations_of, decisions_of
 from flows.requests.choice import RULES, Loser, chosen_of, losers_of, require_in_time
-from flows.requests.measured_runs import MeasuredRun, measured_runs
 from flows.requests.offers import offers_of
 from flows.requests.plan import Planned, planned_of
 from flows.turn.context import Turn
+from flows.turn.decide import decision_row
 from flows.turn.markets import step_of
-from flows.turn.whole import deciding_policy
+from flows.turn.work import deciding_policy
 from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations
 from forecasting.configurations.runs import runs_frame
 from optimization.job.request import JobRequest
@@ -28,6 +32,7 @@ from optimization.requests.request import Completed
 from optimization.requests.screen import finalists_of, screened_of
 from optimization.requests.widths import Knowledge
 from warehouse.errors import InputError
+from warehouse.store.connection import Store
 
 #: Read from the working folder when it is there.
 CONFIGURATIONS_FILE = "configurations.zip"
@@ -56,6 +61,21 @@ def configuration_model(
         expected=f"a fitted file, a folder with {RUNS}, or {CONFIGURATIONS_FILE} in the working folder",
         remedy="`slackwater fit-configurations DATA` makes one",
     )
+
+
+def measured_runs(store: Store, *, known_at: pd.Timestamp) -> list[MeasuredRun]:
+    """Every run that the reports known at a time show, by job and time; reports learned later are not read (M1.2)."""
+    jobs = {one.request.name: one for one in stored_jobs(store) if one.request.configuration is not None}
+    if not jobs:
+        return []
+    found = []
+    for name, reports in reports_by_job(store, list(jobs), known_at=known_at).items():
+        decided = allocations_of(decisions_of(store, name) if reports else [])
+        for stretch in stretches(reports):
+            run = measured_run(jobs[name], decided, stretch)
+            if isinstance(run, MeasuredRun):
+                found.append(run)
+    return found
 
 
 def with_measured(model: ConfigurationModel, runs: Sequence[MeasuredRun]) -> ConfigurationModel:
@@ -190,7 +210,7 @@ def answer_of(filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
         **forms(winner, step),
         "policy": winner.decision.policy,
         "policy_because": filled.policy_because,
-        "decision": winner.decision.row(),
+        "decision": decision_row(winner.running, winner.decision),
         "runners_up": [loser_row(one, step) for one in filled.losers],
         "rejected": list(filled.rejected),
         "left_out": list(filled.left_out),
@@ -260,7 +280,7 @@ def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
 
 def forms(planned: Planned, step: pd.Timedelta) -> dict[str, Any]:
     """Cost and finish on on-demand alone and on the current spot forecast, at the median and at both ends."""
-    start, screened = planned.running.start, planned.screened
+    start, screened = planned.running.live.start, planned.screened
     return {
         "on_demand": {
             "median": _alone_row(screened.alone, start, step),
@@ -309,7 +329,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
         "expected_cost_usd": planned.expected.cost_usd if planned else None,
         "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
         "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
-        "expected_finish": (planned.running.start + planned.expected.finish_slots * step).floor("s")
+        "expected_finish": (planned.running.live.start + planned.expected.finish_slots * step).floor("s")
         if planned
         else None,
         "late_probability_low": planned.low.late_probability if planned else None,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from flows.show.table import rows_of
 from flows.turn.context import Turn
 from flows.turn.markets import LEAST_SPAN, Followed, find_market, own_time, read_histories, step_of
 from optimization.requests.offers import (
@@ -71,7 +70,7 @@ def _asked(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Follow
 def _listed(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
     """Every market of a known GPU with enough of a record that still goes on at the turn's time."""
     found, step = {}, step_of(turn.settings)
-    for row in rows_of(turn.listing()):
+    for row in turn.listed():
         market = Market.parse(str(row["market"]))
         gpu = gpu_type_of(market)
         if gpu is None or not row["has_counts"]:

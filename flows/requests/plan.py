@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.record import PeerReader, record_start
 from flows.requests.offers import followed_of
-from flows.turn.answer import ready
 from flows.turn.context import Turn
-from flows.turn.decide import Decision, OpenJob, decide, open_job
-from flows.turn.forecast import forecasts_of
-from flows.turn.markets import step_of
+from flows.turn.decide import OpenJob, effort_of, open_job
+from flows.turn.forecast import forecasts_of, ready
+from flows.turn.markets import peers_of, step_of
 from optimization.policies.contract import Policy
+from optimization.replay.decision import Decision, decide
+from optimization.replay.record import record_start
 from optimization.replay.risk import Expected
 from optimization.requests.candidates import Candidate
 from optimization.requests.screen import Screened
@@ -55,7 +55,7 @@ def planned_of(turn: Turn, finalists: Sequence[Screened], policy: Policy[Any]) -
         one: forecasts_of(histories[one], prepared.batches[one], settings=turn.settings) for one in origins
     }
     step, found = step_of(turn.settings), []
-    peers = PeerReader(turn=turn, start=min(record_start(own[0]) for own in origins.values()))
+    peers = peers_of(turn, list(origins), start=min(record_start(own[0]) for own in origins.values()))
     for one in finalists:
         followed = followed_of(one.candidate.offer)
         running = open_job(
@@ -63,13 +63,13 @@ def planned_of(turn: Turn, finalists: Sequence[Screened], policy: Policy[Any]) -
             histories[followed],
             decided={},
             forecasts=forecasts[followed],
-            peers=peers.peers_of(followed),
+            peers=peers[followed],
         )
         found.append(
             Planned(
                 screened=one,
                 running=running,
-                decision=decide(running, policy, settings=turn.settings),
+                decision=decide(running.live, policy, effort_of(turn.settings)),
                 low=_at_end(turn, one.candidate, running, policy, step, "low"),
                 high=_at_end(turn, one.candidate, running, policy, step, "high"),
             )
@@ -81,7 +81,7 @@ def _at_end(
     turn: Turn, candidate: Candidate, running: OpenJob, policy: Policy[Any], step: pd.Timedelta, bound: str
 ) -> Expected:
     """What to expect where the throughput is at one end of its interval and the plan does not know."""
-    true = replace(candidate.job(step, bound), value=running.job.value)
-    other = replace(running, job=true, seen=replace(running.seen, windows={}, tables={}))
-    wrong = Misjudged(policy=policy, believes=running.job)
-    return decide(other, wrong, settings=turn.settings).expected
+    true = replace(candidate.job(step, bound), value=running.live.job.value)
+    other = replace(running.live, job=true, seen=replace(running.live.seen, windows={}, tables={}))
+    wrong = Misjudged(policy=policy, believes=running.live.job)
+    return decide(other, wrong, effort_of(turn.settings)).expected

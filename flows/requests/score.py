@@ -8,20 +8,19 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.record import PeerReader, record_start
 from flows.requests.fill import Filled
 from flows.requests.offers import followed_of
 from flows.requests.plan import Planned
-from flows.turn.answer import ready
 from flows.turn.context import Turn
-from flows.turn.forecast import forecasts_of
-from flows.turn.markets import Followed, step_of
-from flows.turn.score import EndedJob, Scored, ended_job, score_job
-from optimization.job.request import first_slot
+from flows.turn.forecast import forecasts_of, ready
+from flows.turn.markets import Followed, peers_of, step_of
+from optimization.job.request import first_slot, job_on
 from optimization.policies import OnDemandOnly
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
+from optimization.replay.record import record_start
 from optimization.replay.run import PlanMemo, replay_pool
+from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from optimization.requests.candidates import filled_of, with_rates
 from optimization.trials.misjudged import Misjudged
 from optimization.window.plan import Outcome
@@ -63,8 +62,8 @@ def run_filled(turn: Turn, filled: Filled, policy: Policy[Any]) -> Ran:
         others.append((one, decided, alone))
     return Ran(
         scored=scored,
-        low=_misjudged(ended[0], policy, "low"),
-        high=_misjudged(ended[0], policy, "high"),
+        low=_misjudged(ended[0], planned[0], policy, "low"),
+        high=_misjudged(ended[0], planned[0], policy, "high"),
         others=tuple(others),
     )
 
@@ -101,9 +100,11 @@ def _ended(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
         )
         for one in slots
     }
-    peers = PeerReader(turn=end, start=min(record_start(own[0]) for own in slots.values()))
+    peers = peers_of(end, list(slots), start=min(record_start(own[0]) for own in slots.values()))
     return [
-        ended_job(one.candidate.request, histories[later], forecasts[later], peers.peers_of(later))
+        ended_job(
+            *job_on(one.candidate.request, histories[later]), histories[later], forecasts[later], peers[later]
+        )
         for one in planned
         for later in (whole[followed_of(one.candidate.offer)],)
     ]
@@ -120,9 +121,9 @@ def _replayed(ended: EndedJob, policies: Sequence[Policy[Any]]) -> list[Outcome]
     )
 
 
-def _misjudged(ended: EndedJob, policy: Policy[Any], bound: str) -> Outcome:
+def _misjudged(ended: EndedJob, planned: Planned, policy: Policy[Any], bound: str) -> Outcome:
     """The same job where its throughput is really at one end of the interval while the plan believes the median."""
-    true = with_rates(ended.job, filled_of(ended.request), bound)
+    true = with_rates(ended.job, filled_of(planned.candidate.request), bound)
     wrong = Misjudged(policy=policy, believes=ended.job)
     return _replayed(replace(ended, job=true), [wrong])[0]
 
@@ -157,7 +158,7 @@ def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]
                 "label": one.candidate.label,
                 "market": one.candidate.offer.key,
                 "expected_cost_usd": one.expected.cost_usd,
-                **_outcome_row(decided, one.running.start, step),
+                **_outcome_row(decided, one.running.live.start, step),
                 "on_demand_only_usd": other.total_cost_usd,
             }
             for one, decided, other in ran.others

@@ -13,28 +13,27 @@ import pandas as pd
 from flows.clock import now
 from flows.command.progress import say
 from flows.config import Settings
-from flows.jobs.record import PeerReader, record_start
 from flows.jobs.reports import Report, every_report
-from flows.ledger.records import allocations_of, decisions_of, find_job
+from flows.jobs.stored import find_job
+from flows.ledger.records import allocations_of, decisions_of
 from flows.show.table import rows_of
-from flows.turn.context import Turn, run_id_of, staged
-from flows.turn.decide import decide, open_job
-from flows.turn.estimate import Prepared, prepare, timetable_of
-from flows.turn.forecast import forecasts_of
+from flows.turn.context import Turn, run_id_of
+from flows.turn.decide import decision_row, effort_of, open_job
+from flows.turn.forecast import forecasts_of, ready
 from flows.turn.ingest import last_observed
-from flows.turn.markets import Followed, choose_markets, find_market, read_histories, read_history, step_of
-from flows.turn.score import EndedJob, Scored, ended_job, job_slots, score_job
-from flows.turn.whole import deciding_policy
-from flows.turn.work import panel_mates, pool_of
+from flows.turn.markets import Followed, choose_markets, find_market, peers_of, read_history, step_of
+from flows.turn.work import deciding_policy, read_pool
 from forecasting.accuracy.pooling import pooled_scores, sourced
-from forecasting.predictors import FLOOR, make_predictor
+from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
-from optimization.job.request import JobRequest, first_slot, read_request
+from optimization.job.request import JobRequest, first_slot, job_on, read_request
 from optimization.job.termination import check_job
 from optimization.policies.pool import policy_named
+from optimization.replay.decision import decide
 from optimization.replay.ledger import perfect_forecasts
+from optimization.replay.record import record_start
+from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from warehouse.errors import JobError, MarketError
-from warehouse.history import History
 from warehouse.issued.vintages import write_forecasts
 from warehouse.store.connection import Store
 
@@ -66,27 +65,6 @@ def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
     if market is not None:
         return [find_market(turn.store, market, at=turn.at, settings=turn.settings, own_end=turn.own_end)]
     return [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
-
-
-def ready(
-    turn: Turn, origins: Mapping[Followed, Sequence[pd.Timestamp]], models: Sequence[str]
-) -> tuple[dict[Followed, History], Prepared]:
-    """What forecasts of some markets at ascending origins need, with the other followed markets of their sources beside them.
-
-    Also the histories, long enough for the record of a job from the first of the origins on. Nothing is stored.
-    """
-    sources = {followed.source for followed in origins}
-    together = any(make_predictor(model).pooled for model in models)
-    mates = panel_mates(turn, origins) if together else []
-    first = {
-        source: min(own[0] for one, own in origins.items() if one.source == source) for source in sources
-    }
-    timetable = timetable_of(turn.settings)
-    starts = {one: timetable.start(first[one.source]) for one in (*origins, *mates)}
-    starts |= {one: min(starts[one], record_start(own[0])) for one, own in origins.items()}
-    histories = read_histories(turn.store, starts, settings=turn.settings)
-    missing = {one: {model: list(own) for model in models} for one, own in origins.items()}
-    return histories, staged(prepare(turn, histories, missing), turn.fan)
 
 
 def forecast_row(followed: Followed, forecast: Forecast) -> dict[str, Any]:
@@ -135,7 +113,7 @@ def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | 
     history = histories[followed]
     forecasts = forecasts_of(history, prepared.batches[followed], settings=settings)
     by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
-    peers = PeerReader(turn=turn, start=record_start(first)).peers_of(followed)
+    peers = peers_of(turn, [followed], start=record_start(first))[followed]
     running = open_job(
         request,
         history,
@@ -144,7 +122,7 @@ def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | 
         peers=peers,
         reports=reports,
     )
-    return decide(running, by, settings=settings).row() | {"chosen_because": why}
+    return decision_row(running, decide(running.live, by, effort_of(settings))) | {"chosen_because": why}
 
 
 def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
@@ -159,7 +137,7 @@ def _market_text(request: JobRequest, market: str | None) -> str:
         return market
     if request.market is None:
         raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
-    return f"{request.market}@{request.source}" if request.source else request.market
+    return request.place
 
 
 def replayed(
@@ -180,7 +158,7 @@ def replayed(
             expected="a start within the record",
             remedy="choose an earlier --from",
         )
-    policies = pool_of(turn) if policy == "all" else [policy_named(policy)]
+    policies = list(read_pool(turn).policies) if policy == "all" else [policy_named(policy)]
     ended = _with_forecasts(turn, placed, followed, planner)
     if policy != "OD-only":
         check_job(ended.job, uses_spot=True)
@@ -207,11 +185,12 @@ def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner
     """The ended job with the forecasts that would have been issued in each of its slots."""
     settings, start = turn.settings, record_start(first_slot(request, step_of(turn.settings)))
     history = read_history(turn.store, followed, settings=settings, start=start)
-    peers = PeerReader(turn=turn, start=start).peers_of(followed)
+    peers = peers_of(turn, [followed], start=start)[followed]
+    job, first = job_on(request, history)
     if planner == PERFECT:
-        ended = ended_job(request, history, [], peers)
+        ended = ended_job(job, first, history, [], peers)
         return replace(ended, forecasts=list(perfect_forecasts(ended.window, settings.planning_horizon)))
-    _, grid = job_slots(request, history)
+    grid = pd.date_range(first, periods=job.deadline_slots, freq=history.step)
     inside = [slot for slot in grid if slot in history.slots]
     forecasts: list[Forecast] = []
     if inside:
@@ -222,7 +201,7 @@ def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner
             settings=settings,
             horizon=settings.planning_horizon,
         )
-    return ended_job(request, history, forecasts, peers)
+    return ended_job(job, first, history, forecasts, peers)
 
 
 def replay_row(

@@ -129,7 +129,7 @@ def report(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Write the HTML report of the newest run (or of the one at --at) again from the warehouse."""
-    from flows.turn.whole import stored_report
+    from flows.turn.report import stored_report
 
     with session.reading() as store:
         path = stored_report(store, session.config, at=session.time, path=out or session.html)
@@ -270,10 +270,10 @@ def leaderboard(*, session: Query = Query()) -> Answer:
     import pandas as pd
 
     from flows.turn.context import Turn
-    from flows.turn.whole import leaderboard_rows
+    from flows.turn.report import learned
 
     with session.reading() as store:
         at = pd.Timestamp(0, tz="UTC")  # of no matter: the record has no time
         turn = Turn(store=store, at=at, settings=session.config, run_id="leaderboard")
-        board = leaderboard_rows(turn)
+        board = learned(turn).leaderboard
     return Answer(title="Policies", value={"leaderboard": board}, blocks=[board_table(board)])

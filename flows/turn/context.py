@@ -1,64 +1,73 @@
-"""What every stage of a turn is given: the warehouse, the logical time, the settings, and a way to spread work out."""
+"""What every stage of a turn is given: the warehouse, the logical time, the settings, what is read once, and how work is spread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from threading import RLock
+from typing import Any
 
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.runs import LIVE
+from flows.ledger.runs import LIVE, RunRow, failure_kept
 from flows.show.table import rows_of
-from flows.turn.reads import Reads
-from warehouse.observations.listing import list_markets
+from optimization.replay.decision import Fan, in_turn
+from warehouse.asof.grid import Reader
+from warehouse.asof.load import HistoryRequest, load_histories
+from warehouse.asof.moving import MovingReader, Span
+from warehouse.errors import MarketError
+from warehouse.history import History
+from warehouse.observations.listing import list_markets, list_markets_at
 from warehouse.store.connection import Store
 
-T = TypeVar("T")
 
+class Reads:
+    """The observations as the turns of one time, or of a span of times, read them: each history and listing once (M1.2).
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
-    """Calls of one function that a stage wants made before it goes on, perhaps side by side; values in, values out."""
+    Every answer is the one that the store would give at that time; made after the last of the times has been ingested.
+    """
 
-    function: Callable[..., Any]
-    calls: Sequence[dict[str, Any]]
-    label: str
+    def __init__(self, store: Store, span: Span | None = None) -> None:
+        self._store = store
+        self._times = pd.DatetimeIndex([]) if span is None else span.times()
+        self._reader = Reader(store) if span is None else MovingReader(store, span)
+        self._listings: dict[pd.Timestamp, pd.DataFrame] = {}
+        self._listed: dict[pd.Timestamp, list[dict[str, Any]]] = {}
+        self._histories: dict[HistoryRequest, History | MarketError] = {}
+        # Stages of a backfill read beside each other.
+        self._turn = RLock()
 
+    def listed(self, at: pd.Timestamp) -> list[dict[str, Any]]:
+        """The rows of `list_markets` as known at a time."""
+        with self._turn:
+            if at not in self._listings and at in self._times:
+                self._listings = list_markets_at(self._store, self._times)
+            elif at not in self._listings:
+                self._listings[at] = list_markets(self._store, known_at=at)
+            if at not in self._listed:
+                self._listed[at] = rows_of(self._listings[at])
+            return self._listed[at]
 
-#: Where to ask for the results of calls, in their order: it waits for them, and raises what a call has raised.
-Results = Callable[[], list[Any]]
-#: A stage that hands out its `Calls`, is sent where to ask for their results, and returns what it made.
-Staged = Generator[Calls, Results, T]
+    def histories(self, requests: Sequence[HistoryRequest]) -> list[History | MarketError]:
+        """What `load_histories` gives, in the order asked for, or why one of them cannot be read."""
+        with self._turn:
+            new = [one for one in dict.fromkeys(requests) if one not in self._histories]
+            try:
+                self._histories |= zip(new, self._loaded(new), strict=True)
+            except MarketError:
+                for one in new:
+                    self._histories[one] = self._loaded_or_why(one)
+            return [self._histories[one] for one in requests]
 
+    def _loaded(self, requests: Sequence[HistoryRequest]) -> list[History]:
+        return load_histories(self._store, requests, reader=self._reader)
 
-class Fan(Protocol):
-    """Calls one function for many arguments, perhaps side by side; results come back in the order of the calls."""
-
-    def __call__(
-        self, function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str
-    ) -> list[Any]:
-        """Results of ``function(**call)`` for every call, in order."""
-        ...
-
-
-def in_turn(function: Callable[..., Any], calls: Sequence[dict[str, Any]], *, label: str) -> list[Any]:
-    """The plain `Fan`: one call after the other."""
-    return [function(**call) for call in calls]
-
-
-def staged(stage: Staged[T], fan: Fan) -> T:
-    """Run a stage to its end, each of its `Calls` through ``fan``."""
-    results: Results | None = None
-    while True:
+    def _loaded_or_why(self, request: HistoryRequest) -> History | MarketError:
         try:
-            asked = next(stage) if results is None else stage.send(results)
-        except StopIteration as ended:
-            made: T = ended.value
-            return made
-        results = partial(fan, asked.function, asked.calls, label=asked.label)
+            return self._loaded([request])[0]
+        except MarketError as error:
+            return error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +77,7 @@ class Turn:
     ``at`` is the logical time, a slot's start. With ``own_end`` every market is taken at the end of its own record
     instead, if that is earlier. ``run_id`` names the turn; the same one again writes nothing new. Only the process
     that holds ``store`` writes: what `fan` calls gets values and returns values. ``made`` says whether the turn is made in its own
-    slot or afterwards; then ``reads`` may answer for many turns.
+    slot or afterwards; ``reads`` answers for the observations, which are in by then.
     """
 
     store: Store
@@ -81,15 +90,18 @@ class Turn:
     made: str = LIVE
     reads: Reads | None = None
 
-    def listing(self) -> pd.DataFrame:
-        """The markets known at the turn's time."""
-        if self.reads is not None:
-            return self.reads.listing(self.at)
-        return list_markets(self.store, known_at=self.at)
-
     def listed(self) -> list[dict[str, Any]]:
-        """The rows of `listing`."""
-        return self.reads.listed(self.at) if self.reads is not None else rows_of(self.listing())
+        """The markets known at the turn's time, as rows."""
+        reads = Reads(self.store) if self.reads is None else self.reads
+        return reads.listed(self.at)
+
+    def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
+        """The row of the ledger that says that a stage of the turn is done."""
+        return RunRow(run=self.run_id, at=self.at, stage=stage, details=details, made=self.made)
+
+    def failure_kept(self, stage: str) -> failure_kept:
+        """Within it, why a stage fails is recorded in the ledger of runs."""
+        return failure_kept(self.store, self.run_id, at=self.at, stage=stage, say=self.say)
 
 
 def run_id_of(at: pd.Timestamp, what: str = "run") -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from flows.config import Settings
-from flows.turn.context import Calls, Staged, Turn
+from flows.turn.context import Turn
 from flows.turn.markets import Followed, step_of
 from forecasting.origins.cohort import Basis, Cohort
 from forecasting.origins.forecasts import Batch, estimations
@@ -101,7 +101,7 @@ def prepare(
     histories: Mapping[Followed, History],
     missing: Missing,
     ahead: Estimates = NO_ESTIMATES,
-) -> Staged[Prepared]:
+) -> Prepared:
     """Everything that is needed to forecast the markets in ``missing``, by model at ascending origins.
 
     ``histories`` are those of all followed markets: markets of one source are a panel, whether they lack forecasts or not.
@@ -112,7 +112,7 @@ def prepare(
     wanted = _wanted(needed)
     fitted, unreadable = _stored(turn, wanted)
     lacking = [one for one in wanted if one not in fitted]
-    fresh = yield from _estimated(turn, [one for one in lacking if one not in ahead])
+    fresh = _estimated(turn, [one for one in lacking if one not in ahead])
     made = {one: ahead[one] if one in ahead else fresh[one] for one in lacking}
     fitted |= {one: _restored(one, text) for one, text in made.items()}
     basis = _basis(fitted)
@@ -152,7 +152,7 @@ def _basis(fitted: Mapping[Wanted, FittedPredictor]) -> dict[Wanted, Basis]:
 
 def estimate_ahead(
     turn: Turn, histories: Mapping[Followed, History], missing: Missing, before: Estimates
-) -> Staged[dict[Wanted, str]]:
+) -> dict[Wanted, str]:
     """What `prepare` will have to estimate for ``missing``, as far as it is not stored: from ``before`` or made now.
 
     Nothing is kept in the warehouse until forecasts are made of it.
@@ -160,7 +160,7 @@ def estimate_ahead(
     wanted = _wanted(_needed(turn, histories, missing))
     fitted, _ = _stored(turn, wanted)
     lacking = [one for one in wanted if one not in fitted]
-    fresh = yield from _estimated(turn, [one for one in lacking if one not in before])
+    fresh = _estimated(turn, [one for one in lacking if one not in before])
     return {one: before[one] if one in before else fresh[one] for one in lacking}
 
 
@@ -272,7 +272,7 @@ def _state(turn: Turn, wanted: Wanted, text: str) -> FittedState:
     )  # fmt: skip
 
 
-def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> Staged[dict[Wanted, str]]:
+def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> dict[Wanted, str]:
     """The wanted estimations made now, as text: those on one panel in one call, single markets in parcels.
 
     What is estimated on one panel has parts in common, which are made once (`forecasting.predictors.remembered`).
@@ -288,10 +288,7 @@ def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> Staged[dict[Wanted, str]
     if not parcels:
         return {}
     turn.say(f"estimate {(len(wanted) - len(alone)) // 2} panels and {len(alone) // 2} single markets")
-    results = yield Calls(
-        function=estimate, calls=[{"parcel": parcel} for parcel in parcels], label="estimate"
-    )
-    done = results()
+    done = turn.fan(estimate, [{"parcel": parcel} for parcel in parcels])
     return {
         one: text
         for parcel, made in zip(parcels, done, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -11,15 +11,26 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.records import StoredJob, save_accuracy
+from flows.jobs.stored import StoredJob
+from flows.ledger.records import save_accuracy
 from flows.ledger.runs import LIVE, RunRow, save_runs
-from flows.turn.context import Calls, Staged, Turn
-from flows.turn.estimate import NO_ESTIMATES, Estimates, Wanted, estimate_ahead, prepare, timetable_of
-from flows.turn.markets import Followed, step_of, turn_histories
-from flows.turn.work import Work
+from flows.turn.context import Turn
+from flows.turn.estimate import (
+    NO_ESTIMATES,
+    Estimates,
+    Prepared,
+    Wanted,
+    estimate_ahead,
+    prepare,
+    timetable_of,
+)
+from flows.turn.markets import Followed, read_histories, step_of, turn_histories
+from flows.turn.work import Work, panel_mates
 from forecasting.accuracy.losses import Windows, window_scores
 from forecasting.origins.forecasts import Batch, forecasts_from
+from forecasting.predictors import make_predictor
 from forecasting.quantiles import Forecast
+from optimization.replay.record import record_start
 from warehouse.errors import ForecastError
 from warehouse.history import ROW_KNOWN_AT, History, Market
 from warehouse.issued.records import record_assumptions
@@ -115,9 +126,9 @@ Place = tuple[Market, str]
 class Measured:
     """Errors per market, variable, model and step, and the history and newest planning forecast of each market."""
 
-    accuracy: pd.DataFrame
-    histories: dict[Followed, History]
-    forecasts: dict[Followed, Forecast]
+    accuracy: pd.DataFrame = field(default_factory=pd.DataFrame)
+    histories: dict[Followed, History] = field(default_factory=dict)
+    forecasts: dict[Followed, Forecast] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +147,7 @@ class _Asked:
 
 def forecast_turns(
     turns: Sequence[Turn], works: Sequence[Work], *, ahead: Estimates = NO_ESTIMATES
-) -> Staged[list[Measured]]:
+) -> list[Measured]:
     """Issue the forecasts of ascending turns of one warehouse, fill in those that past slots lack, and measure all of them.
 
     What had to be estimated for them is kept in the same transaction, so it is there next time whenever they are; what was
@@ -145,11 +156,11 @@ def forecast_turns(
     asked = list(_asked(turns, works))
     done: list[Measured] = []
     for group in _groups(asked):
-        done += yield from _forecast_group(group, ahead)
+        done += _forecast_group(group, ahead)
     return done
 
 
-def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Estimates) -> Staged[Estimates]:
+def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Estimates) -> Estimates:
     """What `forecast_turns` will have to estimate for slots from the first of ascending turns on, taken from ``before`` or made.
 
     Forecasts of earlier slots may be in the making, from estimations that are: where they are not, `forecast_turns` sees to it.
@@ -161,7 +172,7 @@ def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Esti
             for one, models in _missing(group).items()
         }
         last = group[-1]
-        found |= yield from estimate_ahead(last.turn, last.histories, missing, {**before, **found})
+        found |= estimate_ahead(last.turn, last.histories, missing, {**before, **found})
     return found
 
 
@@ -298,13 +309,13 @@ def is_beginning(short: History, long: History) -> bool:
     )
 
 
-def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> Staged[list[Measured]]:
+def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> list[Measured]:
     """The forecasts and errors of turns whose histories are beginnings of the last one's."""
     last = group[-1]
     turn, markets = last.turn, last.work.markets
     places = [(one.market, one.source) for one in markets]
     at = [asked.by_place() for asked in group]
-    prepared = yield from prepare(turn, last.histories, _missing(group), ahead)
+    prepared = prepare(turn, last.histories, _missing(group), ahead)
     stored = _stored(group)
     calls = [
         {
@@ -317,9 +328,8 @@ def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> Staged[list[Me
         }
         for one, place in zip(markets, places, strict=True)
     ]
-    results = yield Calls(function=forecast_market, calls=calls, label="forecast")
-    made: list[MarketForecasts] = results()
-    del calls, results  # what was read for them is not held while all of it is written
+    made: list[MarketForecasts] = turn.fan(forecast_market, calls)
+    del calls  # what was read for them is not held while all of it is written
     done = dict(zip(places, made, strict=True))
     parts = {place: _by_time(one.accuracy) for place, one in done.items()}
     measured = [_measured(asked, done, parts) for asked in group]
@@ -409,4 +419,29 @@ def _run_row(asked: _Asked) -> RunRow:
     made = sum(len(slots) for models in asked.missing.values() for slots in models.values())
     details = {"markets": len(asked.work.markets), "forecasts": made, "left_out": list(asked.work.left_out)}
     turn = asked.turn
-    return RunRow(run=turn.run_id, at=turn.at, stage="forecast", details=details, made=turn.made)
+    return turn.done("forecast", details)
+
+
+# ---
+# Forecasts asked for by hand.
+
+
+def ready(
+    turn: Turn, origins: Mapping[Followed, Sequence[pd.Timestamp]], models: Sequence[str]
+) -> tuple[dict[Followed, History], Prepared]:
+    """What forecasts of some markets at ascending origins need, with the other followed markets of their sources beside them.
+
+    Also the histories, long enough for the record of a job from the first of the origins on. Nothing is stored.
+    """
+    sources = {followed.source for followed in origins}
+    together = any(make_predictor(model).pooled for model in models)
+    mates = panel_mates(turn, origins) if together else []
+    first = {
+        source: min(own[0] for one, own in origins.items() if one.source == source) for source in sources
+    }
+    timetable = timetable_of(turn.settings)
+    starts = {one: timetable.start(first[one.source]) for one in (*origins, *mates)}
+    starts |= {one: min(starts[one], record_start(own[0])) for one, own in origins.items()}
+    histories = read_histories(turn.store, starts, settings=turn.settings)
+    missing = {one: {model: list(own) for model in models} for one, own in origins.items()}
+    return histories, prepare(turn, histories, missing)

@@ -1,4 +1,4 @@
-"""Which markets a turn follows, at what time each is taken, and how its history is read."""
+"""Which markets a turn follows, at what time each is taken, and how its history, its peers' and its forecasts are read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 import pandas as pd
 
 from flows.config import Settings
+from flows.jobs.stored import StoredJob
 from flows.show.table import rows_of
-from flows.turn.context import Turn
+from flows.turn.context import Reads, Turn
+from forecasting.quantiles import Forecast
 from warehouse.asof.load import HistoryRequest, load_histories
 from warehouse.asof.on_demand import HistoryAssumptions
 from warehouse.errors import MarketError
 from warehouse.history import History, Market
+from warehouse.issued.vintages import read_forecasts, read_vintages
 from warehouse.observations.listing import list_markets
 from warehouse.sources.conventions import matches
 from warehouse.store.connection import Store
@@ -23,6 +26,8 @@ from warehouse.store.connection import Store
 LEAST_SPAN = pd.Timedelta(days=3)
 #: Launch tests first, then instances held, then offers listed, which are not launch tests; and how many of each at most.
 KINDS = {"probe": 20, "held": 2, "offers": 2}
+#: Most peers of a market that are read.
+MOST_PEERS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +81,23 @@ def read_histories(
 
 def turn_histories(turn: Turn, starts: Mapping[Followed, pd.Timestamp]) -> dict[Followed, History]:
     """`read_histories` of a turn."""
-    if turn.reads is None:
-        return read_histories(turn.store, starts, settings=turn.settings)
-    asked = [_asked(followed, turn.settings, start=start) for followed, start in starts.items()]
-    return dict(zip(starts, turn.reads.histories(asked), strict=True))
+    return dict(zip(starts, read_all(turn, list(starts.items())), strict=True))
 
 
-def turn_history(turn: Turn, followed: Followed, *, start: pd.Timestamp) -> History:
-    """`read_history` of a turn."""
-    return turn_histories(turn, {followed: start})[followed]
+def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History]:
+    """The history of each market from a start on, in the order asked for; raises `MarketError` for the first without one."""
+    found = []
+    for history in try_histories(turn, asked):
+        if isinstance(history, MarketError):
+            raise history
+        found.append(history)
+    return found
+
+
+def try_histories(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History | MarketError]:
+    """The history of each market from a start on, or why it cannot be read; in the order asked for, by a few statements."""
+    reads = Reads(turn.store) if turn.reads is None else turn.reads
+    return reads.histories([_asked(one, turn.settings, start=start) for one, start in asked])
 
 
 def _asked(
@@ -194,3 +207,84 @@ def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     kinds = list(KINDS)
     rank = kinds.index(row["kind"]) if row["kind"] in kinds else len(kinds)
     return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
+
+
+def peers_of(turn: Turn, asked: Sequence[Followed], *, start: pd.Timestamp) -> dict[Followed, list[History]]:
+    """Of each market histories from ``start`` of others of the same source and instance type, at most `MOST_PEERS`.
+
+    Those of the same region come first, then by name. They hold what was known at the turn's time, whatever the time
+    of the market: `market_record` leaves out what was not known by its. What cannot be read is left out.
+    """
+    step, listed = step_of(turn.settings), turn.listed()
+    peers: dict[Followed, list[Followed]] = {}
+    for followed in dict.fromkeys(asked):
+        market = followed.market
+        kind = (followed.source, market.instance_type)
+        others = [
+            row
+            for row in listed
+            if (row["source"], row["instance_type"]) == kind
+            and row["has_counts"]
+            and row["market"] != market.key
+        ]
+        ranked = sorted(others, key=lambda row: (row["region"] != market.region, row["market"]))
+        peers[followed] = [_peer(turn, row, step) for row in ranked[:MOST_PEERS]]
+    needed = list(dict.fromkeys(one for own in peers.values() for one in own))
+    found = dict(zip(needed, try_histories(turn, [(one, start) for one in needed]), strict=True))
+    return {
+        followed: [history for one in own if isinstance(history := found[one], History)]
+        for followed, own in peers.items()
+    }
+
+
+def _peer(turn: Turn, row: Mapping[str, Any], step: pd.Timedelta) -> Followed:
+    last = pd.Timestamp(str(row["last_observed"])).ceil(step)
+    return Followed(
+        market=Market.parse(str(row["market"])),
+        source=str(row["source"]),
+        at=min(last, turn.at.floor(step)),
+    )
+
+
+def stored_forecasts(
+    store: Store,
+    followed: Followed,
+    model: str,
+    *,
+    start: pd.Timestamp,
+    end: pd.Timestamp,
+    step: pd.Timedelta,
+) -> list[Forecast]:
+    """The vintages of one model on one market, issued from ``start`` to ``end``, ascending."""
+    return read_forecasts(
+        store,
+        Forecast,
+        market=followed.market,
+        source=followed.source,
+        model=model,
+        start=start,
+        end=end,
+        step=step,
+    )
+
+
+def planned_forecasts(turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]]) -> dict[str, list[Forecast]]:
+    """By job the planner's vintages in its slots up to its market's time, ascending, as they were issued (M6.1)."""
+    ends = {job.request.name: min(job.deadline, followed.at) for job, followed in jobs}
+    found: dict[str, list[Forecast]] = {}
+    for step in dict.fromkeys(job.step for job, _ in jobs):
+        own = [(job, followed) for job, followed in jobs if job.step == step]
+        vintages = read_vintages(
+            turn.store,
+            Forecast,
+            markets=dict.fromkeys((followed.market, followed.source) for _, followed in own),
+            models=[turn.settings.planner],
+            start=min(job.start for job, _ in own),
+            end=max(ends[job.request.name] for job, _ in own),
+            step=step,
+        )
+        for job, followed in own:
+            issued = vintages.get((followed.market.key, followed.source, turn.settings.planner), [])
+            end = ends[job.request.name]
+            found[job.request.name] = [one for one in issued if job.start <= one.issued_at <= end]
+    return found

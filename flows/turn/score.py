@@ -1,152 +1,84 @@
-"""Replay the policy pool on jobs that ended, and learn from it: full information, because the market is known (M5.1)."""
+"""The score stage of one turn or of many at once: each job that ended is replayed once, and adds its round in its turn (M5)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import isnan
 from typing import Any
 
-import pandas as pd
-
-from flows.jobs.record import market_record
-from forecasting.quantiles import Forecast
-from optimization.job.definition import Job
-from optimization.job.request import JobRequest, first_slot, slot_job
-from optimization.market.window import MarketWindow, PointForecast, Record, market_window, point_forecast
-from optimization.policies.contract import Policy
-from optimization.replay.hindsight import hindsight
-from optimization.replay.ledger import LedgerRow, perfect_outcomes, score
-from optimization.replay.run import PlanMemo, replay_pool
-from optimization.window.audit import audit_outcome
-from optimization.window.plan import Outcome
-from warehouse.errors import MarketError
-from warehouse.history import History
+from flows.jobs.stored import StoredJob
+from flows.ledger.rounds import save_scored
+from flows.ledger.runs import save_runs
+from flows.turn.context import Turn
+from flows.turn.markets import Followed, peers_of, planned_forecasts, read_all
+from flows.turn.work import Pool, Work
+from optimization.job.request import job_on
+from optimization.replay.record import record_start
+from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedJob:
-    """A job whose market is known to its deadline: the job in slots, its slots of market, the forecasts issued then.
+def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tuple[list[list[str]], Pool]:
+    """Replay the pool on every job that ended and add a round for each, turn by turn.
 
-    ``record`` is what its policies may learn from, up to the job's last slot; None gives them no more than the window.
+    The names of the jobs of each turn, and the pool with what it has learned. Of a job that has a round already those policies are
+    replayed that it lacks: they are new in the pool.
     """
-
-    request: JobRequest
-    job: Job
-    start: pd.Timestamp
-    window: MarketWindow
-    forecasts: list[PointForecast | None]
-    assumptions: tuple[str, ...]
-    record: Record | None = None
-
-
-def job_slots(request: JobRequest, history: History) -> tuple[Job, pd.DatetimeIndex]:
-    """The job in slots and the starts of its slots up to the deadline."""
-    job = slot_job(request, step=history.step, on_demand_usd=history.on_demand_usd)
-    return job, pd.date_range(
-        first_slot(request, history.step), periods=job.deadline_slots, freq=history.step
-    )
-
-
-def ended_job(
-    request: JobRequest, history: History, forecasts: Sequence[Forecast], peers: Sequence[History] = ()
-) -> EndedJob:
-    """Cut a job's slots out of a history and put the forecasts at the slots they were issued in.
-
-    What the history holds from before the job, and ``peers`` beside it, become the record. Raises `MarketError` where the history
-    does not reach from the first slot to the last before the deadline.
-    """
-    job, grid = job_slots(request, history)
-    if not grid.isin(history.slots).all():
-        record = f"{history.slots[0]} to {history.slots[-1]}" if len(history.slots) else "empty"
-        raise MarketError(
-            f"job {job.name!r} runs from {grid[0]} to {grid[-1]}, the record of {history.market.key} is {record}",
-            expected="a record that covers the job",
-            remedy="choose an earlier --from or a shorter deadline",
+    calls: list[dict[str, Any]] = []
+    sizes: list[int] = []
+    seen: set[str] = set()
+    policies = dict(zip(pool.names, pool.policies, strict=True))
+    for turn, work in zip(turns, works, strict=True):
+        jobs = [pair for pair in work.ended if _counts(pair[0]) and pair[0].request.name not in seen]
+        seen.update(job.request.name for job, _ in jobs)
+        calls += [
+            {
+                "ended": ended,
+                "policies": [policies[name] for name in pool.rounds.lacking(job.request.name)],
+            }
+            for (job, _), ended in zip(jobs, _ended(turn, work.ended, jobs), strict=True)
+        ]
+        sizes.append(len(jobs))
+    scored: list[Scored] = turns[-1].fan(score_job, calls)
+    kept: list[list[Scored]] = []
+    for size in sizes:
+        kept.append(scored[:size])
+        scored = scored[size:]
+    done = [[one.ended.job.name for one in own] for own in kept]
+    store = turns[-1].store
+    with store.transaction():
+        rounds = save_scored(
+            store,
+            [(turn.at, own) for turn, own in zip(turns, kept, strict=True)],
+            rounds=pool.rounds,
+            learner=pool.learner,
         )
-    rows = history.frame.loc[grid]
-    window = market_window(
-        rows["price_usd"].to_numpy(dtype=float),
-        rows["available"].to_numpy(dtype=float),
-        on_demand_usd=history.on_demand_usd,
-        slot_hours=history.slot_hours,
+        save_runs(
+            store,
+            [
+                turn.done("score", {"jobs": len(own), "learner": turn.settings.learner})
+                for turn, own in zip(turns, done, strict=True)
+            ],
+        )
+    return done, pool.learned(rounds)
+
+
+def _counts(job: StoredJob) -> bool:
+    """Whether the pool may run a job; of one that cannot resume there is nothing to learn (M2.7)."""
+    return job.request.checkpoint.resumable
+
+
+def _ended(
+    turn: Turn, ended: Sequence[tuple[StoredJob, Followed]], jobs: Sequence[tuple[StoredJob, Followed]]
+) -> list[EndedJob]:
+    if not jobs:
+        return []
+    forecasts = planned_forecasts(turn, jobs)
+    peers = peers_of(
+        turn,
+        [followed for _, followed in jobs],
+        start=record_start(min(job.start for job, _ in ended)),
     )
-    issued = {forecast.issued_at: point_forecast(forecast) for forecast in forecasts}
-    return EndedJob(
-        request=request,
-        job=job,
-        start=grid[0],
-        window=window,
-        record=market_record(history, peers, first=grid[0], last=grid[-1], known_by=grid[0]),
-        forecasts=[issued.get(slot) for slot in grid],
-        assumptions=history.assumptions,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
-    """Every policy's outcome on one job, its ledger rows in the same order, and the bracket of hindsight (USD)."""
-
-    ended: EndedJob
-    outcomes: list[Outcome]
-    ledger: list[LedgerRow]
-    hindsight_low: float
-    hindsight_high: float
-
-
-def score_job(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored:
-    """Replay the pool on one job; every outcome is audited before it counts (M3.5)."""
-    memo, record = PlanMemo(), ended.record
-    outcomes = replay_pool(
-        policies, ended.job, ended.window, forecasts=ended.forecasts, memo=memo, record=record
-    )
-    for outcome in outcomes:
-        audit_outcome(ended.job, ended.window, outcome)
-    bracket = hindsight(ended.job, ended.window)
-    perfect = perfect_outcomes(
-        policies, ended.job, ended.window, forecasts=ended.forecasts, record=record, memo=memo
-    )
-    return Scored(
-        ended=ended,
-        outcomes=outcomes,
-        ledger=score(ended.job, ended.window, outcomes, hindsight_low=bracket.low, perfect=perfect),
-        hindsight_low=bracket.low,
-        hindsight_high=bracket.high,
-    )
-
-
-def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
-    """Rows for the warehouse's table of outcomes, one a policy."""
+    histories = read_all(turn, [(followed, record_start(job.start)) for job, followed in jobs])
     return [
-        {
-            "job": row.job,
-            "policy": row.policy,
-            "scored_at": at,
-            "utility_usd": row.utility_usd,
-            "value_usd": outcome.value_usd,
-            "cost_usd": row.cost_usd,
-            "termination_cost_usd": outcome.termination_cost_usd,
-            "on_time": row.on_time,
-            "finished_slot": outcome.finished_slot,
-            "finish_slots": outcome.finish_slots,
-            "spot_share": row.spot_share,
-            "progress": outcome.progress,
-            "utility_normalised": row.normalised,
-            "hindsight_low_usd": scored.hindsight_low,
-            "hindsight_high_usd": scored.hindsight_high,
-            "allocations": json.dumps([[a.on_demand, a.spot] for a in outcome.allocations]),
-            "details": json.dumps(
-                {
-                    "utility": row.utility,
-                    "gap_to_hindsight": row.gap_to_hindsight,
-                    "on_demand_only_usd": row.on_demand_only_usd,
-                    "lost_to_forecast_error_usd": (
-                        None if isnan(row.lost_to_forecast_error_usd) else row.lost_to_forecast_error_usd
-                    ),
-                    "synthetic": list(scored.ended.assumptions),
-                }
-            ),
-        }
-        for row, outcome in zip(scored.ledger, scored.outcomes, strict=True)
+        ended_job(*job_on(job.request, history), history, forecasts[job.request.name], peers[followed])
+        for (job, followed), history in zip(jobs, histories, strict=True)
     ]

@@ -1,21 +1,27 @@
-"""What a turn is about: the markets it follows and the jobs on them."""
+"""What a turn is about: the markets it follows, the jobs on them, and the pool of policies with what was learned of it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
-from flows.jobs.practice import example_requests, open_examples, practice_jobs
-from flows.ledger.records import StoredJob, save_jobs, stored_jobs, stored_rounds
+from flows.jobs.stored import StoredJob, save_jobs, stored_jobs
+from flows.ledger.rounds import stored_rounds
 from flows.turn.context import Turn
-from flows.turn.markets import Followed, choose_markets, find_market, step_of, turn_history
+from flows.turn.markets import Followed, choose_markets, find_market, step_of, try_histories
+from flows.turn.practice import example_requests, open_examples, practice_jobs
 from optimization.job.request import JobRequest
 from optimization.policies.contract import Policy
-from optimization.policies.pool import DEFAULT_POOL, load_pool
+from optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
+from optimization.selection.contract import Learner, weigh
+from optimization.selection.learned import Rounds, leading
+from optimization.selection.learners import learner_named
+from optimization.selection.weights import Weights
 from warehouse.errors import MarketError
+from warehouse.times import microseconds
 
 #: Example jobs opened on a warehouse without jobs.
 OPEN_EXAMPLES = 8
@@ -38,19 +44,19 @@ class Work:
         return [job for job, market in (*self.running, *self.ended) if market == followed]
 
 
-def work_stage(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str] | None = None) -> Work:
+def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
     """Add the requests of this turn, give a warehouse without jobs examples and practice jobs, and sort the jobs.
 
-    The jobs' markets come first, then the most informative others, `max_markets` in all. ``scored`` names the jobs that are scored
-    or will have been by then (None: those that are).
+    The jobs' markets come first, then the most informative others, `max_markets` in all. ``scored`` names the jobs on which nothing
+    is left to be learned, or will be by then (`Rounds.settled`).
     """
     step, settings = step_of(turn.settings), turn.settings
     save_jobs(turn.store, requests, origin="user", at=turn.at, step=step)
     known = stored_jobs(turn.store)
     left_out: list[str] = []
-    chosen = [
-        one for one in choose_markets(turn, most=settings.max_markets) if _readable(turn, one[0], left_out)
-    ]
+    chosen = choose_markets(turn, most=settings.max_markets)
+    readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
+    chosen = [one for one in chosen if one[0] in readable]
     if not any(job.origin == "practice" for job in known):
         _add_practice(turn, chosen, step)
         known = stored_jobs(turn.store)
@@ -60,13 +66,7 @@ def work_stage(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
         known = stored_jobs(turn.store)
-    scored = scored_jobs(turn) if scored is None else scored
     return _sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
-
-
-def scored_jobs(turn: Turn) -> set[str]:
-    """The jobs that have a round of the turn's pool."""
-    return set(stored_rounds(turn.store, pool_names(turn)).jobs)
 
 
 def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
@@ -79,17 +79,20 @@ def panel_mates(turn: Turn, asked: Iterable[Followed]) -> list[Followed]:
     wanted = list(asked)
     sources = {followed.source for followed in wanted}
     chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
-    return [one for one in chosen if one.source in sources and one not in wanted and _readable(turn, one, [])]
+    mates = [one for one in chosen if one.source in sources and one not in wanted]
+    readable = _readable(turn, mates, [])
+    return [one for one in mates if one in readable]
 
 
-def _readable(turn: Turn, followed: Followed, left_out: list[str]) -> bool:
-    """Whether a market has a history at its time; if not, why goes into ``left_out``."""
-    try:
-        turn_history(turn, followed, start=followed.at)
-    except MarketError as error:
-        left_out.append(f"market {followed.key} is left out: {error}")
-        return False
-    return True
+def _readable(turn: Turn, asked: Sequence[Followed], left_out: list[str]) -> set[Followed]:
+    """The markets that have a history at their time; why others have none goes into ``left_out``."""
+    found: set[Followed] = set()
+    for followed, history in zip(asked, try_histories(turn, [(one, one.at) for one in asked]), strict=True):
+        if isinstance(history, MarketError):
+            left_out.append(f"market {followed.key} is left out: {history}")
+        else:
+            found.add(followed)
+    return found
 
 
 def _add_practice(
@@ -113,15 +116,19 @@ def _sorted_jobs(
     for job in _visible(turn, jobs):
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands
-        text = f"{job.request.market}@{job.request.source}" if job.request.source else str(job.request.market)
         try:
             followed = find_market(
-                turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=listed
+                turn.store,
+                job.request.place,
+                at=turn.at,
+                settings=turn.settings,
+                own_end=turn.own_end,
+                listed=listed,
             )
         except MarketError as error:
             left_out.append(f"job {job.request.name} is left out: {error}")
             continue
-        if followed not in chosen and not _readable(turn, followed, left_out):
+        if followed not in chosen and not _readable(turn, [followed], left_out):
             continue
         if job.deadline <= followed.at:
             ended.append((job, followed))
@@ -136,14 +143,66 @@ def _sorted_jobs(
     )
 
 
-def pool_of(turn: Turn) -> list[Policy[Any]]:
-    """The policy pool of the settings."""
-    return load_pool(turn.settings.pool or DEFAULT_POOL)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The policies of the settings in their order, what was learned of each by now, and who learns from it."""
+
+    policies: tuple[Policy[Any], ...]
+    rounds: Rounds
+    learner: Learner[Any]
+    practice: Policy[Any]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the policies."""
+        return self.rounds.names
+
+    def learned(self, rounds: Rounds) -> Pool:
+        """The pool with other rounds."""
+        return replace(self, rounds=rounds)
+
+    def has_learned(self, at: pd.Timestamp) -> bool:
+        """Whether anything was learned by a time."""
+        return bool(self.rounds.before(microseconds(at, "at")).jobs)
+
+    def deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[Policy[Any], str]]:
+        """Who decides at each of some times, and why: the leader of the rounds learned before (decision 3)."""
+        known = [self.rounds.before(microseconds(at, "at")) for at in times]
+        # Turns that have learned from the first rounds share one pass over them.
+        prefixes = [len(own.jobs) for own in known if own.jobs and own.begins(self.rounds)]
+        first = min(prefixes, default=0)
+        table = self.rounds.full(self.learner) if prefixes else self.rounds.utilities
+        shared = weigh(self.learner, self.names, table, after=first) if prefixes else []
+        found: list[tuple[Policy[Any], str]] = []
+        for own in known:
+            seen = len(own.jobs)
+            if not seen:
+                found.append((self.practice, "no job has ended yet"))
+            elif own.begins(self.rounds):
+                found.append(self._leading(shared[seen - first], seen))
+            else:
+                found.append(self._leading(own.newest(self.learner), seen))
+        return found
+
+    def _leading(self, weights: Weights, jobs: int) -> tuple[Policy[Any], str]:
+        name, why = leading(weights, jobs)
+        return self.policies[self.names.index(name)], why
 
 
-def pool_names(turn: Turn) -> list[str]:
-    """Names of the pool's policies, in its order."""
-    return [policy.name for policy in pool_of(turn)]
+def read_pool(turn: Turn) -> Pool:
+    """The policy pool of the settings with what the warehouse has learned of it."""
+    policies = load_pool(turn.settings.pool or DEFAULT_POOL)
+    return Pool(
+        policies=tuple(policies),
+        rounds=stored_rounds(turn.store, [policy.name for policy in policies]),
+        learner=learner_named(turn.settings.learner),
+        practice=policy_named(turn.settings.practice_policy),
+    )
+
+
+def deciding_policy(turn: Turn) -> tuple[Policy[Any], str]:
+    """The policy that decides at the turn's time, and why."""
+    return read_pool(turn).deciding([turn.at])[0]
 
 
 def require_markets(work: Work) -> None:

@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.ledger.records import stored_forecasts
 from flows.show.table import rows_of
-from flows.turn.markets import Followed, find_market, read_history
+from flows.turn.markets import Followed, find_market, read_history, stored_forecasts
 from flows.ui.reading import Reading
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import InputError, SlackwaterError

@@ -7,12 +7,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.ledger.records import measured_errors, stored_rounds
+from flows.ledger.records import measured_errors
 from flows.turn.page_accuracy import pooled
-from flows.turn.whole import accuracy_rows, findings, leaderboard_rows
-from flows.turn.work import pool_names
+from flows.turn.report import accuracy_rows, learned
 from flows.ui.reading import Reading
-from optimization.selection.learners import learner_named
 
 #: Turns whose measured errors can be chosen.
 MOST_MEASURED: Final = 96
@@ -69,17 +67,14 @@ def _number(value: Any) -> float | None:
 
 def policies_data(reading: Reading) -> dict[str, Any]:
     """The leaderboard, the weights after each round (rows) of each policy (columns), the job of each round, and findings."""
-    turn = reading.turn
-    names = pool_names(turn)
-    rounds = stored_rounds(turn.store, names)
-    after = [weights.probability for weights in rounds.weights(learner_named(turn.settings.learner))[1:]]
-    board = leaderboard_rows(turn)
+    found = learned(reading.turn)
+    rounds, after = found.pool.rounds, found.weights_after()
     return {
         "at": reading.at,
-        "learner": turn.settings.learner,
-        "leaderboard": board,
+        "learner": reading.turn.settings.learner,
+        "leaderboard": found.leaderboard,
         "policies": list(rounds.names),
         "round_jobs": list(rounds.jobs),
-        "weights": np.array(after).reshape(len(after), len(names)).tolist(),
-        "findings": findings(turn, board),
+        "weights": np.array(after).reshape(len(after), len(rounds.names)).tolist(),
+        "findings": found.findings,
     }

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from flows.jobs.reports import Report, counting, reports_by_job
-from flows.ledger.records import StoredJob, allocations_of
+from flows.jobs.stored import StoredJob
+from flows.ledger.records import allocations_of
 from flows.show.table import rows_of
 from flows.turn.decide import open_job
 from flows.turn.markets import Followed, read_histories
@@ -142,8 +143,9 @@ def _standing(
     stored: StoredJob, history: History, rows: Sequence[Mapping[str, Any]], reports: Sequence[Report]
 ) -> Standing:
     running = open_job(stored.request, history, decided=allocations_of(rows), forecasts=[], reports=reports)
-    job, slot, decided = running.job, min(running.slot, running.job.deadline_slots), running.decided
-    now, views = running.standing(slot)
+    live = running.live
+    job, slot, decided = live.job, min(live.slot, live.job.deadline_slots), live.decided
+    now, views = live.standing(slot)
     done = np.full(slot + 1, np.nan)
     had: list[Allocation] = [NOTHING] * slot
     for view in views:

@@ -16,6 +16,7 @@ from optimization.job.definition import Job
 from optimization.job.terms import mu_from_overhead, must_finish_value, workload_units
 from optimization.job.throughput import Amdahl, Linear, Power, Table, Throughput
 from warehouse.errors import JobError
+from warehouse.history import History
 
 
 class _Part(BaseModel):
@@ -176,6 +177,11 @@ class JobRequest(_Part):
         )
 
     @property
+    def place(self) -> str:
+        """``market@source``, or the market alone where any of its sources will do."""
+        return f"{self.market}@{self.source}" if self.source else str(self.market)
+
+    @property
     def starts(self) -> pd.Timestamp:
         """Start of a placed request, UTC; raises `JobError` if it is not placed."""
         return _placed_time(self.start, self.name)
@@ -284,3 +290,9 @@ def slot_job(request: JobRequest, *, step: pd.Timedelta, on_demand_usd: float) -
     if request.value_usd is None:
         job = replace(job, value=must_finish_value(job, on_demand_usd=on_demand_usd, slot_hours=slot_hours))
     return job
+
+
+def job_on(request: JobRequest, history: History) -> tuple[Job, pd.Timestamp]:
+    """The job in slots of a placed request on the market of a history, and the start of its first slot; raises as `slot_job`."""
+    job = slot_job(request, step=history.step, on_demand_usd=history.on_demand_usd)
+    return job, first_slot(request, history.step)

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pandas as pd
+
+from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress
 from optimization.job.progress import finished
+from optimization.market.window import market_window, point_forecast
 from optimization.policies.contract import View
 from optimization.policies.pace import slot_gain
-from optimization.replay.run import Seen, step
+from optimization.replay.record import market_record
+from optimization.replay.run import Seen, see, step
 from optimization.window.plan import Allocation
+from warehouse.history import AVAILABLE, PRICE, History
 
 NOTHING = Allocation(0, 0)
 
@@ -93,3 +99,114 @@ def _rest_of_slot(job: Job, seen: Seen, report: Reported, size: int) -> float:
         return 0.0
     view = seen.view(job, Progress(n_previous=size), report.slot - 1)
     return report.early * slot_gain(view, size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveJob:
+    """A job that is running, at the slot to decide.
+
+    Its slot k begins at ``start`` + k ``step``. Of its market the slots up to ``slot`` are known, later ones are gaps.
+    ``decided`` is what was decided so far, by slot, ``reported`` what was said of it, ascending, and ``forecast`` the one issued
+    in the slot to decide (None: there is none).
+    """
+
+    job: Job
+    start: pd.Timestamp
+    step: pd.Timedelta
+    slot: int
+    seen: Seen
+    decided: Mapping[int, Allocation]
+    forecast: Forecast | None = None
+    reported: tuple[Reported, ...] = ()
+
+    @property
+    def now(self) -> pd.Timestamp:
+        """Start of the slot to decide."""
+        return self.start + self.slot * self.step
+
+    @property
+    def deadline(self) -> pd.Timestamp:
+        """End of the last slot before the deadline."""
+        return self.start + self.job.deadline_slots * self.step
+
+    def standing(
+        self, slots: int | None = None, reported: Sequence[Reported] | None = None
+    ) -> tuple[Progress, list[View]]:
+        """Where the job stands after its first ``slots`` slots (None: at the slot to decide), and the view of each of them.
+
+        It held what was decided for it, from the newest of ``reported`` (None: its own) on (M2.4).
+        """
+        return held_so_far(
+            self.job,
+            self.seen,
+            self.decided,
+            slots=self.slot if slots is None else slots,
+            reported=self.reported if reported is None else reported,
+        )
+
+    def progress(self) -> Progress:
+        """Where the job stands at the slot to decide."""
+        return self.standing()[0]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the job has done its work before the slot to decide."""
+        return finished(self.progress().done, self.job.workload)
+
+    def work_by(self, at: pd.Timestamp, reported: Sequence[Reported]) -> float | None:
+        """Work units done by ``at`` as reckoned from the decisions and ``reported``; None beyond the market's record.
+
+        Within a slot the work grows evenly.
+        """
+        place = (at - self.start) / self.step
+        slot = min(int(place + 1e-9), self.job.deadline_slots)
+        share = max(0.0, place - slot)
+        if slot > self.slot + (share == 0.0):
+            return None
+        progress, _ = self.standing(slot, reported)
+        if not share:
+            return min(self.job.workload, progress.done)
+        view = self.seen.view(self.job, progress, slot)
+        gain = slot_gain(view, held(self.job, self.decided.get(slot, NOTHING), view.available).total)
+        return min(self.job.workload, progress.done + share * gain)
+
+
+def live_job(
+    job: Job,
+    start: pd.Timestamp,
+    history: History,
+    *,
+    decided: Mapping[pd.Timestamp, Allocation],
+    forecasts: Sequence[Forecast] = (),
+    peers: Sequence[History] = (),
+    reported: Sequence[Reported] = (),
+) -> LiveJob:
+    """Line a job whose slot 0 begins at ``start`` up with its market's history; the slot to decide is the history's last.
+
+    ``decided`` is by the start of the slot. ``forecasts`` are the planner's vintages in the job's slots so far; nothing later than
+    the present slot is kept. What the history holds from before the job, and ``peers`` beside it, become the record, which ends at
+    the present slot.
+    """
+    step = history.step
+    grid = pd.date_range(start, periods=job.deadline_slots, freq=step)
+    rows = history.frame.reindex(grid)
+    window = market_window(
+        rows[PRICE].to_numpy(dtype=float),
+        rows[AVAILABLE].to_numpy(dtype=float),
+        on_demand_usd=history.on_demand_usd,
+        slot_hours=history.slot_hours,
+    )
+    now = history.known_at.floor(step)
+    issued = {forecast.issued_at: forecast for forecast in forecasts if forecast.issued_at <= now}
+    points = [point_forecast(issued[slot]) if slot in issued else None for slot in grid]
+    record = market_record(history, peers, first=start, last=now, known_by=now)
+    return LiveJob(
+        job=job,
+        start=start,
+        step=step,
+        slot=round((now - start) / step),
+        seen=see(job, window, points, record),
+        decided={round((slot - start) / step): allocation for slot, allocation in decided.items()},
+        forecast=issued.get(now),
+        reported=tuple(reported),
+    )

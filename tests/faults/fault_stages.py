@@ -15,11 +15,12 @@ from flows.backfill.plan import plan_backfill, stretch_of
 from flows.backfill.run import Backfill, backfill
 from flows.config import Feed, Settings
 from flows.feeds.fetch import fetch_feed
+from flows.turn import stages
 from flows.turn.context import Turn, run_id_of
 from flows.turn.ingest import ingest_paths
 from flows.turn.markets import step_of
-from flows.turn.whole import allocate_stage, forecast_stage, ingest_stage, score_stage, whole_turn
-from flows.turn.work import Work, require_markets, work_stage
+from flows.turn.stages import Found, whole_turn
+from flows.turn.work import require_markets
 from warehouse.sources.live.transport import Retry, Transport
 from warehouse.store.connection import open_store
 
@@ -62,10 +63,10 @@ def turn_of(store, at: pd.Timestamp = AT) -> Turn:
     return Turn(store=store, at=at, settings=SETTINGS, run_id=run_id_of(at))
 
 
-def work_of(turn: Turn) -> Work:
-    work = work_stage(turn, [])
-    require_markets(work)
-    return work
+def known_to(turn: Turn) -> Found:
+    known = stages.know(turn, Found())
+    require_markets(known.work)
+    return Found(known=known)
 
 
 def files_and_market() -> None:
@@ -73,30 +74,30 @@ def files_and_market() -> None:
     with open_store(DB) as store:
         for name, options in OPTIONS.items():
             ingest_paths(store, name, [Path("files") / name], options=options, known_at=None, imported_at=AT)
-        ingest_stage(turn_of(store), None)
+        stages.ingest(turn_of(store), Found())
 
 
 def simulated() -> None:
     with open_store(DB) as store:
-        ingest_stage(turn_of(store), None)
+        stages.ingest(turn_of(store), Found())
 
 
 def forecast() -> None:
     with open_store(DB) as store:
         turn = turn_of(store)
-        forecast_stage(turn, work_of(turn))
+        stages.forecast(turn, known_to(turn))
 
 
 def score() -> None:
     with open_store(DB) as store:
         turn = turn_of(store)
-        score_stage(turn, work_of(turn))
+        stages.score(turn, known_to(turn))
 
 
 def allocate() -> None:
     with open_store(DB) as store:
         turn = turn_of(store)
-        allocate_stage(turn, work_of(turn))
+        stages.decide(turn, known_to(turn))
 
 
 def turn(at: pd.Timestamp = AT) -> None:

@@ -4,14 +4,17 @@ import pandas as pd
 from tidy_folder import START, write_tidy
 
 from flows.config import Settings
-from flows.jobs.record import record_start
-from flows.ledger.records import allocations_of, decisions_of, find_job, save_decisions, save_jobs
+from flows.delivery.deliver import deliver
+from flows.jobs.stored import find_job, save_jobs
+from flows.ledger.records import allocations_of, decisions_of, save_decisions
 from flows.turn.context import Turn, run_id_of
-from flows.turn.decide import decide, open_job
+from flows.turn.decide import decision_row, effort_of, open_job
 from flows.turn.ingest import ingest_paths
 from flows.turn.markets import find_market, read_history
 from optimization.job.request import parse_request
 from optimization.policies.pool import policy_named
+from optimization.replay.decision import decide
+from optimization.replay.record import record_start
 from optimization.window.plan import Allocation
 from warehouse.store.connection import open_store
 
@@ -58,9 +61,18 @@ def opened(store, slot, *, asked=None, decided=None, reports=()):
     return open_job(asked, history, decided=decided, forecasts=[], reports=reports)
 
 
+def row_of(running, policy):
+    """A job's decision by a policy as plain values."""
+    return decision_row(running, decide(running.live, policy_named(policy), effort_of(SETTINGS)))
+
+
+def handed(turn, rows, **how):
+    """Decisions handed over as a live turn does."""
+    return deliver(turn.store, turn.settings.sinks, rows, at=turn.at, say=turn.say, **how)
+
+
 def decided_row(store, slot, *, policy="UP", **more):
-    row = decide(opened(store, slot, **more), policy_named(policy), settings=SETTINGS).row()
-    return row | {"chosen_because": "asked for"}
+    return row_of(opened(store, slot, **more), policy) | {"chosen_because": "asked for"}
 
 
 def hold(allocation, slots):

@@ -17,11 +17,11 @@ from flows.backfill import run as module
 from flows.backfill.plan import plan_backfill, stretch_of
 from flows.backfill.run import Backfill, backfill
 from flows.config import Settings
-from flows.ledger.records import save_jobs, stored_jobs
+from flows.jobs.stored import save_jobs, stored_jobs
 from flows.ledger.runs import STAGES, save_failure
+from flows.turn import stages
 from flows.turn.context import Turn, run_id_of
-from flows.turn.whole import allocate_stage, forecast_stage, ingest_stage, score_stage
-from flows.turn.work import work_stage
+from flows.turn.stages import Found
 from optimization.job.request import read_request
 from warehouse.errors import MarketError, SettingsError
 from warehouse.issued.records import read_rows
@@ -64,13 +64,10 @@ def live_turns(db: Path, settings: Settings, slots, data: Path | None = None) ->
     for at in slots:
         with open_store(db) as store:
             turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
-            ingest_stage(turn, data)
-            work = work_stage(turn, [])
-            forecast_stage(turn, work)
+            found = stages.forecast(turn, stages.ingest(turn, Found(data=data)))
             first = not len(read_rows(store, "weights"))
-            stages = (score_stage, allocate_stage) if first else (allocate_stage, score_stage)
-            for stage in stages:
-                stage(turn, work)
+            for stage in stages.FIRST_STAGES[2:4] if first else stages.STAGES[2:5]:
+                found = stage(turn, found)
 
 
 def made(db: Path, settings: Settings, slots, *, data: Path | None = None, **how):
@@ -219,19 +216,19 @@ def test_a_slot_that_fails_loses_only_itself(tmp_path, settings, live, monkeypat
 
 def test_an_ingest_that_fails_loses_only_its_slot(tmp_path, settings, live, monkeypatch):
     db = tmp_path / "w.duckdb"
-    true, bad = module.ingest_stage, SLOTS[2]
+    true, bad = module.ingest, SLOTS[2]
 
-    def failing(turn, data):
+    def failing(turn, found):
         if turn.at == bad:
             raise MarketError("the feed was down")
-        return true(turn, data)
+        return true(turn, found)
 
-    monkeypatch.setattr(module, "ingest_stage", failing)
+    monkeypatch.setattr(module, "ingest", failing)
     outcomes = made(db, settings, SLOTS)
     assert [one.became["ingest"] for one in outcomes] == ["made", "made", "failed", *["made"] * 6]
     assert outcomes[2].became["forecast"] == "waiting"
     assert all(one.became["allocate"] == "made" for i, one in enumerate(outcomes) if i != 2)
-    monkeypatch.setattr(module, "ingest_stage", true)
+    monkeypatch.setattr(module, "ingest", true)
     made(db, settings, SLOTS, reprocess="failed")
     assert tables(db)["decisions"] != []
     assert {len(tables(db)[name]) - len(live[name]) for name in ("price", "runs", "vintages")} == {0}
@@ -293,7 +290,7 @@ def test_a_process_that_waits_gets_in_after_the_piece_at_hand(tmp_path, settings
     assert all(one.became["allocate"] == "made" for one in outcomes)
 
 
-@pytest.mark.parametrize("stage", ["ingest_stage", "work_stage", "forecast_turns", "estimate_turns"])
+@pytest.mark.parametrize("stage", ["ingest", "find_work", "forecast_turns", "estimate_turns"])
 def test_a_run_whose_time_is_up_stops_and_blames_no_slot(tmp_path, settings, monkeypatch, stage):
     def late(*_, **__):
         raise TimeoutError("the flow's time is up")
@@ -318,8 +315,8 @@ def test_an_estimation_that_fails_ahead_is_made_with_its_forecasts(tmp_path, set
 def test_backwards_makes_the_same_forecasts(tmp_path, settings, filled, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 3)
     order = []
-    true = module.ingest_stage
-    monkeypatch.setattr(module, "ingest_stage", lambda turn, data: order.append(turn.at) or true(turn, data))
+    true = module.ingest
+    monkeypatch.setattr(module, "ingest", lambda turn, found: order.append(turn.at) or true(turn, found))
     outcomes = made(tmp_path / "w.duckdb", settings, SLOTS, backwards=True)
     assert order[0] == SLOTS[6]
     assert order[-1] == SLOTS[2]
@@ -333,7 +330,7 @@ def test_one_stage_alone(tmp_path, settings, stage):
     tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(hours=2))
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
-        ingest_stage(Turn(store=store, at=AT, settings=settings, run_id="first"), folder)
+        stages.ingest(Turn(store=store, at=AT, settings=settings, run_id="first"), Found(data=folder))
     outcomes = made(db, settings, SLOTS[:3], stages=[stage])
     assert [one.became for one in outcomes] == [{stage: "made"}] * 3
     with open_store(db) as store:
@@ -366,22 +363,21 @@ def test_what_became_known_late_is_not_seen_before(tmp_path, settings):
     tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(hours=4))
     for name in ("live", "filled"):
         with open_store(tmp_path / f"{name}.duckdb") as store:
-            ingest_stage(Turn(store=store, at=AT, settings=settings, run_id="first"), folder)
+            stages.ingest(Turn(store=store, at=AT, settings=settings, run_id="first"), Found(data=folder))
             store.execute(
                 "UPDATE availability SET known_at = observed_at + INTERVAL 3 HOUR "
                 "WHERE observed_at > ? AND minute(observed_at) IN (10, 40)",
                 [(AT - pd.Timedelta(hours=8)).to_pydatetime()],
             )
-    stages = ["forecast", "allocate", "score"]
+    asked = ["forecast", "allocate", "score"]
     for at in SLOTS[:5]:
         with open_store(tmp_path / "live.duckdb") as store:
             turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
-            work = work_stage(turn, [])
-            forecast_stage(turn, work)
+            found = stages.forecast(turn, Found())
             first = not len(read_rows(store, "weights"))
-            for stage in (score_stage, allocate_stage) if first else (allocate_stage, score_stage):
-                stage(turn, work)
-    made(tmp_path / "filled.duckdb", settings, SLOTS[:5], stages=stages)
+            for stage in stages.FIRST_STAGES[2:4] if first else stages.STAGES[2:5]:
+                found = stage(turn, found)
+    made(tmp_path / "filled.duckdb", settings, SLOTS[:5], stages=asked)
     same(tables(tmp_path / "filled.duckdb"), tables(tmp_path / "live.duckdb"))
 
 

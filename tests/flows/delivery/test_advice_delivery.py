@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from advice_kit import BEGIN, SETTINGS, STEP, add_job, decided_row, keep, new_store, request, turn_at
+from advice_kit import BEGIN, SETTINGS, STEP, add_job, decided_row, handed, keep, new_store, request, turn_at
 from pydantic import ValidationError
 
 from flows.config import Sink, read_settings
-from flows.delivery.deliver import Pace, deliver, deliveries_of
+from flows.delivery.deliver import Pace, deliveries_of
 from flows.delivery.document import document, file_name, folder_name
 from flows.delivery.webhook import signature
 from flows.jobs.reports import Report, save_report
-from flows.ledger.records import find_job
+from flows.jobs.stored import find_job
+from flows.turn import stages
 from flows.turn.context import Turn
-from flows.turn.whole import whole_turn
+from flows.turn.stages import Found, whole_turn
 from warehouse.errors import SettingsError
 
 TOKEN, SECRET = "tok-4f2c8a", "key-91bb07"
@@ -175,7 +176,7 @@ def given(store, slot, rows, sink, *, said=None, watch=None):
     """A turn that made these decisions, and what became of them."""
     turn = turn_at(store, slot, sinks=[sink], said=said)
     keep(store, turn, rows)
-    return deliver(turn, rows, pace=(watch or Watch()).pace())
+    return handed(turn, rows, pace=(watch or Watch()).pace())
 
 
 def statuses(deliveries):
@@ -189,7 +190,7 @@ def test_a_decision_is_posted_once_with_key_token_and_signature(store, rows):
     with serving() as server:
         done = given(store, 0, rows[:1], hook(server))
         assert statuses(done) == [("sent", 1, "")]
-        assert deliver(turn_at(store, 0, sinks=[hook(server)]), rows[:1]) == []
+        assert handed(turn_at(store, 0, sinks=[hook(server)]), rows[:1]) == []
         ((path, headers, body),) = server.got
     assert path == "/hooks/path-is-a-secret?key=hidden"
     assert json.loads(body) == document(rows[0])
@@ -310,7 +311,7 @@ def test_a_missing_variable_is_a_failure_of_that_sink_alone(store, rows, monkeyp
     monkeypatch.delenv("HOOK_TOKEN")
     with serving() as server:
         sinks = [hook(server), Sink(name="drop", kind="file", folder=tmp_path / "drop")]
-        done = deliver(turn_at(store, 0, sinks=sinks), rows[:1])
+        done = handed(turn_at(store, 0, sinks=sinks), rows[:1])
         assert server.got == []
     assert statuses(done) == [("failed", 1, "environment variable HOOK_TOKEN is not set"), ("sent", 1, "")]
 
@@ -347,7 +348,7 @@ def test_a_backfill_hands_nothing_over_now_or_later(store, rows, tmp_path):
     given(store, 0, rows[:1], sink)
     afterwards = turn_at(store, 1, sinks=[sink], made="backfill")
     keep(store, afterwards, rows[1:2])
-    assert deliver(afterwards, rows[1:2]) == []
+    stages.deliver(afterwards, Found(decisions=tuple(rows[1:2])))
     assert [one.slot for one in given(store, 2, rows[2:3], sink)] == [BEGIN + 2 * STEP]
     assert len(list((tmp_path / "drop" / "demo").iterdir())) == 3  # two slots and the latest
 
@@ -381,7 +382,7 @@ def test_a_damaged_latest_is_replaced(store, rows, tmp_path):
 def test_no_job_name_leaves_the_folder(store, rows, tmp_path, name):
     inside = tmp_path / "a" / "b" / "drop"
     row = rows[0] | {"job": name}
-    (done,) = deliver(turn_at(store, 0, sinks=[Sink(name="drop", kind="file", folder=inside)]), [row])
+    (done,) = handed(turn_at(store, 0, sinks=[Sink(name="drop", kind="file", folder=inside)]), [row])
     assert done.status == "sent"
     found = list(tmp_path.rglob("*.json"))
     assert {path.parent for path in found} == {inside / folder_name(name)}
@@ -411,7 +412,7 @@ def test_a_reader_never_sees_half_a_file(store, rows, tmp_path):
     thread.start()
     long = rows[0] | {"reason": "x" * 200_000}
     for k in range(8):
-        deliver(turn_at(store, 0, sinks=[sink.model_copy(update={"name": f"d{k}"})]), [long])
+        handed(turn_at(store, 0, sinks=[sink.model_copy(update={"name": f"d{k}"})]), [long])
     stop.set()
     thread.join()
     assert broken == []
@@ -477,7 +478,7 @@ def test_a_validation_error_does_not_repeat_the_address():
 
 
 def test_nothing_is_sent_without_sinks(store, rows):
-    assert deliver(turn_at(store, 0), rows) == []
+    assert handed(turn_at(store, 0), rows) == []
     assert os.environ["HOOK_TOKEN"] == TOKEN
 
 

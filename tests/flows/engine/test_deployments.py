@@ -30,7 +30,7 @@ from flows.engine.flows import slot_of
 from flows.engine.runners import ADDRESS, KIND, WORKERS, chosen_runner
 from flows.engine.server import require_free, require_scheduler
 from flows.engine.serving import turn_interval
-from flows.ledger.failures import failure_kept, reason_of, worth_another_try
+from flows.ledger.runs import reason_of, worth_another_try
 from flows.turn.context import Turn, run_id_of
 from warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError
 from warehouse.issued.records import read_rows
@@ -226,7 +226,7 @@ def test_the_first_error_is_the_one_that_is_raised(tmp_path, settings_file):
         store=store, at=AT, settings=read_settings(settings_file), run_id=run_id_of(AT), say=said.append
     )
     store.close()
-    with pytest.raises(ZeroDivisionError), failure_kept(turn, "score"):
+    with pytest.raises(ZeroDivisionError), turn.failure_kept("score"):
         _ = 1 / 0
     assert len(said) == 1
     assert "could not be kept" in said[0]
@@ -251,8 +251,8 @@ from pathlib import Path
 import pandas as pd
 from flows.config import read_settings
 from flows.engine.flows import opened_turn
-from flows.turn.context import in_turn
-from flows.turn.whole import whole_turn
+from optimization.replay.decision import in_turn
+from flows.turn.stages import whole_turn
 
 db = Path(sys.argv[1])
 with opened_turn(db, pd.Timestamp(sys.argv[2]), settings=read_settings(Path(sys.argv[3])), fan=in_turn) as turn:

@@ -17,7 +17,7 @@ from optimization.job.throughput import Linear
 from optimization.market.window import market_window
 from optimization.policies.pool import policy_named
 from optimization.replay.ledger import perfect_forecasts
-from optimization.replay.run import Case, replay_batch
+from optimization.replay.run import Case, replay_batch, replay_case
 from warehouse.errors import InputError, MarketError
 from warehouse.issued.records import read_rows
 from warehouse.store.connection import open_reader
@@ -240,36 +240,42 @@ def case(seed: int) -> Case:
 CASES = [case(seed) for seed in range(30)]
 
 
-def test_the_parts_are_few_and_in_order():
-    from flows.engine.batches import Batch
+def spread_over(runner):
+    """Every policy on every case, each case a call, over Prefect tasks on a runner."""
+    from prefect import flow
 
-    parts = Batch(CASES, POLICIES).parts(12)
-    assert len(parts) <= 12
-    assert [c.job.name for part in parts for c in part.cases] == [c.job.name for c in CASES]
-    assert Batch([], POLICIES).parts(12) == []
+    from flows.engine.flows import tasks_of
+
+    @flow(task_runner=runner, validate_parameters=False)
+    def spread():
+        return tasks_of(replay_case, [{"case": case, "policies": POLICIES} for case in CASES])
+
+    return spread()
 
 
 def test_threads_give_the_plain_outcomes(engine):
-    from flows.engine.batches import replay_on_engine
+    from prefect.task_runners import ThreadPoolTaskRunner
 
-    assert replay_on_engine(CASES, POLICIES) == replay_batch(CASES, POLICIES)
-    assert replay_on_engine([], POLICIES) == []
+    assert spread_over(ThreadPoolTaskRunner(max_workers=2)) == replay_batch(CASES, POLICIES)
 
 
 @pytest.mark.slow
 def test_processes_give_the_plain_outcomes(engine):
     from prefect.task_runners import ProcessPoolTaskRunner
 
-    from flows.engine.batches import replay_on_engine
-
-    assert replay_on_engine(CASES, POLICIES, runner=ProcessPoolTaskRunner(max_workers=2)) == replay_batch(
-        CASES, POLICIES
-    )
+    assert spread_over(ProcessPoolTaskRunner(max_workers=2)) == replay_batch(CASES, POLICIES)
 
 
-def test_an_error_of_a_replay_is_raised_by_the_flow(engine):
-    from flows.engine.batches import replay_on_engine
+def test_an_error_of_a_call_is_raised_by_the_flow(engine):
+    from prefect import flow
+
+    from flows.engine.flows import tasks_of
 
     short = Case(job=CASES[0].job, window=CASES[0].window.cut(0, 1))
+
+    @flow(validate_parameters=False)
+    def spread():
+        return tasks_of(replay_case, [{"case": one, "policies": POLICIES} for one in (CASES[1], short)])
+
     with pytest.raises(MarketError, match="at least its deadline"):
-        replay_on_engine([CASES[1], short], POLICIES)
+        spread()

@@ -18,10 +18,11 @@ from test_turn import small_settings
 from flows.config import Feed, Settings, read_settings
 from flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due
 from flows.feeds.state import last_fetches
-from flows.jobs.practice import example_requests
 from flows.show.blocks import Table
+from flows.turn import stages
 from flows.turn.context import Turn
-from flows.turn.whole import ingest_stage, whole_turn
+from flows.turn.practice import example_requests
+from flows.turn.stages import Found, whole_turn
 from warehouse.asof.load import load_history
 from warehouse.errors import InputError, SettingsError
 from warehouse.history import Market
@@ -410,20 +411,21 @@ def test_feeds_that_are_due_are_fetched_in_a_turn_and_one_that_fails_stops_none(
                            options={"url": azure.url, "regions": ["eastus"]})  # fmt: skip
         settings = Settings(feeds=(broken, list_prices, aws_feed(ec2)))
 
-        def turn(at, **others):
-            return Turn(store=store, at=at, settings=settings, run_id=f"t{at}", **others)
+        def due(at):
+            return fetch_due(store, settings.feeds, at=at, seed=settings.seed, say=lambda _: None)
 
-        first = fetch_due(turn(AT))
+        first = due(AT)
         assert first == {
             "broken": {"added": 0, "repeated": 0, "rejected": 0},
             "azure": {"added": 1, "repeated": 0, "rejected": 0},
             "spot": {"added": 8, "repeated": 0, "rejected": 0},
         }
-        assert fetch_due(turn(AT + HOUR / 2)).keys() == {"broken"}
-        assert fetch_due(turn(AT + HOUR)).keys() == {"broken", "spot"}
+        assert due(AT + HOUR / 2).keys() == {"broken"}
+        assert due(AT + HOUR).keys() == {"broken", "spot"}
         # A turn that is made up afterwards asks nobody: a source cannot be asked what it said then.
-        assert fetch_due(turn(AT - HOUR)) == {}
-        assert fetch_due(turn(AT + 9 * HOUR, made="backfill")) == {}
+        assert due(AT - HOUR) == {}
+        late = Turn(store=store, at=AT + 9 * HOUR, settings=settings, run_id="late", made="backfill")
+        assert stages.ingest(late, Found()).ingested == {}
     row = last_fetches(store)["broken"]
     assert row.status == "failed"
     assert "cannot be reached" in row.reason
@@ -444,8 +446,8 @@ def test_a_turn_with_feeds_has_no_simulated_market(store):
     with serve(one_region(hours=4)) as server:
         settings = Settings(feeds=(aws_feed(server),))
         turn = Turn(store=store, at=AT, settings=settings, run_id="run-1")
-        assert ingest_stage(turn, None) == {"spot": {"added": 8, "repeated": 0, "rejected": 0}}
-        assert ingest_stage(turn, None) == {}
+        assert stages.ingest(turn, Found()).ingested == {"spot": {"added": 8, "repeated": 0, "rejected": 0}}
+        assert stages.ingest(turn, Found()).ingested == {}
     (run,) = read_rows(store, "runs").to_dict("records")
     assert (run["stage"], run["status"], json.loads(run["details"])["spot"]["added"]) == ("ingest", "done", 8)
     assert set(list_markets(store)["source"]) == {"aws-spot"}

@@ -18,18 +18,18 @@ from advice_kit import (
     new_store,
     opened,
     request,
+    row_of,
     turn_at,
 )
 
 from flows import cli
-from flows.jobs.predicted import predicted_work
 from flows.jobs.reports import Report, counting, differences, every_report, reports_of, save_report
-from flows.ledger.records import find_job
-from flows.turn.context import staged
-from flows.turn.decide import decide, decide_turns, is_finished
+from flows.jobs.stored import find_job
+from flows.turn.decide import decide_jobs
 from flows.turn.markets import find_market
-from flows.turn.work import Work
-from optimization.policies.pool import policy_named
+from flows.turn.predicted import predicted_work
+from flows.turn.work import Work, read_pool
+from optimization.window.plan import Allocation
 from warehouse.errors import JobError
 from warehouse.store.connection import open_store
 
@@ -139,7 +139,7 @@ def test_an_unknown_job_is_named(jobs):
 
 def test_what_differs_from_the_advice_or_the_bounds_is_said_but_kept(jobs):
     stored = find_job(jobs, "demo")
-    advised = [{"slot": (BEGIN + STEP).isoformat(), "on_demand": 2, "spot": 3}]
+    advised = {BEGIN + STEP: Allocation(2, 3)}
     assert differences(report(2, on_demand=2, spot=3), stored, advised) == []
     (told,) = differences(report(2, on_demand=2, spot=1), stored, advised)
     assert "2 on-demand and 3 spot were advised, 2 and 1 held" in told
@@ -164,16 +164,16 @@ def test_the_next_plan_starts_from_what_was_reported_and_goes_on_with_what_was_d
     decided = hold((2, 0), 6)
     said = report(4, progress=1.0, on_demand=2)
     at_once = opened(market, 4, decided=decided, reports=[said])
-    assert at_once.progress().done == pytest.approx(1.0)
-    assert at_once.progress().n_previous == 2
+    assert at_once.live.progress().done == pytest.approx(1.0)
+    assert at_once.live.progress().n_previous == 2
     later = opened(market, 6, decided=decided, reports=[said])
-    assert later.progress().done == pytest.approx(1.0 + 2 * 0.5 * 2)
+    assert later.live.progress().done == pytest.approx(1.0 + 2 * 0.5 * 2)
     assert later.progress_report == said
     row = decided_row(market, 6, decided=decided, reports=[said])
     assert row["progress_from"] == "reported"
     assert row["progress"] == pytest.approx(3.0)
     assert row["progress_reported_at"] == said.reported_at.isoformat()
-    reckoned = opened(market, 6, decided=decided).progress()
+    reckoned = opened(market, 6, decided=decided).live.progress()
     assert reckoned.done == pytest.approx(
         0.9 + 5
     )  # three minutes of restart, then six slots of two instances
@@ -181,10 +181,12 @@ def test_the_next_plan_starts_from_what_was_reported_and_goes_on_with_what_was_d
 
 def test_a_report_inside_a_slot_is_carried_to_its_end(market):
     said = report(3.5, progress=2.0, on_demand=4)
-    progress = opened(market, 4, decided=hold((2, 0), 4), reports=[said]).progress()
+    progress = opened(market, 4, decided=hold((2, 0), 4), reports=[said]).live.progress()
     assert progress.done == pytest.approx(2.0 + 0.5 * 0.5 * 4)
     assert progress.n_previous == 4
-    of_decision = opened(market, 4, decided=hold((2, 0), 4), reports=[report(3.5, progress=2.0)]).progress()
+    of_decision = opened(
+        market, 4, decided=hold((2, 0), 4), reports=[report(3.5, progress=2.0)]
+    ).live.progress()
     assert of_decision.done == pytest.approx(2.0 + 0.5 * 0.5 * 2)
 
 
@@ -192,22 +194,22 @@ def test_counts_alone_change_what_is_held_and_not_the_work(market):
     decided = hold((2, 0), 4)
     said = report(4, on_demand=1, spot=0)
     with_report, without = (opened(market, 4, decided=decided, reports=one) for one in ([said], []))
-    assert with_report.progress().done == without.progress().done
-    assert with_report.progress().n_previous == 1
+    assert with_report.live.progress().done == without.live.progress().done
+    assert with_report.live.progress().n_previous == 1
     assert with_report.progress_report is None
 
 
 def test_more_than_the_job_may_hold_counts_as_its_most_and_less_than_its_least_as_none(market):
     asked = request(n_min=3)
     many = opened(market, 4, asked=asked, decided={}, reports=[report(4, spot=30)])
-    assert many.progress().n_previous == 8
+    assert many.live.progress().n_previous == 8
     few = opened(market, 4, asked=asked, decided={}, reports=[report(4, spot=2)])
-    assert few.progress().n_previous == 0
+    assert few.live.progress().n_previous == 0
 
 
 def test_a_finished_report_ends_the_job(market):
     running = opened(market, 4, decided=hold((1, 0), 4), reports=[report(3, finished=True)])
-    assert is_finished(running)
+    assert running.live.is_finished
     row = decided_row(market, 4, decided=hold((1, 0), 4), reports=[report(3, finished=True)])
     assert (row["on_demand"], row["spot"], row["progress_share"]) == (0, 0, 1.0)
     assert row["planned"] is None
@@ -216,10 +218,10 @@ def test_a_finished_report_ends_the_job(market):
 def test_a_job_that_was_thought_done_goes_on_when_the_report_says_otherwise(market):
     decided = hold((8, 0), 8)
     thought = opened(market, 8, decided=decided)
-    assert is_finished(thought)
+    assert thought.live.is_finished
     behind = opened(market, 8, decided=decided, reports=[report(8, progress=12.0, on_demand=8)])
-    assert not is_finished(behind)
-    assert behind.progress().done == pytest.approx(12.0)
+    assert not behind.live.is_finished
+    assert behind.live.progress().done == pytest.approx(12.0)
     assert decided_row(market, 8, decided=decided, reports=[report(8, progress=12.0)])["on_demand"] >= 0
 
 
@@ -237,9 +239,9 @@ def test_scrambling_what_became_known_later_changes_no_decision(market, policy):
             for slot in (1, 2, 4, 5, 7)
         ]  # fmt: skip
         running = opened(market, 5, decided=decided, reports=[*scrambled, *known])
-        rows.append(decide(running, policy_named(policy), settings=SETTINGS).row())
+        rows.append(row_of(running, policy))
     alone = opened(market, 5, decided=decided, reports=known)
-    assert rows == [decide(alone, policy_named(policy), settings=SETTINGS).row()] * 3
+    assert rows == [row_of(alone, policy)] * 3
 
 
 def test_a_report_known_by_the_slot_does_change_it(market):
@@ -274,7 +276,7 @@ def test_many_turns_at_once_start_from_reports_as_turns_one_by_one_do(tmp_path):
                 turns = [turn_at(store, slot) for slot in range(first, first + size)]
                 found = [find_market(store, text, at=turn.at, settings=SETTINGS) for turn in turns]
                 works = [Work(markets=(one,), running=((stored, one),), ended=()) for one in found]
-                rows += staged(decide_turns(turns, works), turns[-1].fan)
+                rows += decide_jobs(turns, works, read_pool(turns[0]))
             answers.append(rows)
     assert answers[0] == answers[1]
     told = [(row["progress_from"], row["progress_reported_at"] is not None) for (row,) in answers[0]]

@@ -10,19 +10,20 @@ import pytest
 from tidy_folder import START, write_tidy
 
 from flows.config import Settings
-from flows.jobs.record import MOST_PEERS, RECORD_SPAN, PeerReader, market_record, record_start
+from flows.jobs.file import job_on, parse_request
 from flows.turn.context import Turn
-from flows.turn.decide import decide, open_job
+from flows.turn.decide import decision_row, effort_of, open_job
 from flows.turn.ingest import ingest_paths
-from flows.turn.markets import find_market, read_history
-from flows.turn.score import ended_job, score_job
+from flows.turn.markets import MOST_PEERS, find_market, peers_of, read_history
 from forecasting.predictors import make_predictor
 from optimization.job.definition import Progress
-from optimization.job.request import parse_request
 from optimization.policies.contract import belief_of
 from optimization.policies.pool import policy_named
+from optimization.replay.decision import decide
 from optimization.replay.ledger import perfect_forecasts
+from optimization.replay.record import RECORD_SPAN, market_record, record_start
 from optimization.replay.run import replay, see
+from optimization.replay.score import ended_job, score_job
 from optimization.window.plan import Allocation
 from warehouse.errors import MarketError
 from warehouse.history import History, Market
@@ -126,19 +127,19 @@ def taken(store, at, start=None):
     followed = find_market(store, MARKET, at=at, settings=SETTINGS)
     begin = record_start(BEGIN)
     own = read_history(store, followed, settings=SETTINGS, start=begin)
-    return own, PeerReader(turn=turn, start=start or begin).peers_of(followed)
+    return own, peers_of(turn, [followed], start=start or begin)[followed]
 
 
 def test_a_live_record_ends_at_the_logical_time_and_is_the_replays_cut_there(store):
     """What a decision sees at any slot is what the replay of the ended job shows its policies there."""
     own, peers = taken(store, BEGIN + 12 * STEP)
-    ended = ended_job(request(), own, [], peers)
+    ended = ended_job(*job_on(request(), own), own, [], peers)
     assert len(peers) == 2
     assert ended.record is not None
     assert len(ended.record.price) == ended.record.first + 12
     for slot in (0, 5, 11):
         own, peers = taken(store, BEGIN + slot * STEP)
-        running = open_job(request(), own, decided={}, forecasts=[], peers=peers)
+        running = open_job(request(), own, decided={}, forecasts=[], peers=peers).live
         record = running.seen.record
         assert running.slot == slot
         assert record is not None
@@ -156,17 +157,17 @@ def test_a_live_record_ends_at_the_logical_time_and_is_the_replays_cut_there(sto
 def test_peers_are_of_the_same_source_and_type_the_same_region_first_and_read_once(store):
     at = BEGIN
     turn = Turn(store=store, at=at, settings=SETTINGS, run_id="x")
-    reader = PeerReader(turn=turn, start=at - pd.Timedelta(days=2))
+    start = at - pd.Timedelta(days=2)
     one, two = (
         find_market(store, f"lab/r1/{zone}/a3-highgpu-1g@lab:counts", at=at, settings=SETTINGS)
         for zone in ("z1", "z2")
     )
-    of_one, of_two = reader.peers_of(one), reader.peers_of(two)
+    of_one, of_two = (peers_of(turn, [one, two], start=start)[each] for each in (one, two))
     assert [peer.market.zone for peer in of_one] == ["z2", "z3"]
     assert [peer.market.zone for peer in of_two] == ["z1", "z3"]
     assert of_one[1] is of_two[1]
     alone = find_market(store, "lab/r1/z9/p3.2xlarge", at=at, settings=SETTINGS)
-    assert reader.peers_of(alone) == []
+    assert peers_of(turn, [alone], start=start)[alone] == []
 
 
 def test_no_more_than_the_most_peers_are_read(tmp_path):
@@ -182,7 +183,7 @@ def test_no_more_than_the_most_peers_are_read(tmp_path):
         )
         turn = Turn(store=store, at=at, settings=SETTINGS, run_id="x")
         followed = find_market(store, MARKET, at=at, settings=SETTINGS)
-        found = PeerReader(turn=turn, start=at - pd.Timedelta(days=1)).peers_of(followed)
+        found = peers_of(turn, [followed], start=at - pd.Timedelta(days=1))[followed]
     zones = [peer.market.zone for peer in found]
     assert zones == ["z2", "z3", *(f"n{k:02d}" for k in range(MOST_PEERS - 2))]
 
@@ -194,7 +195,7 @@ def test_what_a_policy_holds_does_not_depend_on_what_comes_later(store, name):
     policy, cut = policy_named(name), BEGIN + 5 * STEP
 
     def run(market, others):
-        ended = ended_job(request(), market, [], others)
+        ended = ended_job(*job_on(request(), market), market, [], others)
         return replay(policy, ended.job, ended.window, record=ended.record).allocations
 
     true = run(own, peers)
@@ -238,7 +239,7 @@ class Watching:
 def test_every_replay_and_decision_of_the_flows_gives_the_policy_its_past(store):
     own, peers = taken(store, BEGIN + 12 * STEP)
     scored = Watching()
-    ended = ended_job(request(), own, [], peers)
+    ended = ended_job(*job_on(request(), own), own, [], peers)
     score_job(ended, [scored])
     first = ended.record.first
     assert scored.lengths == [(t, first + t + 1, (2, first + t + 1), 0) for t in range(12)]
@@ -248,7 +249,7 @@ def test_every_replay_and_decision_of_the_flows_gives_the_policy_its_past(store)
     assert perfect.lengths == 2 * scored.lengths
     live = Watching()
     own, peers = taken(store, BEGIN + 4 * STEP)
-    decide(open_job(request(), own, decided={}, forecasts=[], peers=peers), live, settings=SETTINGS)
+    decide(open_job(request(), own, decided={}, peers=peers).live, live, effort_of(SETTINGS))
     assert live.lengths[:5] == scored.lengths[:5]  # what went before, then the present slot
     begins = first + 4 + 1
     assert live.lengths[5:13] == [(t, begins, (2, begins), t - 4) for t in range(4, 12)]  # the look ahead
@@ -257,7 +258,7 @@ def test_every_replay_and_decision_of_the_flows_gives_the_policy_its_past(store)
 def test_a_live_decision_is_the_replays_and_comes_out_the_same_twice(store):
     own, peers = taken(store, BEGIN + 12 * STEP)
     policy = policy_named("Stochastic")
-    ended = ended_job(request(), own, [], peers)
+    ended = ended_job(*job_on(request(), own), own, [], peers)
     whole = replay(policy, ended.job, ended.window, record=ended.record)
     assert len(whole.allocations) > 7
     held = {BEGIN + slot * STEP: whole.allocations[slot] for slot in range(7)}
@@ -265,9 +266,9 @@ def test_a_live_decision_is_the_replays_and_comes_out_the_same_twice(store):
     rows = []
     for _ in range(2):
         running = open_job(request(), own, decided=held, forecasts=[], peers=peers)
-        decision = decide(running, policy, settings=SETTINGS)
+        decision = decide(running.live, policy, effort_of(SETTINGS))
         assert decision.allocation == whole.allocations[7]
-        rows.append(decision.row())
+        rows.append(decision_row(running, decision))
     assert rows[0] == rows[1]
 
 
@@ -282,8 +283,8 @@ def test_one_decision_believes_one_thing_live_and_replayed(store):
         policy = policy_named(name)
         for slot in (2, 6):
             now, beside = taken(store, BEGIN + slot * STEP)
-            running = open_job(request(), now, decided={}, forecasts=told, peers=beside)
-            decision = decide(running, policy, settings=SETTINGS)
+            running = open_job(request(), now, decided={}, forecasts=told, peers=beside).live
+            decision = decide(running, policy, effort_of(SETTINGS))
             live = belief_of(policy, running.seen.view(running.job, Progress(), slot))
             past = belief_of(policy, replayed.view(ended.job, Progress(), slot))
             for part in ("count_now", "count_steps", "price_steps", "count_law", "price_quantiles"):

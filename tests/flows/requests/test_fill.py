@@ -8,10 +8,9 @@ import pytest
 from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, write_measurements
 
 from flows.jobs.reports import Report, save_report
-from flows.ledger.records import find_job, save_jobs
+from flows.jobs.stored import find_job, save_jobs
 from flows.requests.choice import RULES, spread
-from flows.requests.fill import answer_of, fill, with_measured
-from flows.requests.measured_runs import measured_runs
+from flows.requests.fill import answer_of, fill, measured_runs, with_measured
 from flows.requests.offers import offers_of
 from flows.requests.score import run_filled, score_answer
 from forecasting.configurations.facts import gpu
@@ -347,15 +346,15 @@ def test_a_report_is_fed_back_from_when_it_was_known(tmp_path, model):
 def test_a_policy_that_is_right_is_not_misjudged(filled, name):
     running = filled.winner.running
     window, policy = market_of(running), policy_named(name)
-    plain = replay(policy, running.job, window)
-    assert replay(Misjudged(policy=policy, believes=running.job), running.job, window) == plain
+    plain = replay(policy, running.live.job, window)
+    assert replay(Misjudged(policy=policy, believes=running.live.job), running.live.job, window) == plain
 
 
 def test_believing_too_much_finishes_later_than_knowing(filled):
     candidate, running = filled.winner.candidate, filled.winner.running
     true, window = candidate.job(STEP, "low"), market_of(running, spot=0)
     policy = policy_named("MSU")  # waits as long as it believes it can
-    believed = replay(Misjudged(policy=policy, believes=running.job), true, window)
+    believed = replay(Misjudged(policy=policy, believes=running.live.job), true, window)
     known = replay(policy, true, window)
     assert known.on_time
     assert (believed.finish_slots or math.inf) > known.finish_slots
@@ -364,7 +363,7 @@ def test_believing_too_much_finishes_later_than_knowing(filled):
 def market_of(running, spot=3):
     from optimization.market.window import market_window
 
-    slots = running.job.deadline_slots
+    slots = running.live.job.deadline_slots
     return market_window(
         np.full(slots, 1.0), np.full(slots, spot), on_demand_usd=running.history.on_demand_usd, slot_hours=0.5
     )

@@ -8,10 +8,11 @@ import pytest
 from advice_kit import BEGIN, MARKET, SOURCE, STEP, request
 
 from flows import cli
+from flows.jobs.measured import measured_rows
 from flows.jobs.reports import Report, save_report
-from flows.ledger.records import find_job, save_decisions, save_jobs
-from flows.requests.fill import job_text
-from flows.requests.measured_runs import measured_rows, measured_runs
+from flows.jobs.stored import find_job, save_jobs
+from flows.ledger.records import save_decisions
+from flows.requests.fill import job_text, measured_runs
 from optimization.job.request import FilledConfiguration, parse_request, read_request
 from warehouse.errors import JobError
 from warehouse.store.connection import open_store

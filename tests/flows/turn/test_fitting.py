@@ -11,14 +11,15 @@ from test_killed_turn import run_through, start
 from test_turn import AT, dump, one_turn, panel_settings, scramble_after, tidy_tables
 
 from flows.config import Settings, read_settings
-from flows.turn.context import Turn, in_turn, staged
+from flows.turn.context import Turn
 from flows.turn.estimate import panel_name, prepare, stored_name, timetable_of
 from flows.turn.forecast import forecasts_of
 from flows.turn.markets import Followed, read_histories
-from flows.turn.work import work_stage
+from flows.turn.work import find_work
 from forecasting.origins.cohort import Cohort
 from forecasting.predictor import NEVER_SEEN
 from forecasting.series import series_of, slot_at
+from optimization.replay.decision import in_turn
 from warehouse.history import Market
 from warehouse.issued.records import read_rows
 from warehouse.store.connection import open_store
@@ -59,14 +60,15 @@ def warehouse(tmp_path_factory, data) -> Path:
 
 
 class Recorder:
-    """Counts the calls of a fan by label."""
+    """Counts the calls of a fan by function."""
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
 
-    def __call__(self, function, calls, *, label):
-        self.calls[label] = self.calls.get(label, 0) + len(calls)
-        return in_turn(function, calls, label=label)
+    def __call__(self, function, calls):
+        name = function.__name__
+        self.calls[name] = self.calls.get(name, 0) + len(calls)
+        return in_turn(function, calls)
 
 
 def forecasts_at(db: Path, settings: Settings, origins, *, at=AT, save=True, say=lambda _: None, fan=None):
@@ -74,11 +76,11 @@ def forecasts_at(db: Path, settings: Settings, origins, *, at=AT, save=True, say
     fan = fan or Recorder()
     with open_store(db) as store:
         turn = Turn(store=store, at=at, settings=settings, run_id="x", fan=fan, say=say)
-        markets = work_stage(turn, []).markets
+        markets = find_work(turn, [], scored=()).markets
         start = timetable_of(settings).start(origins[0])
         histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
         missing = {one: {model: list(origins) for model in settings.models} for one in markets}
-        prepared = staged(prepare(turn, histories, missing), turn.fan)
+        prepared = prepare(turn, histories, missing)
         made = {
             (one.key, forecast.predictor, forecast.issued_at): forecast
             for one in markets
@@ -214,7 +216,7 @@ def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings,
         markets = [Followed(market=Market.parse(key), source=source, at=AT) for key in keys]
         start = timetable_of(settings).start(AT)
         histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
-        prepared = staged(prepare(turn, histories, {one: {"combined": [AT]} for one in markets}), turn.fan)
+        prepared = prepare(turn, histories, {one: {"combined": [AT]} for one in markets})
     made = {one: forecasts_of(histories[one], prepared.batches[one], settings=settings)[0] for one in markets}
     young = {one for one in markets if one.market.zone == zone}
     assert young
@@ -225,7 +227,7 @@ def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings,
 def test_the_age_of_a_panel_is_that_of_its_oldest_market(warehouse, settings):
     with open_store(warehouse) as store:
         turn = Turn(store=store, at=AT, settings=settings, run_id="x")
-        markets = work_stage(turn, []).markets
+        markets = find_work(turn, [], scored=()).markets
         begins = {one: AT - pd.Timedelta(hours=3 + 40 * i) for i, one in enumerate(markets)}
         histories = read_histories(store, begins, settings=settings)
     own, cadence = [histories[one] for one in markets], timetable_of(settings).count

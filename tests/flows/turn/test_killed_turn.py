@@ -17,7 +17,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import pandas as pd
 from flows.config import read_settings
 from flows.turn.context import Turn, run_id_of
-from flows.turn.whole import whole_turn
+from flows.turn.stages import whole_turn
 from warehouse.store.connection import open_store
 
 at = pd.Timestamp(sys.argv[2])

@@ -7,33 +7,22 @@ import pandas as pd
 import pytest
 
 from flows.config import Settings, read_settings
-from flows.ledger.records import save_scored, stored_rounds
-from flows.turn.score import EndedJob, Scored, score_job
+from flows.ledger.rounds import save_scored, stored_rounds
 from optimization import Job
-from optimization.job.request import parse_request
 from optimization.job.throughput import Linear
 from optimization.market.window import market_window
 from optimization.policies.pool import policy_named
+from optimization.replay.score import EndedJob, Scored, score_job
 from optimization.selection.contract import weigh
 from optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
+from optimization.selection.regret import learner_regret
 from warehouse.errors import SettingsError
-from warehouse.issued.records import read_rows
+from warehouse.issued.records import read_rows, write_rows
 from warehouse.store.connection import open_store
+from warehouse.times import microseconds
 
 AT = pd.Timestamp("2026-01-05T10:00:00Z")
 NAMES = ["OD-only", "MSU", "UP", "AHANP(0.7)"]
-REQUEST = parse_request(
-    {
-        "name": "demo",
-        "deadline_in": "4h",
-        "n_max": 4,
-        "value_usd": 30.0,
-        "workload": {"amount": 10.0, "unit": "gpu_hours"},
-        "throughput": {"form": "linear"},
-        "checkpoint": {"resumable": True},
-    },
-    "test",
-)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +43,7 @@ def scored() -> list[Scored]:
         window = market_window(
             rng.uniform(0.2, 0.9, 8), rng.integers(0, 5, 8), on_demand_usd=1.0, slot_hours=1.0
         )
-        ended = EndedJob(
-            request=REQUEST, job=job, start=AT, window=window, forecasts=[None] * 8, assumptions=()
-        )
+        ended = EndedJob(job=job, start=AT, window=window, forecasts=[None] * 8)
         done.append(score_job(ended, policies))
     return done
 
@@ -66,7 +53,12 @@ def test_stored_weights_are_rebuilt_to_the_last_bit(name, scored, tmp_path):
     learner, db = learner_named(name), tmp_path / "w.duckdb"
     for k, part in enumerate((scored[:2], scored[2:5], scored[5:])):
         with open_store(db) as store:  # closed and opened again between the turns
-            save_scored(store, [(AT + k * pd.Timedelta("1h"), part)], names=NAMES, learner=learner)
+            save_scored(
+                store,
+                [(AT + k * pd.Timedelta("1h"), part)],
+                rounds=stored_rounds(store, NAMES),
+                learner=learner,
+            )
     with open_store(db) as store:
         rounds = stored_rounds(store, NAMES)
         rows = read_rows(store, "weights", order_by=["round"])
@@ -85,12 +77,91 @@ def test_stored_weights_are_rebuilt_to_the_last_bit(name, scored, tmp_path):
 def test_another_learner_goes_on_from_the_same_utilities(scored, tmp_path):
     """What is kept are the rounds; a learner that takes over later weighs as if it had been there from the start."""
     with open_store(tmp_path / "w.duckdb") as store:
-        save_scored(store, [(AT, scored[:4])], names=NAMES, learner=learner_named("anytime"))
-        save_scored(store, [(AT, scored[4:])], names=NAMES, learner=learner_named("squint"))
+        save_scored(
+            store, [(AT, scored[:4])], rounds=stored_rounds(store, NAMES), learner=learner_named("anytime")
+        )
+        save_scored(
+            store, [(AT, scored[4:])], rounds=stored_rounds(store, NAMES), learner=learner_named("squint")
+        )
         rounds = stored_rounds(store, NAMES)
         rows = read_rows(store, "weights", order_by=["round"])
     last = rows[rows["round"] == 6].set_index("policy")["log_weight"][NAMES].to_numpy()
     assert last.tobytes() == rounds.weights(learner_named("squint"))[-1].log_weight.tobytes()
+
+
+def test_a_policy_more_in_the_pool_keeps_what_was_learned_of_the_others(scored, tmp_path):
+    """The old ones' rounds stay as they were; the new one sleeps through them until it is replayed, and all is rebuilt then."""
+    learner, new = learner_named(DEFAULT_LEARNER), "AHANP(0.5)"
+    wide = [*NAMES, new]
+    with open_store(tmp_path / "w.duckdb") as store:
+        save_scored(store, [(AT, scored)], rounds=stored_rounds(store, NAMES), learner=learner)
+        before = read_rows(store, "weights", order_by=["round", "policy"])
+        slept = stored_rounds(store, wide)
+        assert slept.jobs == tuple(f"j{k}" for k in range(6))
+        assert slept.utilities[:, :4].tolist() == stored_rounds(store, NAMES).utilities.tolist()
+        assert np.isnan(slept.utilities[:, 4]).all()
+        assert slept.lacking("j0") == (new,)
+        old = stored_rounds(store, NAMES).newest(learner).probability
+        now = slept.newest(learner).probability
+        assert np.argsort(now[:4]).tolist() == np.argsort(old).tolist()
+        assert now[4] > 0
+        # Later it is replayed on what is stored.
+        again = [score_job(one.ended, [policy_named(new)]) for one in scored]
+        later = AT + pd.Timedelta("1h")
+        learned = save_scored(store, [(later, again)], rounds=slept, learner=learner)
+        after = read_rows(store, "weights", order_by=["round", "policy"])
+        found = stored_rounds(store, wide)
+    assert found.settled() == set(found.jobs)
+    whole = np.array(
+        [
+            [row.normalised for row in (*one.ledger, *two.ledger)]
+            for one, two in zip(scored, again, strict=True)
+        ]
+    )
+    assert found.utilities.tolist() == learned.utilities.tolist() == whole.tolist()
+    kept = after[after["policy"] != new].reset_index(drop=True)
+    assert kept.equals(before), "what was stored of the old ones stays"
+    assert sorted(after[after["policy"] == new]["round"]) == list(range(1, 7))
+    rebuilt = [w.log_weight.tolist() for w in found.weights(learner)]
+    assert rebuilt == [w.log_weight.tolist() for w in weigh(learner, wide, whole)]
+    # At a time before the replay it slept still.
+    assert np.isnan(found.before(microseconds(later, "at")).utilities[:, 4]).all()
+    assert learner_regret(ledger_of(found, learner), learner)["static_regret"].iloc[-1] >= 0
+
+
+def ledger_of(rounds, learner):
+    """The rounds as rows of job, policy and utility."""
+    return pd.DataFrame(
+        [
+            {"job": job, "policy": name, "normalised": value}
+            for job, row in zip(rounds.jobs, rounds.full(learner), strict=True)
+            for name, value in zip(rounds.names, row.tolist(), strict=True)
+        ]
+    )
+
+
+def test_a_policy_less_and_rounds_of_two_pools_are_read_as_one(scored, tmp_path):
+    """A warehouse in which a change of pool began afresh: the same jobs in later rounds, with other policies."""
+    learner = learner_named(DEFAULT_LEARNER)
+    table = [
+        {"round": k + 1, "job": f"j{k}", "policy": name, "scored_at": AT, "utility": 0.5, "log_weight": 0.0}
+        for k in range(2)
+        for name in NAMES[:2]
+    ] + [
+        {"round": k + 3, "job": f"j{k}", "policy": name, "scored_at": AT + pd.Timedelta("1h"),
+         "utility": 0.75, "log_weight": 0.0}
+        for k in range(2)
+        for name in NAMES[:3]
+    ]  # fmt: skip
+    with open_store(tmp_path / "w.duckdb") as store:
+        write_rows(store, "weights", pd.DataFrame(table))
+        found = stored_rounds(store, NAMES[:3])
+        assert found.jobs == ("j0", "j1")
+        assert found.utilities.tolist() == [[0.5, 0.5, 0.75]] * 2, "what was learned first stays"
+        assert stored_rounds(store, NAMES[:1]).utilities.tolist() == [[0.5]] * 2
+        save_scored(store, [(AT, scored[2:3])], rounds=found, learner=learner)
+        rows = read_rows(store, "weights", where={"job": "j2"})
+    assert set(rows["round"]) == {5}
 
 
 def test_the_learner_of_the_settings(tmp_path):

@@ -10,10 +10,10 @@ import pyarrow.parquet
 import pytest
 
 from flows.config import Settings
-from flows.ledger.records import outcome_frame, stored_rounds
+from flows.ledger.rounds import outcome_frame
 from flows.turn.context import Turn, run_id_of
-from flows.turn.whole import whole_turn
-from flows.turn.work import pool_names
+from flows.turn.stages import whole_turn
+from flows.turn.work import read_pool
 from optimization.job.request import parse_request
 from optimization.selection.contract import weigh
 from optimization.selection.learners import DEFAULT_LEARNER, learner_named
@@ -180,20 +180,19 @@ def test_the_same_turn_again_writes_nothing_new(first, settings):
 def test_stored_weights_are_those_rebuilt_from_stored_utilities(first, settings):
     with open_store(first[0]) as store:
         turn = Turn(store=store, at=AT, settings=settings, run_id="x")
-        names = pool_names(turn)
-        rounds = stored_rounds(store, names)
+        rounds = read_pool(turn).rounds
         rows = read_rows(store, "weights", order_by=["round"])
     assert settings.learner == DEFAULT_LEARNER
-    rebuilt = weigh(learner_named(DEFAULT_LEARNER), names, rounds.utilities)[1:]
+    rebuilt = weigh(learner_named(DEFAULT_LEARNER), rounds.names, rounds.utilities)[1:]
     assert len(rounds.jobs) == 4
     for number, weights in enumerate(rebuilt, start=1):
         stored = rows[rows["round"] == number].set_index("policy")["log_weight"]
-        assert [stored[name] for name in names] == weights.log_weight.tolist()
+        assert [stored[name] for name in rounds.names] == weights.log_weight.tolist()
 
 
 def test_the_ledger_knows_what_wrong_forecasts_cost(first, settings):
     with open_store(first[0]) as store:
-        names = pool_names(Turn(store=store, at=AT, settings=settings, run_id="x"))
+        names = read_pool(Turn(store=store, at=AT, settings=settings, run_id="x")).names
         lost = outcome_frame(store, names).pivot(
             index="job", columns="policy", values="lost_to_forecast_error"
         )

@@ -18,7 +18,8 @@ from chromium import chromium_page, find_chromium
 from test_turn import AT, one_turn, small_settings
 
 from flows.config import read_settings
-from flows.ledger.records import allocations_of, decisions_of, find_job
+from flows.jobs.stored import find_job
+from flows.ledger.records import allocations_of, decisions_of
 from flows.ledger.runs import save_failure
 from flows.turn.decide import open_job
 from flows.turn.markets import Followed, read_history
@@ -279,7 +280,7 @@ def test_a_jobs_standing_is_that_of_the_decider(client, made, settings):
         rows = decisions_of(store, HOSTILE)
         followed = Followed(market=Market.parse(MARKET), source=rows[-1]["source"], at=AT + STEP)
         history = read_history(store, followed, settings=settings, start=job.start)
-        running = open_job(job.request, history, decided=allocations_of(rows), forecasts=[])
+        running = open_job(job.request, history, decided=allocations_of(rows)).live
         progress = running.progress()
     data = client.get("/api/job", params={"name": HOSTILE}).json()
     assert len(rows) == len(data["decisions"]) == 2

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from flows.turn.context import Turn
-from flows.turn.markets import Followed, step_of, turn_history
 from optimization.market.chains import Forgetting
 from optimization.market.window import Record, record_of
-from warehouse.errors import MarketError
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
 #: How far before a job its record reaches: as far back as chains read.
 RECORD_SPAN = pd.Timedelta(days=Forgetting().price_days)
-#: Most peers of a market that are read.
-MOST_PEERS = 12
 
 
 def record_start(first: pd.Timestamp) -> pd.Timestamp:
@@ -76,54 +69,3 @@ def _known(history: History, column: str, grid: pd.DatetimeIndex, known_by: pd.T
         values = np.where(late, np.nan, values)
     found[first:end] = values
     return found
-
-
-@dataclass(slots=True, kw_only=True)
-class PeerReader:
-    """Reads the peers of markets at a turn's time, each history once, from ``start`` on."""
-
-    turn: Turn
-    start: pd.Timestamp
-    _listed: Sequence[Mapping[str, Any]] | None = None
-    _read: dict[Followed, History | None] = field(default_factory=dict)
-
-    def peers_of(self, followed: Followed) -> list[History]:
-        """Histories of the other markets of the same source and instance type, at most `MOST_PEERS`.
-
-        Those of the same region come first, then by name. They hold what was known at the turn's time, whatever the time
-        of ``followed``: `market_record` leaves out what was not known by its.
-        """
-        if self._listed is None:
-            self._listed = self.turn.listed()
-        market = followed.market
-        kind = (followed.source, market.instance_type)
-        others = [
-            row
-            for row in self._listed
-            if (row["source"], row["instance_type"]) == kind
-            and row["has_counts"]
-            and row["market"] != market.key
-        ]
-        ranked = sorted(others, key=lambda row: (row["region"] != market.region, row["market"]))
-        found = [self._history(row) for row in ranked[:MOST_PEERS]]
-        return [history for history in found if history is not None]
-
-    def _history(self, row: Mapping[str, Any]) -> History | None:
-        step = step_of(self.turn.settings)
-        last = pd.Timestamp(str(row["last_observed"])).ceil(step)
-        peer = Followed(
-            market=Market.parse(str(row["market"])),
-            source=str(row["source"]),
-            at=min(last, self.turn.at.floor(step)),
-        )
-        if peer not in self._read:
-            self._read[peer] = _readable_history(self.turn, peer, self.start)
-        return self._read[peer]
-
-
-def _readable_history(turn: Turn, followed: Followed, start: pd.Timestamp) -> History | None:
-    """A market's history from ``start``, None where there is none to read."""
-    try:
-        return turn_history(turn, followed, start=start)
-    except MarketError:
-        return None

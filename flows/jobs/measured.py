@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.reports import Report, reports_by_job
-from flows.ledger.records import StoredJob, allocations_of, decisions_of, stored_jobs
+from flows.jobs.reports import Report
+from flows.jobs.stored import StoredJob
 from optimization.job.request import FilledConfiguration
-from warehouse.store.connection import Store
+from optimization.window.plan import Allocation
 
 SOURCE = "reported"
 
@@ -95,7 +95,7 @@ class Stretch:
 
 
 def measured_run(
-    stored: StoredJob, decisions: Sequence[Mapping[str, Any]], stretch: Stretch
+    stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], stretch: Stretch
 ) -> MeasuredRun | str:
     """The throughput that a report shows, or why it shows none (ours).
 
@@ -111,7 +111,7 @@ def measured_run(
         return "no progress was said"
     since = before.reported_at if before else stored.start
     done = report.progress - ((before.progress or 0.0) if before else 0.0)
-    sizes = _sizes(stored, decisions, stretch, since)
+    sizes = _sizes(stored, decided, stretch, since)
     if len(sizes) != 1:
         told = " and ".join(str(size) for size in sorted(sizes))
         return f"{told} instances were held in between" if sizes else "nothing was said of the instances held"
@@ -119,7 +119,7 @@ def measured_run(
     if not 1 <= instances <= len(filled.tokens_per_second) or filled.tokens_per_second[instances - 1] <= 0:
         return f"nothing was predicted for {instances} instances"
     seconds = (report.reported_at - since).total_seconds() - 60.0 * _overhead(
-        stored, decisions, stretch, instances
+        stored, decided, stretch, instances
     )
     if seconds <= 0 or done <= 0:
         return "no time beyond the change of size went by" if seconds <= 0 else "no progress was made"
@@ -134,14 +134,13 @@ def measured_run(
 
 
 def _sizes(
-    stored: StoredJob, decisions: Sequence[Mapping[str, Any]], stretch: Stretch, since: pd.Timestamp
+    stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], stretch: Stretch, since: pd.Timestamp
 ) -> set[int]:
     """The different sizes that were held from ``since`` to the report, as far as is known."""
     told = {one.held.total for one in (*stretch.between, stretch.report) if one.held is not None}
     before = stretch.before.held if stretch.before else None
     if before is not None and stretch.report.held is not None and told == {before.total}:
         return told  # said at both ends: what was decided in between was not followed, if it was another
-    decided = allocations_of(decisions)
     slots = pd.date_range(
         since.floor(stored.step), stretch.report.reported_at, freq=stored.step, inclusive="left"
     )
@@ -154,7 +153,7 @@ def _sizes(
 
 
 def _overhead(
-    stored: StoredJob, decisions: Sequence[Mapping[str, Any]], stretch: Stretch, instances: int
+    stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], stretch: Stretch, instances: int
 ) -> float:
     """Minutes that a change of size at the beginning took."""
     point = stored.request.checkpoint
@@ -164,8 +163,8 @@ def _overhead(
     earlier = held.total if held is not None else None
     if earlier is None:
         slot = (stretch.before.reported_at - pd.Timedelta(microseconds=1)).floor(stored.step)
-        decided = allocations_of(decisions).get(slot)
-        earlier = decided.total if decided is not None else instances
+        advised = decided.get(slot)
+        earlier = advised.total if advised is not None else instances
     if earlier == instances:
         return 0.0
     shrink = point.shrink_overhead_minutes
@@ -187,7 +186,7 @@ def stretches(reports: Sequence[Report]) -> list[Stretch]:
 
 
 def measured_rows(
-    stored: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: Sequence[Report]
+    stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], reports: Sequence[Report]
 ) -> list[dict[str, Any] | None]:
     """For every report that counts what it measured, as plain values (``why_not`` says why nothing); None for jobs that
     were not filled.
@@ -196,24 +195,9 @@ def measured_rows(
         return [None for _ in reports]
     rows: list[dict[str, Any] | None] = []
     for stretch in stretches(reports):
-        found = measured_run(stored, decisions, stretch)
+        found = measured_run(stored, decided, stretch)
         rows.append({"why_not": found} if isinstance(found, str) else found.row())
     return rows
-
-
-def measured_runs(store: Store, *, known_at: pd.Timestamp) -> list[MeasuredRun]:
-    """Every run that the reports known at a time show, by job and time; reports learned later are not read (M1.2)."""
-    jobs = {one.request.name: one for one in stored_jobs(store) if one.request.configuration is not None}
-    if not jobs:
-        return []
-    found = []
-    for name, reports in reports_by_job(store, list(jobs), known_at=known_at).items():
-        decisions = decisions_of(store, name) if reports else []
-        for stretch in stretches(reports):
-            run = measured_run(jobs[name], decisions, stretch)
-            if isinstance(run, MeasuredRun):
-                found.append(run)
-    return found
 
 
 def throughput_told(row: Mapping[str, Any]) -> str:
