@@ -10,7 +10,7 @@ import pytest
 from tidy_folder import START, write_tidy
 
 from flows.config import Settings
-from flows.jobs.file import job_on, parse_request
+from optimization.job.request import job_on, parse_request
 from flows.turn.context import Turn
 from flows.turn.decide import decision_row, effort_of, open_job
 from flows.turn.ingest import ingest_paths
@@ -277,7 +277,7 @@ def test_one_decision_believes_one_thing_live_and_replayed(store):
     own, peers = taken(store, BEGIN + 12 * STEP)
     fitted = make_predictor("markov").fit(own.until(BEGIN))
     told = fitted.forecast_many(own, [BEGIN + k * STEP for k in range(12)], horizon=8)
-    ended = ended_job(request(), own, told, peers)
+    ended = ended_job(*job_on(request(), own), own, told, peers)
     replayed = see(ended.job, ended.window, ended.forecasts, ended.record)
     for name in ("Stochastic", "MSU"):
         policy = policy_named(name)
