@@ -134,7 +134,7 @@ def named_series(
 
     return {
         "color": alt.Color("series:N", legend=shown, scale=ranged(SERIES, colour("ink"))),
-        "strokeDash": alt.StrokeDash("series:N", legend=None, scale=ranged(DASHES, [1, 0])),
+        "strokeDash": alt.StrokeDash("series:N", legend=shown, scale=ranged(DASHES, [1, 0])),
         "shape": alt.Shape("series:N", legend=shown, scale=ranged(SHAPES, "circle")),
     }
 
