@@ -334,7 +334,7 @@ def _fan(title: str, limit: str, whole: bool, labelled: bool, height: int) -> di
         title=None, tickCount=4, labels=labelled, ticks=labelled, labelOverlap=True, labelExpr=TICK_WORDS
     )
     edge = alt.X("x:T", scale=alt.Scale(type="utc", nice=False), axis=times)
-    steps = {"tickMinStep": 1, "format": "d"} if whole else {}
+    steps: dict[str, Any] = {"tickMinStep": 1, "format": "d"} if whole else {}
     up = alt.Y(
         "y:Q", scale=alt.Scale(zero=True), axis=alt.Axis(title=None, tickCount=3, minExtent=32, **steps)
     )
