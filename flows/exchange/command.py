@@ -130,7 +130,11 @@ def export(
     with session.reading() as store:
         manifest = export_store(store, folder, tables=names, since=parsed_time(since, "--since"))
     rows = [{"table": name, "rows": one.rows, "sha256": one.sha256} for name, one in manifest.tables.items()]
-    columns = {"table": "table", "rows": Column(heading="rows", format=whole), "sha256": "SHA-256"}
+    columns: dict[str, Column | str] = {
+        "table": "table",
+        "rows": Column(heading="rows", format=whole),
+        "sha256": "SHA-256",
+    }
     return Answer(
         title=f"Exported to {folder}",
         value={"folder": str(folder), "since": manifest.since or None, "tables": rows},

@@ -255,7 +255,7 @@ def report(
     columns = keyed(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", "finished", "counts_from"
     )
-    blocks = [
+    blocks: list[Block] = [
         Table("Report" if added else "Report (known already)", [value], columns),
         Notes([*warnings, *([throughput_told(told)] if told is not None else [])]),
     ]

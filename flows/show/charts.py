@@ -134,7 +134,7 @@ def named_series(
 
     return {
         "color": alt.Color("series:N", legend=shown, scale=ranged(SERIES, colour("ink"))),
-        "strokeDash": alt.StrokeDash("series:N", legend=None, scale=ranged(DASHES, [1, 0])),
+        "strokeDash": alt.StrokeDash("series:N", legend=shown, scale=ranged(DASHES, [1, 0])),
         "shape": alt.Shape("series:N", legend=shown, scale=ranged(SHAPES, "circle")),
     }
 
@@ -334,7 +334,7 @@ def _fan(title: str, limit: str, whole: bool, labelled: bool, height: int) -> di
         title=None, tickCount=4, labels=labelled, ticks=labelled, labelOverlap=True, labelExpr=TICK_WORDS
     )
     edge = alt.X("x:T", scale=alt.Scale(type="utc", nice=False), axis=times)
-    steps = {"tickMinStep": 1, "format": "d"} if whole else {}
+    steps: dict[str, Any] = {"tickMinStep": 1, "format": "d"} if whole else {}
     up = alt.Y(
         "y:Q", scale=alt.Scale(zero=True), axis=alt.Axis(title=None, tickCount=3, minExtent=32, **steps)
     )

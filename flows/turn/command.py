@@ -153,7 +153,7 @@ def forecast(
         at, own_end = session.moment(store)
         turn = Turn(store=store, at=at, settings=config, run_id="forecast", own_end=own_end, say=say)
         made = issue_forecasts(turn, market, models, horizon=horizon)
-    columns = {"step": "slots ahead", "slot": Column(heading="slot", unit="UTC"),
+    columns: dict[str, Column | str] = {"step": "slots ahead", "slot": Column(heading="slot", unit="UTC"),
                "price": Column(heading="price", unit="$", format=price), "price_80": "80 %", "count": "count",
                "count_80": "80 % of counts"}  # fmt: skip
     tables = [
@@ -259,7 +259,7 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
         *(f"synthetic: {text}" for text in best["synthetic"]),
     ]
     if len(rows) == 1:
-        columns = {"slot": Column(heading="slot", unit="UTC"), "on_demand": "on-demand", "spot": "spot",
+        columns: dict[str, Column | str] = {"slot": Column(heading="slot", unit="UTC"), "on_demand": "on-demand", "spot": "spot",
                    "price_usd": Column(heading="price", unit="$", format=price), "available": "available"}  # fmt: skip
         blocks.append(Table("Slots", best["allocations"], columns))
     return blocks

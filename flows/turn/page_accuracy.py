@@ -146,7 +146,7 @@ def step_chart(
         str(model) for model in names if model in table.columns and (floor is None or model != LAST_VALUE)
     ]
     rows = [
-        {"x": int(step), "y": value, "series": model}
+        {"x": step, "y": value, "series": model}
         for model in models
         for step, value in table[model].dropna().items()
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,10 +42,11 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     return Section("What to hold", [decisions_summary(decisions), table, note], "decisions")
 
 
+LATE = Column(heading="P(late)", words="Share of sampled futures in which the deadline is missed.")
 _COLUMNS: dict[str, Column | str] = {
     key: column for key, column in DECISION_COLUMNS.items() if key not in ("policy", "late_probability", "reason")
 } | {
-    "late": replace(DECISION_COLUMNS["late_probability"], format=text),
+    "late": LATE,
     "policy": "policy",
     "why": "why",
 }  # fmt: skip
@@ -127,8 +127,8 @@ def markets_section(
     ]
     shown = [(_panel_figure(panel, own, at), bool(own)) for panel, own in zip(panels, held, strict=True)]
     blocks: list[Block] = [
-        "Above, the spot price; below, how many instances one could have held. Black is what was observed, grey a gap. The "
-        "dotted vertical line is where the forecast begins, blue its median: half of the time the truth should lie in the "
+        "Above, the spot price; below, how many instances one could have held. The solid line is what was observed, a "
+        "grey field a gap. The dotted vertical line is where the forecast begins, blue its median: half of the time the truth should lie in the "
         "darkest band, nine times in ten within the lightest. Dashed lines are the on-demand price (orange) and the capacity, "
         "the most one could see (green).",
     ]
