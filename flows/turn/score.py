@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flows.jobs.stored import StoredJob
+from flows.ledger.jobs import StoredJob
 from flows.ledger.rounds import save_scored
 from flows.ledger.runs import save_runs
 from flows.turn.context import Turn
