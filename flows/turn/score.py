@@ -27,7 +27,13 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
     seen: set[str] = set()
     policies = dict(zip(pool.names, pool.policies, strict=True))
     for turn, work in zip(turns, works, strict=True):
-        jobs = [pair for pair in work.ended if _counts(pair[0]) and pair[0].request.name not in seen]
+        jobs = [
+            pair
+            for pair in work.ended
+            if _counts(pair[0])
+            and pair[0].request.name not in seen
+            and pool.rounds.lacking(pair[0].request.name)
+        ]
         seen.update(job.request.name for job, _ in jobs)
         calls += [
             {
