@@ -17,7 +17,7 @@ import pandas as pd
 
 from benchmarks.turn import AT, tidy_markets, timed
 from flows.engine.prepare import prepare_engine
-from flows.engine.server import running_server
+from flows.engine.serving import running_server
 from warehouse.issued.records import read_rows
 from warehouse.store.connection import open_reader
 

@@ -9,7 +9,7 @@ from flows.command import Program
 
 #: Words -> the function, imported when it is called; overviews show the commands in this order.
 COMMANDS: Final = {
-    "run": "flows.turn.command:run",
+    "run": "flows.engine.command:run",
     "plan": "flows.turn.command:plan",
     "forecast": "flows.turn.command:forecast",
     "replay": "flows.turn.command:replay",

@@ -361,7 +361,7 @@ class _Opening:
         plans = self._wanted(piece.plans)
         if plans and (self._scored is None or "score" not in self._stages):
             self._scored = read_pool(self._turn(plans[0].at)).rounds.settled()
-        scored = self._scored or set()
+        scored = set() if self._scored is None else self._scored
         for plan in plans:
             turn = self._turn(plan.at)
             try:

@@ -136,7 +136,7 @@ def folder_store(data: Path) -> Iterator[Store]:
 
     import pandas as pd
 
-    from flows.turn.ingest import ingest_paths
+    from warehouse.observations.ingest import ingest
     from warehouse.store.connection import open_store
 
     with (
@@ -146,7 +146,7 @@ def folder_store(data: Path) -> Iterator[Store]:
         say(f"read {data}")
         # The logical time of an import does not matter where nothing is kept.
         epoch = pd.Timestamp(0, tz="UTC")
-        ingest_paths(store, "tabular", [data], options={}, known_at=None, imported_at=epoch)
+        ingest(store, "tabular", data, known_at=None, imported_at=epoch)
         yield store
 
 

@@ -1,11 +1,40 @@
-"""``serve``. Prefect is loaded when the command is called."""
+"""``run`` and ``serve``. Prefect is loaded when a command is called."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Warehouse, option
+from flows.command import Answer, Session, Warehouse, option
+from flows.show.formats import utc
+
+
+def run(
+    *,
+    job: Annotated[
+        list[Path] | None, option("Job file to add first; may be repeated.", metavar="FILE")
+    ] = None,
+    report: Annotated[Path | None, option("Where the HTML report goes.", metavar="FILE")] = None,
+    session: Session = Session(),
+) -> Answer:
+    """One turn of the loop: ingest, forecast, decide, score, report.
+
+    Without --data the market is SIMULATED (calibrated to measured series). With --data and without --at, every market is
+    taken at the end of its own record; with --at, all are taken at that time.
+    """
+    from flows.engine.run import run_turn
+    from flows.turn.command import turn_blocks
+
+    value = run_turn(
+        data=session.data,
+        db=session.db,
+        at=session.time,
+        job_files=job or [],
+        report=report,
+        config=session.config,
+        settings=session.settings,
+    )
+    return Answer(title=f"Turn at {utc(value['at'])}", value=value, blocks=turn_blocks(value))
 
 
 def serve(

@@ -10,7 +10,7 @@ from flows.show.blocks import Column, Table
 
 if TYPE_CHECKING:
     from flows.config import Feed, Settings
-    from flows.feeds.state import Fetched
+    from flows.feeds.fetch import Fetched
 
 COLUMNS: dict[str, Column | str] = {
     "feed": "feed", "source": "source", "every_minutes": Column(heading="every", unit="min"),
@@ -21,7 +21,7 @@ COLUMNS: dict[str, Column | str] = {
 
 def feeds(*, session: Query = Query()) -> Answer:
     """List the live feeds of the settings with their last fetch."""
-    from flows.feeds.state import last_fetches
+    from flows.feeds.fetch import last_fetches
 
     last: dict[str, Fetched] = {}
     if session.db.exists():

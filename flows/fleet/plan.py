@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from flows.fleet.file import FleetTerms, cap_of
-from flows.jobs.reports import every_report
-from flows.jobs.stored import stored_jobs
+from flows.ledger.jobs import stored_jobs
 from flows.ledger.records import allocations_of, decisions_of
+from flows.ledger.reports import every_report
 from flows.show.table import rows_of
 from flows.turn.context import Turn
 from flows.turn.decide import OpenJob, open_job

@@ -14,8 +14,8 @@ from flows.show.formats import auto, percent, time, usd
 if TYPE_CHECKING:
     import pandas as pd
 
-    from flows.jobs.reports import Report
-    from flows.jobs.stored import StoredJob
+    from flows.ledger.jobs import StoredJob
+    from flows.ledger.reports import Report
     from optimization.job.request import JobRequest
 
 REPORT_COLUMNS = {
@@ -48,7 +48,7 @@ def add(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Add a job to the warehouse; it is planned in every later run until it ends."""
-    from flows.jobs.stored import save_jobs
+    from flows.ledger.jobs import save_jobs
     from flows.turn.markets import find_market, read_history, step_of
     from optimization.job.request import read_request, slot_job
     from optimization.job.termination import infeasible_by
@@ -89,8 +89,8 @@ def add(
 
 def list_(*, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs."""
-    from flows.jobs.reports import reports_by_job
-    from flows.jobs.stored import stored_jobs
+    from flows.ledger.jobs import stored_jobs
+    from flows.ledger.reports import reports_by_job
     from warehouse.issued.records import read_rows
 
     with session.reading() as store:
@@ -129,10 +129,10 @@ def show(
 ) -> Answer:
     """Show one job, the decisions made for it, what was reported of it beside what was predicted, and how it came out."""
     from flows.delivery.deliver import deliveries_of
-    from flows.jobs.stored import find_job
+    from flows.jobs.predicted import reports_shown
+    from flows.ledger.jobs import find_job
     from flows.ledger.records import decisions_of
     from flows.show.table import rows_of
-    from flows.turn.predicted import reports_shown
     from warehouse.errors import JobError
     from warehouse.issued.records import read_rows
 
@@ -162,7 +162,7 @@ def show(
 
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block]:
-    from flows.jobs.measured import throughput_told
+    from flows.ledger.measured import throughput_told
     from flows.turn.command import decision_table
 
     blocks: list[Block] = [request, decision_table("Decisions", value["decisions"])]
@@ -224,10 +224,10 @@ def report(
 ) -> Answer:
     """Tell what a job has really done and held; the next plan starts from it. Reporting a time again corrects it."""
     from flows.clock import now
-    from flows.jobs.measured import measured_rows, throughput_told
-    from flows.jobs.reports import Report, counting, differences, every_report, report_row, save_report
-    from flows.jobs.stored import find_job
+    from flows.ledger.jobs import find_job
+    from flows.ledger.measured import measured_rows, throughput_told
     from flows.ledger.records import allocations_of, decisions_of
+    from flows.ledger.reports import Report, counting, differences, every_report, report_row, save_report
 
     when = parsed_time(at, "--at") or now().floor("s")
     with session.writing() as store:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.measured import MeasuredRun, measured_run, stretches
-from flows.jobs.reports import reports_by_job
-from flows.jobs.stored import stored_jobs
+from flows.ledger.jobs import stored_jobs
+from flows.ledger.measured import MeasuredRun, measured_run, stretches
 from flows.ledger.records import allocations_of, decisions_of
+from flows.ledger.reports import reports_by_job
 from flows.requests.choice import RULES, Loser, chosen_of, losers_of, require_in_time
 from flows.requests.offers import offers_of
 from flows.requests.plan import Planned, planned_of

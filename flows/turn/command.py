@@ -53,33 +53,6 @@ BOARD_ROWS = 10
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
 
 
-def run(
-    *,
-    job: Annotated[
-        list[Path] | None, option("Job file to add first; may be repeated.", metavar="FILE")
-    ] = None,
-    report: Annotated[Path | None, option("Where the HTML report goes.", metavar="FILE")] = None,
-    session: Session = Session(),
-) -> Answer:
-    """One turn of the loop: ingest, forecast, decide, score, report.
-
-    Without --data the market is SIMULATED (calibrated to measured series). With --data and without --at, every market is
-    taken at the end of its own record; with --at, all are taken at that time.
-    """
-    from flows.turn.answer import run_turn
-
-    value = run_turn(
-        data=session.data,
-        db=session.db,
-        at=session.time,
-        job_files=job or [],
-        report=report,
-        config=session.config,
-        settings=session.settings,
-    )
-    return Answer(title=f"Turn at {utc(value['at'])}", value=value, blocks=turn_blocks(value))
-
-
 def turn_blocks(value: Mapping[str, Any]) -> list[Block]:
     """What a person is told of a turn."""
     counts = [

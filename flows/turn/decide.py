@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from flows.config import Settings
-from flows.jobs.reports import Report, as_reported, counting, every_report
-from flows.jobs.stored import StoredJob
+from flows.ledger.jobs import StoredJob
 from flows.ledger.records import allocations_of, decisions_by_job, save_decisions
+from flows.ledger.reports import Report, as_reported, counting, every_report
 from flows.ledger.runs import save_runs
 from flows.turn.context import Turn
 from flows.turn.markets import Followed, peers_of, planned_forecasts, read_all

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.jobs.stored import StoredJob
+from flows.ledger.jobs import StoredJob
 from flows.ledger.records import save_accuracy
 from flows.ledger.runs import LIVE, RunRow, save_runs
 from flows.turn.context import Turn

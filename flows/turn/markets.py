@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from flows.config import Settings
-from flows.jobs.stored import StoredJob
+from flows.ledger.jobs import StoredJob
 from flows.show.table import rows_of
 from flows.turn.context import Reads, Turn
 from forecasting.quantiles import Forecast

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flows.jobs.stored import StoredJob
+from flows.ledger.jobs import StoredJob
 from flows.ledger.rounds import save_scored
 from flows.ledger.runs import save_runs
 from flows.turn.context import Turn
@@ -27,7 +27,13 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
     seen: set[str] = set()
     policies = dict(zip(pool.names, pool.policies, strict=True))
     for turn, work in zip(turns, works, strict=True):
-        jobs = [pair for pair in work.ended if _counts(pair[0]) and pair[0].request.name not in seen]
+        jobs = [
+            pair
+            for pair in work.ended
+            if _counts(pair[0])
+            and pair[0].request.name not in seen
+            and pool.rounds.lacking(pair[0].request.name)
+        ]
         seen.update(job.request.name for job, _ in jobs)
         calls += [
             {

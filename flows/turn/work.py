@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.stored import StoredJob, save_jobs, stored_jobs
+from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from flows.ledger.rounds import stored_rounds
 from flows.turn.context import Turn
 from flows.turn.markets import Followed, choose_markets, find_market, step_of, try_histories

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.jobs.stored import StoredJob, find_job, stored_jobs
+from flows.jobs.predicted import reports_shown
+from flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from flows.show.table import rows_of
 from flows.turn.page_sections import LIKELY, WORRYING
-from flows.turn.predicted import reports_shown
 from flows.ui.reading import Reading
 from flows.ui.standing import Standing, read_decisions, standings
 from warehouse.issued.records import read_rows

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.jobs.reports import Report, counting, reports_by_job
-from flows.jobs.stored import StoredJob
+from flows.ledger.jobs import StoredJob
 from flows.ledger.records import allocations_of
+from flows.ledger.reports import Report, counting, reports_by_job
 from flows.show.table import rows_of
 from flows.turn.decide import open_job
 from flows.turn.markets import Followed, read_histories

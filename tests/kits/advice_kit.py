@@ -5,7 +5,7 @@ from tidy_folder import START, write_tidy
 
 from flows.config import Settings
 from flows.delivery.deliver import deliver
-from flows.jobs.stored import find_job, save_jobs
+from flows.ledger.jobs import find_job, save_jobs
 from flows.ledger.records import allocations_of, decisions_of, save_decisions
 from flows.turn.context import Turn, run_id_of
 from flows.turn.decide import decision_row, effort_of, open_job

@@ -17,7 +17,7 @@ from flows.backfill import run as module
 from flows.backfill.plan import plan_backfill, stretch_of
 from flows.backfill.run import Backfill, backfill
 from flows.config import Settings
-from flows.jobs.stored import save_jobs, stored_jobs
+from flows.ledger.jobs import save_jobs, stored_jobs
 from flows.ledger.runs import STAGES, save_failure
 from flows.turn import stages
 from flows.turn.context import Turn, run_id_of

@@ -18,8 +18,8 @@ from flows.config import Sink, read_settings
 from flows.delivery.deliver import Pace, deliveries_of
 from flows.delivery.document import document, file_name, folder_name
 from flows.delivery.webhook import signature
-from flows.jobs.reports import Report, save_report
-from flows.jobs.stored import find_job
+from flows.ledger.jobs import find_job
+from flows.ledger.reports import Report, save_report
 from flows.turn import stages
 from flows.turn.context import Turn
 from flows.turn.stages import Found, whole_turn

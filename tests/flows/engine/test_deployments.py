@@ -28,8 +28,7 @@ from flows.engine.deployments import (
 )
 from flows.engine.flows import slot_of
 from flows.engine.runners import ADDRESS, KIND, WORKERS, chosen_runner
-from flows.engine.server import require_free, require_scheduler
-from flows.engine.serving import turn_interval
+from flows.engine.serving import require_free, require_scheduler, turn_interval
 from flows.ledger.runs import reason_of, worth_another_try
 from flows.turn.context import Turn, run_id_of
 from warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError

@@ -13,7 +13,7 @@ from test_turn import AT, dump, one_turn, small_settings
 
 from flows.config import read_settings
 from flows.engine.prepare import prepare_engine
-from flows.engine.server import free_port, running_server
+from flows.engine.serving import free_port, running_server
 
 pytestmark = [
     pytest.mark.engine,

@@ -16,8 +16,7 @@ from loopback import AT, Azure, Ec2, Loopback, Reply, azure_item, ec2_error, pri
 from test_turn import small_settings
 
 from flows.config import Feed, Settings, read_settings
-from flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due
-from flows.feeds.state import last_fetches
+from flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due, last_fetches
 from flows.show.blocks import Table
 from flows.turn import stages
 from flows.turn.context import Turn

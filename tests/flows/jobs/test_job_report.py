@@ -23,11 +23,11 @@ from advice_kit import (
 )
 
 from flows import cli
-from flows.jobs.reports import Report, counting, differences, every_report, reports_of, save_report
-from flows.jobs.stored import find_job
+from flows.jobs.predicted import predicted_work
+from flows.ledger.jobs import find_job
+from flows.ledger.reports import Report, counting, differences, every_report, reports_of, save_report
 from flows.turn.decide import decide_jobs
 from flows.turn.markets import find_market
-from flows.turn.predicted import predicted_work
 from flows.turn.work import Work, read_pool
 from optimization.window.plan import Allocation
 from warehouse.errors import JobError

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, write_measurements
 
-from flows.jobs.reports import Report, save_report
-from flows.jobs.stored import find_job, save_jobs
+from flows.ledger.jobs import find_job, save_jobs
+from flows.ledger.reports import Report, save_report
 from flows.requests.choice import RULES, spread
 from flows.requests.fill import answer_of, fill, measured_runs, with_measured
 from flows.requests.offers import offers_of

@@ -8,10 +8,10 @@ import pytest
 from advice_kit import BEGIN, MARKET, SOURCE, STEP, request
 
 from flows import cli
-from flows.jobs.measured import measured_rows
-from flows.jobs.reports import Report, save_report
-from flows.jobs.stored import find_job, save_jobs
+from flows.ledger.jobs import find_job, save_jobs
+from flows.ledger.measured import measured_rows
 from flows.ledger.records import save_decisions
+from flows.ledger.reports import Report, save_report
 from flows.requests.fill import job_text, measured_runs
 from optimization.job.request import FilledConfiguration, parse_request, read_request
 from warehouse.errors import JobError

@@ -18,7 +18,7 @@ from chromium import chromium_page, find_chromium
 from test_turn import AT, one_turn, small_settings
 
 from flows.config import read_settings
-from flows.jobs.stored import find_job
+from flows.ledger.jobs import find_job
 from flows.ledger.records import allocations_of, decisions_of
 from flows.ledger.runs import save_failure
 from flows.turn.decide import open_job

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.stored import StoredJob
+from flows.ledger.jobs import StoredJob
 from flows.show.table import rows_of
 from optimization.job.definition import Job
 from optimization.job.progress import finished

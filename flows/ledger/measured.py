@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from flows.jobs.reports import Report
-from flows.jobs.stored import StoredJob
+from flows.ledger.jobs import StoredJob
+from flows.ledger.reports import Report
 from optimization.job.request import FilledConfiguration
 from optimization.window.plan import Allocation
 

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from flows.config import Settings
-from flows.jobs.measured import measured_rows
-from flows.jobs.reports import Report, as_reported, counting, every_report, report_row, work_said
-from flows.jobs.stored import StoredJob
+from flows.ledger.jobs import StoredJob
+from flows.ledger.measured import measured_rows
 from flows.ledger.records import allocations_of
+from flows.ledger.reports import Report, as_reported, counting, every_report, report_row, work_said
 from flows.turn.decide import OpenJob, open_job
 from flows.turn.markets import find_market, read_history
 from optimization.replay.record import record_start

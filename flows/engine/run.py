@@ -1,0 +1,75 @@
+"""What ``run`` does: one turn of the loop on the embedded engine, and its answer as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from flows.clock import now
+from flows.command.progress import say
+from flows.config import Settings
+from flows.engine.prepare import prepare_engine
+from flows.turn.context import run_id_of
+from flows.turn.ingest import last_observed
+from flows.turn.markets import step_of
+from optimization.job.request import JobRequest, read_request
+from warehouse.errors import JobError
+
+
+def run_turn(
+    *,
+    data: Path | None,
+    db: Path,
+    at: pd.Timestamp | None,
+    job_files: Sequence[Path],
+    report: Path | None,
+    config: Settings,
+    settings: Path | None,
+) -> dict[str, Any]:
+    """One turn of the loop on the engine."""
+    requests = [read_request(file) for file in job_files]
+    when, own_end = _run_time(data, at, config)
+    placed = [_placed_alone(request, when).model_dump(mode="json") for request in requests]
+    say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC on {_market_words(data, config)}")
+
+    prepare_engine(db.resolve().parent, quiet=True)
+    from flows.engine.flows import pipeline
+
+    return pipeline.with_options(timeout_seconds=0)(  # who waits for it may stop it
+        db=db,
+        at=when.to_pydatetime(),
+        data=data,
+        jobs=placed,
+        report=report or Path("reports") / f"{run_id_of(when)}.html",
+        settings=settings,
+        own_end=own_end,
+    )
+
+
+def _market_words(data: Path | None, settings: Settings) -> str:
+    """What a run is on, for the person who waits."""
+    if data is not None:
+        return str(data)
+    return f"{len(settings.feeds)} live feeds" if settings.feeds else "the SIMULATED market"
+
+
+def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) -> tuple[pd.Timestamp, bool]:
+    """Logical time of a run, floored to the grid: ``at``, else the end of the folder's record, else the clock."""
+    if at is not None:
+        return at.floor(step_of(settings)), False
+    if data is None:
+        return now().floor(step_of(settings)), False
+    return last_observed(data).ceil(step_of(settings)), True
+
+
+def _placed_alone(request: JobRequest, at: pd.Timestamp) -> JobRequest:
+    """A job file given to a run must name its market; its relative times count from the run's."""
+    if request.market is None:
+        raise JobError(
+            f"job {request.name!r} names no market",
+            remedy='add market = "..." or use `slackwater job add --market`',
+        )
+    return request.placed(at=at, market=request.market, source=request.source)
