@@ -35,12 +35,11 @@ from benchmarks.forecasting import COUNT_SOURCES, histories
 from benchmarks.turn import AT, tidy_markets
 from flows.backfill.plan import stretch_of
 from flows.backfill.run import Backfill, backfill
-from flows.command.context import ingest_command
+from flows.cli import PROGRAM
 from flows.config import Settings
-from flows.experiments.pool import pool_command
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import whole_turn
-from forecasting.predictors import make_predictor
+from forecasting import forecast as issue
 from optimization.policies.pool import policy_named
 from optimization.replay.run import replay
 from warehouse.store.connection import open_store
@@ -81,7 +80,7 @@ def forecast(traced: Traced, _scratch: Path, data: Path) -> None:
     history = next(histories(data, COUNT_SOURCES))
     known = history.until(history.slots[700])
     with traced("combined forecast"):
-        make_predictor("combined").fit(known).forecast(horizon=12)
+        issue(known, "combined", horizon=12)
 
 
 def ingest(traced: Traced, scratch: Path, _data: Path) -> None:
@@ -90,9 +89,7 @@ def ingest(traced: Traced, scratch: Path, _data: Path) -> None:
     folder.mkdir()
     tidy_markets(folder, AT, markets=7, days=2)
     with traced("ingest"):
-        ingest_command(
-            "tabular", [folder], db=scratch / "w.duckdb", options=[], known_at=None, at=None, as_json=True
-        )
+        PROGRAM.run(["ingest", "tabular", str(folder), "--db", str(scratch / "w.duckdb"), "--json"])
 
 
 def backfilled(traced: Traced, scratch: Path, _data: Path) -> None:
@@ -111,7 +108,8 @@ def backfilled(traced: Traced, scratch: Path, _data: Path) -> None:
 def experiment(traced: Traced, scratch: Path, data: Path) -> None:
     """The pool experiment in its quick form, with its page."""
     with traced("pool experiment"):
-        pool_command(data=data, seed=7, fast=True, as_json=True, html=scratch / "pool.html", processes=1)
+        words = ["experiment", "pool", "--data", str(data), "--fast", "--json", "--processes", "1"]
+        PROGRAM.run([*words, "--html", str(scratch / "pool.html")])
 
 
 WALKS = (turns, decision, forecast, ingest, backfilled, experiment)

@@ -128,11 +128,11 @@ def backtest(
                 needed.setdefault(at, []).append((one, own))
         kept: dict[tuple[Variable, int], Basis] = {}
         for fits in sorted(needed):
-            for variable, at in zip(VARIABLES, fits, strict=True):
-                if (variable, at) not in kept:
+            for variable, fit in zip(VARIABLES, fits, strict=True):
+                if (variable, fit) not in kept:
                     kept = {key: value for key, value in kept.items() if key[0] != variable}
-                    kept[variable, at] = cohorts[variable].basis(model, at)
-            basis = {variable: kept[variable, at] for variable, at in zip(VARIABLES, fits, strict=True)}
+                    kept[variable, fit] = cohorts[variable].basis(model, fit)
+            basis = {variable: kept[variable, fit] for variable, fit in zip(VARIABLES, fits, strict=True)}
             for one, own in needed[fits]:
                 made[key_of(one)] += forecasts_from(one, Batch(origins=own, basis=basis), horizon=horizon)
                 if progress is not None:

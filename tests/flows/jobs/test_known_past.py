@@ -10,13 +10,13 @@ import pytest
 from tidy_folder import START, write_tidy
 
 from flows.config import Settings
-from optimization.job.request import job_on, parse_request
 from flows.turn.context import Turn
 from flows.turn.decide import decision_row, effort_of, open_job
 from flows.turn.ingest import ingest_paths
 from flows.turn.markets import MOST_PEERS, find_market, peers_of, read_history
-from forecasting.predictors import make_predictor
+from forecasting.origins.forecasts import backtest
 from optimization.job.definition import Progress
+from optimization.job.request import job_on, parse_request
 from optimization.policies.contract import belief_of
 from optimization.policies.pool import policy_named
 from optimization.replay.decision import decide
@@ -162,7 +162,8 @@ def test_peers_are_of_the_same_source_and_type_the_same_region_first_and_read_on
         find_market(store, f"lab/r1/{zone}/a3-highgpu-1g@lab:counts", at=at, settings=SETTINGS)
         for zone in ("z1", "z2")
     )
-    of_one, of_two = (peers_of(turn, [one, two], start=start)[each] for each in (one, two))
+    peers = peers_of(turn, [one, two], start=start)
+    of_one, of_two = peers[one], peers[two]
     assert [peer.market.zone for peer in of_one] == ["z2", "z3"]
     assert [peer.market.zone for peer in of_two] == ["z1", "z3"]
     assert of_one[1] is of_two[1]
@@ -275,8 +276,8 @@ def test_a_live_decision_is_the_replays_and_comes_out_the_same_twice(store):
 def test_one_decision_believes_one_thing_live_and_replayed(store):
     """What the reason says, what is planned by, what cost and lateness are sampled from, and the forecast itself (M6.9)."""
     own, peers = taken(store, BEGIN + 12 * STEP)
-    fitted = make_predictor("markov").fit(own.until(BEGIN))
-    told = fitted.forecast_many(own, [BEGIN + k * STEP for k in range(12)], horizon=8)
+    slots = [BEGIN + k * STEP for k in range(12)]
+    (told,) = backtest([own], "markov", origins=slots, horizon=8).values()
     ended = ended_job(*job_on(request(), own), own, told, peers)
     replayed = see(ended.job, ended.window, ended.forecasts, ended.record)
     for name in ("Stochastic", "MSU"):
