@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.command import Answer, Session, option
 from flows.command.progress import say
-from flows.command.session import parsed_duration, parsed_time
+from flows.command.session import parsed_duration
 from flows.show.blocks import Block, Column, Table
 from flows.show.formats import plural
 
@@ -54,9 +54,10 @@ def backfill(
     import pandas as pd
 
     from flows.backfill.plan import stretch_of
+    from flows.clock import parse_time
 
     stretch = stretch_of(
-        parsed_time(start, "--from"), parsed_time(end, "--to"),
+        parse_time(start, "--from"), parse_time(end, "--to"),
         slot=pd.Timedelta(minutes=session.config.step_minutes),
         step=parsed_duration(step, "--step") if step else None,
         stages=tuple(stages or ()), reprocess=reprocess, backwards=backwards,
@@ -95,8 +96,10 @@ def _plan(stretch: Stretch, session: Session) -> Answer:
     todo = {stage: sum(stage in plan.todo for plan in plans) for stage in stretch.stages}
     slots = [plan.row() | {"todo": list(plan.todo), "failed_before": plan.reasons} for plan in plans]
     shown = [plan.row() for plan in plans if plan.todo]
-    columns = {"slot": Column(heading="slot", unit="UTC"), "run": "run"} | {
-        one: one for one in stretch.stages
+    columns: dict[str, Column | str] = {
+        "slot": Column(heading="slot", unit="UTC"),
+        "run": "run",
+        **{stage: stage for stage in stretch.stages},
     }
     title = f"Backfill of {len(plans)} slots, {len(shown)} with something to do"
     made = ", ".join(f"{stage}: {count} to make" for stage, count in todo.items())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar, dataclass_transform
 
 from cyclopts import Parameter
 
@@ -23,6 +23,7 @@ T = TypeVar("T")
 DEFAULT_DB: Final = Path("slackwater.duckdb")
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def shared(cls: type[T]) -> type[T]:
     """A frozen dataclass whose fields are options of every command that takes one."""
     return Parameter(name="*")(dataclass(frozen=True, kw_only=True)(cls))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -54,12 +55,9 @@ def losses_of(
         "mae": lambda: np.abs(actual - median),
         "mse": lambda: np.square(actual - mean),
         "pinball": lambda: measures.pinball(quantiles, actual),
-        **{f"coverage_{p}": lambda p=p: measures.covered(span, actual, p) for p in PERCENTS},  # type: ignore[misc]
-        **{
-            f"coverage_{p}_closed": lambda p=p: measures.covered_closed(quantiles, actual, p)
-            for p in PERCENTS
-        },  # type: ignore[misc]
-        **{f"width_{p}": lambda p=p: measures.width(quantiles, p) for p in PERCENTS},  # type: ignore[misc]
+        **{f"coverage_{p}": partial(measures.covered, span, actual, p) for p in PERCENTS},
+        **{f"coverage_{p}_closed": partial(measures.covered_closed, quantiles, actual, p) for p in PERCENTS},
+        **{f"width_{p}": partial(measures.width, quantiles, p) for p in PERCENTS},
         "fallback_share": lambda: np.broadcast_to(fell_back.astype(float)[:, None], actual.shape),
     }
     if capacity is not None:

@@ -99,7 +99,7 @@ def furthest(terms: Terms, slots: int, chosen: np.ndarray) -> float:
     for p in range(m):
         if z[slots, p] > z[slots, j]:
             j = p
-    most = z[slots, j]
+    most: float = z[slots, j]
     for i in range(slots, 0, -1):
         chosen[i - 1], j = j, parent[i, j]
     return most

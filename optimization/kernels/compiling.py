@@ -26,6 +26,9 @@ from numba.extending import register_jitable
 
 from optimization.kernels.rules import RULES
 
+#: Settings of numba that its types do not name.
+_NUMBA: Any = config
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
@@ -52,12 +55,12 @@ def fast_kernel(function: Function) -> Function:
 
 def _compiled(function: Function, **options: Any) -> Function:
     with _DECORATING:
-        folder, given = cache_folder(), config.CACHE_DIR
+        folder, given = cache_folder(), _NUMBA.CACHE_DIR
         try:
-            config.CACHE_DIR = "" if folder is None else str(folder)
+            _NUMBA.CACHE_DIR = "" if folder is None else str(folder)
             made: Function = njit(cache=folder is not None, **options)(function)
         finally:
-            config.CACHE_DIR = given
+            _NUMBA.CACHE_DIR = given
     return made
 
 
@@ -94,8 +97,8 @@ def cache_folder() -> Path | None:
 
 def places() -> Iterator[Path]:
     """Folders to keep compiled code in, the best first."""
-    if config.CACHE_DIR:
-        yield Path(config.CACHE_DIR)
+    if _NUMBA.CACHE_DIR:
+        yield Path(_NUMBA.CACHE_DIR)
         return
     yield HERE / "__pycache__"
     with contextlib.suppress(RuntimeError):  # no home

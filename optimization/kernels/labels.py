@@ -93,7 +93,7 @@ class Beam(NamedTuple):
 
 
 @kernel
-def expected_value(terms: Terms, z: float, j: int) -> float:
+def expected_value(terms: Terms, z: float, j: int | np.int64) -> float:
     """The table of M3.3 (c) at ``z`` work units and size index ``j``: linear between its points, constant beyond them."""
     low, high = 0, terms.work.size
     while low < high:
@@ -110,7 +110,7 @@ def expected_value(terms: Terms, z: float, j: int) -> float:
 
 
 @kernel
-def end_value(terms: Terms, line: float, z: float, j: int) -> float:
+def end_value(terms: Terms, line: float, z: float, j: int | np.int64) -> float:
     """W(z, n_end, t + w) of M3.3 on size index ``j``; short of ``line`` the target rule gives minus infinity."""
     if z >= line:
         return terms.finish_usd
@@ -285,7 +285,7 @@ def write_front(
 
 
 @kernel
-def trace(labels: Labels, label: int, chosen: np.ndarray, slots: int, nothing: int) -> None:
+def trace(labels: Labels, label: int | np.int64, chosen: np.ndarray, slots: int, nothing: int) -> None:
     """Write the size indices of the first ``slots`` slots that lead to a label, ``nothing`` for those later."""
     chosen[:] = nothing
     for i in range(slots - 1, -1, -1):

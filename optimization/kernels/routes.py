@@ -297,7 +297,7 @@ def best_ending(terms: RouteTerms, asked: Asked, z: float, before: Held, paid: f
 
 
 @kernel
-def held_in(terms: RouteTerms, k: int) -> Held:
+def held_in(terms: RouteTerms, k: int | np.int64) -> Held:
     """What a state holds."""
     if k == terms.n.size:
         return Held(-1, 0)
@@ -305,7 +305,7 @@ def held_in(terms: RouteTerms, k: int) -> Held:
 
 
 @kernel
-def looked_up(room: np.ndarray, i: int, k: int, x: float) -> float:
+def looked_up(room: np.ndarray, i: int, k: int | np.int64, x: float) -> float:
     """The optimistic worth before slot ``i`` in state ``k`` at progress ``x`` cells."""
     top = room.shape[2] - 1
     worth: float = room[i, k, min(max(int(np.ceil(x - CELL_ROUNDING)), 0), top)]
@@ -387,7 +387,7 @@ def extend(
     cell: float,
     labels: Labels,
     i: int,
-    label: int,
+    label: int | np.int64,
     end: int,
     best: np.ndarray,
 ) -> tuple[int, int]:
@@ -486,7 +486,7 @@ def search(
         order, kept, least, state = in_order(labels, low, end), 0, np.inf, -1
         for label in order:
             if labels.size[label] != state:
-                state, least = np.int64(labels.size[label]), np.inf
+                state, least = int(labels.size[label]), np.inf
             if labels.paid[label] < least:
                 order[kept], least = label, labels.paid[label]
                 kept += 1

@@ -235,7 +235,7 @@ def least_progress(problem: HorizonProblem) -> float:
     job, window = problem.job, problem.window
     gain = slot_gains(job, window.slot_hours).tolist()
     owed = min(least_efficiency(job.restart, n) * g for n, g in zip(sizes(job).tolist(), gain, strict=True))
-    return problem.done + len(window) * owed
+    return float(problem.done + len(window) * owed)
 
 
 def most_progress(problem: HorizonProblem) -> float:
