@@ -33,6 +33,12 @@ def main(words: list[str] | None = None) -> int:
                 f"{name:24} {'slow' if case.slow else 'quick'} {case.seconds:4.0f} s  {' '.join(case.words)}"
             )
         return 0
+    if options.scenes and options.scenes.exists() and any(options.scenes.iterdir()):
+        print(
+            f"{options.scenes} is not empty; a scene begins in a new folder: name another one",
+            file=sys.stderr,
+        )
+        return 2
     with new_root() as root:
         session = Session(Path(options.scenes or root).resolve(), cases)
         session.root.mkdir(parents=True, exist_ok=True)
@@ -158,7 +164,7 @@ def _options() -> argparse.ArgumentParser:
         "--scenes",
         type=Path,
         metavar="DIR",
-        help="work in this folder and leave it (default: a temporary one)",
+        help="work in this new folder and leave it (default: a temporary one)",
     )
     return parser
 
