@@ -78,7 +78,8 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRAT
             connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, name])
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            with suppress(duckdb.TransactionException):  # the failure may already have ended the transaction
+                connection.execute("ROLLBACK")
             raise
     return pending
 

@@ -434,7 +434,7 @@ def test_an_export_that_fails_leaves_nothing(store, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     fill(store)
-    monkeypatch.setattr("warehouse.store.folders.hashed", full)
+    monkeypatch.setattr("warehouse.exchange.export.hashed", full)
     with pytest.raises(StoreError, match="No space left"):
         export_store(store, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -123,7 +123,7 @@ def test_no_room_for_the_backup_changes_nothing(path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("warehouse.store.files.copy_synced", full)
+    monkeypatch.setattr("warehouse.store.schema.copy_synced", full)
     with pytest.raises(StoreError, match=r"No space left.*nothing was changed"):
         open_store(path, say=lambda _: None)
     assert path.read_bytes() == before
