@@ -6,8 +6,13 @@ from optimization.job.throughput import Amdahl, Linear, Power, Table, Throughput
 from optimization.market.window import MarketWindow, PointForecast, market_window, point_forecast
 from optimization.policies.contract import Policy, View
 from optimization.policies.pool import load_pool, policy_named
+from optimization.replay.decision import Decision, Effort, decide
 from optimization.replay.hindsight import Bracket, hindsight
 from optimization.replay.run import replay
+from optimization.replay.standing import LiveJob, live_job
+from optimization.requests.fill import Filled, fill
+from optimization.requests.plan import MarketNow
+from optimization.requests.request import TuningRequest
 from optimization.selection.learners import learn
 from optimization.selection.weights import Weights
 from optimization.window.live import plan
@@ -26,12 +31,17 @@ __all__ = [
     "Allocation",
     "Amdahl",
     "Bracket",
+    "Decision",
+    "Effort",
     "EndRule",
     "ExpectedToGo",
+    "Filled",
     "HorizonProblem",
     "Job",
     "JobRequest",
     "Linear",
+    "LiveJob",
+    "MarketNow",
     "MarketWindow",
     "Outcome",
     "Plan",
@@ -42,10 +52,14 @@ __all__ = [
     "Progress",
     "Table",
     "Throughput",
+    "TuningRequest",
     "View",
     "Weights",
+    "decide",
+    "fill",
     "hindsight",
     "learn",
+    "live_job",
     "load_pool",
     "market_window",
     "plan",

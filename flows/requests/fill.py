@@ -14,11 +14,9 @@ from flows.ledger.jobs import stored_jobs
 from flows.ledger.measured import MeasuredRun, measured_run, stretches
 from flows.ledger.records import allocations_of, decisions_of
 from flows.ledger.reports import reports_by_job
-from flows.requests.choice import RULES, Loser, chosen_of, losers_of, require_in_time
-from flows.requests.offers import offers_of
-from flows.requests.plan import Planned, planned_of
+from flows.requests.offers import markets_now, offers_of
 from flows.turn.context import Turn
-from flows.turn.decide import decision_row
+from flows.turn.decide import OpenJob, decision_row, effort_of
 from flows.turn.markets import step_of
 from flows.turn.work import deciding_policy
 from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations
@@ -27,9 +25,11 @@ from optimization.job.request import JobRequest
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
 from optimization.replay.risk import Expected
-from optimization.requests.candidates import Candidate, OnDemand, candidates_of, model_name_of
+from optimization.requests import fill as filling
+from optimization.requests.candidates import Candidate, OnDemand, model_name_of
+from optimization.requests.choice import RULES, Loser
+from optimization.requests.plan import Planned
 from optimization.requests.request import Completed
-from optimization.requests.screen import finalists_of, screened_of
 from optimization.requests.widths import Knowledge
 from warehouse.errors import InputError
 from warehouse.store.connection import Store
@@ -83,27 +83,16 @@ def with_measured(model: ConfigurationModel, runs: Sequence[MeasuredRun]) -> Con
     return model.with_runs(runs_frame([run.run() for run in runs])) if runs else model
 
 
-# ---
-# Fill a request: from a few fields to a configuration, a job, and what it is expected to cost (M9.1, M9.4).
-
-#: Configurations that are planned on forecasts.
-PLANS = 6
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
-    """A filled request: the configuration that won, those that lost, what could not run, and what was left out or assumed."""
+class Filled(filling.Filled):
+    """A request filled at ``at`` from a warehouse: beside it the markets left out, who decides and why, and where what is
+    known of configurations comes from.
+    """
 
-    asked: Completed
     at: pd.Timestamp
-    winner: Planned
-    losers: tuple[Loser, ...]
-    rejected: tuple[str, ...]
     left_out: tuple[str, ...]
-    assumed: tuple[str, ...]
     policy_because: str
     measured: int
-    knowledge: Knowledge
     source: str = ""
 
 
@@ -113,74 +102,40 @@ def fill(
     model: ConfigurationModel,
     *,
     policy: str | None = None,
-    plans: int = PLANS,
+    plans: int = filling.PLANS,
 ) -> Filled:
     """Fill a request at the turn's time from markets, forecasts and reports known then (M1.2).
 
     Raises `JobError` where nothing can run, nothing is in time or nothing is within the budget; `MarketError` where no
     market has a known GPU.
     """
-    request, step = asked.request, step_of(turn.settings)
+    request = asked.request
     model_name_of(asked)  # an unknown model is told before anything is read
     left_out: list[str] = []
-    rejected: list[str] = []
     offers = offers_of(turn, asked=request.markets, gpu_model=request.gpu_model, left_out=left_out)
     runs = measured_runs(turn.store, known_at=turn.at)
-    knowledge = Knowledge(model=with_measured(model, runs))
-    screened = screened_of(candidates_of(asked, offers, knowledge, rejected), step)
-    require_in_time(asked, screened, step)
     by, why = _policy(turn, policy)
-    planned = planned_of(turn, finalists_of(screened, most=plans, objective=request.objective), by)
-    winner = chosen_of(asked, planned)
+    filled = filling.fill_offers(
+        asked,
+        offers,
+        Knowledge(model=with_measured(model, runs)),
+        by,
+        step=step_of(turn.settings),
+        markets=lambda finalists: markets_now(turn, finalists),
+        effort=effort_of(turn.settings),
+        plans=plans,
+    )
     return Filled(
-        asked=asked,
+        **{name: getattr(filled, name) for name in filling.Filled.__slots__},
         at=turn.at,
-        winner=winner,
-        losers=tuple(losers_of(asked, winner, planned, screened, step)),
-        rejected=tuple(rejected),
         left_out=tuple(left_out),
-        assumed=(*asked.assumed, *_assumed(winner.candidate, asked)),
         policy_because=why,
         measured=len(runs),
-        knowledge=knowledge,
     )
 
 
 def _policy(turn: Turn, name: str | None) -> tuple[Policy[Any], str]:
     return (policy_named(name), "asked for") if name else deciding_policy(turn)
-
-
-def _assumed(winner: Candidate, asked: Completed) -> list[str]:
-    """What is assumed of how the job runs, beyond the defaults of the request."""
-    request, terms = asked.request, winner.terms
-    found = []
-    if request.batch_size is None:
-        found.append(
-            f"batch_size = {terms.batch_size}: chosen for cost among those tried; that it trains as well is for you to judge"
-        )
-    uneven = [
-        one.instances
-        for one in winner.widths
-        if one.rounds * (one.configuration.batch_size if one.configuration else 0) != terms.batch_size
-    ]
-    if uneven:
-        found.append(
-            f"on {', '.join(map(str, uneven))} instances the {terms.batch_size} samples of a step "
-            "do not divide: GPUs that run out of samples idle"
-        )
-    if winner.widths[-1].instances > 1:
-        own = f"{terms.gpus} GPU{'s' if terms.gpus > 1 else ''}"
-        found.append(
-            f"instances are machines of their own: n of them are n nodes of {own}, joined as fast as those of the measured runs"
-        )
-    first = winner.widths[0]
-    if first.instances > 1:
-        found.append(f"at least {first.instances} instances: with fewer it is not sure to fit into memory")
-    if not first.sure:
-        found.append(
-            f"{first.instances} instances hold it with probability {first.p_valid:.2f} only, and none are surer"
-        )
-    return found
 
 
 def answer_of(filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
@@ -210,7 +165,9 @@ def answer_of(filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
         **forms(winner, step),
         "policy": winner.decision.policy,
         "policy_because": filled.policy_because,
-        "decision": decision_row(winner.running, winner.decision),
+        "decision": decision_row(
+            OpenJob(request=request, history=winner.history, live=winner.live), winner.decision
+        ),
         "runners_up": [loser_row(one, step) for one in filled.losers],
         "rejected": list(filled.rejected),
         "left_out": list(filled.left_out),
@@ -221,8 +178,8 @@ def answer_of(filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
 
 def _synthetic(winner: Planned) -> list[str]:
     """What of the market was assumed or made up."""
-    simulated = winner.running.history.market.provider == "simulated"
-    return [*(["the market is SIMULATED"] if simulated else []), *winner.running.history.assumptions]
+    simulated = winner.history.market.provider == "simulated"
+    return [*(["the market is SIMULATED"] if simulated else []), *winner.history.assumptions]
 
 
 def _configuration(candidate: Candidate) -> dict[str, Any]:
@@ -280,7 +237,7 @@ def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
 
 def forms(planned: Planned, step: pd.Timedelta) -> dict[str, Any]:
     """Cost and finish on on-demand alone and on the current spot forecast, at the median and at both ends."""
-    start, screened = planned.running.live.start, planned.screened
+    start, screened = planned.live.start, planned.screened
     return {
         "on_demand": {
             "median": _alone_row(screened.alone, start, step),
@@ -329,7 +286,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
         "expected_cost_usd": planned.expected.cost_usd if planned else None,
         "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
         "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
-        "expected_finish": (planned.running.live.start + planned.expected.finish_slots * step).floor("s")
+        "expected_finish": (planned.live.start + planned.expected.finish_slots * step).floor("s")
         if planned
         else None,
         "late_probability_low": planned.low.late_probability if planned else None,

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from flows.turn.context import Turn
-from flows.turn.markets import LEAST_SPAN, Followed, find_market, own_time, read_histories, step_of
+from flows.turn.forecast import forecasts_of, ready
+from flows.turn.markets import LEAST_SPAN, Followed, find_market, own_time, peers_of, read_histories, step_of
+from optimization.replay.record import record_start
 from optimization.requests.offers import (
     LATELY,
     GpuType,
@@ -17,6 +19,7 @@ from optimization.requests.offers import (
     gpu_types,
     offer_of,
 )
+from optimization.requests.plan import MarketNow
 from warehouse.errors import MarketError
 from warehouse.history import Market
 
@@ -101,3 +104,18 @@ def _offers(turn: Turn, found: Mapping[Followed, GpuType], left_out: list[str]) 
             continue
         offers.append(offer_of(history))
     return offers
+
+
+def markets_now(turn: Turn, offers: Sequence[Offer]) -> dict[str, MarketNow]:
+    """What the markets of some offers are planned on: histories, forecasts issued at their time, peers; nothing later."""
+    origins = {followed_of(offer): [offer.at] for offer in offers}
+    histories, prepared = ready(turn, origins, [turn.settings.planner])
+    peers = peers_of(turn, list(origins), start=min(record_start(own[0]) for own in origins.values()))
+    return {
+        one.key: MarketNow(
+            history=histories[one],
+            forecasts=forecasts_of(histories[one], prepared.batches[one], settings=turn.settings),
+            peers=peers[one],
+        )
+        for one in origins
+    }

@@ -10,7 +10,6 @@ import pandas as pd
 
 from flows.requests.fill import Filled
 from flows.requests.offers import followed_of
-from flows.requests.plan import Planned
 from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import Followed, peers_of, step_of
@@ -22,6 +21,7 @@ from optimization.replay.record import record_start
 from optimization.replay.run import PlanMemo, replay_pool
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from optimization.requests.candidates import filled_of, with_rates
+from optimization.requests.plan import Planned
 from optimization.trials.misjudged import Misjudged
 from optimization.window.plan import Outcome
 from warehouse.errors import MarketError
@@ -158,7 +158,7 @@ def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]
                 "label": one.candidate.label,
                 "market": one.candidate.offer.key,
                 "expected_cost_usd": one.expected.cost_usd,
-                **_outcome_row(decided, one.running.live.start, step),
+                **_outcome_row(decided, one.live.start, step),
                 "on_demand_only_usd": other.total_cost_usd,
             }
             for one, decided, other in ran.others

@@ -9,7 +9,6 @@ from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, wr
 
 from flows.ledger.jobs import find_job, save_jobs
 from flows.ledger.reports import Report, save_report
-from flows.requests.choice import RULES, spread
 from flows.requests.fill import answer_of, fill, measured_runs, with_measured
 from flows.requests.offers import offers_of
 from flows.requests.score import run_filled, score_answer
@@ -20,6 +19,7 @@ from optimization.job.request import slot_job
 from optimization.policies.pool import policy_named
 from optimization.replay.run import replay
 from optimization.requests.candidates import Candidate, candidates_of
+from optimization.requests.choice import RULES, spread
 from optimization.requests.offers import gpu_type_of, gpu_types
 from optimization.requests.request import completed, parse_tuning_request
 from optimization.requests.screen import screened_of
@@ -344,14 +344,14 @@ def test_a_report_is_fed_back_from_when_it_was_known(tmp_path, model):
     "name", ["UP", "OD-only", pytest.param("AHAP(3,1,0.9)", marks=pytest.mark.slow)]
 )  # compiles the twin
 def test_a_policy_that_is_right_is_not_misjudged(filled, name):
-    running = filled.winner.running
+    running = filled.winner
     window, policy = market_of(running), policy_named(name)
     plain = replay(policy, running.live.job, window)
     assert replay(Misjudged(policy=policy, believes=running.live.job), running.live.job, window) == plain
 
 
 def test_believing_too_much_finishes_later_than_knowing(filled):
-    candidate, running = filled.winner.candidate, filled.winner.running
+    candidate, running = filled.winner.candidate, filled.winner
     true, window = candidate.job(STEP, "low"), market_of(running, spot=0)
     policy = policy_named("MSU")  # waits as long as it believes it can
     believed = replay(Misjudged(policy=policy, believes=running.live.job), true, window)

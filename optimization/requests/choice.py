@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from flows.requests.plan import Planned
+from optimization.requests.plan import Planned
 from optimization.requests.request import Completed
 from optimization.requests.screen import Screened
 from warehouse.errors import JobError
