@@ -75,7 +75,7 @@ def number_scale(axis: Axis, *, nice: bool = True) -> alt.Scale:
         ends["domainMin"] = axis.low
     if axis.high is not None:
         ends["domainMax"] = axis.high
-    kind = {"type": "log"} if axis.log else {}
+    kind: dict[str, Any] = {"type": "log"} if axis.log else {}
     return alt.Scale(
         zero=axis.zero and not axis.log and axis.low is None,
         nice=nice and not ends,
