@@ -84,7 +84,8 @@ def keyed(*names: str, **headings: str) -> dict[str, Column | str]:
     >>> keyed("job", "expected_finish", cost_usd="cost $")
     {'job': 'job', 'expected_finish': 'expected finish', 'cost_usd': 'cost $'}
     """
-    return {**{name: name.replace("_", " ") for name in names}, **headings}
+    columns: dict[str, Column | str] = {name: name.replace("_", " ") for name in names}
+    return columns | headings
 
 
 @dataclass(frozen=True, slots=True)
