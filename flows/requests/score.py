@@ -10,6 +10,7 @@ import pandas as pd
 
 from flows.requests.fill import Filled
 from flows.requests.offers import followed_of
+from flows.turn.columns import BASELINES
 from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import Followed, peers_of, step_of
@@ -26,8 +27,6 @@ from optimization.trials.misjudged import Misjudged
 from optimization.window.plan import Outcome
 from warehouse.errors import MarketError
 from warehouse.observations.listing import list_markets
-
-BASELINES = ("OD-only", "MSU", "UP")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,45 +10,9 @@ from flows.command import Answer, Query, QueryAt, Session, option
 from flows.command.progress import say
 from flows.command.session import MarketName, parsed_time
 from flows.show.blocks import Block, Column, Notes, Table
-from flows.show.formats import fixed, percent, price, significant, usd, utc
+from flows.show.formats import percent, price, significant, usd, utc
+from flows.turn.columns import BASELINES, BOARD_COLUMNS, DECISION_COLUMNS
 
-DECISION_COLUMNS: dict[str, Column | str] = {
-    "job": "job",
-    "market": "market",
-    "slot": Column(heading="slot", unit="UTC", words="When the instances are held; one slot long."),
-    "on_demand": Column(heading="on-demand", words="On-demand instances to hold in the slot."),
-    "spot": Column(heading="spot", words="Spot instances to hold in the slot."),
-    "expected_cost_usd": Column(
-        heading="expected cost",
-        unit="$",
-        format=usd,
-        words="Of the whole job, what is paid already included.",
-    ),
-    "expected_finish": Column(heading="expected finish", unit="UTC"),
-    "deadline": Column(heading="deadline", unit="UTC"),
-    "late_probability": Column(
-        heading="P(late)", format=percent, words="Share of sampled futures in which the deadline is missed."
-    ),
-    "policy": "policy",
-    "reason": "why",
-}
-BOARD_COLUMNS: dict[str, Column | str] = {
-    "policy": "policy",
-    "jobs": Column(heading="jobs", words="Ended jobs it was replayed on."),
-    "mean_utility": Column(
-        heading="utility",
-        unit="OD-only cost = 1",
-        format=fixed(3),
-        words="Value of the finished job minus the rent, over what the job costs on on-demand alone.",
-    ),
-    "mean_cost_usd": Column(heading="cost", unit="$", format=usd),
-    "on_time": Column(heading="on time", format=percent),
-    "gap_to_hindsight": Column(
-        heading="gap to hindsight", format=fixed(3), words="To the best that knowing the future allows."
-    ),
-    "weight": Column(heading="weight", format=percent, words="How far the selection trusts it."),
-}
-BASELINES = ("OD-only", "MSU", "UP")
 BOARD_ROWS = 10
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
 

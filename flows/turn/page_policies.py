@@ -12,7 +12,7 @@ from flows.show.blocks import Block, Fold, Notes, Section, Table
 from flows.show.charts import Axis, area, dots, lines
 from flows.show.figure import Figure
 from flows.show.formats import as_number, listed, number, percent, plural, text
-from flows.turn.command import BASELINES, BOARD_COLUMNS
+from flows.turn.columns import BASELINES, BOARD_COLUMNS
 from warehouse.errors import InputError
 
 #: Rows of the leaderboard, lines of the weights and changes of the leader shown without unfolding.

@@ -23,7 +23,7 @@ from flows.show.formats import (
     utc,
     whole,
 )
-from flows.turn.command import DECISION_COLUMNS
+from flows.turn.columns import DECISION_COLUMNS
 from flows.turn.panels import MarketPanel, market_charts, panel_step, shown_past
 
 #: Probability of lateness from which a decision is marked.

@@ -15,7 +15,7 @@ from flows.show.figure import Figure
 from flows.show.formats import duration, number, percent, plural, price, significant, text, utc
 from flows.show.page import show_filters
 from flows.show.theme import vega_config
-from flows.turn.command import BASELINES
+from flows.turn.columns import BASELINES
 from flows.turn.page_accuracy import (
     LAST_VALUE,
     TITLES,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from flows.accuracy.error_cost import NONE, PERFECT, ErrorCost, summarise
-from flows.accuracy.page import About, write_accuracy_page
+from flows.accuracy.page import About, render_accuracy_page
 from forecasting.accuracy.columns import (
     CALIBRATION_COLUMNS,
     DAILY_COLUMNS,
@@ -225,8 +225,7 @@ def demo_cost(*, jobs: int = 60, seed: int = 3) -> ErrorCost:
 
 
 if __name__ == "__main__":
-    write_accuracy_page(
-        Path(sys.argv[1]),
+    page = render_accuracy_page(
         demo_accuracy(markets=9),
         about=About(
             data="a demonstration",
@@ -237,3 +236,4 @@ if __name__ == "__main__":
         drift=demo_drift(9),
         cost=demo_cost(),
     )
+    Path(sys.argv[1]).write_text(page, encoding="utf-8")

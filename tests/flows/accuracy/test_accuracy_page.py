@@ -20,7 +20,7 @@ from accuracy_demo import (
 from tidy_folder import write_tidy
 
 from flows.accuracy.issued import panels_of
-from flows.accuracy.page import About, render_accuracy_page, write_accuracy_page
+from flows.accuracy.page import About, render_accuracy_page
 from flows.accuracy.page.answer import answer, percent_signed
 from flows.accuracy.page.calibration import before_name
 from flows.accuracy.page.market_figures import (
@@ -534,10 +534,3 @@ def test_page_of_a_real_backtest(tmp_path) -> None:
         "\xa0", " "
     )
     assert page.text("daily").count("Better than last value on") == len(series)
-
-
-def test_page_is_written_whole(small: Accuracy, tmp_path) -> None:
-    path = tmp_path / "new" / "page.html"
-    write_accuracy_page(path, small, about=ABOUT)
-    assert path.read_text(encoding="utf-8") == render_accuracy_page(small, about=ABOUT)
-    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
