@@ -703,8 +703,6 @@ class SelectionResult:
 
 def selection_study(study: StudyOptions) -> Answer:
     """Learn from the jobs of a folder's test part with every learner, in random order and through switches of regime."""
-    pass
-
     seed, fast = study.seed, study.fast
     tapes = read_tapes(study.data)
     for note in tapes.notes:

@@ -92,7 +92,6 @@ class ConfigurationModel:
 
     def save(self, path: Path) -> None:
         """Keep the model in one file."""
-        pass
 
         write_model(self, path)
 
@@ -111,7 +110,6 @@ def fit_configurations(folder: Path, *, seed: int) -> ConfigurationModel:
 
 def load_configurations(path: Path) -> ConfigurationModel:
     """A model that was kept with `ConfigurationModel.save`. Raises `SourceFileError` for a damaged or newer file."""
-    pass
 
     return read_model(path)
 
@@ -155,7 +153,6 @@ def write_model(model: ConfigurationModel, path: Path) -> None:
 
 def read_model(path: Path) -> ConfigurationModel:
     """Read a model. Raises `SourceFileError` for a file that is missing, damaged, of another kind, or of a newer format."""
-    pass
 
     head, runs, trees = _parts(path)
     try:

@@ -140,6 +140,7 @@ def runs_of(shell: Shell) -> list[dict]:
     return [run for run in asked(shell, "flow_runs/filter", ended) if run["deployment_id"]]
 
 
+@pytest.mark.slow
 def test_from_a_clone_to_a_scheduled_served_and_watched_pipeline(shell):
     for block in blocks(long=False):
         said = shell.run(block)
