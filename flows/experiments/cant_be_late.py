@@ -162,7 +162,6 @@ def notes(traces: Sequence[Trace], scores: Sequence[Scores], *, fast: bool) -> l
 
 def cant_be_late_study(study: StudyOptions) -> Answer:
     """The scoreboard of the public benchmark on the traces of a folder."""
-
     value = cant_be_late_answer(study.data, seed=study.seed, fast=study.fast)
     return Answer(
         title="One instance that cannot be late",

@@ -651,7 +651,6 @@ def machine_order(scale: Scale, *, seed: int) -> pd.DataFrame:
 
 def cluster_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     """Default and predicted configurations on a shared cluster."""
-
     folder, seed = finetune_folder(study.data), study.seed
     scale = FAST if study.fast else FULL
     say(f"predict every family of {folder} from the others")

@@ -236,7 +236,6 @@ def pools_ahap(wanted: Sequence[tuple[int, int]]) -> tuple[Ahap, ...]:
 
 def error_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     """E2 on a folder."""
-
     seed, fast = study.seed, study.fast
     say(f"read {study.data}")
     tapes = read_tapes(study.data)

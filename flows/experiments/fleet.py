@@ -160,7 +160,6 @@ class Case:
 
 def fleet_study(study: StudyOptions) -> Answer:
     """Planned together, one by one and alone, over streams of jobs."""
-
     with progress("streams") as tell:
         value = fleet_answer(study.data, seed=study.seed, fast=study.fast, tell=tell)
     blocks: list[Block] = [

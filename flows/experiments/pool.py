@@ -514,7 +514,6 @@ def _cell_notes(done: PoolExperiment) -> list[str]:
 
 def pool_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     """E1 on a folder."""
-
     say(f"read {study.data}")
     tapes = read_tapes(study.data)
     policies = load_pool()

@@ -56,7 +56,6 @@ class PredictorRounds:
 
 def predictors_study(study: StudyOptions, *, models: Sequence[str]) -> Answer:
     """Replay a folder's test jobs under every forecaster, and choose among them job after job."""
-
     fast = study.fast
     names = tuple(models) or (FAST_FORECASTERS if fast else FORECASTERS)
     rounds = replay_forecasters(

@@ -98,7 +98,6 @@ RULES: dict[str, tuple[Rule, bool, bool]] = {
 
 def probing_study(study: StudyOptions) -> Answer:
     """Follow every probed series of a folder by every rule at every price of a probe."""
-
     seed, fast = study.seed, study.fast
     series, notes = read_probed(study.data)
     if fast:

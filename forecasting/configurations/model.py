@@ -92,7 +92,6 @@ class ConfigurationModel:
 
     def save(self, path: Path) -> None:
         """Keep the model in one file."""
-
         write_model(self, path)
 
 
@@ -110,7 +109,6 @@ def fit_configurations(folder: Path, *, seed: int) -> ConfigurationModel:
 
 def load_configurations(path: Path) -> ConfigurationModel:
     """A model that was kept with `ConfigurationModel.save`. Raises `SourceFileError` for a damaged or newer file."""
-
     return read_model(path)
 
 
@@ -153,7 +151,6 @@ def write_model(model: ConfigurationModel, path: Path) -> None:
 
 def read_model(path: Path) -> ConfigurationModel:
     """Read a model. Raises `SourceFileError` for a file that is missing, damaged, of another kind, or of a newer format."""
-
     head, runs, trees = _parts(path)
     try:
         scores = np.array(head["calibration"].pop("scores"))
