@@ -68,7 +68,7 @@ def efficiency(restart: Restart, n: int, before: int) -> float:
 
 
 def after_moving(restart: Restart, n: int, taken: float) -> float:
-    """mu of a slot on ``n`` instances of another market than before, of which the move takes the share ``taken`` (M11.2)."""
+    """mu of a slot on ``n`` instances of another market than before, of which the move takes the share ``taken`` (M3.6)."""
     return after_growing(restart, n) - taken
 
 
