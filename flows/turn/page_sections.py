@@ -127,11 +127,10 @@ def markets_section(
     ]
     shown = [(_panel_figure(panel, own, at), bool(own)) for panel, own in zip(panels, held, strict=True)]
     blocks: list[Block] = [
-        "Above, the spot price; below, how many instances one could have held. The solid line is what was observed, a "
-        "grey field a gap. The dotted vertical line is where the forecast begins, blue its median: half of the time "
-        "the truth should lie in the darkest band, nine times in ten within the lightest. Dashed lines are the "
-        "on-demand price (orange) and the capacity, "
-        "the most one could see (green).",
+        "Above, the spot price; below, how many instances one could have held. The solid line is what was observed, a grey "
+        "field a gap. The dotted vertical line is where the forecast begins, blue its median: half of the time the truth "
+        "should lie in the darkest band, nine times in ten within the lightest. Dashed lines are the on-demand price "
+        "(orange) and the capacity, the most one could see (green).",
     ]
     for title, decided in (("With a decision now", True), ("Followed, no decision now", False)):
         group = [figure for figure, has in shown if has == decided]
