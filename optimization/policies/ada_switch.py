@@ -16,7 +16,7 @@ from optimization.policies.baselines import MaximalSpot, UniformProgress
 from optimization.policies.committed_horizon import Ahap, Solve, expected_by_chains, solve_by_labels
 from optimization.policies.contract import Policy, View
 from optimization.policies.narration import narrate
-from optimization.policies.pace import HOLD_NOTHING, is_done, work_price
+from optimization.policies.pace import HOLD_NOTHING, is_done, step, work_price
 from optimization.window.plan import Allocation, EndRule
 from warehouse.errors import SettingsError
 
@@ -131,8 +131,6 @@ class AdaSwitch:
 
     def _run_on(self, state: Switching, view: View, held: Allocation) -> Rival | None:
         """The rival after this slot, beside the job after ``held``."""
-        from optimization.replay.run import step
-
         rival = state.rival
         if rival is None:
             return None

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from optimization.job.definition import Job
-from optimization.job.progress import TOLERANCE
+from optimization.job.definition import Job, Progress
+from optimization.job.progress import TOLERANCE, finished
 from optimization.job.throughput import Throughput, rates
 from optimization.kernels.rules import Restart, efficiency_table, slots_needed, spot_held
 from optimization.policies.contract import View
@@ -93,6 +93,18 @@ def is_done(view: View) -> bool:
 def slot_gain(view: View, n: int) -> float:
     """mu H(n) Delta of this slot on ``n`` instances (M2.4)."""
     return pace(view.job, view.slot_hours).work[view.progress.n_previous][n]
+
+
+def step(progress: Progress, allocation: Allocation, view: View) -> Progress:
+    """Pay for the slot of ``view``, then make its progress: the second half of M2.4; work stops at the workload."""
+    job, n = view.job, allocation.total
+    paid = (allocation.on_demand * view.on_demand_usd + allocation.spot * view.price) * view.slot_hours
+    done = progress.done + slot_gain(view, n)
+    return Progress(
+        done=job.workload if finished(done, job.workload) else done,
+        n_previous=n,
+        cost_usd=progress.cost_usd + paid,
+    )
 
 
 def work_price(view: View) -> float:

@@ -12,8 +12,8 @@ from optimization.job.progress import finished, needed
 from optimization.market.belief import Believed
 from optimization.market.window import MarketWindow, Record, record_of
 from optimization.policies.contract import Paths, Policy, Together, View, belief_of
-from optimization.policies.pace import pace
-from optimization.replay.run import PlanMemo, Seen, checked, run_from, see, settle, step, with_shared_plans
+from optimization.policies.pace import pace, step
+from optimization.replay.run import PlanMemo, Seen, checked, run_from, see, settle, with_shared_plans
 from optimization.window.plan import Outcome
 from warehouse.errors import MarketError
 

@@ -22,7 +22,7 @@ from optimization.market.belief import Believed
 from optimization.market.window import MarketWindow, PointForecast, Record
 from optimization.policies.committed_horizon import Solve, solve_by_labels
 from optimization.policies.contract import Memoryless, Policy, View, Windows
-from optimization.policies.pace import slot_gain
+from optimization.policies.pace import step
 from optimization.window.plan import Allocation, HorizonProblem, Outcome, Plan
 from warehouse.errors import JobError, MarketError, PolicyError, SettingsError
 
@@ -261,18 +261,6 @@ def run_from(policy: Policy[S], state: S, job: Job, seen: Seen, start: tuple[int
         held.append(allocation)
         slot += 1
     return settle(policy.name, job, tuple(held), (slot, progress), seen)
-
-
-def step(progress: Progress, allocation: Allocation, view: View) -> Progress:
-    """Pay for the slot of ``view``, then make its progress: the second half of M2.4; work stops at the workload."""
-    job, n = view.job, allocation.total
-    paid = (allocation.on_demand * view.on_demand_usd + allocation.spot * view.price) * view.slot_hours
-    done = progress.done + slot_gain(view, n)
-    return Progress(
-        done=job.workload if finished(done, job.workload) else done,
-        n_previous=n,
-        cost_usd=progress.cost_usd + paid,
-    )
 
 
 def settle(

@@ -12,9 +12,9 @@ from optimization.job.definition import Job, Progress
 from optimization.job.progress import finished
 from optimization.market.window import market_window, point_forecast
 from optimization.policies.contract import View
-from optimization.policies.pace import slot_gain
+from optimization.policies.pace import slot_gain, step
 from optimization.replay.record import market_record
-from optimization.replay.run import Seen, see, step
+from optimization.replay.run import Seen, see
 from optimization.window.plan import Allocation
 from warehouse.history import AVAILABLE, PRICE, History
 

@@ -14,10 +14,10 @@ from optimization.market.window import MarketWindow, Record, market_window, reco
 from optimization.policies import POLICIES, PUBLISHED_IDEAS, AdaSwitch, UncertainWindow
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.contract import Policy
-from optimization.policies.pace import pace
+from optimization.policies.pace import pace, step
 from optimization.policies.pool import load_pool, policy_named
 from optimization.policies.stochastic import Stochastic
-from optimization.replay.run import replay, see, step
+from optimization.replay.run import replay, see
 from warehouse.errors import JobError
 
 #: Every family and both ends of each parameter; AHAP and the families of M10 are sampled.

@@ -11,9 +11,10 @@ from optimization.job.throughput import Linear
 from optimization.market.window import MarketWindow, market_window, record_of
 from optimization.policies.ada_switch import ROBUST, AdaSwitch, worth_after
 from optimization.policies.committed_horizon import Ahap
+from optimization.policies.pace import step
 from optimization.policies.pool import policy_named
 from optimization.replay.ledger import perfect_forecasts
-from optimization.replay.run import replay, replay_pool, see, step
+from optimization.replay.run import replay, replay_pool, see
 from warehouse.errors import SettingsError
 
 SLOTS, HISTORY = 16, 60

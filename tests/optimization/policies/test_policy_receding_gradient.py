@@ -11,10 +11,11 @@ from optimization import Job, PointForecast, Progress
 from optimization.job.throughput import Linear
 from optimization.market.window import market_window
 from optimization.policies.forecast_record import ForecastRecord, noted
+from optimization.policies.pace import step
 from optimization.policies.pool import policy_named
 from optimization.policies.receding_gradient import LEAST_SMOOTHING, RecedingGradient, accurate_steps
 from optimization.replay.ledger import perfect_forecasts
-from optimization.replay.run import replay, see, step
+from optimization.replay.run import replay, see
 from warehouse.errors import SettingsError
 
 SLOTS = 14

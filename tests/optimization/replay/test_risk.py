@@ -8,10 +8,11 @@ import pytest
 from optimization import Job, PointForecast, Progress
 from optimization.job.throughput import Linear
 from optimization.market.window import market_window, record_of
+from optimization.policies.pace import step
 from optimization.policies.pool import policy_named
 from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.risk import simulate_ahead
-from optimization.replay.run import catch_up, replay, see, step
+from optimization.replay.run import catch_up, replay, see
 from warehouse.errors import MarketError
 
 JOB = Job(
