@@ -10,13 +10,13 @@ import pytest
 from tidy_folder import START, write_tidy
 
 from flows.config import Settings
-from flows.jobs.file import job_on, parse_request
 from flows.turn.context import Turn
 from flows.turn.decide import decision_row, effort_of, open_job
 from flows.turn.ingest import ingest_paths
 from flows.turn.markets import MOST_PEERS, find_market, peers_of, read_history
 from forecasting.predictors import make_predictor
 from optimization.job.definition import Progress
+from optimization.job.request import job_on, parse_request
 from optimization.policies.contract import belief_of
 from optimization.policies.pool import policy_named
 from optimization.replay.decision import decide

@@ -12,6 +12,7 @@ import pytest
 from flows.config import Settings
 from flows.ledger.rounds import outcome_frame
 from flows.turn.context import Turn, run_id_of
+from flows.turn.decide import competing
 from flows.turn.stages import whole_turn
 from flows.turn.work import read_pool
 from optimization.job.request import parse_request
@@ -313,3 +314,14 @@ def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings)
     assert rows["blind"]["spot"] == 0  # the count of this slot is unknown
     assert "nowhere" not in rows
     assert any("nowhere is left out" in note for note in result.notes)
+
+
+def test_jobs_that_share_a_market_are_said_to_be_decided_alone():
+    rows = [
+        {"job": name, "market": "m", "source": source}
+        for name, source in (("a", "s"), ("b", "s"), ("c", "t"))
+    ]
+    (told,) = competing(rows)
+    assert told.startswith("2 jobs on m@s were decided each as if it were alone (a, b)")
+    assert "fleet plan" in told
+    assert competing(rows[1:]) == []
