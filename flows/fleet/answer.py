@@ -20,8 +20,8 @@ CROWD = 60
 NOTE = "advice of a joint plan: it stores nothing, and the decisions of the turns stay as they are"
 #: Why a turn may answer otherwise for the same jobs and slot.
 WHY = (
-    "`slackwater run` decides each job as if it were alone, by the policy that leads and to the job's deadline; here counts are shared, "
-    "jobs may move between markets, and {slots} slots are planned on the middle forecast"
+    "`slackwater run` decides each job as if it were alone, by the policy that leads and to the job's deadline; here "
+    "counts are shared, jobs may move between markets, and {slots} slots are planned on the middle forecast"
 )
 
 
