@@ -18,6 +18,11 @@ from optimization.job.request import JobRequest, read_request
 #: From so many jobs on the quick effort plans.
 CROWD = 60
 NOTE = "advice of a joint plan: it stores nothing, and the decisions of the turns stay as they are"
+#: Why a turn may answer otherwise for the same jobs and slot.
+WHY = (
+    "`slackwater run` decides each job as if it were alone, by the policy that leads and to the job's deadline; here "
+    "counts are shared, jobs may move between markets, and {slots} slots are planned on the middle forecast"
+)
 
 
 def fleet_answer(fleet: Fleet) -> dict[str, Any]:
@@ -46,11 +51,28 @@ def fleet_answer(fleet: Fleet) -> dict[str, Any]:
         "notes": [
             f"no plan can be worth more than {plan.bound:.2f} $: the gap is {100 * plan.gap:.2f} %",
             NOTE,
+            *_otherwise(fleet, plan),
             *fleet.left_out,
             *(f"fallback forecast: {text}" for text in fleet.fallbacks),
             *(f"synthetic: {text}" for text in fleet.assumed),
         ],
     }
+
+
+def _otherwise(fleet: Fleet, plan: JointPlan) -> list[str]:
+    """Which jobs a turn has decided otherwise for this slot, and why the two may differ."""
+    found = []
+    for opened, route in zip(fleet.open, plan.routes, strict=True):
+        decided, place = opened.live.decided.get(opened.live.slot), route.places[0]
+        key = f"{opened.history.market.key}@{opened.history.source}"
+        if decided is None or (decided == place.allocation and place.market in (None, key)):
+            continue
+        where = "" if place.market in (None, key) else f" on {place.market}"
+        found.append(
+            f"job {opened.live.job.name}: the turn of this slot holds {decided.on_demand} on-demand and {decided.spot} spot, "
+            f"together it is {place.allocation.on_demand} and {place.allocation.spot}{where}"
+        )
+    return [*found, WHY.format(slots=fleet.problem.slots)] if found else []
 
 
 def _job_row(fleet: Fleet, plan: JointPlan, best: JointPlan, j: int) -> dict[str, Any]:

@@ -245,3 +245,16 @@ def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]]) -> None:
             store,
             [turn.done("allocate", {"decisions": len(own)}) for turn, own in zip(turns, made, strict=True)],
         )
+
+
+def competing(decisions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence on each market that several jobs were decided on: what the one holds was not taken from the other."""
+    jobs: dict[str, list[str]] = {}
+    for row in decisions:
+        jobs.setdefault(f"{row['market']}@{row['source']}", []).append(str(row["job"]))
+    return [
+        f"{len(names)} jobs on {market} were decided each as if it were alone ({', '.join(names)}): `slackwater fleet plan` "
+        "shares the market's count among them, looks a few slots ahead and lets them move, so it may answer otherwise."
+        for market, names in sorted(jobs.items())
+        if len(names) > 1
+    ]

@@ -17,7 +17,7 @@ from flows.delivery.deliver import deliver as hand_over
 from flows.feeds.fetch import fetch_due
 from flows.ledger.runs import LIVE, save_runs
 from flows.turn.context import Reads, Turn
-from flows.turn.decide import Row, decide_jobs
+from flows.turn.decide import Row, competing, decide_jobs
 from flows.turn.forecast import Measured, forecast_turns
 from flows.turn.ingest import Counts, ingest_paths, ingest_simulated, simulated_label
 from flows.turn.page import write_report
@@ -137,7 +137,7 @@ def report(turn: Turn, found: Found) -> Found:
         turn,
         learned=learned(turn, known.pool),
         decisions=list(found.decisions),
-        left_out=known.work.left_out,
+        left_out=[*known.work.left_out, *competing(found.decisions)],
         accuracy=measured.accuracy,
         ingested=found.ingested,
         drawn=[panel(history, measured.forecasts.get(one)) for one, history in measured.histories.items()],

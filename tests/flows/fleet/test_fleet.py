@@ -1,6 +1,7 @@
 """``slackwater fleet plan`` and ``slackwater experiment fleet`` as commands, on a folder of three zones."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,10 +9,12 @@ import pytest
 from command_kit import call
 
 from flows.experiments.fleet import METHODS, fleet_answer, fleet_page
+from flows.fleet.answer import _otherwise
 from flows.fleet.file import read_terms
 from flows.show.page import render_page
 from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
 from optimization.fleet.stream import World, draw_stream, jain, problem_at, run_stream
+from optimization.window.plan import Allocation
 from warehouse.errors import SettingsError
 
 ZONES, AT, PROBES = "abc", "2026-03-06T00:00Z", 1400
@@ -186,3 +189,39 @@ def test_the_experiment_repeats_itself_and_its_page_holds_it(folder, tmp_path):
     page = render_page(fleet_page(answer))
     assert "<svg" in page
     assert "http" not in page.split("<svg")[0]
+
+
+def test_a_job_that_the_turn_decided_otherwise_is_named_and_why():
+    def opened(name, decided):
+        market = SimpleNamespace(key=f"market/{name}")
+        live = SimpleNamespace(decided=decided, slot=2, job=SimpleNamespace(name=name))
+        return SimpleNamespace(live=live, history=SimpleNamespace(market=market, source="s"))
+
+    def route(market, on_demand, spot):
+        place = SimpleNamespace(market=market, allocation=Allocation(on_demand, spot))
+        return SimpleNamespace(places=(place,))
+
+    fleet = SimpleNamespace(
+        open=(
+            opened("same", {2: Allocation(0, 3)}),
+            opened("less", {2: Allocation(0, 3)}),
+            opened("moved", {2: Allocation(0, 3)}),
+            opened("undecided", {}),
+        ),
+        problem=SimpleNamespace(slots=6),
+    )
+    plan = SimpleNamespace(
+        routes=(
+            route("market/same@s", 0, 3),
+            route("market/less@s", 1, 1),
+            route("elsewhere@s", 0, 3),
+            route("market/undecided@s", 2, 0),
+        )
+    )
+    less, moved, why = _otherwise(fleet, plan)
+    assert less == "job less: the turn of this slot holds 0 on-demand and 3 spot, together it is 1 and 1"
+    assert moved.endswith("together it is 0 and 3 on elsewhere@s")
+    assert "as if it were alone" in why
+    fleet.open = fleet.open[:1]
+    plan.routes = plan.routes[:1]
+    assert _otherwise(fleet, plan) == []

@@ -12,6 +12,7 @@ import pytest
 from flows.config import Settings
 from flows.ledger.rounds import outcome_frame
 from flows.turn.context import Turn, run_id_of
+from flows.turn.decide import competing
 from flows.turn.stages import whole_turn
 from flows.turn.work import read_pool
 from optimization.job.request import parse_request
@@ -222,6 +223,33 @@ def test_a_turn_that_measures_nothing_still_decides(tmp_path, settings):
     assert result.report.read_text().startswith("<!DOCTYPE html>")
 
 
+def test_a_policy_more_in_the_pool_is_replayed_by_the_next_turn_and_the_others_keep_their_rounds(
+    tmp_path, settings
+):
+    db, pool = tmp_path / "w.duckdb", tmp_path / "pool.toml"
+    pool.write_text(POOL + '[[family]]\nname = "MSU"\n')
+    one_turn(db, settings)
+    with open_store(db) as store:
+        before = read_rows(store, "weights", order_by=["round", "policy"])
+        outcomes = len(read_rows(store, "outcomes"))
+    later = AT + pd.Timedelta("30min")
+    wide = settings.model_copy(update={"pool": pool})
+    result = one_turn(db, wide, at=later)
+    with open_store(db) as store:
+        after = read_rows(store, "weights", order_by=["round", "policy"])
+        new = after[after["policy"] == "MSU"]
+        assert after[after["policy"] != "MSU"].reset_index(drop=True).equals(before)
+        assert new["round"].tolist() == [1, 2, 3, 4]
+        assert set(new["scored_at"]) == {later}
+        assert len(read_rows(store, "outcomes")) == outcomes + 4
+    board = {row["policy"]: row for row in result.leaderboard}
+    assert {row["jobs"] for row in board.values()} == {4}
+    assert board["MSU"]["weight"] > 0
+    kept = dump(db)["weights"]
+    one_turn(db, wide, at=later)
+    assert dump(db)["weights"] == kept, "replayed once"
+
+
 def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, settings):
     answers = []
     for name in ("true", "scrambled"):
@@ -312,3 +340,14 @@ def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings)
     assert rows["blind"]["spot"] == 0  # the count of this slot is unknown
     assert "nowhere" not in rows
     assert any("nowhere is left out" in note for note in result.notes)
+
+
+def test_jobs_that_share_a_market_are_said_to_be_decided_alone():
+    rows = [
+        {"job": name, "market": "m", "source": source}
+        for name, source in (("a", "s"), ("b", "s"), ("c", "t"))
+    ]
+    (told,) = competing(rows)
+    assert told.startswith("2 jobs on m@s were decided each as if it were alone (a, b)")
+    assert "fleet plan" in told
+    assert competing(rows[1:]) == []
