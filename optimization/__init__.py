@@ -1,32 +1,38 @@
-"""Forecast and job in; plan, decision, outcome and weights out. Knows no storage, no forecaster and no scheduler."""
+"""Forecast and job in; plan, decision, outcome and weights out. Knows no storage, no forecaster and no scheduler.
 
-from optimization.job.definition import Job, Progress
-from optimization.job.request import JobRequest, slot_job
-from optimization.job.throughput import Amdahl, Linear, Power, Table, Throughput
-from optimization.market.window import MarketWindow, PointForecast, market_window, point_forecast
-from optimization.policies.contract import Policy, View
-from optimization.policies.pool import load_pool, policy_named
-from optimization.replay.decision import Decision, Effort, decide
-from optimization.replay.hindsight import Bracket, hindsight
-from optimization.replay.run import replay
-from optimization.replay.standing import LiveJob, live_job
-from optimization.requests.fill import Filled, fill
-from optimization.requests.plan import MarketNow
-from optimization.requests.request import TuningRequest
-from optimization.selection.learners import learn
-from optimization.selection.weights import Weights
-from optimization.window.live import plan
-from optimization.window.plan import (
-    Allocation,
-    EndRule,
-    ExpectedToGo,
-    HorizonProblem,
-    Outcome,
-    Plan,
-    PlanStatus,
-)
+Names are loaded when they are first used: to read a job file must not cost the import of a solver.
+"""
 
-# `replay` is the verb here: its folder is imported by its own modules' names only.
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from optimization.job.definition import Job, Progress
+    from optimization.job.request import JobRequest, slot_job
+    from optimization.job.throughput import Amdahl, Linear, Power, Table, Throughput
+    from optimization.market.window import MarketWindow, PointForecast, market_window, point_forecast
+    from optimization.policies.contract import Policy, View
+    from optimization.policies.pool import load_pool, policy_named
+    from optimization.replay.decision import Decision, Effort, decide
+    from optimization.replay.hindsight import Bracket, hindsight
+    from optimization.replay.run import replay
+    from optimization.replay.standing import LiveJob, live_job
+    from optimization.requests.fill import Filled, fill
+    from optimization.requests.plan import MarketNow
+    from optimization.requests.request import TuningRequest
+    from optimization.selection.learners import learn
+    from optimization.selection.weights import Weights
+    from optimization.window.live import plan
+    from optimization.window.plan import (
+        Allocation,
+        EndRule,
+        ExpectedToGo,
+        HorizonProblem,
+        Outcome,
+        Plan,
+        PlanStatus,
+    )
+
 __all__ = [
     "Allocation",
     "Amdahl",
@@ -68,3 +74,56 @@ __all__ = [
     "replay",
     "slot_job",
 ]
+
+_HOMES = {
+    "Allocation": "optimization.window.plan",
+    "Amdahl": "optimization.job.throughput",
+    "Bracket": "optimization.replay.hindsight",
+    "Decision": "optimization.replay.decision",
+    "Effort": "optimization.replay.decision",
+    "EndRule": "optimization.window.plan",
+    "ExpectedToGo": "optimization.window.plan",
+    "Filled": "optimization.requests.fill",
+    "HorizonProblem": "optimization.window.plan",
+    "Job": "optimization.job.definition",
+    "JobRequest": "optimization.job.request",
+    "Linear": "optimization.job.throughput",
+    "LiveJob": "optimization.replay.standing",
+    "MarketNow": "optimization.requests.plan",
+    "MarketWindow": "optimization.market.window",
+    "Outcome": "optimization.window.plan",
+    "Plan": "optimization.window.plan",
+    "PlanStatus": "optimization.window.plan",
+    "PointForecast": "optimization.market.window",
+    "Policy": "optimization.policies.contract",
+    "Power": "optimization.job.throughput",
+    "Progress": "optimization.job.definition",
+    "Table": "optimization.job.throughput",
+    "Throughput": "optimization.job.throughput",
+    "TuningRequest": "optimization.requests.request",
+    "View": "optimization.policies.contract",
+    "Weights": "optimization.selection.weights",
+    "decide": "optimization.replay.decision",
+    "fill": "optimization.requests.fill",
+    "hindsight": "optimization.replay.hindsight",
+    "learn": "optimization.selection.learners",
+    "live_job": "optimization.replay.standing",
+    "load_pool": "optimization.policies.pool",
+    "market_window": "optimization.market.window",
+    "plan": "optimization.window.live",
+    "point_forecast": "optimization.market.window",
+    "policy_named": "optimization.policies.pool",
+    "slot_job": "optimization.job.request",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "replay":  # the folder, which is the verb too
+        return import_module("optimization.replay")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'optimization' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,7 +15,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -118,7 +117,8 @@ def prune(place: Path, current: Path) -> None:
 
     Safe while another process runs on such a folder: numba compiles anew what it does not find, and makes the folder again.
     """
-    oldest = time.time() - KEPT_DAYS * 86400.0
+    # The folder in use was touched when it was found: it stands for now, and no clock is read.
+    oldest = current.stat().st_mtime - KEPT_DAYS * 86400.0 if current.is_dir() else 0.0
     for folder in place.glob(PREFIX + "*"):
         with contextlib.suppress(OSError):
             if folder != current and folder.is_dir() and folder.stat().st_mtime < oldest:

@@ -16,7 +16,6 @@ from optimization.policies.contract import Policy, belief_of
 from optimization.replay.risk import Expected, look_ahead
 from optimization.replay.run import Planning, catch_up
 from optimization.replay.standing import LiveJob
-from optimization.window.live import LiveSolver
 from optimization.window.plan import Allocation
 
 
@@ -53,6 +52,9 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort) -> Decision:
 
     A job that cannot resume from a checkpoint may not use spot: OD-only decides for it, and the reason says so (M2.7).
     """
+    # A status or a job list reads what was decided: it must not cost the import of Pyomo.
+    from optimization.window.live import LiveSolver
+
     refused = ""
     if not live.job.resumable:
         policy, refused = OnDemandOnly(), "cannot resume from a checkpoint, so no spot; "

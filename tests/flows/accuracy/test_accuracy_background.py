@@ -66,9 +66,9 @@ def test_all_of_it_is_there(course):
 
 def test_without_prices_nothing_is_said_to_cost(course):
     counts = tuple(panel for panel in course.rolling.panels if panel.series[0].variable == "count")
-    parts = tuple(tuple(second_half(one) for one in panel.series) for panel in counts)
+    origins = tuple(tuple(second_half(one) for one in panel.series) for panel in counts)
     beside = background_of(
-        replace(course, rolling=replace(course.rolling, panels=counts, parts=parts)), plan=PLAN
+        replace(course, rolling=replace(course.rolling, panels=counts, origins=origins)), plan=PLAN
     )
     assert beside.cost is None
     assert "what errors cost was not measured" in beside.notes[0]

@@ -158,7 +158,7 @@ def test_a_warehouse_gives_the_answer_of_its_folder_and_keeps_the_forecasts(call
     kept = list((tmp_path / "w.forecasts").rglob("*.parquet"))
     assert len(kept) > 5
     rows = pd.read_parquet(kept[0])
-    assert {"market", "issued_at", "step", "mean", "q05", "q50", "q95", "reason", "law"} <= set(rows.columns)
+    assert {"market", "issued_at", "step", "mean", "q05", "q50", "q95", "reason"} <= set(rows.columns)
     assert str(rows["issued_at"].dtype.tz) == "UTC"
 
 

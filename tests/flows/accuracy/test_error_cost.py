@@ -29,6 +29,7 @@ from flows.accuracy.error_cost import (
 )
 from flows.accuracy.issued import Medians, add_missing, panels_of
 from flows.experiments.material import history_of, read_tapes
+from forecasting.origins.forecasts import TIMETABLE
 from forecasting.predictor import Outlook, each_alone
 from forecasting.predictors import make_predictor
 from forecasting.quantiles import LEVELS
@@ -144,7 +145,7 @@ def test_stored_forecasts_are_used_as_they_are(series, models, cost):
     few = {name: models[name] for name in ("last_value",)}
     stored = Medians()
     everything = {(s.variable, s.key): range(len(s) // 2, len(s)) for s in series}
-    add_missing(stored, panels_of(series), everything, few, horizon=12)
+    add_missing(stored, panels_of(series), everything, few, timetable=TIMETABLE, horizon=12)
     before = stored.copy()
     again = error_cost(series, few, plan=PLAN, issued=stored)
     np.testing.assert_array_equal(again.utility[:, 0], cost.utility[:, cost.models.index("last_value")])
@@ -162,9 +163,9 @@ def test_forecasts_read_nothing_later(series):
     slot = len(counts[0]) * 3 // 4
     wanted = {("count", counts[0].key): [slot]}
     made, other = Medians(), Medians()
-    add_missing(made, panels_of(counts), wanted, own, horizon=6)
+    add_missing(made, panels_of(counts), wanted, own, timetable=TIMETABLE, horizon=6)
     scrambled = [replace(one, values=np.where(np.arange(len(one)) > slot, 0.0, one.values)) for one in counts]
-    add_missing(other, panels_of(scrambled), wanted, own, horizon=6)
+    add_missing(other, panels_of(scrambled), wanted, own, timetable=TIMETABLE, horizon=6)
     np.testing.assert_array_equal(made.at("markov", counts[0], slot), other.at("markov", counts[0], slot))
     assert made.at("markov", counts[0], slot - 1) is None
 

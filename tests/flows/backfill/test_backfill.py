@@ -238,16 +238,16 @@ def test_a_job_whose_score_fails_is_scored_by_the_next_slot(tmp_path, settings, 
     """The slots after it were sorted in the belief that it would be."""
     monkeypatch.setattr(module, "PIECE", 1)
     db = tmp_path / "w.duckdb"
-    true, failed = module.score_turns, []
+    true, failed = module.score_jobs, []
 
-    def failing(turns, works):
+    def failing(turns, works, pool):
         ended = [job.request.name for work in works for job, _ in work.ended]
         if ended and not failed:
             failed.extend(ended)
             raise MarketError("no score today")
-        return true(turns, works)
+        return true(turns, works, pool)
 
-    monkeypatch.setattr(module, "score_turns", failing)
+    monkeypatch.setattr(module, "score_jobs", failing)
     outcomes = made(db, settings, SLOTS[:4])
     assert [one.became["score"] for one in outcomes] == ["failed", "made", "made", "made"]
     with open_store(db) as store:

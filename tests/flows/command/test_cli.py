@@ -196,7 +196,7 @@ def test_plan_forecast_and_jobs(call, data, market, tmp_path):
     assert pd.Timestamp(plan["slot"]) == AT
     learned = json.loads(call("plan", "mine", "--db", db, "--policy", "Stochastic", "--json")[1])
     assert learned["policy"] == "Stochastic(24)"
-    assert "chance of" in learned["reason"]
+    assert "P(spot >= " in learned["reason"]
     assert learned == json.loads(call("plan", "mine", "--db", db, "--policy", "Stochastic", "--json")[1])
     shown = json.loads(call("job", "show", "mine", "--db", db, "--json")[1])
     assert shown["decisions"] == []  # a plan stores nothing

@@ -159,7 +159,7 @@ def test_a_policy_less_and_rounds_of_two_pools_are_read_as_one(scored, tmp_path)
         assert found.jobs == ("j0", "j1")
         assert found.utilities.tolist() == [[0.5, 0.5, 0.75]] * 2, "what was learned first stays"
         assert stored_rounds(store, NAMES[:1]).utilities.tolist() == [[0.5]] * 2
-        save_scored(store, [(AT, scored[2:3])], rounds=found, learner=learner)
+        save_scored(store, [(AT, scored[2:3])], rounds=stored_rounds(store, NAMES), learner=learner)
         rows = read_rows(store, "weights", where={"job": "j2"})
     assert set(rows["round"]) == {5}
 

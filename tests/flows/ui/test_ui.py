@@ -403,7 +403,7 @@ def test_a_mistake_of_the_program_is_a_page_too(made, settings, monkeypatch):
     broken = views.View(
         name="runs", template="runs.html", menu="/runs", about="", data=lambda reading, query: {}["x"]
     )
-    monkeypatch.setattr("flows.ui.views.VIEWS", (broken,))
+    monkeypatch.setattr("flows.ui.app.VIEWS", (broken,))
     asking = Asking(make_app(Snapshots(made, settings, lambda: NOW)), raising=False)
     answer = asking.get("/runs")
     assert answer.status_code == 500

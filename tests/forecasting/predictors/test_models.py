@@ -179,7 +179,7 @@ def test_boosting_learns_what_a_chain_cannot_say():
         made = fitted.forecast_many(whole, list(whole.slots[575:-1]), horizon=1)
         error = count[576:, None] - np.array([f.count[0] for f in made])
         loss[name] = np.maximum(LEVELS * error, (LEVELS - 1) * error).mean()
-    assert isinstance(fitted.count.model, FittedBoostedCount)
+    assert isinstance(fitted.count, FittedBoostedCount)
     assert loss["lightgbm"] < 0.95 * loss["markov"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +30,7 @@ from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProc
 from forecasting.predictors.price_features import STATE_COLUMNS, price_rows, price_state
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series, series_of
+from forecasting.state import restored, state_text
 
 MODELS = {
     "adaptive": (AdaptiveLastValue, FittedAdaptiveLastValue),
@@ -135,7 +135,7 @@ def test_one_pass_equals_many_and_a_shorter_horizon_is_its_beginning(fitted, pan
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_fitted_model_survives_json(fitted, panel, name):
-    again = MODELS[name][1].restore(json.loads(json.dumps(fitted[name].state())))
+    again = restored(state_text(fitted[name]))
     origins = np.array([850, 951])
     np.testing.assert_allclose(
         again.outlook(panel, 0, origins, H).quantiles,

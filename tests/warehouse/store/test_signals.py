@@ -20,8 +20,7 @@ def raising(*_):
 @pytest.fixture
 def soon():
     before = signal.signal(signal.SIGALRM, raising)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    yield
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.2)
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
@@ -29,6 +28,7 @@ def soon():
 @pytest.mark.parametrize("how", ["execute", "arrays", "arrow"])
 def test_a_time_out_during_a_statement_goes_on_as_it_is(tmp_path, soon, how):
     with open_store(tmp_path / "w.duckdb") as store:
+        soon()
         with pytest.raises(TimeIsUp):
             getattr(store, how)(LONG)
         assert store.execute("SELECT 1") == [(1,)], "the store works on"
@@ -41,6 +41,7 @@ def test_a_transaction_that_is_interrupted_keeps_nothing(tmp_path, soon):
             store.execute(LONG)
 
     with open_store(tmp_path / "w.duckdb") as store:
+        soon()
         with pytest.raises(TimeIsUp):
             half(store)
         assert store.execute("SELECT count(*) FROM markets") == [(0,)]
