@@ -61,10 +61,12 @@ def save_scored(
     if not scored:
         return rounds
     names = rounds.names
-    numbers = _numbers(store)
+    numbers, last = _numbers(store)
     for at, one in scored:
         rounds = rounds.with_job(one.ended.job.name, one.utilities(), microseconds(at, "at"))
-        numbers.setdefault(one.ended.job.name, max(numbers.values(), default=0) + 1)
+        if one.ended.job.name not in numbers:
+            last += 1
+            numbers[one.ended.job.name] = last
     first = min(rounds.jobs.index(one.ended.job.name) for _, one in scored)
     history = weigh(learner, names, rounds.full(learner), after=first + 1)
     places = {name: place for place, name in enumerate(names)}
@@ -90,10 +92,10 @@ def save_scored(
     return rounds
 
 
-def _numbers(store: Store) -> dict[str, int]:
-    """The number of each job's round."""
+def _numbers(store: Store) -> tuple[dict[str, int], int]:
+    """The number of each job's round, and the last number that is taken."""
     rows = store.execute("SELECT job, min(round), max(round) FROM weights GROUP BY job ORDER BY min(round)")
-    return {str(job): int(number) for job, number, _ in rows}
+    return {str(job): int(first) for job, first, _ in rows}, max((int(top) for _, _, top in rows), default=0)
 
 
 def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:

@@ -114,6 +114,8 @@ def test_the_report_the_stored_vintages_and_the_turn_are_scored_alike(db, settin
     window = list(pd.date_range(end=PRESENTS[-1] - STEP, periods=ORIGINS, freq=STEP))
     with open_store(db) as store:
         measured = followed(store, settings)
+        present = slot_at(PRESENTS[-1], STEP)
+        measured = replace(measured, panels=tuple(panel.until(present) for panel in measured.panels))
         rolling = rolling_of(measured, settings, window)
         report = run_course(Course(rolling=rolling, default="markov"))
         # One slot less: the last origin of the vintages is the present, of which nothing is known yet.
