@@ -30,6 +30,8 @@ class TidyFiles:
     """Price rows with the columns of a price batch, from Parquet or CSV (there all text), in chunks."""
 
     name = "tidy-files"
+    has_files = True
+    examples: ClassVar[dict[str, str]] = {}
     options: ClassVar[dict[str, str]] = {}
 
     def files(self, paths):
