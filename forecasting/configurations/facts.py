@@ -1,4 +1,4 @@
-"""What is known of models and GPUs before anything is measured: shapes, parameter counts, peak figures (from data files)."""
+"""What is known before anything is measured, and the values of configuration knowledge: models, GPUs, configurations (M9)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from importlib.resources import files
 from typing import Any, Final
 
 from warehouse.errors import InputError
+
+# ---
+# What is known of models and GPUs before anything is measured: shapes, parameter counts, peak figures (from data files).
 
 #: A model that is not in the file is named with its parameters in billions: ``our-model@7.2b``.
 _SIZED: Final = re.compile(r"(?P<name>[^@]+)@(?P<size>\d+(?:\.\d+)?)\s*[bB]?")

@@ -1,4 +1,4 @@
-"""Peak memory of a fine-tuning step per GPU from the model's shape; constants calibrated on published labels (M9.3, ours)."""
+"""What a configuration asks of the machine: FLOPs, bytes, tokens and peak memory of a step per GPU (M9.2, M9.3, ours)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from forecasting.configurations.facts import METHODS, Configuration, architecture, gpu
+
+# ---
+# Peak memory of a fine-tuning step per GPU from the model's shape; constants calibrated on published labels (M9.3, ours).
 
 #: Bytes per parameter that are there before a token is read, by method: 16-bit weights, gradients and two 16-bit moments; 16-bit
 #: weights; 4-bit weights with their scales (adapters are left out: below 1 %). Sharded over the GPUs.

@@ -1,9 +1,8 @@
 """Configuration knowledge (M9): from measured runs to the throughput and the validity of a way to run a fine-tuning.
 
-`fit_configurations` reads the data, `ConfigurationModel` answers, `load_configurations` reads a kept one. The parts:
-`configuration_values` (what goes in and comes out), `configuration_runs` (measured runs, cleaned), `configuration_throughput`
-(law, Gaussian process, intervals), `configuration_validity` (rules, memory, classifier).
-"""
+`fit_configurations` reads the data, `ConfigurationModel` answers, `load_configurations` reads a kept one. The parts: `facts` (what
+goes in and comes out), `runs` (measured runs, cleaned), `throughput` (law, Gaussian process, intervals), `validity` (rules,
+memory, classifier)."""
 
 from __future__ import annotations
 

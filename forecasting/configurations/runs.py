@@ -1,4 +1,4 @@
-"""Measured fine-tuning runs, cleaned: what is read, what is left out, and why (M9.2)."""
+"""Measured fine-tuning runs, cleaned, and how far a configuration lies outside of them (M9.2)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import pandas as pd
 
 from forecasting.configurations.facts import Configuration, architecture, gpu
 from warehouse.errors import InputError, SourceFileError
+
+# ---
+# Measured fine-tuning runs, cleaned: what is read, what is left out, and why (M9.2).
 
 RUNS_FILE: Final = "ft_throughput.csv"
 #: What makes two runs repeats of one configuration: these never fall on both sides of a split.

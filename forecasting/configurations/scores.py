@@ -1,4 +1,4 @@
-"""How good throughput predictions are: whole configurations, whole models held out, and the learning curve (M9.2)."""
+"""How good predictions of throughput and of validity are (M9.2, M9.3)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from forecasting.configurations.validity import (
     shape_columns,
     train_trees,
 )
+
+# ---
+# How good throughput predictions are: whole configurations, whole models held out, and the learning curve (M9.2).
 
 #: Parts of a split; each is predicted by a model of the others.
 FOLDS: Final = 5

@@ -1,4 +1,4 @@
-"""The physical law of a training step: what is expected of a configuration from peak figures and a few constants (M9.2, ours)."""
+"""Throughput of fine-tuning configurations: a physical law, a Gaussian process on what it leaves, intervals (M9.2, ours)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from forecasting.configurations import throughput as process
 from forecasting.configurations.facts import Configuration, Predicted
 from forecasting.configurations.features import Features, features
 from forecasting.configurations.runs import Ranges, configurations_of, ranges_of
+
+# ---
+# The physical law of a training step: what is expected of a configuration from peak figures and a few constants (M9.2, ours).
 
 #: Logarithms to begin with: reached share of peak FLOP/s per method (3), weight traffic in units of `gather_s` and `read_s` (2),
 #: sharpness of the overlap less one, fixed milliseconds per layer on one GPU, and those added on several.

@@ -1,4 +1,4 @@
-"""The published classifier's predictions of validity: SYNTHETIC labels on a grid, not measurements (M9.3)."""
+"""Does a configuration run? Measurements, hard rules, memory, then trees on published labels, which are SYNTHETIC (M9.3)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 from dataclasses import replace
 
 from forecasting.configurations.facts import METHODS, Validity, gpu
+
+# ---
+# The published classifier's predictions of validity: SYNTHETIC labels on a grid, not measurements (M9.3).
 
 LABELS_FILE: Final = "autoconf_predicted_validity.parquet"
 _KEYS: Final = ("model_name", "method", "gpu_model", "tokens_per_sample", "batch_size", "number_gpus")

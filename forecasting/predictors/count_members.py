@@ -1,8 +1,7 @@
-"""Laws from what followed like situations: past pairs (slot, slot + k) weighted by likeness and by how recent they are (ours).
+"""The members of the mixture of counts that need no estimation: laws that follow a series by themselves (M6.2, ours).
 
-A Markov chain estimated directly for k steps is the case in which only equal values are alike. Everything here is a plain
-function of the past: there is nothing to estimate, so nothing goes stale between refits.
-"""
+In this file: what followed like situations, what was seen of late, the members by name, and the ridge regression that says which
+situations are alike."""
 
 from __future__ import annotations
 
@@ -17,6 +16,12 @@ from forecasting.predictor import Panel
 from forecasting.predictors.laws import ahead, indicator
 from forecasting.series import Series, newest_observed
 from forecasting.state import stored
+
+# ---
+# Laws from what followed like situations: past pairs (slot, slot + k) weighted by likeness and by how recent they are (ours).
+#
+# A Markov chain estimated directly for k steps is the case in which only equal values are alike. Everything here is a plain
+# function of the past: there is nothing to estimate, so nothing goes stale between refits.
 
 #: Pairs older than so many half-lives weigh nothing.
 _HALF_LIVES = 4.0
@@ -220,7 +225,7 @@ def hour_laws(series: Series, seen: np.ndarray, places: np.ndarray, steps: np.nd
 # The members of the count's combination that need no estimation: laws that follow the series by themselves (M6.2, ours).
 #
 # Each is right somewhere: staying put on short horizons, what was seen of late where the market flickers, what followed like
-# situations where it moves in patterns, the time of day on long horizons. `stacking` finds out which, where.
+# situations where it moves in patterns, the time of day on long horizons. The mixture finds out which, where.
 
 _HOUR = pd.Timedelta(hours=1)
 #: Of a series read more often than three times a slot so many phases are used beside its own.

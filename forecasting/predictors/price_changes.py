@@ -1,8 +1,4 @@
-"""How far the next changes of a price carry it, given the last ones: a kernel law over the changes of a panel (M6.2).
-
-Today's spot prices mostly go on the way they went, at about the pace they had; auction prices jump and come back. Either is
-learned from what followed past changes of like relative size, direction and streak (ours).
-"""
+"""Prices as a process of changes: when the next ones come, and how far they carry the price (M6.2, ours)."""
 
 from __future__ import annotations
 
@@ -17,6 +13,12 @@ from forecasting.predictors.price_features import RECENT, PriceState, price_stat
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 from forecasting.state import stored
+
+# ---
+# How far the next changes of a price carry it, given the last ones: a kernel law over the changes of a panel (M6.2).
+#
+# Today's spot prices mostly go on the way they went, at about the pace they had; auction prices jump and come back. Either is
+# learned from what followed past changes of like relative size, direction and streak (ours).
 
 #: Points that a law of sizes is kept as.
 POINTS = 25
@@ -137,7 +139,7 @@ def size_law(seen: Successors) -> SizeLaw:
 # Prices as a process of changes: when the next ones come, and how far they carry the price (M6.2).
 #
 # A renewal process of changes, whose hazard depends on the time since the last one, times changes of the logarithm that depend on
-# the last one (`price_sizes`). The hazard is that of the market, drawn to the panel's in relative time (time since the last
+# the last one (above). The hazard is that of the market, drawn to the panel's in relative time (time since the last
 # change in units of the recent interval between changes). AWS has set spot prices anew every 4.5 to 8 hours since 2017, so
 # that the time since the last change says much; in the auction era it said less (ours, on the open series).
 

@@ -1,4 +1,4 @@
-"""A cluster of GPUs shared by fine-tuning jobs (M9.5): jobs as lists of configurations to try, and what became of them."""
+"""A cluster of GPUs shared by fine-tuning jobs (M9.5): its jobs, where they are placed, and the simulation that owns time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import numpy as np
 from scipy.stats import t as student
 
 from warehouse.errors import AuditError, JobError, SettingsError
+
+# ---
+# A cluster of GPUs shared by fine-tuning jobs (M9.5): jobs as lists of configurations to try, and what became of them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

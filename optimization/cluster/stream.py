@@ -1,4 +1,4 @@
-"""Streams of fine-tuning jobs for a cluster (M9.5): Poisson arrivals, sizes in tokens, who picks which configurations."""
+"""Streams of fine-tuning jobs for a cluster, and what their configurations really yield (M9.5)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from scipy.interpolate import RBFInterpolator
 
 from optimization.cluster.simulation import Attempt, Cluster, ClusterJob
 from warehouse.errors import SettingsError
+
+# ---
+# Streams of fine-tuning jobs for a cluster (M9.5): Poisson arrivals, sizes in tokens, who picks which configurations.
 
 #: Picks of one user before somebody who knows takes over.
 PATIENCE = 40

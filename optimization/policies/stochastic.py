@@ -1,4 +1,6 @@
-"""Value tables of a job on an uncertain market: what M4.6 decides by and what the end rule (c) of M3.3 reads (ours)."""
+"""The stochastic policy: backward induction on the belief of the market, and the value tables it makes (M4.6) (ours).
+
+The tables are also what the end rule (c) of M3.3 reads."""
 
 from __future__ import annotations
 
@@ -31,6 +33,9 @@ from optimization.policies.pace import (
 from optimization.window.plan import Allocation, ExpectedToGo
 from optimization.window.statement import sizes
 from warehouse.errors import SettingsError
+
+# ---
+# Value tables of a job on an uncertain market.
 
 #: Points of the grid of work left: parts of one instance's slot while there are at most so many.
 FINE_POINTS = 240

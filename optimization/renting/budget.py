@@ -1,4 +1,4 @@
-"""What a type of jobs can buy: GPUs it occupies against the delay it suffers, per unit of load (M8.2, M8.3)."""
+"""Renting GPUs for a stream of jobs on a budget: each type gets a fixed width at once and never queues (M8, paper B)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import numpy as np
 from optimization.renting.price import Delay, PricedDelay
 from optimization.renting.speedup import ConcaveSpeedup, Speedup, TableSpeedup
 from warehouse.errors import JobError, SettingsError
+
+# ---
+# What a type of jobs can buy: GPUs it occupies against the delay it suffers, per unit of load (M8.2, M8.3).
 
 #: No width beyond this is looked at where a speedup has no largest width of its own.
 WIDEST = 2**17

@@ -1,9 +1,4 @@
-"""A price on a budget that is learned while it is spent: dual prices for an average budget (M10).
-
-"Constrained online two-stage stochastic optimization" (2024) keeps a long-run average by a dual price that moves with the
-gradient of the constraint after every arrival. What of it is not public is ours: the first stage is the price, set before the
-arrival is seen, the second the choice that is best at that price once loss and cost of every choice are known.
-"""
+"""Dual prices: a price on a budget that is learned while it is spent, on average or along a plan (M10)."""
 
 from __future__ import annotations
 
@@ -12,6 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from warehouse.errors import SettingsError
+
+# ---
+# A price on a budget that is learned while it is spent: dual prices for an average budget (M10).
+#
+# "Constrained online two-stage stochastic optimization" (2024) keeps a long-run average by a dual price that moves with the
+# gradient of the constraint after every arrival. What of it is not public is ours: the first stage is the price, set before the
+# arrival is seen, the second the choice that is best at that price once loss and cost of every choice are known.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Streams of jobs played against fixed widths and against clusters of a fixed size (M8.5)."""
+"""Streams of jobs on a budget, simulated: fixed widths beside clusters of a fixed size (M8.5)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from optimization.renting.budget import JobType, Rental, Share, TypeRental, rent
 from optimization.renting.sizes import ArrivalLaw, SizeLaw, arrival_times
 from optimization.renting.speedup import Speedup, TableSpeedup
 from warehouse.errors import SettingsError
+
+# ---
+# Streams of jobs played against fixed widths and against clusters of a fixed size (M8.5).
 
 #: Share of a stream that passes before anything is measured, so that the system is in its steady state.
 WARM = 0.1

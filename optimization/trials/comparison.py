@@ -1,4 +1,4 @@
-"""Paired bootstrap over jobs: all policies are resampled together, so that what they share cancels in a comparison."""
+"""Policies beside baselines and hindsight over many jobs: gains and headroom captured, with paired intervals (M7)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from warehouse.errors import SettingsError
+
+# ---
+# Paired bootstrap over jobs: all policies are resampled together, so that what they share cancels in a comparison.
 
 #: Resamples behind an interval, and its level.
 REPEATS, LEVEL = 2000, 0.95

@@ -1,11 +1,4 @@
-"""How often to probe a market when a probe costs money (M10).
-
-The setting is that of "Monitoring state transitions in Markovian systems with sampling cost" (2025): a Markov chain, a price for
-every look at it, a loss for guessing it wrongly in between. What is known is the state seen last and its age, so that the
-best rule waits a fixed number of slots after each state. Two rules: *greedy*, probe as soon as the expected loss of a slot without
-looking exceeds the price of a look; and *best*, the waits of least mean loss and price per slot, exact for the chain. For
-counts the loss is that of an interval too wide or too narrow: instances guessed and absent, there and unpredicted (M6.5).
-"""
+"""How often to probe a market when a probe costs money: the rules, and what each really pays on a recorded series (M10)."""
 
 from __future__ import annotations
 
@@ -16,6 +9,15 @@ import numpy as np
 
 from optimization.market.chains import CountChain, forgotten
 from warehouse.errors import SettingsError
+
+# ---
+# How often to probe a market when a probe costs money (M10).
+#
+# The setting is that of "Monitoring state transitions in Markovian systems with sampling cost" (2025): a Markov chain, a price
+# for every look at it, a loss for guessing it wrongly in between. What is known is the state seen last and its age, so that the
+# best rule waits a fixed number of slots after each state. Two rules: *greedy*, probe as soon as the expected loss of a slot
+# without looking exceeds the price of a look; and *best*, the waits of least mean loss and price per slot, exact for the chain.
+# For counts the loss is that of an interval too wide or too narrow: instances guessed and absent, there and unpredicted (M6.5).
 
 #: Rounds of policy iteration after which it must have settled: it takes a handful.
 _MOST_ROUNDS = 200

@@ -1,11 +1,7 @@
-"""Laws corrected by where past values fell in them (M6.6): conformal predictive distributions, split and adaptive.
+"""Counts by a mixture of laws whose weights follow what was right of late, and whose coverage is corrected (M6.2, M6.6, ours).
 
-The probability integral transform (PIT) of a value under the law issued for it is uniform if laws are right. With G the
-distribution of past transforms on forecasts that were not fitted to them, the corrected law has distribution function G(F(n)): its
-intervals then have their nominal coverage on that past (a split conformal step, for all levels at once; Vovk et al. 2017,
-Kuleshov et al. 2018). G is kept up slot by slot with old transforms forgotten, so it follows drift as adaptive conformal inference
-does (Gibbs and Candes 2021). A count has point masses: its transform is spread evenly over the mass of the value that came.
-"""
+In this file: how a law is corrected by past transforms, which weights would have been best of late, what came of past forecasts
+slot by slot, and the predictor made of them."""
 
 from __future__ import annotations
 
@@ -27,6 +23,16 @@ from forecasting.predictors.lightgbm import answered
 from forecasting.predictors.lightgbm.count import CountTrees, fit_trees, peers_of, trees_laws
 from forecasting.series import Series
 from forecasting.state import stored
+
+# ---
+# Laws corrected by where past values fell in them (M6.6): conformal predictive distributions, split and adaptive.
+#
+# The probability integral transform (PIT) of a value under the law issued for it is uniform if laws are right. With G the
+# distribution of past transforms on forecasts that were not fitted to them, the corrected law has distribution function
+# G(F(n)): its intervals then have their nominal coverage on that past (a split conformal step, for all levels at once; Vovk et
+# al. 2017, Kuleshov et al. 2018). G is kept up slot by slot with old transforms forgotten, so it follows drift as adaptive
+# conformal inference does (Gibbs and Candes 2021). A count has point masses: its transform is spread evenly over the mass of
+# the value that came.
 
 #: Edges of the bins of the transform: the quantile levels, and finer in the tails, where a law that is too narrow goes wrong.
 _TAIL = np.array([0.0, 0.002, 0.01, 0.025])
@@ -84,9 +90,9 @@ def corrected(law: np.ndarray, past: np.ndarray) -> np.ndarray:
 #     CRPS(w) = sum_n (sum_m w_m F_m(n) - [y <= n])^2 = w' G w,   G_ab = sum_n (F_a(n) - [y <= n]) (F_b(n) - [y <= n]),
 #
 # for weights that add up to one. So the best weights on past forecasts, each counting half as much as one a half-life later,
-# solve a
-# quadratic program on the simplex whose matrix is a running sum. Unlike weights by each member's own score, they know which members
-# err together. Combination by squared error is Bates and Granger (1969); for laws by CRPS it is the linear pool of Hall
+# solve
+# a quadratic program on the simplex whose matrix is a running sum. Unlike weights by each member's own score, they know which
+# members err together. Combination by squared error is Bates and Granger (1969); for laws by CRPS it is the linear pool of Hall
 # and Mitchell (2007) with their log score replaced.
 
 #: Steps of exponentiated gradient; more change no weight by 0.01 on the open series.
@@ -193,8 +199,8 @@ class Watched:
 # ---
 # Counts by a mixture of laws whose weights follow what has been right of late, per market and step (M6.2, M6.6, ours).
 #
-# The members are laws that follow the series by themselves (`count_members`) and, if wanted, trees over all markets
-# (`boosted_count`). Weights (`stacking`) and coverage (`recalibration`) come from the members' own past forecasts: those of
+# The members are laws that follow the series by themselves (`predictors.count_members`) and, if wanted, trees over all markets
+# (`predictors.lightgbm`). Weights and coverage come from the members' own past forecasts: those of
 # the last `HELD_OUT` hours by an estimation that ends before them; then everything is estimated again up to the present. Between
 # refits every forecast whose slot has passed moves both on. "Stays where it is" is a member, so the mixture can fall back to last
 # value.

@@ -1,7 +1,7 @@
-"""Last value with the spread of late: changes over as many slots in the newest days, older ones counting less (M6.2).
+"""Prices by a mixture of models whose weights follow what each lost of late, by market, step and part of the law (M6.2, M6.6).
 
-The spread of a whole training part says little of a price whose rest and unrest take turns; that of the last days does (ours).
-"""
+In this file: the newest value with the spread of late, the weights, the correction of quantiles by past transforms, and the
+predictor made of them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ from forecasting.predictors.price_features import price_state
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 from forecasting.state import stored
+
+# ---
+# Last value with the spread of late: changes over as many slots in the newest days, older ones counting less (M6.2).
+#
+# The spread of a whole training part says little of a price whose rest and unrest take turns; that of the last days does (ours).
 
 #: After so long a change counts half, and after four times as long not at all (ours, on the first quarters of the open series).
 HALF_LIFE = pd.Timedelta(days=2)

@@ -1,8 +1,4 @@
-"""What the boosted count model is told: one row per slot and threshold n, about "at least n" (M6.2).
-
-Rows are relative to the threshold (is the value at or above it, how far from it, how often of late), so that what is learned
-of one level, market or year holds at another. Row t reads slots up to t only, in the series and in its peers.
-"""
+"""LightGBM for counts: trees over all markets of a source correct the odds of "at least n" (M6.2)."""
 
 from __future__ import annotations
 
@@ -27,6 +23,12 @@ from forecasting.predictors.count_members import (
 from forecasting.predictors.laws import MOST_STATES, at_least, exceeded, law_of
 from forecasting.predictors.remembered import Remembered
 from forecasting.state import stored
+
+# ---
+# What the boosted count model is told: one row per slot and threshold n, about "at least n" (M6.2).
+#
+# Rows are relative to the threshold (is the value at or above it, how far from it, how often of late), so that what is learned
+# of one level, market or year holds at another. Row t reads slots up to t only, in the series and in its peers.
 
 #: At most so many thresholds are modelled; chances between them are interpolated.
 MOST_THRESHOLDS = 24

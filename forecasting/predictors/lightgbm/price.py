@@ -1,4 +1,4 @@
-"""What the trees of `boosted_price` are told of a pair of origin and step, and the pairs they are trained on (M6.2)."""
+"""LightGBM for prices: whether, which way and how far the price will have moved, from all markets of a source (M6.2)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from forecasting.predictors.remembered import Remembered
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 from forecasting.state import stored
+
+# ---
+# What the trees of the price model are told of a pair of origin and step, and the pairs they are trained on (M6.2).
 
 #: Steps ahead that are trained on; the trees interpolate between them.
 STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 36, 48])

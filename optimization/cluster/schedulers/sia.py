@@ -1,4 +1,4 @@
-"""Sia's program: at most one configuration a job, within the GPUs there are, at least cost; exact table and integer program."""
+"""A goodput scheduler after Sia (Jayaram Subramanya et al., SOSP 2023), with its program (M9.5)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import numpy as np
 
 from optimization.cluster.simulation import Active, Cluster
 from warehouse.errors import SettingsError
+
+# ---
+# Sia's program: at most one configuration a job, within the GPUs there are, at least cost; exact table and integer program.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
