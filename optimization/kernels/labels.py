@@ -34,6 +34,9 @@ from optimization.kernels.rules import after_growing, after_shrinking, efficienc
 
 #: Relative slack of comparisons of money; differences below it are rounding.
 MONEY_SLACK = 1e-11
+#: Of plans worth the same the one that pays least in the window is taken, of those the one that pays earliest: a payment weighs
+#: more by this share, in the window's last slot by almost twice as much.
+TIE = 1e-7
 #: Labels there is room for at first.
 ROOM = 1024
 #: How a program was answered: proved; with the best found within the labels allowed; before its window began; not at all,
@@ -294,6 +297,16 @@ def trace(labels: Labels, label: int | np.int64, chosen: np.ndarray, slots: int,
 
 
 @kernel
+def with_ties(cost: np.ndarray) -> np.ndarray:
+    """Slot costs (w, sizes) in which no two plans that pay differently, or at other times, come to the same but by rounding."""
+    w = cost.shape[0]
+    weighed = np.empty(cost.shape)
+    for i in range(w):
+        weighed[i] = cost[i] * (1.0 + TIE * (1.0 + i / w))
+    return weighed
+
+
+@kernel
 def settled(
     terms: Terms,
     cost: np.ndarray,
@@ -318,7 +331,7 @@ def settled(
 def solve(terms: Terms, price: np.ndarray, available: np.ndarray, limit: int) -> Answer:
     """The best plan of a program; if more than ``limit`` labels are needed, the best found by then.
 
-    Under the target rule what has to be reached is the line or, if it is less, the most that can be (M3.3a).
+    Under the target rule what has to be reached is the line or, if it is less, the most that can be (M3.3a). Ties: `TIE`.
     """
     w, m = price.size, terms.sizes.size
     held, chosen = np.empty((w, 2), np.int64), np.empty(w, np.int64)
@@ -331,7 +344,8 @@ def solve(terms: Terms, price: np.ndarray, available: np.ndarray, limit: int) ->
         line = min(line, furthest(terms, w, chosen) - terms.slack)
     if terms.done >= line:
         return Answer(NOTHING_TO_DO, held, 0.0, terms.done, terms.finish_usd, terms.finish_usd)
-    cost = slot_costs(terms, price, available)
+    usd = slot_costs(terms, price, available)
+    cost = with_ties(usd)
     curves = least_loss(terms, cost)
     best, bounds, ends = np.empty(2), np.empty(m + 1, np.int64), np.empty(m + 1, np.int64)
     chosen, best[0] = first_plan(terms, cost, curves, line, chosen)
@@ -358,8 +372,11 @@ def solve(terms: Terms, price: np.ndarray, available: np.ndarray, limit: int) ->
             more = end + sources.below.size + sources.same_end - sources.same + sources.above.size
             if more > limit:
                 bound = max(best[0], optimistic_at(terms, curves, zero, line - terms.done))
-                paid, reached = settled(terms, cost, price, available, chosen, held)
-                return Answer(BEST_FOUND, held, paid, reached, best[0], bound)
+                for k in range(w):
+                    bound += 2.0 * TIE * usd[k, m - 1]
+                paid, reached = settled(terms, usd, price, available, chosen, held)
+                worth = walk(terms, line, usd, chosen)
+                return Answer(BEST_FOUND, held, paid, reached, worth, max(bound, worth))
             if more > labels.work.size:
                 labels = Labels(
                     longer(labels.work, more), longer(labels.paid, more),
@@ -379,5 +396,6 @@ def solve(terms: Terms, price: np.ndarray, available: np.ndarray, limit: int) ->
         if value > best[0]:
             best[0] = value
             trace(labels, label, chosen, w, zero)
-    paid, reached = settled(terms, cost, price, available, chosen, held)
-    return Answer(PROVED, held, paid, reached, best[0], best[0])
+    paid, reached = settled(terms, usd, price, available, chosen, held)
+    worth = walk(terms, line, usd, chosen)
+    return Answer(PROVED, held, paid, reached, worth, worth)

@@ -16,9 +16,10 @@ from optimization.window.twin import solve_window
 class LiveSolver:
     """Answers horizon programs by the MILP within ``seconds`` each; keeps how every solve ended in ``notes``, and the ``plans``.
 
-    Every plan is compared with the twin's. A solve that is not proved optimal in time is answered by the twin, which is exact; one
-    that contradicts the twin has the status `PlanStatus.DIFFERS` and the better plan of the two. The note says so. Notes
-    hold no seconds: they are kept with the decision, and the same turn again must write the same rows.
+    Every plan is compared with the twin's. Where they are worth the same the twin's is taken, which settles ties by rule (M3.2). A
+    solve that is not proved optimal in time is answered by the twin, which is exact; one that contradicts the twin has the
+    status `PlanStatus.DIFFERS` and the better plan of the two. The note says so. Notes hold no seconds: they are kept with the
+    decision, and the same turn again must write the same rows.
     """
 
     seconds: float
@@ -39,6 +40,7 @@ class LiveSolver:
             plan = better(problem, plan, twin)
         else:
             self.notes.append(f"HiGHS optimal, gap {plan.gap:.1e}")
+            plan = replace(twin, seconds=plan.seconds) if twin.status is PlanStatus.OPTIMAL else plan
         audit_plan(problem, plan)
         self.plans.append(plan)
         return plan

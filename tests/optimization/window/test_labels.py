@@ -1,5 +1,6 @@
 """The exact twin against plain enumeration, and what must hold of every optimum (M3.2, M3.3)."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from optimization.kernels.labels import end_value, solve
 from optimization.market.window import market_window
 from optimization.window.audit import audit_plan
 from optimization.window.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, PlanStatus
-from optimization.window.statement import sizes, slot_costs, slot_gains
+from optimization.window.statement import sizes, slot_costs, slot_gains, worth
 from optimization.window.twin import solve_window, terms_of
 from warehouse.errors import JobError, MarketError
 
@@ -208,3 +209,49 @@ def test_out_of_labels_says_so_and_keeps_a_true_bound(end_rule, monkeypatch):
         sign = 1 if end_rule in WORTHS else -1
         assert sign * plan.objective <= sign * best.objective + slack <= sign * plan.bound + 2 * slack
     assert seen > 5
+
+
+@pytest.mark.parametrize("end_rule", RULES)
+@pytest.mark.parametrize("spot", [[3, 3, 2], [0, 0, 0], [4, 1, 3], [2, 2, 2]])
+def test_of_plans_worth_the_same_it_is_the_one_that_pays_least_and_then_earliest(end_rule, spot):
+    """On-demand costs the same in every slot, so when to buy it is a tie that rounding must not settle."""
+    job = replace(JOB, workload=30, deadline_slots=12, value=32.0)
+    table = ExpectedToGo(work=np.array([0.0, 15.0, 30.0]), value_usd=np.outer([0, 15, 30], [1.0] * 5))
+    for done in (0.0, 1.35, 9.0):
+        case = problem(
+            end_rule, job=job, slot=4, done=done, window=window([0.3, 0.3, 0.3], spot), expected=table
+        )
+        plan, held = solve_window(case), sizes(job)
+        every = [worth(case, chosen) for chosen in itertools.product(held.tolist(), repeat=3)]
+        if end_rule is EndRule.TARGET:
+            reach = max(one.end_progress for one in every)
+            every = [one for one in every if one.end_progress >= reach - 1e-9 * job.workload]
+            best = min(one.objective for one in every)
+        else:
+            best = max(one.objective for one in every)
+        paid = {
+            one.allocations: [1.0 * a.on_demand + 0.3 * a.spot for a in one.allocations]
+            for one in every
+            if abs(one.objective - best) < 1e-9
+        }
+
+        def weighed(allocations, paid=paid):
+            return sum(usd * (1 + i / 3) for i, usd in enumerate(paid[allocations])) + sum(paid[allocations])
+
+        assert plan.allocations in paid
+        assert weighed(plan.allocations) == pytest.approx(min(map(weighed, paid)), abs=1e-9)
+
+
+def test_a_tie_is_settled_by_later_slots_and_not_by_rounding():
+    """A job that met this window bought on demand what it could have had on spot later, or not, by the last bit of a sum."""
+    job = Job(
+        name="tie", workload=40.0, deadline_slots=20, n_min=1, n_max=8, throughput=Linear(), mu_up=0.9, mu_down=0.95,
+        value=41.4375,
+    )  # fmt: skip
+    market = market_window(np.full(5, 0.195), np.array([3, 3, 2, 3, 3]), on_demand_usd=0.65, slot_hours=0.5)
+    plan = solve_window(
+        HorizonProblem(job=job, slot=1, done=1.35, n_previous=3, window=market, end_rule=WORTHS[0])
+    )
+    assert plan.objective == pytest.approx(19.2725)
+    assert plan.cost_usd < 2.0
+    assert sum(one.on_demand for one in plan.allocations) <= 1

@@ -93,3 +93,11 @@ def test_live_plans_of_a_flat_future_are_the_best_ones():
             solve_window(case).objective, abs=1e-6 * (1 + case.job.value)
         )
         assert "differs" not in solver.summary()
+
+
+def test_live_plans_settle_ties_as_replays_do():
+    """Flat prices and no spot: when to buy is the same to HiGHS, so the plan is the twin's."""
+    case = replace(
+        _problem(), window=market_window(np.full(5, 0.4), np.zeros(5, int), on_demand_usd=1.0, slot_hours=0.5)
+    )
+    assert LiveSolver(seconds=30)(case).allocations == solve_window(case).allocations
