@@ -115,7 +115,7 @@ def test_a_punctual_market_asks_the_store_for_nothing_more(store, monkeypatch):
 
 def test_a_time_before_anything_was_seen_is_refused_as_ever():
     with open_store(":memory:") as store:
-        append(store, [batch("availability", [count_row(T0 + 25 * HOUR, 3)])], source="t")
+        append(store, [batch("availability", [count_row(T0 + 22 * HOUR, 3)])], source="t")
         reader = MovingReader(store, SPAN)
         with pytest.raises(MarketError, match="no observations"):
             load_histories(store, [asked("us-west-2a", SPAN.first, T0, False)], reader=reader)
