@@ -218,7 +218,9 @@ def test_in_parts_and_in_any_order(tmp_path, seed):
         assert found == wanted
 
 
-@pytest.mark.parametrize("size", [1, 31, 70])
+@pytest.mark.parametrize(
+    "size", [pytest.param(1, marks=pytest.mark.slow), 31, pytest.param(70, marks=pytest.mark.slow)]
+)
 def test_observations_come_in_parts(store, tmp_path, monkeypatch, size):
     for source in "abc":
         fill(store, source=source)
