@@ -107,7 +107,7 @@ def same(found: dict[str, list], expected: dict[str, list]) -> None:
 
 
 def test_it_ends_with_the_tables_of_live_turns(filled, live):
-    """Refits, new jobs and ended ones are among these slots."""
+    """A refit is among these slots; a job that ends in one is in the test of scored jobs below."""
     assert len(live["outcomes"]) > 0
     assert len({row.split("Timestamp")[1] for row in live["fitted"]}) > 1, "a refit lies between"
     same(tables(filled[0]), live)
