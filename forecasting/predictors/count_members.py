@@ -458,7 +458,9 @@ class Expectations:
         rows = regressors(series)
         if beta is None or beta.shape[1] != rows.shape[1]:
             return None
-        at_nodes = np.clip(rows @ beta.T, 0.0, 1.0) * np.maximum(series.upper, 1.0)[:, None]
+        # Slot by slot in one order of sums: a matrix product may round a slot otherwise when more slots follow it.
+        share_of_cap = (rows[:, None, :] * beta).sum(axis=-1)
+        at_nodes = np.clip(share_of_cap, 0.0, 1.0) * np.maximum(series.upper, 1.0)[:, None]
         out = np.empty((rows.shape[0], steps.size))
         for j, step in enumerate(steps):
             right = int(np.searchsorted(self.nodes, step))

@@ -23,7 +23,7 @@ def run(*words):
 
 def test_killed_stages_and_a_feed_through_faults_lose_and_double_nothing():
     answer = run(
-        "--kills", "5", "--seed", "5", "--only", "kills", "network", "--stage", "ingest", "feed", "forecast"
+        "--kills", "4", "--seed", "5", "--only", "kills", "network", "--stage", "feed", "turn"
     )  # fmt: skip
     kills, network = answer["kills"], answer["network"]
     assert kills["kills"] == kills["at_a_moment"] + kills["after_a_time"] >= 4

@@ -39,6 +39,12 @@ SKILL = {
 }
 
 
+def same_tables(one: Accuracy, other: Accuracy) -> None:
+    """The tables of two reports are the same to the bit."""
+    for name in ("scores", "pooled", "periods", "reliability", "calibration", "daily", "fans", "reasons"):
+        pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True)
+
+
 def demo_market(variable: str, i: int) -> str:
     zone = f"us-east4-{'abcdefgh'[i % 8]}" if variable == "count" else f"us-east-1{'abcdefgh'[i % 8]}"
     kind = "gcp/us-east4" if variable == "count" else "aws/us-east-1"

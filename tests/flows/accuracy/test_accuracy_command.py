@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from accuracy_demo import same_tables
 from tidy_folder import START, write_tidy
 
 from flows import cli
+from flows.accuracy import units as scoring
 from flows.accuracy.kept import kept_path, read_blocks
 from flows.accuracy.report import AccuracyOptions, course_of, read_measured
 from flows.accuracy.units import run_course, score_unit
@@ -219,14 +223,14 @@ def made(folder, tmp_path_factory):
     return course, run_course(course, notes=measured.notes)
 
 
-def same_tables(one, other):
-    for name in ("scores", "pooled", "periods", "reliability", "calibration", "daily", "fans", "reasons"):
-        pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True)
+def test_a_course_that_was_sent_makes_the_same_tables(made):
+    """As it comes to a worker process; `tests/optimization/replay/test_batch.py` has those."""
+    course, serial = made
+    same_tables(run_course(pickle.loads(pickle.dumps(replace(course, keep=None)))), serial)
 
 
+@pytest.mark.slow
 def test_processes_make_the_same_tables(made):
-    from dataclasses import replace
-
     course, serial = made
     same_tables(run_course(replace(course, keep=None), processes=2), serial)
 
@@ -276,8 +280,6 @@ def test_a_damaged_file_is_made_again_with_a_note(made, harm):
 
 def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path):
     """Blocks in row groups of their own, the last one harmed: those before it are read, and none of their scores counts."""
-    from dataclasses import replace
-
     course, serial = made
     monkeypatch.setattr("flows.accuracy.kept.GROUP_ROWS", 1)
     course = replace(course, keep=tmp_path)
@@ -302,8 +304,6 @@ def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path)
 
 def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
     """Made, written, read and scored: when a block comes, of those before it at most the last is still there."""
-    from dataclasses import replace
-
     course, _ = made
     own = [unit for unit in units_of(course.rolling) if unit.model == course.default]
     unit = max(own, key=lambda one: len(one.origins))
@@ -328,8 +328,6 @@ def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
 
 
 def test_new_data_or_settings_are_another_name_old_ones_the_same(made):
-    from dataclasses import replace
-
     course, _ = made
     rolling, unit = course.rolling, units_of(course.rolling)[2]
     name = kept_path(course.keep, unit, rolling)
@@ -356,6 +354,32 @@ if __name__ == "__main__":
 """
 
 
+def test_a_run_that_ends_in_the_middle_goes_on_where_it_was(call, folder, tmp_path, monkeypatch):
+    """The third file of forecasts is not written: the next run leaves the two as they are and gives the whole answer."""
+    words = ("--data", folder, "--variable", "count", "--market", "*/z1/*", *FAST)
+    kept = ("--keep", tmp_path / "keep")
+    true, written = scoring.writer, []
+
+    def ending(path, rolling):
+        written.append(path)
+        if len(written) > 2:
+            raise KeyboardInterrupt
+        return true(path, rolling)
+
+    monkeypatch.setattr(scoring, "writer", ending)
+    code, out, _ = call("accuracy", *words, *kept)
+    assert (code != 0, out) == (True, "")
+    monkeypatch.setattr(scoring, "writer", true)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "keep").rglob("*.parquet")}
+    assert set(before) == set(written[:2])
+    resumed = answer(call, *words, *kept)
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "keep").rglob("*.parquet")}
+    assert len(before) < len(after)
+    assert {path: after[path] for path in before} == before
+    assert resumed == answer(call, *words)
+
+
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was(call, folder, tmp_path):
     """SIGKILL in the middle, then again: the files that were there are not touched, the answer is that of a whole run."""
     script, keep = tmp_path / "run.py", tmp_path / "keep"
@@ -390,16 +414,3 @@ def test_a_killed_run_goes_on_where_it_was(call, folder, tmp_path):
     assert 2 <= len(before) < len(after)
     assert {path: after[path] for path in before} == before
     assert resumed == answer(call, *[w for w in words[1:-1] if w not in ("--keep", str(keep))])
-
-
-@pytest.mark.engine
-def test_the_engine_makes_the_same_tables(made, tmp_path):
-    from flows.engine.prepare import prepare_engine
-
-    prepare_engine(tmp_path)
-    from dataclasses import replace
-
-    from flows.accuracy.flow import accuracy_on_engine
-
-    course, serial = made
-    same_tables(accuracy_on_engine(replace(course, keep=None)), serial)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from test_turn import AT, POOL, scramble_after, tidy_tables
+from test_turn import AT, LIGHT, POOL, scramble_after, tidy_tables
 
 from flows.backfill import run as module
 from flows.backfill.plan import plan_backfill, stretch_of
@@ -39,11 +39,19 @@ TABLES = (
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory) -> Settings:
     pool = tmp_path_factory.mktemp("pool") / "pool.toml"
-    pool.write_text(POOL)
+    pool.write_text(LIGHT)
     return Settings(
-        models=("last_value", "smoothing"), planner="markov", measured_origins=5, horizon=3, planning_horizon=8,
-        max_markets=3, backlog_jobs=3, simulated_days=5, history_days=3, refit_hours=4, risk_paths=10, pool=pool,
+        models=("last_value", "smoothing"), planner="markov", measured_origins=5, horizon=3, planning_horizon=6,
+        max_markets=2, backlog_jobs=2, simulated_days=4, history_days=3, refit_hours=2, risk_paths=10, pool=pool,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def whole_pool(tmp_path_factory, settings) -> Settings:
+    """The same with policies that learn from the record."""
+    pool = tmp_path_factory.mktemp("pool") / "pool.toml"
+    pool.write_text(POOL)
+    return settings.model_copy(update={"pool": pool})
 
 
 def tables(db: Path) -> dict[str, list]:
@@ -76,7 +84,7 @@ def made(db: Path, settings: Settings, slots, *, data: Path | None = None, **how
     return backfill(Backfill(db=db, stretch=stretch, settings=settings, data=data, workers=workers))
 
 
-SLOTS = list(pd.date_range(AT, periods=9, freq=STEP))
+SLOTS = list(pd.date_range(AT, periods=6, freq=STEP))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +107,7 @@ def same(found: dict[str, list], expected: dict[str, list]) -> None:
 
 
 def test_it_ends_with_the_tables_of_live_turns(filled, live):
-    """Refits, new jobs and ended ones are among these slots."""
+    """A refit is among these slots; a job that ends in one is in the test of scored jobs below."""
     assert len(live["outcomes"]) > 0
     assert len({row.split("Timestamp")[1] for row in live["fitted"]}) > 1, "a refit lies between"
     same(tables(filled[0]), live)
@@ -113,7 +121,12 @@ def test_what_it_makes_is_marked(filled):
 
 @pytest.mark.parametrize(
     ("chunk", "piece", "opening", "workers"),
-    [(2, 24, 8, 1), (4, 3, 3, 1), (7, 2, 8, 1), pytest.param(7, 2, 8, 2, marks=pytest.mark.slow)],
+    [
+        (4, 3, 1, 1),
+        (5, 2, 8, 1),
+        pytest.param(2, 24, 8, 1, marks=pytest.mark.slow),
+        pytest.param(5, 2, 8, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_one_chunk_or_many_are_the_same(
     tmp_path, settings, live, monkeypatch, chunk, piece, opening, workers
@@ -138,37 +151,38 @@ def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, sett
         placed = short.placed(at=SLOTS[1], market=known.market, source=known.source)
         save_jobs(store, [placed], origin="user", at=SLOTS[1], step=STEP)
     shutil.copy(db, tmp_path / "parts.duckdb")
-    made(db, settings, SLOTS[:6])
+    made(db, settings, SLOTS[:5])
     expected = tables(db)
     assert sum("'short'" in repr(row) for row in expected["decisions"]) == 3
+    assert any("'short'" in repr(row) for row in expected["outcomes"])
     parts = tmp_path / "parts.duckdb"
-    made(parts, settings, SLOTS[:6], stages=["ingest", "forecast", "score"])
-    made(parts, settings, SLOTS[:6])
+    made(parts, settings, SLOTS[:5], stages=["ingest", "forecast", "score"])
+    made(parts, settings, SLOTS[:5])
     same(tables(parts), expected)
 
 
 def test_it_goes_on_where_live_turns_left_off_and_they_where_it_did(tmp_path, settings, live):
     db = tmp_path / "w.duckdb"
-    live_turns(db, settings, SLOTS[:3])
-    outcomes = made(db, settings, SLOTS[:6])
-    assert [one.became["forecast"] for one in outcomes] == ["kept"] * 3 + ["made"] * 3
-    live_turns(db, settings, SLOTS[6:])
+    live_turns(db, settings, SLOTS[:2])
+    outcomes = made(db, settings, SLOTS[:4])
+    assert [one.became["forecast"] for one in outcomes] == ["kept"] * 2 + ["made"] * 2
+    live_turns(db, settings, SLOTS[4:])
     same(tables(db), live)
 
 
 def test_the_preview_is_what_is_done_and_a_second_run_does_nothing(tmp_path, settings):
     db = tmp_path / "w.duckdb"
     live_turns(db, settings, SLOTS[1:2])
-    stretch = stretch_of(SLOTS[0], SLOTS[3], slot=STEP)
+    stretch = stretch_of(SLOTS[0], SLOTS[2], slot=STEP)
     with open_store(db) as store:
         plans = plan_backfill(store, stretch)
-    outcomes = made(db, settings, SLOTS[:4])
+    outcomes = made(db, settings, SLOTS[:3])
     for plan, outcome in zip(plans, outcomes, strict=True):
         assert plan == outcome.plan
         assert {s for s, became in outcome.became.items() if became == "made"} == set(plan.todo)
-    assert [plan.todo for plan in plans] == [STAGES, (), STAGES, STAGES]
+    assert [plan.todo for plan in plans] == [STAGES, (), STAGES]
     before = tables(db)
-    again = made(db, settings, SLOTS[:4])
+    again = made(db, settings, SLOTS[:3])
     assert all(became == "kept" for one in again for became in one.became.values())
     same(tables(db), before)
 
@@ -225,7 +239,7 @@ def test_an_ingest_that_fails_loses_only_its_slot(tmp_path, settings, live, monk
 
     monkeypatch.setattr(module, "ingest", failing)
     outcomes = made(db, settings, SLOTS)
-    assert [one.became["ingest"] for one in outcomes] == ["made", "made", "failed", *["made"] * 6]
+    assert [one.became["ingest"] for one in outcomes] == ["made", "made", "failed", *["made"] * 3]
     assert outcomes[2].became["forecast"] == "waiting"
     assert all(one.became["allocate"] == "made" for i, one in enumerate(outcomes) if i != 2)
     monkeypatch.setattr(module, "ingest", true)
@@ -282,11 +296,11 @@ def test_a_process_that_waits_gets_in_after_the_piece_at_hand(tmp_path, settings
         if not seen:
             seen.append(int(waiting[0].communicate()[0]))
 
-    stretch = stretch_of(SLOTS[0], SLOTS[-1], slot=STEP)
+    stretch = stretch_of(SLOTS[0], SLOTS[3], slot=STEP)
     outcomes = backfill(
         Backfill(db=db, stretch=stretch, settings=settings, workers=1, progress=start, pause=pause)
     )
-    assert seen[0] < len(SLOTS), "whole slots, and not all of them"
+    assert seen[0] < 4, "whole slots, and not all of them"
     assert all(one.became["allocate"] == "made" for one in outcomes)
 
 
@@ -313,13 +327,13 @@ def test_an_estimation_that_fails_ahead_is_made_with_its_forecasts(tmp_path, set
 
 
 def test_backwards_makes_the_same_forecasts(tmp_path, settings, filled, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 3)
+    monkeypatch.setattr(module, "CHUNK", 2)
     order = []
     true = module.ingest
     monkeypatch.setattr(module, "ingest", lambda turn, found: order.append(turn.at) or true(turn, found))
-    outcomes = made(tmp_path / "w.duckdb", settings, SLOTS, backwards=True)
-    assert order[0] == SLOTS[6]
-    assert order[-1] == SLOTS[2]
+    outcomes = made(tmp_path / "w.duckdb", settings, SLOTS[:4], backwards=True)
+    assert order[0] == SLOTS[2]
+    assert order[-1] == SLOTS[1]
     assert all(became == "made" for one in outcomes for became in one.became.values())
 
 
@@ -340,15 +354,15 @@ def test_one_stage_alone(tmp_path, settings, stage):
         )
 
 
-def test_scrambling_what_came_later_changes_nothing(tmp_path, settings):
+def test_scrambling_what_came_later_changes_nothing(tmp_path, whole_pool):
     found = []
     for name in ("true", "scrambled"):
         folder = tmp_path / name
         folder.mkdir()
         tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(days=1))
         if name == "scrambled":
-            scramble_after(folder, SLOTS[3])
-        made(folder / "w.duckdb", settings, SLOTS[:4], data=folder)
+            scramble_after(folder, SLOTS[2])
+        made(folder / "w.duckdb", whole_pool, SLOTS[:3], data=folder)
         own = tables(folder / "w.duckdb")
         found.append(
             [own[t] for t in ("vintages", "forecasts", "accuracy", "decisions", "outcomes", "weights")]
@@ -356,28 +370,28 @@ def test_scrambling_what_came_later_changes_nothing(tmp_path, settings):
     assert repr(found[0]) == repr(found[1])
 
 
-def test_what_became_known_late_is_not_seen_before(tmp_path, settings):
+def test_what_became_known_late_is_not_seen_before(tmp_path, whole_pool):
     """Rows learned hours after they were observed: live turns slot by slot and a backfill agree still."""
     folder = tmp_path / "data"
     folder.mkdir()
     tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(hours=4))
     for name in ("live", "filled"):
         with open_store(tmp_path / f"{name}.duckdb") as store:
-            stages.ingest(Turn(store=store, at=AT, settings=settings, run_id="first"), Found(data=folder))
+            stages.ingest(Turn(store=store, at=AT, settings=whole_pool, run_id="first"), Found(data=folder))
             store.execute(
                 "UPDATE availability SET known_at = observed_at + INTERVAL 3 HOUR "
                 "WHERE observed_at > ? AND minute(observed_at) IN (10, 40)",
                 [(AT - pd.Timedelta(hours=8)).to_pydatetime()],
             )
     asked = ["forecast", "allocate", "score"]
-    for at in SLOTS[:5]:
+    for at in SLOTS[:3]:
         with open_store(tmp_path / "live.duckdb") as store:
-            turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
+            turn = Turn(store=store, at=at, settings=whole_pool, run_id=run_id_of(at))
             found = stages.forecast(turn, Found())
             first = not len(read_rows(store, "weights"))
             for stage in stages.FIRST_STAGES[2:4] if first else stages.STAGES[2:5]:
                 found = stage(turn, found)
-    made(tmp_path / "filled.duckdb", settings, SLOTS[:5], stages=asked)
+    made(tmp_path / "filled.duckdb", whole_pool, SLOTS[:3], stages=asked)
     same(tables(tmp_path / "filled.duckdb"), tables(tmp_path / "live.duckdb"))
 
 
@@ -400,8 +414,8 @@ def test_what_cannot_be_is_refused(change, words):
 def test_steps_wider_than_a_slot(tmp_path, settings):
     hour = pd.Timedelta(hours=1)
     db = tmp_path / "w.duckdb"
-    made(db, settings, SLOTS[:5], step=hour)
-    live_turns(tmp_path / "live.duckdb", settings, SLOTS[:5:2])
+    made(db, settings, SLOTS[:3], step=hour)
+    live_turns(tmp_path / "live.duckdb", settings, SLOTS[:3:2])
     same(tables(db), tables(tmp_path / "live.duckdb"))
 
 

@@ -1,10 +1,12 @@
 """Deployments say the same in both places; the logical time, failures and doubled turns without an engine."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from command_kit import call
 from test_turn import AT, dump, one_turn, small_settings
 
 from flows.config import Settings, read_settings
@@ -26,14 +29,17 @@ from flows.engine.deployments import (
     prefect_yaml,
     runner_deployment,
 )
-from flows.engine.flows import slot_of
+from flows.engine.flows import opened_turn, slot_of
 from flows.engine.runners import ADDRESS, KIND, WORKERS, chosen_runner
 from flows.engine.serving import require_free, require_scheduler, turn_interval
 from flows.ledger.runs import reason_of, worth_another_try
 from flows.turn.context import Turn, run_id_of
+from flows.turn.stages import whole_turn
+from optimization.replay.decision import in_turn
 from warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError
 from warehouse.issued.records import read_rows
 from warehouse.store.connection import open_store
+from warehouse.store.lock import is_waited_for
 
 ROOT = Path(__file__).parents[3]
 BY_NAME = {full_name(one): one for one in DEPLOYMENTS}
@@ -177,10 +183,16 @@ def settings_file(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory, settings_file):
+def whole(tmp_path_factory, settings_file) -> Path:
+    """A warehouse in which one turn was run to its end; looked at, or copied."""
     db = tmp_path_factory.mktemp("whole") / "w.duckdb"
     one_turn(db, read_settings(settings_file))
-    return dump(db)
+    return db
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(whole):
+    return dump(whole)
 
 
 def ledger(db: Path) -> dict[str, tuple[str, str]]:
@@ -207,15 +219,13 @@ def test_a_stage_that_failed_is_kept_with_its_reason_until_it_is_done(tmp_path, 
     assert dump(db) == uninterrupted
 
 
-def test_a_failure_does_not_undo_what_was_done_before(tmp_path, settings_file):
-    db = tmp_path / "w.duckdb"
-    one_turn(db, read_settings(settings_file))
-    before = dump(db)
+def test_a_failure_does_not_undo_what_was_done_before(tmp_path, settings_file, whole, uninterrupted):
+    db = Path(shutil.copy(whole, tmp_path / "w.duckdb"))
     (tmp_path / "feed").mkdir()
     (tmp_path / "feed" / "prices.parquet").write_bytes(b"not parquet")
     with pytest.raises(InputError):
         one_turn(db, read_settings(settings_file), data=tmp_path / "feed")
-    assert dump(db) == before
+    assert dump(db) == uninterrupted
 
 
 def test_the_first_error_is_the_one_that_is_raised(tmp_path, settings_file):
@@ -255,19 +265,21 @@ from flows.turn.stages import whole_turn
 
 db = Path(sys.argv[1])
 with opened_turn(db, pd.Timestamp(sys.argv[2]), settings=read_settings(Path(sys.argv[3])), fan=in_turn) as turn:
-    whole_turn(turn, data=None, requests=[], report=db.with_name(f"{sys.argv[4]}.html"))
+    whole_turn(turn, data=None, requests=[], report=db.with_name("other.html"))
 """
 
 
 def test_two_runs_of_one_slot_at_once_do_it_once(tmp_path, settings_file, uninterrupted):
     db = tmp_path / "w.duckdb"
     words = [sys.executable, "-c", TURN, str(db), AT.isoformat(), str(settings_file)]
-    both = [
-        subprocess.Popen([*words, name], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-        for name in ("one", "two")
-    ]
-    said = [process.communicate(timeout=300)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
+    with opened_turn(db, AT.to_pydatetime(), settings=read_settings(settings_file), fan=in_turn) as turn:
+        other = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+        while not is_waited_for(db):
+            assert other.poll() is None
+            time.sleep(0.02)
+        whole_turn(turn, data=None, requests=[], report=tmp_path / "one.html")
+    said = other.communicate(timeout=300)[1]
+    assert other.returncode == 0, said
     assert dump(db) == uninterrupted
 
 
@@ -317,14 +329,19 @@ def test_serve_stops_with_all_that_it_started(tmp_path, stop, when):
     assert alive(tmp_path) == []
 
 
-def test_serve_says_what_is_wrong_before_anything_starts(tmp_path):
-    for words, found in (
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
         (["--only", "scores"], "expected one of pipeline"),
         (["--every", "20min"], "whole number of slots"),
         (["--db", "nowhere/w.duckdb"], "no folder"),
-    ):
-        process = serve(tmp_path, *words)
-        said = process.communicate(timeout=60)[1]
-        assert process.returncode == 2
-        assert found in said
+    ],
+)
+def test_serve_says_what_is_wrong_before_anything_starts(tmp_path, monkeypatch, words, found):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / ".prefect"))
+    monkeypatch.setattr(subprocess, "Popen", None)
+    called = call("serve", "--port", 0, *words)
+    assert called.code == 2
+    assert found in called.err
     assert not (tmp_path / ".prefect").exists()

@@ -8,9 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from accuracy_demo import same_tables
 from test_turn import AT, dump, one_turn, panel_settings, small_settings
+from tidy_folder import write_tidy
 
-from flows.config import read_settings
+from flows.accuracy.report import AccuracyOptions, course_of, read_measured
+from flows.accuracy.units import run_course
+from flows.command.session import Session
+from flows.config import Settings, read_settings
 from flows.engine.prepare import ENGINE_SETTINGS, prepare_engine
 from optimization import Job
 from optimization.job.throughput import Linear
@@ -264,6 +269,15 @@ def test_processes_give_the_plain_outcomes(engine):
     from prefect.task_runners import ProcessPoolTaskRunner
 
     assert spread_over(ProcessPoolTaskRunner(max_workers=2)) == replay_batch(CASES, POLICIES)
+
+
+def test_an_accuracy_report_makes_the_same_tables(engine, tmp_path):
+    from flows.accuracy.flow import accuracy_on_engine
+
+    options = AccuracyOptions(models=("markov",), horizon=4, market="*/z1/*")
+    measured = read_measured(options, Settings(), Session(data=write_tidy(tmp_path / "tidy")))
+    course = course_of(measured, options, Settings(), keep=None)
+    same_tables(accuracy_on_engine(course), run_course(course))
 
 
 def test_an_error_of_a_call_is_raised_by_the_flow(engine):

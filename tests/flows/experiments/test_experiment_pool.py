@@ -217,6 +217,7 @@ def test_a_run_is_the_replays_job_by_job(run, scenarios, policies):
     assert run.relative[:, 0] == pytest.approx(0.5)  # OD-only: 1.5 of value for 1 of cost
 
 
+@pytest.mark.slow  # `tests/optimization/replay/test_batch.py` spreads over processes in the short suite
 def test_two_processes_give_the_same_run(run, scenarios, policies):
     seen = []
     two = run_pool(scenarios, policies, processes=2, progress=lambda done, total: seen.append((done, total)))
@@ -293,7 +294,7 @@ def test_ahaps_variants(scenarios):
 
 
 def test_the_whole_experiment_and_its_page(tapes, policies, tmp_path):
-    size = Size(test=2, train=1, table=3, grid=GRID)
+    size = Size(test=2, train=1, table=3, grid=GRID, planner=PLANNER)
     done = pool_experiment(tapes, policies, size=size, seed=4, processes=1)
     assert len(done.test.jobs) == 16
     assert len(done.train.jobs) == 8

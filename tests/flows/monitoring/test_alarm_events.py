@@ -131,18 +131,22 @@ def test_an_alarm_reaches_the_webhook_of_the_documented_automations(server):
     assert {one["resource"]["prefect.resource.id"] for one in events} == {f"slackwater.market.{MARKET[0]}"}
 
 
-@pytest.mark.engine
-def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(server):
-    from flows.monitoring.events import raise_alarms
+def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(tmp_path, monkeypatch):
+    from flows.monitoring import events
 
-    db = warehouse(server, end=AT - pd.Timedelta(hours=5))
+    emitted: list[dict] = []
+    monkeypatch.setattr(events, "emit_event", lambda **told: emitted.append(told))
+    db = warehouse(tmp_path, end=AT - pd.Timedelta(hours=5))
     with open_store(db) as store:
         turn = Turn(store=store, at=AT, settings=Settings(), run_id="run-x")
-        assert raise_alarms(replace(turn, own_end=True)) == Settled()
-        settled = raise_alarms(turn)
+        assert events.raise_alarms(replace(turn, own_end=True)) == Settled()
+        settled = events.raise_alarms(turn)
         assert [(one.kind, one.market) for one in settled.raised] == [("stale source", MARKET[0])]
-        assert raise_alarms(turn) == Settled()
+        assert events.raise_alarms(turn) == Settled()
         assert len(read_rows(store, "alarms")) == 1
+    assert [one["event"] for one in emitted] == ["slackwater.alarm.raised"]
+    assert emitted[0]["resource"]["prefect.resource.id"] == f"slackwater.market.{MARKET[0]}"
+    assert emitted[0]["payload"]["run"] == "run-x"
 
 
 def stored_events(n: int) -> list[dict]:

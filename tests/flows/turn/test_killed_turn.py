@@ -1,4 +1,7 @@
-"""A turn killed at any moment and run again ends with the same tables."""
+"""A first turn killed in each of its stages and run again ends with the same tables.
+
+The short form is the turn among the kills of `tests/faults/test_kills.py`.
+"""
 
 import os
 import signal
@@ -10,6 +13,7 @@ import pytest
 from test_turn import AT, dump, small_settings
 
 STAGES = ("ingest", "forecast", "replay", "decide", "report")
+pytestmark = pytest.mark.slow
 TURN = """
 import os, sys
 from pathlib import Path
@@ -62,15 +66,6 @@ def uninterrupted(tmp_path_factory, settings_file):
     return dump(db)
 
 
-def test_killed_twice_and_run_again(tmp_path, settings_file, uninterrupted):
-    db = tmp_path / "w.duckdb"
-    for stage in ("forecast", "decide"):
-        kill_when(db, settings_file, stage)
-    run_through(db, settings_file)
-    assert dump(db) == uninterrupted
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed_in_each_stage(tmp_path, settings_file, uninterrupted, stage):
     db = tmp_path / "w.duckdb"

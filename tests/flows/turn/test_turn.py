@@ -1,6 +1,7 @@
 """A whole turn in plain code: what it answers, that it is repeatable, and that it cannot see the future."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -36,6 +37,18 @@ name = "Stochastic"
 [[family]]
 name = "AHAP"
 omega = 3
+commitment = [1, 2]
+sigma = 0.9
+"""
+#: The smallest turn replays no policy that learns from the record: that takes most of a turn's time.
+LIGHT = """
+[[family]]
+name = "OD-only"
+[[family]]
+name = "UP"
+[[family]]
+name = "AHAP"
+omega = 2
 commitment = [1, 2]
 sigma = 0.9
 """
@@ -80,7 +93,7 @@ def settings(tmp_path_factory) -> Settings:
 
 def small_settings(folder: Path) -> Path:
     """A settings file for the smallest turn that still does everything."""
-    (folder / "pool.toml").write_text(POOL)
+    (folder / "pool.toml").write_text(LIGHT)
     file = folder / "slackwater.toml"
     file.write_text(SMALL + f'pool = "{folder / "pool.toml"}"\n')
     return file
@@ -152,7 +165,15 @@ def dump(db: Path) -> dict[str, list]:
 @pytest.fixture(scope="module")
 def first(tmp_path_factory, settings):
     db = tmp_path_factory.mktemp("turn") / "w.duckdb"
-    return db, one_turn(db, settings)
+    result = one_turn(db, settings)
+    shutil.copy(db, db.with_name("kept.duckdb"))
+    return db, result
+
+
+@pytest.fixture
+def after_first(first, tmp_path) -> Path:
+    """A warehouse of one's own in which the first turn was run."""
+    return Path(shutil.copy(first[0].with_name("kept.duckdb"), tmp_path / "w.duckdb"))
 
 
 def test_the_answer_has_the_promised_form(first):
@@ -224,11 +245,10 @@ def test_a_turn_that_measures_nothing_still_decides(tmp_path, settings):
 
 
 def test_a_policy_more_in_the_pool_is_replayed_by_the_next_turn_and_the_others_keep_their_rounds(
-    tmp_path, settings
+    after_first, tmp_path, settings
 ):
-    db, pool = tmp_path / "w.duckdb", tmp_path / "pool.toml"
+    db, pool = after_first, tmp_path / "pool.toml"
     pool.write_text(POOL + '[[family]]\nname = "MSU"\n')
-    one_turn(db, settings)
     with open_store(db) as store:
         before = read_rows(store, "weights", order_by=["round", "policy"])
         outcomes = len(read_rows(store, "outcomes"))
@@ -285,10 +305,8 @@ def test_the_stochastic_policy_decides_live_as_a_plan_would_and_is_blind_to_the_
     assert all("P(spot >= " in row["reason"] or "finished" in row["reason"] for row in answers[0])
 
 
-def test_a_job_that_cannot_resume_is_planned_without_spot(tmp_path, settings):
-    with open_store(tmp_path / "w.duckdb") as store:
-        turn = Turn(store=store, at=AT, settings=settings, run_id="x")
-        whole_turn(turn, data=None, requests=[], report=tmp_path / "r.html")
+def test_a_job_that_cannot_resume_is_planned_without_spot(after_first, settings):
+    with open_store(after_first) as store:
         market = read_rows(store, "jobs")["market"].iloc[0]
     request = parse_request(
         {
@@ -298,7 +316,7 @@ def test_a_job_that_cannot_resume_is_planned_without_spot(tmp_path, settings):
         },
         "test",
     ).placed(at=AT, market=market, source=None)  # fmt: skip
-    result = one_turn(tmp_path / "w.duckdb", settings, requests=[request])
+    result = one_turn(after_first, settings, requests=[request])
     row = next(row for row in result.decisions if row["job"] == "fixed")
     assert row["spot"] == 0
     assert row["policy"] == "OD-only"

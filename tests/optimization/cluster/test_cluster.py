@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cluster_audit import audit_run
 
-from optimization.cluster.audit import audit_run
 from optimization.cluster.schedulers.fifo import Fifo
 from optimization.cluster.schedulers.sia import Sia
 from optimization.cluster.simulation import (

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from cluster_audit import audit_run
 
-from optimization.cluster.audit import audit_run
 from optimization.cluster.schedulers.partial import (
     PartialOrder,
     Standing,

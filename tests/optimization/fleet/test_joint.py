@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from joint_cases import best_by_enumeration, contended, random_joint
+from joint_program import plan_exactly
 from window_cases import OWING, SHARES, random_problem
 
 from optimization.fleet.audit import audit_joint
-from optimization.fleet.exact import plan_exactly
 from optimization.fleet.orders import Order, improved, plan_apart, plan_one_by_one, ranked
 from optimization.fleet.prices import QUICK, THOROUGH, plan_jointly
 from optimization.fleet.problem import Ending, JointJob, JointProblem, Place, Team, spot_used, validate_joint

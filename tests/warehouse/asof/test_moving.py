@@ -15,7 +15,7 @@ from warehouse.observations.listing import list_markets, list_markets_at
 from warehouse.store.connection import open_store
 
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d", "us-west-2e")
-SPAN = Span(first=T0 + 20 * HOUR, last=T0 + 26 * HOUR, step=30 * MINUTE, since=T0 + 10 * HOUR)
+SPAN = Span(first=T0 + 20 * HOUR, last=T0 + 23 * HOUR, step=30 * MINUTE, since=T0 + 10 * HOUR)
 
 
 def rows(rng, zone, kind):
@@ -36,8 +36,9 @@ def rows(rng, zone, kind):
     return batch("availability", counts), batch("price", prices) if prices else None
 
 
-@pytest.fixture(params=range(2))
+@pytest.fixture(scope="module", params=range(2))
 def store(request):
+    """Read by all, written by none."""
     rng = np.random.default_rng(request.param)
     kinds = ("plain", "irregular", "late", "revised", "no price")
     with open_store(":memory:") as opened:
@@ -114,7 +115,7 @@ def test_a_punctual_market_asks_the_store_for_nothing_more(store, monkeypatch):
 
 def test_a_time_before_anything_was_seen_is_refused_as_ever():
     with open_store(":memory:") as store:
-        append(store, [batch("availability", [count_row(T0 + 25 * HOUR, 3)])], source="t")
+        append(store, [batch("availability", [count_row(T0 + 22 * HOUR, 3)])], source="t")
         reader = MovingReader(store, SPAN)
         with pytest.raises(MarketError, match="no observations"):
             load_histories(store, [asked("us-west-2a", SPAN.first, T0, False)], reader=reader)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import pandas as pd
 import pyarrow as pa
@@ -217,7 +218,9 @@ def test_in_parts_and_in_any_order(tmp_path, seed):
         assert found == wanted
 
 
-@pytest.mark.parametrize("size", [1, 31, 70])
+@pytest.mark.parametrize(
+    "size", [pytest.param(1, marks=pytest.mark.slow), 31, pytest.param(70, marks=pytest.mark.slow)]
+)
 def test_observations_come_in_parts(store, tmp_path, monkeypatch, size):
     for source in "abc":
         fill(store, source=source)
@@ -358,12 +361,18 @@ def test_a_newer_schema_is_refused_and_an_older_one_taken(store, tmp_path):
         assert read_rows(other, "runs")["made"].tolist() == ["live"]
 
 
+@pytest.fixture(scope="module")
+def exported_once(tmp_path_factory):
+    with open_store(":memory:") as store:
+        return exported(store, tmp_path_factory.mktemp("exported"))
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"format": "other", "version": 1}', '{"format": "slackwater-export", "version": 2}',
              '{"format": "slackwater-export", "version": 1, "schema_steps": [], "since": "", "tables": {"price": 3}}'],
 )  # fmt: skip
-def test_a_manifest_of_nonsense(store, tmp_path, text):
-    folder = exported(store, tmp_path)
+def test_a_manifest_of_nonsense(store, exported_once, tmp_path, text):
+    folder = shutil.copytree(exported_once, tmp_path / "copy")
     (folder / MANIFEST).write_text(text)
     with pytest.raises(InputError, match=MANIFEST):
         import_folder(store, folder)

@@ -327,7 +327,7 @@ def by_kind(rows):
     return [batch(kind, [row for k, row in rows if k == kind]) for kind in ("price", "availability")]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     cuts=st.lists(st.integers(1, 20), max_size=6),
@@ -351,7 +351,7 @@ def test_any_order_and_any_split_give_the_same_tables(seed, cuts, order):
         assert total == len(tables(many)["price"]) + len(tables(many)["availability"])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(
@@ -391,7 +391,7 @@ def test_contradicting_rows_are_all_counted_and_never_double(rows, cut):
         assert tables(store) == final
 
 
-@pytest.mark.parametrize("part_rows", [1, 4, 25])
+@pytest.mark.parametrize("part_rows", [pytest.param(1, marks=pytest.mark.slow), 4, 25])
 def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
     """Large files are merged in parts, by series and, where one series is long, by time."""
     rows = random_observations(3, size=120) + random_observations(3, size=40)
@@ -420,7 +420,7 @@ def test_an_import_that_breaks_inside_a_turn_says_what_broke(store):
 @pytest.mark.parametrize(
     ("rows", "suffix"),
     [
-        (200_000, ".csv"),
+        (60_000, ".csv"),
         pytest.param(10_000_000, ".csv", marks=pytest.mark.slow),
         pytest.param(10_000_000, ".parquet", marks=pytest.mark.slow),
     ],
@@ -471,7 +471,10 @@ class TidyParquet:
             yield Batch(kind="price" if "price" in path.name else "availability", table=table)
 
 
-@pytest.mark.parametrize(("name", "rows"), [("prices.parquet", 293_207), ("availability.parquet", 343_689)])
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("prices.parquet", 293_207), pytest.param("availability.parquet", 343_689, marks=pytest.mark.slow)],
+)
 def test_the_open_histories_are_counted_exactly(tmp_path, data_folder, name, rows):
     with open_store(tmp_path / "w.duckdb") as store:
         assert ingest_file(store, TidyParquet(), data_folder / name, options=OPTIONS) == done(added=rows)

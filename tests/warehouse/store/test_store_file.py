@@ -224,7 +224,7 @@ def make_files(folder):
         pytest.param("batch 2", 0, marks=pytest.mark.slow),
         ("read", 0),
         pytest.param("read", 0.01, marks=pytest.mark.slow),
-        ("read", 0.03),
+        pytest.param("read", 0.03, marks=pytest.mark.slow),
         ("done 0.json", 0),
         pytest.param("done 0.json", 0.05, marks=pytest.mark.slow),
         pytest.param("done 1.json", 0, marks=pytest.mark.slow),
