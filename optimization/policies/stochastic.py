@@ -1,4 +1,7 @@
-"""Value tables of a job on an uncertain market: what M4.6 decides by and what the end rule (c) of M3.3 reads (ours)."""
+"""The stochastic policy: the best answer to a market that moves by chains learned from its own past (M4.6) (ours).
+
+Its value tables of a job are also what the end rule (c) of M3.3 reads.
+"""
 
 from __future__ import annotations
 
@@ -183,9 +186,6 @@ def _grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
         step = reach / most
     return step, math.ceil(reach / step - 1e-9) + 2
 
-
-# ---
-# The stochastic policy: the best answer to a market that moves by chains learned from its own past (M4.6) (ours).
 
 #: Most times that tables are made for one job: every slot of a job of up to so many.
 MOST_TABLES = 96

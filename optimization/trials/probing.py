@@ -5,6 +5,12 @@ every look at it, a loss for guessing it wrongly in between. What is known is th
 best rule waits a fixed number of slots after each state. Two rules: *greedy*, probe as soon as the expected loss of a slot without
 looking exceeds the price of a look; and *best*, the waits of least mean loss and price per slot, exact for the chain. For
 counts the loss is that of an interval too wide or too narrow: instances guessed and absent, there and unpredicted (M6.5).
+
+Follow a count that is seen only when it is probed: what a rule of waiting really pays on a recorded series (M10, M6.5).
+
+A chain is estimated on a stretch that was probed in every slot. After that only probes are seen; from two probes k slots
+apart the transitions in between are known in expectation (one step of expectation-maximisation a day, old ones forgotten),
+and the rule is made anew. Nothing that was not probed is read (ours).
 """
 
 from __future__ import annotations
@@ -148,14 +154,6 @@ def _evaluate(waits: np.ndarray, spent: np.ndarray, ahead: Ahead) -> tuple[float
     solved = np.linalg.solve(system, np.append(spent[waits - 1, at], 0.0))
     return float(solved[size]), solved[:size]
 
-
-# ---
-# Follow a count that is seen only when it is probed: what a rule of waiting really pays on a recorded series (M10, M6.5).
-#
-# A chain is estimated on a stretch that was probed in every slot. After that only probes are seen; from two probes k slots
-# apart the
-# transitions in between are known in expectation (one step of expectation-maximisation a day, old ones forgotten), and the rule
-# is made anew. Nothing that was not probed is read (ours).
 
 #: From what the chain says and what is at stake to a rule.
 Rule = Callable[[Ahead, Stakes], Waits]
