@@ -10,13 +10,14 @@ from typing import Any
 
 import pandas as pd
 
+from flows.ledger.fields import decision_row
 from flows.ledger.jobs import stored_jobs
 from flows.ledger.measured import MeasuredRun, measured_run, stretches
 from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import reports_by_job
+from flows.ledger.reports import OpenJob, reports_by_job
 from flows.requests.offers import markets_now, offers_of
 from flows.turn.context import Turn
-from flows.turn.decide import OpenJob, decision_row, effort_of
+from flows.turn.decide import effort_of
 from flows.turn.markets import step_of
 from flows.turn.work import deciding_policy
 from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from flows.ledger.fields import BASELINES, BOARD, columns_of
 from flows.show.blocks import Block, Fold, Notes, Section, Table
 from flows.show.charts import Axis, area, dots, lines
 from flows.show.figure import Figure
 from flows.show.formats import as_number, listed, number, percent, plural, text
-from flows.turn.columns import BASELINES, BOARD_COLUMNS
 from warehouse.errors import InputError
 
 #: Rows of the leaderboard, lines of the weights and changes of the leader shown without unfolding.
@@ -55,7 +55,7 @@ def is_baseline(row: Mapping[str, Any]) -> bool:
 
 
 def _board(rows: Sequence[Mapping[str, Any]]) -> Table:
-    return Table("", rows, {"rank": "rank", **BOARD_COLUMNS}, marked=is_baseline)
+    return Table("", rows, {"rank": "rank", **columns_of(BOARD)}, marked=is_baseline)
 
 
 def utilities_figure(rows: Sequence[Mapping[str, Any]], bound: float | None) -> Figure:

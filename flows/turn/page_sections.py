@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from flows.ledger.fields import DECISION, columns_of
 from flows.show.blocks import Block, Column, Grid, Section, Table
 from flows.show.figure import Figure
 from flows.show.formats import (
@@ -23,7 +24,6 @@ from flows.show.formats import (
     utc,
     whole,
 )
-from flows.turn.columns import DECISION_COLUMNS
 from flows.turn.panels import MarketPanel, market_charts, panel_step, shown_past
 
 #: Probability of lateness from which a decision is marked.
@@ -34,22 +34,12 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     """The decision table and one sentence that sums it up."""
     if not decisions:
         return Section("What to hold", ["No job is open, so there is nothing to decide."], "decisions")
-    table = Table("", [_decision_row(row) for row in decisions], _COLUMNS, cards=True)
+    table = Table("", [_decision_row(row) for row in decisions], columns_of(DECISION), cards=True)
     note = (
         "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
         "whole job, what was paid before this slot included."
     )
     return Section("What to hold", [decisions_summary(decisions), table, note], "decisions")
-
-
-LATE = Column(heading="P(late)", words="Share of sampled futures in which the deadline is missed.")
-_COLUMNS: dict[str, Column | str] = {
-    key: column for key, column in DECISION_COLUMNS.items() if key not in ("policy", "late_probability", "reason")
-} | {
-    "late": LATE,
-    "policy": "policy",
-    "why": "why",
-}  # fmt: skip
 
 
 def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
@@ -88,7 +78,8 @@ def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "" if missing(status) else f"solver: {status}",
         synthetic_told(row.get("synthetic")),
     ]
-    return {**row, "late": percent(late) + risk, "why": "; ".join(part for part in parts if part)}
+    why = "; ".join(part for part in parts if part)
+    return {**row, "late_probability": percent(late) + risk, "reason": why}
 
 
 def forecaster_told(row: Mapping[str, Any]) -> str:

@@ -128,12 +128,11 @@ def job_row(
     if decisions and row["state"] == "running":
         newest = decisions[-1]
         row["source"] = row["source"] or newest.get("source") or ""
-        late = newest.get("late_probability")
         row["hold"] = {
-            key: newest.get(key)
-            for key in ("slot", "on_demand", "spot", "policy", "reason", "expected_cost_usd", "expected_finish",
-                        "late_probability", "forecaster", "fallback", "solver", "synthetic", "run", "chosen_because")
-        } | {"risk": risk_of(late), "current": pd.Timestamp(newest["slot"]) == _due(reading)}  # fmt: skip
+            **newest,
+            "risk": risk_of(newest["late_probability"]),
+            "current": pd.Timestamp(newest["slot"]) == _due(reading),
+        }
     return row
 
 

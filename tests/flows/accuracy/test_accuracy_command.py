@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from published import keeps_to
 from tidy_folder import START, write_tidy
 
 from flows import cli
@@ -53,6 +54,7 @@ def call(monkeypatch, capsys):
 def answer(call, *words) -> dict:
     code, out, err = call("accuracy", *words, "--json")
     assert code == 0, err
+    keeps_to("accuracy", json.loads(out))
     return json.loads(out)
 
 
