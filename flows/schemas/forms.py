@@ -394,7 +394,7 @@ class Configuration(TypedDict):
     n_min: int
     n_max: int
     batch_size: int
-    torch_dtype: str
+    torch_dtype: str | None
     market: str
     source: str
     on_demand_usd_per_hour: float

@@ -17,8 +17,7 @@ from flows.show.table import rows_of
 from flows.turn.context import Turn
 from flows.turn.ingest import Counts
 from flows.turn.markets import find_market, read_history, step_of, stored_forecasts
-from flows.turn.page import ReportData
-from flows.turn.panels import MarketPanel
+from flows.turn.page import MarketPanel, ReportData
 from flows.turn.work import Pool, read_pool
 from forecasting.quantiles import Forecast
 from optimization.replay.ledger import leaderboard

@@ -12,7 +12,7 @@ import pandas as pd
 from flows.jobs.predicted import reports_shown
 from flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from flows.show.table import rows_of
-from flows.turn.page_sections import LIKELY, WORRYING
+from flows.turn.page import LIKELY, WORRYING
 from flows.ui.reading import Reading
 from flows.ui.standing import Standing, read_decisions, standings
 from warehouse.issued.records import read_rows

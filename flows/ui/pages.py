@@ -17,22 +17,20 @@ from flows.show.figure import Figure
 from flows.show.formats import duration, number, percent, plural, price, significant, text, utc
 from flows.show.page import show_filters
 from flows.show.theme import vega_config
-from flows.turn.page_accuracy import (
+from flows.turn.page import (
     LAST_VALUE,
     TITLES,
-    market_rows,
-    measured_rows,
-    model_names,
-    variable_parts,
-)
-from flows.turn.page_policies import (
     board_summary,
     changes_told,
     common_bound,
     is_baseline,
     leaders_of,
+    market_rows,
+    measured_rows,
+    model_names,
     ranked,
     utilities_figure,
+    variable_parts,
     weights_figure,
     weights_summary,
 )

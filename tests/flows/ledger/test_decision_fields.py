@@ -16,7 +16,7 @@ from flows.schemas.forms import schema
 from flows.show.blocks import Page
 from flows.show.page import render_page
 from flows.turn.command import decision_table
-from flows.turn.page_sections import decisions_section
+from flows.turn.page import decisions_section
 from flows.ui.pages import decided_table
 from warehouse.errors import InputError
 from warehouse.issued.records import read_rows, write_rows
