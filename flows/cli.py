@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "import": "flows.exchange.command:import_",
     "compact": "flows.exchange.command:compact",
     "publish": "flows.exchange.command:publish",
+    "schema": "flows.schemas.command:schema",
     "experiment pool": "flows.experiments.command:pool",
     "experiment error": "flows.experiments.command:error",
     "experiment selection": "flows.experiments.command:selection",

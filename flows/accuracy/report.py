@@ -22,7 +22,7 @@ from flows.config import Settings
 from flows.show.blocks import Block, Notes, Table
 from flows.show.plain import plain
 from flows.show.table import rows_of
-from flows.turn.estimate import timetable_of
+from flows.turn.forecast import timetable_of
 from forecasting.accuracy.columns import Accuracy
 from forecasting.origins.timetable import Timetable
 from forecasting.origins.units import Rolling

@@ -64,9 +64,11 @@ def backfill(
     )  # fmt: skip
     if dry_run:
         return _plan(stretch, session)
-    say(f"start the engine; backfill of {len(stretch.slots())} slots")
     from flows.engine.prepare import prepare_engine
+    from warehouse.store.files import check_place
 
+    check_place(session.db, read_only=False)
+    say(f"start the engine; backfill of {len(stretch.slots())} slots")
     prepare_engine(session.db.resolve().parent, quiet=True)
     from flows.backfill import flow
 

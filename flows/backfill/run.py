@@ -26,8 +26,7 @@ from flows.config import Settings
 from flows.ledger.runs import BACKFILL, reason_of, save_failure
 from flows.turn.context import Reads, Turn, run_id_of
 from flows.turn.decide import decide_jobs
-from flows.turn.estimate import NO_ESTIMATES, Estimates, timetable_of
-from flows.turn.forecast import estimate_turns, forecast_turns
+from flows.turn.forecast import NO_ESTIMATES, Estimates, estimate_turns, forecast_turns, timetable_of
 from flows.turn.score import score_jobs
 from flows.turn.stages import Found, ingest
 from flows.turn.work import Pool, Work, find_work, read_pool, require_markets

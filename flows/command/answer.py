@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Answer:
     """What a command found.
 
-    ``value`` is the JSON object: plain values, or a pydantic model whose schema is published. ``blocks`` are what a person
+    ``value`` is the JSON object, of a form in `flows.schemas.forms` where programs read it. ``blocks`` are what a person
     reads. ``page`` makes another page than the blocks' own, where there is one (a text is HTML). ``exit_code`` is the program's.
     """
 

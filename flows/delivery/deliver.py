@@ -16,6 +16,7 @@ import pandas as pd
 from flows.config import Sink
 from flows.delivery.document import as_text, document, file_name, folder_name
 from flows.delivery.webhook import Answer, CannotSendError, headers_of, post
+from flows.ledger.records import stored_decisions
 from flows.ledger.runs import LIVE
 from flows.show.table import rows_of
 from warehouse.errors import InputError
@@ -140,8 +141,7 @@ def _name(row: Mapping[str, Any]) -> tuple[str, pd.Timestamp]:
 def _stored(store: Store, slots: Sequence[pd.Timestamp]) -> list[dict[str, Any]]:
     if not slots:
         return []
-    rows = read_rows(store, "decisions", where={"slot": list(slots)})
-    return [json.loads(text) for text in rows["details"]]
+    return [row for _, row in stored_decisions(store, {"slot": list(slots)})]
 
 
 def _left_behind(store: Store, sink: Sink, at: pd.Timestamp) -> list[dict[str, Any]]:
@@ -156,11 +156,10 @@ def _left_behind(store: Store, sink: Sink, at: pd.Timestamp) -> list[dict[str, A
         max(at - LOOK_BACK, pd.Timestamp(first).tz_convert("UTC")),
         at + pd.Timedelta(microseconds=1),
     )
-    rows = read_rows(store, "decisions", where={"slot": recent})
-    if rows.empty:
-        return []
-    runs = read_rows(store, "runs", where={"run": list(set(rows["run"])), "stage": "allocate", "made": LIVE})
-    return [json.loads(text) for text in rows[rows["run"].isin(runs["run"])]["details"]]
+    found = stored_decisions(store, {"slot": recent})
+    runs = {"run": list(dict.fromkeys(run for run, _ in found)), "stage": "allocate", "made": LIVE}
+    live = set(read_rows(store, "runs", where=runs)["run"])
+    return [row for run, row in found if run in live]
 
 
 def _handed_over(

@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
+from flows.ledger.fields import DECISION, whole_row
 from flows.show.plain import plain
 from warehouse.errors import InputError
 from warehouse.history import Market
@@ -26,35 +26,40 @@ _MARK = re.compile(r"-[0-9a-f]{12}")
 
 
 def document(decision: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a decision as `flows.turn.decide.Decision.row` gives it or as the warehouse keeps it: its keys and more.
+    """The document of a decision as it was made or as the warehouse keeps it: what `DECISION` names, and what else it says.
 
     ``key`` is the same for the same job, market and slot, so that what is received twice is acted on once. Raises `InputError` for
     a decision of a version that did not write down what the document says.
     """
-    if "slot_end" not in decision:
+    row = whole_row(decision)
+    if lacking := [
+        name for name, value in row.items() if value is None and name in DECISION and not _may_lack(name)
+    ]:
         raise InputError(
-            f"the decision for job {decision.get('job')!r} at {decision.get('slot')} was made by an older version",
-            expected="a decision with the end of its slot",
+            f"the decision for job {row['job']!r} at {row['slot']} was made by an older version: it has no {lacking[0]}",
+            expected="a decision that says all that its form promises",
             remedy="`slackwater plan` decides afresh",
         )
-    market = Market.parse(str(decision["market"]))
-    whole: dict[str, Any] = plain(
-        {
-            "schema": SCHEMA,
-            "program": "slackwater",
-            "version": program_version(),
-            "key": key_of(decision),
-            **decision,
-            "market_parts": {
-                "provider": market.provider,
-                "region": market.region,
-                "zone": market.zone,
-                "instance_type": market.instance_type,
-            },
-            "valid_until": decision["slot_end"],
-        }
-    )
+    market = Market.parse(str(row["market"]))
+    added = {
+        "schema": SCHEMA,
+        "program": "slackwater",
+        "version": program_version(),
+        "key": key_of(row),
+        "market_parts": {
+            "provider": market.provider,
+            "region": market.region,
+            "zone": market.zone,
+            "instance_type": market.instance_type,
+        },
+        "valid_until": row["slot_end"],
+    }
+    whole: dict[str, Any] = plain({name: (added | row)[name] for name in DECISION} | row)
     return whole
+
+
+def _may_lack(name: str) -> bool:
+    return type(None) in get_args(DECISION[name].kind)
 
 
 def key_of(decision: Mapping[str, Any]) -> str:
@@ -67,13 +72,6 @@ def key_of(decision: Mapping[str, Any]) -> str:
 def as_text(document: Mapping[str, Any]) -> str:
     """A document as JSON text: what files hold and what is sent."""
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
-
-
-def schema() -> dict[str, Any]:
-    """The JSON Schema of the document, as it comes with the program."""
-    text = files("flows").joinpath("schemas/decision-1.json").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
 
 
 @cache

@@ -1,4 +1,9 @@
-"""The logical time of a flow run: the one it is given, else the one it was scheduled for; never the clock (M1.4)."""
+"""The Prefect flows: parameters in, one turn of the loop out. No arithmetic, and no work that is not in `flows.turn.stages`.
+
+``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a parameter, or take the time they were
+scheduled for, never the clock (M1.4); each opens the warehouse itself, and only the flow's process writes it. Work is spread out
+in a few coarse tasks that get values and return values.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +62,6 @@ def scheduled_time() -> datetime:
         )
     return planned
 
-
-# ---
-# The Prefect flows: parameters in, one turn of the loop out. No arithmetic, and no work that is not in `flows.turn.stages`.
-#
-# ``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a parameter, or take the time they
-# were scheduled for; each opens the warehouse itself, and only the flow's process writes it. Work is spread out in a few coarse
-# tasks that get values and return values.
 
 #: Tasks of one stage at most: the engine is made for tens of tasks in a flow, not for one a market or job.
 TASKS_A_STAGE = 12
@@ -240,12 +238,12 @@ def pipeline(
 
     result = tried(work, label="turn")
     _publish(result)
-    return result.answer()
+    return dict(result.answer())
 
 
 def _publish(result: TurnResult) -> None:
     """The tables of a turn as Prefect artifacts."""
-    answer = result.answer()
+    answer: dict[str, Any] = dict(result.answer())
     for key in ("decisions", "leaderboard", "accuracy"):
         if answer[key]:
             create_table_artifact(

@@ -17,6 +17,7 @@ from flows.turn.ingest import last_observed
 from flows.turn.markets import step_of
 from optimization.job.request import JobRequest, read_request
 from warehouse.errors import JobError
+from warehouse.store.files import check_place
 
 
 def run_turn(
@@ -29,7 +30,8 @@ def run_turn(
     config: Settings,
     settings: Path | None,
 ) -> dict[str, Any]:
-    """One turn of the loop on the engine."""
+    """One turn of the loop on the engine; raises `StoreError` where no warehouse can be, before anything is started."""
+    check_place(db, read_only=False)
     requests = [read_request(file) for file in job_files]
     when, own_end = _run_time(data, at, config)
     placed = [_placed_alone(request, when).model_dump(mode="json") for request in requests]

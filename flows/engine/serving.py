@@ -124,9 +124,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-# ---
-# The deployments, served.
-
 #: The slot length for which the schedule in ``prefect.yaml`` is made.
 SCHEDULED_STEP = pd.Timedelta(minutes=30)
 STOPPING = (signal.SIGTERM, signal.SIGINT)

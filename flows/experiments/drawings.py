@@ -10,7 +10,7 @@ import numpy as np
 
 from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
 from flows.show.drawings import LINES
-from flows.turn.page_policies import utility_range
+from flows.turn.page import utility_range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

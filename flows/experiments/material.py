@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.turn.estimate import timetable_of
+from flows.turn.forecast import timetable_of
 from forecasting.origins.forecasts import backtest, key_of
 from forecasting.predictor import FittedPredictor, Panel, Predictor
 from forecasting.predictors import FLOOR, make_predictor

@@ -12,10 +12,9 @@ import pandas as pd
 from flows.fleet.file import FleetTerms, cap_of
 from flows.ledger.jobs import stored_jobs
 from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import every_report
+from flows.ledger.reports import OpenJob, every_report, open_job
 from flows.show.table import rows_of
 from flows.turn.context import Turn
-from flows.turn.decide import OpenJob, open_job
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import Followed, choose_markets, find_market, own_time, step_of
 from optimization.fleet.problem import JointJob, JointProblem

@@ -11,8 +11,16 @@ from flows.config import Settings
 from flows.ledger.jobs import StoredJob
 from flows.ledger.measured import measured_rows
 from flows.ledger.records import allocations_of
-from flows.ledger.reports import Report, as_reported, counting, every_report, report_row, work_said
-from flows.turn.decide import OpenJob, open_job
+from flows.ledger.reports import (
+    OpenJob,
+    Report,
+    as_reported,
+    counting,
+    every_report,
+    open_job,
+    report_row,
+    work_said,
+)
 from flows.turn.markets import find_market, read_history
 from optimization.replay.record import record_start
 from optimization.window.plan import Allocation

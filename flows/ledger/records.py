@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from flows.ledger.fields import DECISION, whole_row
 from optimization.window.plan import Allocation
 from warehouse.issued.records import read_rows, write_rows
 from warehouse.store.connection import Store
@@ -18,22 +19,23 @@ def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) 
     """Keep decisions, each with its run; one that was issued for a job and slot before stands and is not changed."""
     if not rows:
         return
-    frame = pd.DataFrame(
-        [
-            {
-                "job": row["job"],
-                "slot": pd.Timestamp(row["slot"]),
-                "run": run,
-                "policy": row["policy"],
-                "on_demand": row["on_demand"],
-                "spot": row["spot"],
-                "reason": row["reason"],
-                "details": json.dumps(row),
-            }
-            for run, row in rows
-        ]
-    )
-    write_rows(store, "decisions", frame)
+    own = [name for name, one in DECISION.items() if one.column]
+    table = [
+        {name: row[name] for name in own}
+        | {"slot": pd.Timestamp(row["slot"]), "run": run, "details": json.dumps(row)}
+        for run, row in rows
+    ]
+    write_rows(store, "decisions", pd.DataFrame(table))
+
+
+def stored_decisions(
+    store: Store, where: Mapping[str, object], *, order_by: Sequence[str] = ()
+) -> list[tuple[str, dict[str, Any]]]:
+    """Decisions that `read_rows` finds, each with its run; what was not said when one was made is None."""
+    rows = read_rows(store, "decisions", where=where, order_by=order_by)
+    return [
+        (run, whole_row(json.loads(text))) for run, text in zip(rows["run"], rows["details"], strict=True)
+    ]
 
 
 def decisions_of(store: Store, job: str) -> list[dict[str, Any]]:
@@ -44,9 +46,8 @@ def decisions_of(store: Store, job: str) -> list[dict[str, Any]]:
 def decisions_by_job(store: Store, jobs: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """`decisions_of` for several jobs by one statement."""
     found: dict[str, list[dict[str, Any]]] = {job: [] for job in jobs}
-    rows = read_rows(store, "decisions", where={"job": list(jobs)})
-    for job, text in zip(rows["job"], rows["details"], strict=True):
-        found[job].append(json.loads(text))
+    for _, row in stored_decisions(store, {"job": list(jobs)}):
+        found[row["job"]].append(row)
     return {job: sorted(own, key=lambda row: str(row["slot"])) for job, own in found.items()}
 
 

@@ -11,12 +11,14 @@ import pandas as pd
 
 from flows.ledger.jobs import StoredJob
 from flows.show.table import rows_of
+from forecasting.quantiles import Forecast
 from optimization.job.definition import Job
 from optimization.job.progress import finished
-from optimization.job.request import JobRequest
-from optimization.replay.standing import Reported
+from optimization.job.request import JobRequest, job_on
+from optimization.replay.standing import LiveJob, Reported, live_job
 from optimization.window.plan import Allocation
 from warehouse.errors import JobError
+from warehouse.history import History
 from warehouse.issued.records import read_rows, write_rows
 from warehouse.store.connection import Store
 
@@ -123,6 +125,52 @@ def as_reported(
             )
         )
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenJob:
+    """A request whose job is running on the market of ``history``, as it stands at the slot to decide.
+
+    ``reports`` are those that count by then.
+    """
+
+    request: JobRequest
+    history: History
+    live: LiveJob
+    reports: tuple[Report, ...] = ()
+
+    @property
+    def progress_report(self) -> Report | None:
+        """The report its progress goes back to, None if it is reckoned from the decisions alone."""
+        said = [one for one in self.reports if one.finished or one.progress is not None]
+        return said[-1] if said else None
+
+
+def open_job(
+    request: JobRequest,
+    history: History,
+    *,
+    decided: Mapping[pd.Timestamp, Allocation],
+    forecasts: Sequence[Forecast] = (),
+    peers: Sequence[History] = (),
+    reports: Sequence[Report] = (),
+) -> OpenJob:
+    """Line a placed request up with its market's history; see `live_job`.
+
+    Of ``reports`` those count that are about the start of the slot to decide or before and were known by then.
+    """
+    job, start = job_on(request, history)
+    said = counting(reports, known_at=history.known_at.floor(history.step))
+    live = live_job(
+        job,
+        start,
+        history,
+        decided=decided,
+        forecasts=forecasts,
+        peers=peers,
+        reported=as_reported(said, request, job, start=start, step=history.step),
+    )
+    return OpenJob(request=request, history=history, live=live, reports=tuple(said))
 
 
 def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from optimization.renting.simulation import (
 )
 from optimization.renting.sizes import Exponential
 from warehouse.errors import SettingsError
+
+if TYPE_CHECKING:
+    from flows.schemas.forms import Elasticity, FrontierPoint, RentedType, Sensitivity
 
 #: Independent streams behind a simulated figure, and jobs in each.
 STREAMS, JOBS = 10, 3000
@@ -80,7 +83,7 @@ def _loss_unit(question: Question) -> str:
     return "USD" if question.renting.types[0].delay.in_usd else "hours of response time"
 
 
-def _type_row(one: TypeRental) -> dict[str, Any]:
+def _type_row(one: TypeRental) -> RentedType:
     return {
         "type": one.kind.name,
         "rate_per_hour": one.kind.rate_per_hour,
@@ -195,13 +198,13 @@ def _group_sizes(cluster: int) -> list[int]:
     return sorted({cluster // groups for groups in range(1, cluster + 1)})
 
 
-def frontier_rows(renting: Renting) -> list[dict[str, float]]:
+def frontier_rows(renting: Renting) -> list[FrontierPoint]:
     """Response time and cost of delay of the optimum and of equal widths by budget, from right above the load on."""
     least = renting.least_budget
     furthest = max(FURTHEST * least, 1.5 * renting.budget)
     rows = []
     for found in budget_frontier(renting, np.geomspace(NEAREST * least, furthest, POINTS).tolist()):
-        row = {
+        row: FrontierPoint = {
             "budget": found.budget,
             "response_hours": found.response_hours,
             "loss_per_hour": found.loss_per_hour,
@@ -216,7 +219,7 @@ def frontier_rows(renting: Renting) -> list[dict[str, float]]:
     return rows
 
 
-def sensitivity_rows(renting: Renting) -> list[dict[str, Any]]:
+def sensitivity_rows(renting: Renting) -> list[Sensitivity]:
     """The same budget at other arrival rates, of all types and of one at a time; null where it no longer covers the load."""
     return [
         {
@@ -230,9 +233,9 @@ def sensitivity_rows(renting: Renting) -> list[dict[str, Any]]:
     ]
 
 
-def elasticity_rows(renting: Renting) -> list[dict[str, Any]]:
+def elasticity_rows(renting: Renting) -> list[Elasticity]:
     """Percent more response time, and cost of delay, for one percent more arrivals."""
-    rows = []
+    rows: list[Elasticity] = []
     for only in _scopes(renting):
         response, loss = elasticity(renting, only=only)
         rows.append({"arrivals_of": only or "all types", "response": response, "loss": loss})

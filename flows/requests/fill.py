@@ -1,4 +1,7 @@
-"""Where the configuration knowledge of a command comes from: a fitted file, or the measured runs of a folder (M9.2)."""
+"""Fill a fine-tuning request from a warehouse: what is known of configurations, the answer, and the job file (M9).
+
+What is known comes from a fitted file, or from the measured runs of a folder (M9.2), and from what jobs reported (M9.4).
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from flows.ledger.fields import decision_row
 from flows.ledger.jobs import stored_jobs
 from flows.ledger.measured import MeasuredRun, measured_run, stretches
 from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import reports_by_job
+from flows.ledger.reports import OpenJob, reports_by_job
 from flows.requests.offers import markets_now, offers_of
 from flows.turn.context import Turn
-from flows.turn.decide import OpenJob, decision_row, effort_of
+from flows.turn.decide import effort_of
 from flows.turn.markets import step_of
 from flows.turn.work import deciding_policy
 from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations
@@ -33,6 +37,17 @@ from optimization.requests.request import Completed
 from optimization.requests.widths import Knowledge
 from warehouse.errors import InputError
 from warehouse.store.connection import Store
+
+if TYPE_CHECKING:
+    from flows.schemas.forms import (
+        Configuration,
+        Expectation,
+        OnDemandAlone,
+        RunnerUp,
+        Validity,
+        Verdict,
+        Width,
+    )
 
 #: Read from the working folder when it is there.
 CONFIGURATIONS_FILE = "configurations.zip"
@@ -182,7 +197,7 @@ def _synthetic(winner: Planned) -> list[str]:
     return [*(["the market is SIMULATED"] if simulated else []), *winner.history.assumptions]
 
 
-def _configuration(candidate: Candidate) -> dict[str, Any]:
+def _configuration(candidate: Candidate) -> Configuration:
     terms, offer = candidate.terms, candidate.offer
     return {
         "model": terms.model_name,
@@ -202,9 +217,9 @@ def _configuration(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _validity(knowledge: Knowledge, candidate: Candidate) -> dict[str, Any]:
+def _validity(knowledge: Knowledge, candidate: Candidate) -> Validity:
     """The verdict on the narrowest width, where memory is scarcest, and on the widest."""
-    rows = {}
+    rows: dict[str, Verdict] = {}
     for name, width in (("narrowest", candidate.widths[0]), ("widest", candidate.widths[-1])):
         if width.configuration is not None:
             verdict = knowledge.validity(width.configuration)
@@ -216,10 +231,10 @@ def _validity(knowledge: Knowledge, candidate: Candidate) -> dict[str, Any]:
                 "limit_gb": verdict.limit_gb,
                 "reason": verdict.reason,
             }
-    return rows
+    return cast("Validity", rows)
 
 
-def _width_row(candidate: Candidate, place: int) -> dict[str, Any]:
+def _width_row(candidate: Candidate, place: int) -> Width:
     width = candidate.widths[place]
     return {
         "instances": width.instances,
@@ -251,7 +266,7 @@ def forms(planned: Planned, step: pd.Timedelta) -> dict[str, Any]:
     }
 
 
-def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> dict[str, Any]:
+def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> OnDemandAlone:
     return {
         "instances": alone.instances,
         "cost_usd": alone.cost_usd,
@@ -260,7 +275,7 @@ def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> dict
     }
 
 
-def _expected_row(expected: Expected, start: pd.Timestamp, step: pd.Timedelta) -> dict[str, Any]:
+def _expected_row(expected: Expected, start: pd.Timestamp, step: pd.Timedelta) -> Expectation:
     return {
         "cost_usd": expected.cost_usd,
         "cost_p10_usd": expected.cost_p10_usd,
@@ -270,7 +285,7 @@ def _expected_row(expected: Expected, start: pd.Timestamp, step: pd.Timedelta) -
     }
 
 
-def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
+def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
     """A runner-up as plain values."""
     candidate = loser.screened.candidate
     widest, planned = candidate.widths[-1], loser.planned
@@ -294,12 +309,11 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
     }
 
 
-# ---
-# Write a filled job as the TOML file that ``job add`` takes (M9.4).
-
-
 def write_job_file(request: JobRequest, path: Path, *, notes: Sequence[str]) -> None:
-    """Write a placed request; ``notes`` become comments at its head. Raises `InputError` if the file cannot be written."""
+    """Write a placed request as the TOML file that ``job add`` takes (M9.4); ``notes`` become comments at its head.
+
+    Raises `InputError` if the file cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(job_text(request, notes=notes), encoding="utf-8")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from flows.ledger.fields import BASELINES
 from flows.requests.fill import Filled
 from flows.requests.offers import followed_of
-from flows.turn.columns import BASELINES
 from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import Followed, peers_of, step_of

@@ -10,8 +10,6 @@ from typing import Any
 
 def as_json(value: Any) -> str:
     """One JSON object as text: no NaN, times as ISO 8601."""
-    if hasattr(value, "model_dump"):
-        value = value.model_dump(mode="json")
     return json.dumps(plain(value), indent=2, allow_nan=False)
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 
 from flows.config import Settings
+from flows.ledger.fields import decision_row
 from flows.ledger.jobs import find_job
 from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import Report, every_report
+from flows.ledger.reports import Report, every_report, open_job
 from flows.show.table import rows_of
 from flows.turn.context import Turn
-from flows.turn.decide import decision_row, effort_of, open_job
+from flows.turn.decide import effort_of
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import Followed, choose_markets, find_market, peers_of, read_history, step_of
 from flows.turn.work import deciding_policy, read_pool
@@ -33,6 +34,9 @@ from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from warehouse.errors import JobError, MarketError
 from warehouse.issued.vintages import write_forecasts
 from warehouse.store.connection import Store
+
+if TYPE_CHECKING:
+    from flows.schemas.forms import ForecastRow, Held, ReplayAnswer, SlotQuantiles
 
 #: The forecaster that is never wrong: a bound, not a policy.
 PERFECT = "perfect"
@@ -64,15 +68,13 @@ def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
     return [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
 
 
-def forecast_row(followed: Followed, forecast: Forecast) -> dict[str, Any]:
+def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
     """A forecast as plain values."""
     frame = forecast.frame.drop(columns=["fallback"])
     numbers = frame.select_dtypes("float").columns
     frame[numbers] = frame[numbers].round(6)
-    tables = {
-        str(variable): table.drop(columns=["variable"]).to_dict("records")
-        for variable, table in frame.groupby("variable", sort=True)
-    }
+    own = frame["variable"]
+    slots = frame.drop(columns=["variable"])
     return {
         "market": followed.market.key,
         "source": followed.source,
@@ -81,7 +83,8 @@ def forecast_row(followed: Followed, forecast: Forecast) -> dict[str, Any]:
         "newest_row": forecast.newest_row,
         "step_minutes": forecast.step / pd.Timedelta(minutes=1),
         "fallback": forecast.fallback,
-        **tables,
+        "count": cast("list[SlotQuantiles]", rows_of(slots[own == "count"])),
+        "price": cast("list[SlotQuantiles]", rows_of(slots[own == "price"])),
     }
 
 
@@ -139,7 +142,7 @@ def _market_text(request: JobRequest, market: str | None) -> str:
 
 def replayed(
     turn: Turn, job: JobRequest, *, market: str, policy: str, start: pd.Timestamp | None, model: str | None
-) -> list[dict[str, Any]]:
+) -> list[ReplayAnswer]:
     """What one policy, or ``all`` of the pool, would have made of one job on a market's record, the best first.
 
     Raises `MarketError` if the job starts after the record.
@@ -201,13 +204,11 @@ def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner
     return ended_job(job, first, history, forecasts, peers)
 
 
-def replay_row(
-    scored: Scored, i: int, followed: Followed, planner: str, step: pd.Timedelta
-) -> dict[str, Any]:
+def replay_row(scored: Scored, i: int, followed: Followed, planner: str, step: pd.Timedelta) -> ReplayAnswer:
     """One replay as plain values: cost, utility, finish, allocations, hindsight bracket."""
     ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
     finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
-    slots = [
+    slots: list[Held] = [
         {
             "slot": ended.start + t * step,
             "on_demand": a.on_demand,

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from flows.command import Answer, Query, QueryAt, Session, option
 from flows.command.progress import say
 from flows.command.session import MarketName, parsed_time
+from flows.ledger.fields import BASELINES, BOARD, DECISION, columns_of
 from flows.show.blocks import Block, Column, Notes, Table
 from flows.show.formats import percent, price, significant, usd, utc
-from flows.turn.columns import BASELINES, BOARD_COLUMNS, DECISION_COLUMNS
 
 BOARD_ROWS = 10
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
@@ -40,7 +40,7 @@ def turn_blocks(value: Mapping[str, Any]) -> list[Block]:
 
 def decision_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Decisions as every command and page shows them."""
-    return Table(title, rows, DECISION_COLUMNS, cards=True)
+    return Table(title, rows, columns_of(DECISION), cards=True)
 
 
 def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
@@ -49,7 +49,7 @@ def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
     return Table(
         f"Policies over ended jobs (best {BOARD_ROWS} and baselines of {len(board)})",
         shown,
-        BOARD_COLUMNS,
+        columns_of(BOARD),
         marked=lambda row: row["policy"] in BASELINES,
     )
 
@@ -66,11 +66,20 @@ def report(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Write the HTML report of the newest run (or of the one at --at) again from the warehouse."""
+    from flows.turn.page import report_page, write_report
     from flows.turn.report import stored_report
 
     with session.reading() as store:
-        path = stored_report(store, session.config, at=session.time, path=out or session.html)
-    return Answer(title="Report", value={"report": str(path)}, blocks=[f"report: {path}"])
+        data = stored_report(store, session.config, at=session.time)
+    path = out or session.html or Path("reports") / f"{data.run_id}.html"
+    if path != session.html:  # that one the kit writes
+        write_report(data, path)
+    return Answer(
+        title="Report",
+        value={"report": str(path)},
+        blocks=[f"report: {path}"],
+        page=lambda: report_page(data),
+    )
 
 
 def forecast(
@@ -179,9 +188,9 @@ def replay(
 REPLAY_COLUMNS: dict[str, Column | str] = {
     "policy": "policy", "cost_usd": Column(heading="cost", unit="$", format=usd),
     "value_usd": Column(heading="value", unit="$", format=usd),
-    "utility_usd": Column(heading="utility", unit="$", format=usd), "utility": BOARD_COLUMNS["mean_utility"],
+    "utility_usd": Column(heading="utility", unit="$", format=usd), "utility": BOARD["mean_utility"].as_column(),
     "finish": Column(heading="finish", unit="UTC"), "on_time": "on time",
-    "spot_share": Column(heading="spot share", format=percent), "gap_to_hindsight": BOARD_COLUMNS["gap_to_hindsight"],
+    "spot_share": Column(heading="spot share", format=percent), "gap_to_hindsight": BOARD["gap_to_hindsight"].as_column(),
 }  # fmt: skip
 
 

@@ -1,75 +1,24 @@
-"""Decide the next slot of every open job: the job as it stands, who decides it, and the decision as a row (M2.4)."""
+"""Decide the next slot of every open job: the job as it stands, and who decides it (M2.4)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import pandas as pd
 
 from flows.config import Settings
+from flows.ledger.fields import decision_row
 from flows.ledger.jobs import StoredJob
 from flows.ledger.records import allocations_of, decisions_by_job, save_decisions
-from flows.ledger.reports import Report, as_reported, counting, every_report
+from flows.ledger.reports import OpenJob, Report, every_report, open_job
 from flows.ledger.runs import save_runs
 from flows.turn.context import Turn
 from flows.turn.markets import Followed, peers_of, planned_forecasts, read_all
 from flows.turn.work import Pool, Work
-from forecasting.quantiles import Forecast
-from optimization.job.request import JobRequest, job_on
-from optimization.replay.decision import Course, Decision, Effort, decide_all
+from optimization.replay.decision import Course, Effort, decide_all
 from optimization.replay.record import record_start
-from optimization.replay.standing import LiveJob, live_job
-from optimization.window.plan import Allocation
-from warehouse.history import History
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenJob:
-    """A request whose job is running on the market of ``history``, as it stands at the slot to decide.
-
-    ``reports`` are those that count by then.
-    """
-
-    request: JobRequest
-    history: History
-    live: LiveJob
-    reports: tuple[Report, ...] = ()
-
-    @property
-    def progress_report(self) -> Report | None:
-        """The report its progress goes back to, None if it is reckoned from the decisions alone."""
-        said = [one for one in self.reports if one.finished or one.progress is not None]
-        return said[-1] if said else None
-
-
-def open_job(
-    request: JobRequest,
-    history: History,
-    *,
-    decided: Mapping[pd.Timestamp, Allocation],
-    forecasts: Sequence[Forecast] = (),
-    peers: Sequence[History] = (),
-    reports: Sequence[Report] = (),
-) -> OpenJob:
-    """Line a placed request up with its market's history; see `live_job`.
-
-    Of ``reports`` those count that are about the start of the slot to decide or before and were known by then.
-    """
-    job, start = job_on(request, history)
-    said = counting(reports, known_at=history.known_at.floor(history.step))
-    live = live_job(
-        job,
-        start,
-        history,
-        decided=decided,
-        forecasts=forecasts,
-        peers=peers,
-        reported=as_reported(said, request, job, start=start, step=history.step),
-    )
-    return OpenJob(request=request, history=history, live=live, reports=tuple(said))
 
 
 def effort_of(settings: Settings) -> Effort:
@@ -79,67 +28,6 @@ def effort_of(settings: Settings) -> Effort:
 
 #: A decision as plain values.
 Row = dict[str, Any]
-
-
-def decision_row(opened: OpenJob, decision: Decision) -> Row:
-    """A decision as plain values, the form of ``decisions`` in the JSON answer."""
-    live, history, expected = opened.live, opened.history, decision.expected
-    finish = live.start + expected.finish_slots * live.step
-    return {
-        "job": decision.job,
-        "market": history.market.key,
-        "slot": live.now.isoformat(),
-        "on_demand": decision.allocation.on_demand,
-        "spot": decision.allocation.spot,
-        "policy": decision.policy,
-        "reason": decision.reason,
-        "expected_cost_usd": round(expected.cost_usd, 4),
-        "expected_finish": finish.floor("s").isoformat(),
-        "late_probability": round(expected.late_probability, 4),
-        "deadline": live.deadline.isoformat(),
-        "source": history.source,
-        "must_finish": live.job.must_finish,
-        "forecaster": live.forecast.predictor if live.forecast else None,
-        "fallback": live.forecast.fallback if live.forecast else "no forecast",
-        "solver": decision.solver,
-        "synthetic": list(history.assumptions),
-        "slot_end": (live.now + live.step).isoformat(),
-        "step_minutes": live.step / pd.Timedelta(minutes=1),
-        "on_demand_usd_per_hour": history.on_demand_usd,
-        "expected_cost_p10_usd": round(expected.cost_p10_usd, 4),
-        "expected_cost_p90_usd": round(expected.cost_p90_usd, 4),
-        **_progress(opened, decision),
-        "planned": _planned(live, decision),
-    }
-
-
-def _progress(opened: OpenJob, decision: Decision) -> Row:
-    """The progress it was decided at, and where that figure comes from."""
-    report, workload = opened.progress_report, opened.request.workload
-    share = decision.progress.done / opened.live.job.workload
-    return {
-        "progress": round(share * workload.amount, 6),
-        "progress_share": round(share, 6),
-        "workload": workload.amount,
-        "workload_unit": workload.unit,
-        "progress_from": "reported" if report else "decided",
-        "progress_reported_at": report.reported_at.isoformat() if report else None,
-        "held_before": decision.progress.n_previous,
-    }
-
-
-def _planned(live: LiveJob, decision: Decision) -> list[Row] | None:
-    """What the plan behind the decision holds in the slots after it; None where the policy makes no plan."""
-    if decision.planned is None:
-        return None
-    return [
-        {
-            "slot": (live.now + (k + 1) * live.step).isoformat(),
-            "on_demand": allocation.on_demand,
-            "spot": allocation.spot,
-        }
-        for k, allocation in enumerate(decision.planned)
-    ]
 
 
 def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> list[list[Row]]:

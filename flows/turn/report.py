@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.records import measured_errors
+from flows.ledger.records import measured_errors, stored_decisions
 from flows.ledger.rounds import outcome_frame
 from flows.show.table import rows_of
 from flows.turn.context import Turn
 from flows.turn.ingest import Counts
 from flows.turn.markets import find_market, read_history, step_of, stored_forecasts
-from flows.turn.page import ReportData, write_report
-from flows.turn.panels import MarketPanel
+from flows.turn.page import MarketPanel, ReportData
 from flows.turn.work import Pool, read_pool
 from forecasting.quantiles import Forecast
 from optimization.replay.ledger import leaderboard
@@ -68,8 +66,8 @@ def report_data(
     )
 
 
-def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None, path: Path | None) -> Path:
-    """Write the report of the newest run, or of the run at ``at``, again from what the warehouse keeps.
+def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) -> ReportData:
+    """The report of the newest run, or of the run at ``at``, again from what the warehouse keeps.
 
     Raises `InputError` if there is no such run.
     """
@@ -84,7 +82,7 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None, 
     run, when = str(runs["run"].iloc[-1]), pd.Timestamp(runs["logical_at"].iloc[-1])
     turn = Turn(store=store, at=when, settings=settings, run_id=run, own_end=True)
     accuracy = measured_errors(store, when).drop(columns=["measured_at"])
-    decided = read_rows(store, "decisions", where={"run": run}, order_by=["job"])
+    decided = stored_decisions(store, {"run": run}, order_by=["job"])
     ingest = read_rows(store, "runs", where={"run": run, "stage": "ingest"})
     drawn, sources = [], set()
     for key, source in dict.fromkeys(zip(accuracy["market"], accuracy["source"], strict=True)):
@@ -99,16 +97,15 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None, 
             )
         )
         sources.add(source)
-    data = report_data(
+    return report_data(
         turn,
         learned=learned(turn),
-        decisions=[json.loads(text) for text in decided["details"]],
+        decisions=[row for _, row in decided],
         accuracy=accuracy,
         ingested=json.loads(ingest["details"].iloc[-1]) if len(ingest) else {},
         drawn=drawn,
         simulated=all(source.startswith("simulated") for source in sources),
     )
-    return write_report(data, path or Path("reports") / f"{run}.html")
 
 
 def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:

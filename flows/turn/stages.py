@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
@@ -26,6 +26,9 @@ from flows.turn.score import score_jobs
 from flows.turn.work import Pool, Work, find_work, read_pool, require_markets
 from optimization.job.request import JobRequest
 from warehouse.observations.listing import observed_sources
+
+if TYPE_CHECKING:
+    from flows.schemas.forms import Ingested, TurnAnswer, TurnError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,13 +190,13 @@ class TurnResult:
     notes: list[str]
     report: Path
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self) -> TurnAnswer:
         """The object that ``slackwater run --json`` prints."""
         return {
             "at": self.at.isoformat(),
             "run": self.run_id,
-            "ingested": self.ingested,
-            "accuracy": self.accuracy,
+            "ingested": cast("dict[str, Ingested]", self.ingested),
+            "accuracy": cast("list[TurnError]", self.accuracy),
             "decisions": self.decisions,
             "leaderboard": self.leaderboard,
             "notes": self.notes,

@@ -12,7 +12,7 @@ import pandas as pd
 from flows.jobs.predicted import reports_shown
 from flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from flows.show.table import rows_of
-from flows.turn.page_sections import LIKELY, WORRYING
+from flows.turn.page import LIKELY, WORRYING
 from flows.ui.reading import Reading
 from flows.ui.standing import Standing, read_decisions, standings
 from warehouse.issued.records import read_rows
@@ -128,12 +128,11 @@ def job_row(
     if decisions and row["state"] == "running":
         newest = decisions[-1]
         row["source"] = row["source"] or newest.get("source") or ""
-        late = newest.get("late_probability")
         row["hold"] = {
-            key: newest.get(key)
-            for key in ("slot", "on_demand", "spot", "policy", "reason", "expected_cost_usd", "expected_finish",
-                        "late_probability", "forecaster", "fallback", "solver", "synthetic", "run", "chosen_because")
-        } | {"risk": risk_of(late), "current": pd.Timestamp(newest["slot"]) == _due(reading)}  # fmt: skip
+            **newest,
+            "risk": risk_of(newest["late_probability"]),
+            "current": pd.Timestamp(newest["slot"]) == _due(reading),
+        }
     return row
 
 

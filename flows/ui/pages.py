@@ -10,28 +10,27 @@ from urllib.parse import urlencode
 import numpy as np
 import pandas as pd
 
+from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of
+from flows.show.blocks import Table
 from flows.show.charts import Axis, lines
 from flows.show.figure import Figure
 from flows.show.formats import duration, number, percent, plural, price, significant, text, utc
 from flows.show.page import show_filters
 from flows.show.theme import vega_config
-from flows.turn.columns import BASELINES
-from flows.turn.page_accuracy import (
+from flows.turn.page import (
     LAST_VALUE,
     TITLES,
-    market_rows,
-    measured_rows,
-    model_names,
-    variable_parts,
-)
-from flows.turn.page_policies import (
     board_summary,
     changes_told,
     common_bound,
     is_baseline,
     leaders_of,
+    market_rows,
+    measured_rows,
+    model_names,
     ranked,
     utilities_figure,
+    variable_parts,
     weights_figure,
     weights_summary,
 )
@@ -172,6 +171,17 @@ def frame_values(reading: Reading) -> dict[str, Any]:
     }
 
 
+def decided_table(data: Mapping[str, Any]) -> Table:
+    """The decisions for a job, the newest first, each beside the work that was done by then."""
+    shares = {utc(row["slot"]): row["share_done"] for row in data["slots"]}
+    rows = [{**row, "work_done": shares.get(utc(row["slot"]))} for row in reversed(data["decisions"])]
+    done = Field(
+        kind=float, words="Of the job, at the start of the slot.", heading="work done", format=percent
+    )
+    title = "Every decision for this job, the newest first"
+    return Table(title, rows, columns_of(DECISION | {"work_done": done}, JOB))
+
+
 def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
     """The job's drawing, and its outcomes beside the hindsight bound."""
     outcomes = data["outcomes"]
@@ -183,7 +193,7 @@ def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
         "rest": [row for row in outcomes if row not in top],
         "outcomes": utilities_figure(shown, top[0]["hindsight"]) if top else None,
         "baselines": BASELINES,
-        "shares": {utc(row["slot"]): row["share_done"] for row in data["slots"]},
+        "decided": decided_table(data),
     }
 
 

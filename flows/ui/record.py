@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from flows.ledger.records import measured_errors
-from flows.turn.page_accuracy import pooled
+from flows.turn.page import pooled
 from flows.turn.report import accuracy_rows, learned
 from flows.ui.reading import Reading
 

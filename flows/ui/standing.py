@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,8 @@ import numpy as np
 import pandas as pd
 
 from flows.ledger.jobs import StoredJob
-from flows.ledger.records import allocations_of
-from flows.ledger.reports import Report, counting, reports_by_job
-from flows.show.table import rows_of
-from flows.turn.decide import open_job
+from flows.ledger.records import allocations_of, stored_decisions
+from flows.ledger.reports import Report, counting, open_job, reports_by_job
 from flows.turn.markets import Followed, read_histories
 from flows.ui.reading import Reading
 from optimization.job.definition import Job, Progress
@@ -23,7 +20,6 @@ from optimization.replay.standing import NOTHING, held
 from optimization.window.plan import Allocation
 from warehouse.errors import SlackwaterError
 from warehouse.history import History, Market
-from warehouse.issued.records import read_rows
 
 Decisions = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -72,9 +68,8 @@ class Standing:
 def read_decisions(reading: Reading, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Decisions by job and slot as the command line prints them, with the run that made them."""
     found: dict[str, list[dict[str, Any]]] = {}
-    table = read_rows(reading.store, "decisions", where={"job": list(names)}, order_by=["job", "slot"])
-    for row in rows_of(table):
-        found.setdefault(row["job"], []).append(json.loads(row["details"]) | {"run": row["run"]})
+    for run, row in stored_decisions(reading.store, {"job": list(names)}, order_by=["job", "slot"]):
+        found.setdefault(row["job"], []).append(row | {"run": run})
     return found
 
 

@@ -1,4 +1,9 @@
-"""A cluster of GPUs shared by fine-tuning jobs (M9.5): its jobs, where they are placed, and the simulation that owns time."""
+"""A cluster of GPUs shared by fine-tuning jobs (M9.5): jobs as lists of configurations to try, and what became of them.
+
+Which node a job runs on: no job is split over nodes, and whole powers of two always fit when moved together.
+
+The simulation of a cluster: the only owner of time, progress and GPUs; a scheduler says who runs with which attempt (M9.5).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +16,6 @@ import numpy as np
 from scipy.stats import t as student
 
 from warehouse.errors import AuditError, JobError, SettingsError
-
-# ---
-# A cluster of GPUs shared by fine-tuning jobs (M9.5): jobs as lists of configurations to try, and what became of them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,10 +199,6 @@ def mean_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[floa
     return mean, mean - half, mean + half
 
 
-# ---
-# Which node a job runs on: no job is split over nodes, and whole powers of two always fit when moved together.
-
-
 def best_fit(free: Sequence[int], gpus: int) -> int | None:
     """The node with the least free GPUs that has ``gpus`` of them, the first of equals; None if there is none.
 
@@ -263,9 +261,6 @@ def fits(free: Sequence[int], widths: Sequence[int]) -> bool:
         room[node] -= gpus
     return True
 
-
-# ---
-# The simulation of a cluster: the only owner of time, progress and GPUs; a scheduler says who runs with which attempt (M9.5).
 
 #: Two times closer than this are one event (seconds).
 SAME_TIME = 1e-9

@@ -1,4 +1,7 @@
-"""Streams of fine-tuning jobs for a cluster, and what their configurations really yield (M9.5)."""
+"""Streams of fine-tuning jobs for a cluster (M9.5): Poisson arrivals, sizes in tokens, who picks which configurations.
+
+What a configuration really yields there: measured rates, and a smooth surface between them.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,6 @@ from scipy.interpolate import RBFInterpolator
 
 from optimization.cluster.simulation import Attempt, Cluster, ClusterJob
 from warehouse.errors import SettingsError
-
-# ---
-# Streams of fine-tuning jobs for a cluster (M9.5): Poisson arrivals, sizes in tokens, who picks which configurations.
 
 #: Picks of one user before somebody who knows takes over.
 PATIENCE = 40
@@ -268,9 +268,6 @@ def gpu_seconds(tokens: float, attempts: Sequence[Attempt], cluster: Cluster) ->
         held += attempt.gpus * cluster.failure_s
     raise SettingsError(f"{len(attempts)} attempts none of which runs", expected="one that runs")
 
-
-# ---
-# What a configuration really yields in the experiment on a cluster: measured rates, and a smooth surface between them (M9.5).
 
 #: Ridge on the thin-plate spline: repeated campaigns of one configuration differ by about 2 %.
 SMOOTHING = 0.1

@@ -1,4 +1,7 @@
-"""What routes leave for others: spot counts and money of a joint program (ours)."""
+"""Planning one by one: each job in turn plans on what those before it have left; and each alone, blind to the others (ours).
+
+What a route leaves for others are spot counts and money of a joint program.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +60,6 @@ def spots(route: Route, place: dict[str, int]) -> list[tuple[int, int, int]]:
         for i, one in enumerate(route.places)
         if one.market is not None and one.allocation.spot
     ]
-
-
-# ---
-# Planning one by one: each job in turn plans on what those before it have left; and each alone, blind to the others (ours).
 
 
 class Order(StrEnum):

@@ -1,6 +1,7 @@
-"""The stochastic policy: backward induction on the belief of the market, and the value tables it makes (M4.6) (ours).
+"""The stochastic policy: the best answer to a market that moves by chains learned from its own past (M4.6) (ours).
 
-The tables are also what the end rule (c) of M3.3 reads."""
+Its value tables of a job are also what the end rule (c) of M3.3 reads.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +34,6 @@ from optimization.policies.pace import (
 from optimization.window.plan import Allocation, ExpectedToGo
 from optimization.window.statement import sizes
 from warehouse.errors import SettingsError
-
-# ---
-# Value tables of a job on an uncertain market.
 
 #: Points of the grid of work left: parts of one instance's slot while there are at most so many.
 FINE_POINTS = 240
@@ -188,9 +186,6 @@ def _grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
         step = reach / most
     return step, math.ceil(reach / step - 1e-9) + 2
 
-
-# ---
-# The stochastic policy: the best answer to a market that moves by chains learned from its own past (M4.6) (ours).
 
 #: Most times that tables are made for one job: every slot of a job of up to so many.
 MOST_TABLES = 96

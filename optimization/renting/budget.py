@@ -1,4 +1,10 @@
-"""Renting GPUs for a stream of jobs on a budget: each type gets a fixed width at once and never queues (M8, paper B)."""
+"""Renting GPUs for a stream of jobs on a budget: each type gets a fixed width at once and never queues (M8, paper B).
+
+A type of jobs trades the GPUs it occupies against the delay it suffers, per unit of load (M8.2, M8.3). Minimise the cost of
+delay, sum over i of rho_i l_i(k_i), so that sum over i of rho_i p_i k_i / s_i(k_i) <= b. With l = 1 / s and p = 1 that is lambda
+E[T] within a budget of b GPUs (M8.2); other l and p are ours (M8.6). All types share one multiplier: the price of a GPU at which
+each type by itself would choose its width.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +18,6 @@ import numpy as np
 from optimization.renting.price import Delay, PricedDelay
 from optimization.renting.speedup import ConcaveSpeedup, Speedup, TableSpeedup
 from warehouse.errors import JobError, SettingsError
-
-# ---
-# What a type of jobs can buy: GPUs it occupies against the delay it suffers, per unit of load (M8.2, M8.3).
 
 #: No width beyond this is looked at where a speedup has no largest width of its own.
 WIDEST = 2**17
@@ -156,13 +159,6 @@ def frontier_of(kind: JobType, *, whole: bool, widest: int) -> Frontier:
     loss = kind.delay.expected(kind.mean_hours / pace) / kind.mean_hours
     return hull_frontier(width, width / pace, loss)
 
-
-# ---
-# Renting GPUs for a stream of jobs on a budget: each type gets a fixed width at once and never queues (M8, paper B).
-#
-# Minimise the cost of delay, sum over i of rho_i l_i(k_i), so that sum over i of rho_i p_i k_i / s_i(k_i) <= b. With l = 1 / s and
-# p = 1 that is lambda E[T] within a budget of b GPUs (M8.2); other l and p are ours (M8.6). All types share one multiplier: the
-# price of a GPU at which each type by itself would choose its width.
 
 #: Halvings of the interval of the multiplier's logarithm: enough for two neighbouring floating-point numbers.
 HALVINGS = 200

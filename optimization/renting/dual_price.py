@@ -1,4 +1,16 @@
-"""Dual prices: a price on a budget that is learned while it is spent, on average or along a plan (M10)."""
+"""A price on a budget that is learned while it is spent: dual prices for an average budget (M10).
+
+"Constrained online two-stage stochastic optimization" (2024) keeps a long-run average by a dual price that moves with the
+gradient of the constraint after every arrival. What of it is not public is ours: the first stage is the price, set before the
+arrival is seen, the second the choice that is best at that price once loss and cost of every choice are known.
+
+Spending by a plan: a budget that varies over time, followed by a dual price (M10).
+
+"No-regret learning under adversarial resource constraints: a spending plan is all you need" (2025) replaces the average
+budget of dual methods by a plan of what each round may spend, so that regret against whoever follows the plan is small even
+where prices are adversarial. The update is the gradient step of `optimization.renting.dual_price` against the plan's own
+round (ours where the paper's inside is not public).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +19,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from warehouse.errors import SettingsError
-
-# ---
-# A price on a budget that is learned while it is spent: dual prices for an average budget (M10).
-#
-# "Constrained online two-stage stochastic optimization" (2024) keeps a long-run average by a dual price that moves with the
-# gradient of the constraint after every arrival. What of it is not public is ours: the first stage is the price, set before the
-# arrival is seen, the second the choice that is best at that price once loss and cost of every choice are known.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +93,6 @@ def overspend_bound(loss: np.ndarray, cost: np.ndarray, budget: np.ndarray, dual
     jump = max(0.0, float(cost.max() - budget.min()))
     return (dearest - dual.price) / dual.step + jump + float(np.maximum(least - budget, 0.0).sum())
 
-
-# ---
-# Spending by a plan: a budget that varies over time, followed by a dual price (M10).
-#
-# "No-regret learning under adversarial resource constraints: a spending plan is all you need" (2025) replaces the average budget
-# of dual methods by a plan of what each round may spend, so that regret against whoever follows the plan is small even
-# where prices are adversarial. The update is the gradient step of `optimization.renting.dual_price` against the plan's own
-# round (ours where the paper's inside is not public).
 
 #: Halvings of a multiplier's interval in hindsight.
 HALVINGS = 80

@@ -1,4 +1,11 @@
-"""A stream of jobs on a real market, and who rents for it (M8.6, M10) (ours)."""
+"""A stream of jobs on a real market: every job keeps the width it got, on spot where there is any, else on demand (M8.6) (ours).
+
+In a slot, in this order (M2.4): price and count are seen; spot GPUs that are gone are taken from the newest jobs first; jobs
+that hold on-demand GPUs move to free spot where that pays; jobs arrive and get their width; all pay and work. A job whose
+GPUs change stands still for the restart time while it pays. Spot set free inside a slot is found at the next one.
+
+Who rents on a market: at list price, at the effective price, by a dual price, along a spending plan (M8.6, M10).
+"""
 
 from __future__ import annotations
 
@@ -13,13 +20,6 @@ from optimization.renting.dual_price import DualPrice, SpendingPlan
 from optimization.renting.price import Outlook, affordable
 from optimization.renting.simulation import Stream, shared_pace
 from warehouse.errors import SettingsError
-
-# ---
-# A stream of jobs on a real market: every job keeps the width it got, on spot where there is any, else on demand (M8.6) (ours).
-#
-# In a slot, in this order (M2.4): price and count are seen; spot GPUs that are gone are taken from the newest jobs first; jobs
-# that hold on-demand GPUs move to free spot where that pays; jobs arrive and get their width; all pay and work. A job whose
-# GPUs change stands still for the restart time while it pays. Spot set free inside a slot is found at the next one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,10 +243,6 @@ def _work(
         going.append(one)
     books.slot_usd.append(paid)
     return going
-
-
-# ---
-# Who rents on a market: at list price, at the effective price, by a dual price, along a spending plan (M8.6, M10).
 
 
 class FixedRenter(Renter):

@@ -1,4 +1,17 @@
-"""Effective prices and the cost of delay: what a GPU costs where spot comes and goes, and what waiting costs (M8.6) (ours)."""
+"""What a GPU costs in a market whose spot instances come and go: the effective price of a GPU-hour (M8.6) (ours).
+
+A fleet of N GPUs has as many as there are on spot and the rest on demand (M3.2), and an hour of overhead is paid, without work,
+whenever a GPU that was on spot is lost. With share = E[min(A, N)] / N of counts A, and nu losses per spot GPU and hour,
+
+    paid(N) = share min(p_s, p_o) + (1 - share) p_o    per GPU-hour held
+    price(N) = paid(N) (1 + share nu overhead)         per GPU-hour of work
+
+N paid(N) grows with N, so that a budget of B USD per hour holds the one N with N paid(N) = B.
+
+Outlooks of a market slot by slot, each made of what was known in its slot (M8.6, M4.6) (ours).
+
+What delay costs: nothing but time, a price per hour, or the value lost after a deadline (M8.6) (ours).
+"""
 
 from __future__ import annotations
 
@@ -14,17 +27,6 @@ from optimization.market.chains import CountChain, Forgetting, count_chain, even
 from optimization.market.window import Record
 from optimization.renting.sizes import Exponential, SizeLaw
 from warehouse.errors import SettingsError
-
-# ---
-# What a GPU costs in a market whose spot instances come and go: the effective price of a GPU-hour (M8.6) (ours).
-#
-# A fleet of N GPUs has as many as there are on spot and the rest on demand (M3.2), and an hour of overhead is paid, without work,
-# whenever a GPU that was on spot is lost. With share = E[min(A, N)] / N of counts A, and nu losses per spot GPU and hour,
-#
-#     paid(N) = share min(p_s, p_o) + (1 - share) p_o    per GPU-hour held
-#     price(N) = paid(N) (1 + share nu overhead)         per GPU-hour of work
-#
-# N paid(N) grows with N, so that a budget of B USD per hour holds the one N with N paid(N) = B.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +140,6 @@ def loss_rate(available: np.ndarray, gpus: float, *, slot_hours: float) -> float
     return float(np.maximum(before[known] - after[known], 0.0).sum()) / hours if hours > 0 else 0.0
 
 
-# ---
-# Outlooks of a market slot by slot, each made of what was known in its slot (M8.6, M4.6) (ours).
-
 #: Days of counts from which losses of spot are counted.
 LOSS_DAYS = 7.0
 
@@ -202,10 +201,6 @@ def _ahead(chain: CountChain, count: int, horizon: int) -> np.ndarray:
     for h in range(1, horizon):
         weight[h] = weight[h - 1] @ chain.transition
     return weight
-
-
-# ---
-# What delay costs: nothing but time, a price per hour, or the value lost after a deadline (M8.6) (ours).
 
 
 class Delay(Protocol):

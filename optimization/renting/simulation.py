@@ -1,4 +1,7 @@
-"""Streams of jobs on a budget, simulated: fixed widths beside clusters of a fixed size (M8.5)."""
+"""Streams of jobs played against fixed widths and against clusters of a fixed size (M8.5).
+
+With them what a rental is compared with, and how it answers to the budget and to the arrivals.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,6 @@ from optimization.renting.budget import JobType, Rental, Share, TypeRental, rent
 from optimization.renting.sizes import ArrivalLaw, SizeLaw, arrival_times
 from optimization.renting.speedup import Speedup, TableSpeedup
 from warehouse.errors import SettingsError
-
-# ---
-# Streams of jobs played against fixed widths and against clusters of a fixed size (M8.5).
 
 #: Share of a stream that passes before anything is measured, so that the system is in its steady state.
 WARM = 0.1
@@ -203,9 +203,6 @@ def _check_cluster(gpus: int, capacity: int, need: float, how: str) -> None:
             expected="less load than it can do",
         )
 
-
-# ---
-# What a rental is compared with, and how it answers to the budget and to the arrivals (M8.5).
 
 #: Arrival rates of the sensitivity, in units of those given, and the step of the elasticity.
 FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)

@@ -1,4 +1,7 @@
-"""Replay of a policy on a known market: the sole owner of time, progress and cost (M2.4-M2.6)."""
+"""Replay of a policy on a known market: the sole owner of time, progress and cost (M2.4-M2.6).
+
+Many replays, one after the other or over processes, with the same results in the same order (M5.1).
+"""
 
 from __future__ import annotations
 
@@ -307,9 +310,6 @@ def _checked_start(job: Job, start: tuple[int, Progress]) -> tuple[int, Progress
         )
     return slot, progress
 
-
-# ---
-# Many replays, one after the other or over processes, with the same results in the same order (M5.1).
 
 Item = TypeVar("Item")
 Shared = TypeVar("Shared")

@@ -3,6 +3,8 @@
 A slot goes: see whether spot is up -> a spot instance is lost if it is not -> choose nothing, spot or on-demand -> pay the whole
 slot -> a start owes the full overhead, which eats time before work does and is carried past the slot. What an instance still owes
 when it is given up or lost is lost with it: the next start owes the full overhead again.
+
+The policies of the single-instance scoreboard: on-demand only, greedy, uniform progress, and tables of backward induction.
 """
 
 from __future__ import annotations
@@ -64,10 +66,6 @@ def settle(setting: Setting, up: np.ndarray, actions: np.ndarray) -> Run:
     spot, on_demand = int((taken == SPOT).sum()), int((taken == ON_DEMAND).sum())
     cost = spot * setting.ticks.spot_usd + on_demand * setting.ticks.on_demand_usd
     return Run(actions=taken, cost_usd=cost, slots_used=used if used >= 0 else None, starts=starts)
-
-
-# ---
-# The policies of the single-instance scoreboard: on-demand only, greedy, uniform progress, and tables of backward induction.
 
 
 class SinglePolicy(Protocol):

@@ -1,4 +1,7 @@
-"""Policies beside baselines and hindsight over many jobs: gains and headroom captured, with paired intervals (M7)."""
+"""Policies beside baselines and hindsight over many jobs: relative gain and headroom captured, with intervals (M7).
+
+The bootstrap is paired over jobs: all policies are resampled together, so that what they share cancels in a comparison.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from warehouse.errors import SettingsError
-
-# ---
-# Paired bootstrap over jobs: all policies are resampled together, so that what they share cancels in a comparison.
 
 #: Resamples behind an interval, and its level.
 REPEATS, LEVEL = 2000, 0.95
@@ -44,9 +44,6 @@ def interval(samples: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, 
     low, high = np.nanquantile(filled, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
     return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
 
-
-# ---
-# Policies beside baselines and hindsight over many jobs: relative gain and headroom captured, with intervals (M7).
 
 #: What an improvement is measured against: these policies, and AHANP at its best sigma (M7).
 BASELINES = ("OD-only", "MSU", "UP")

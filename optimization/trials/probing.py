@@ -1,4 +1,17 @@
-"""How often to probe a market when a probe costs money: the rules, and what each really pays on a recorded series (M10)."""
+"""How often to probe a market when a probe costs money (M10).
+
+The setting is that of "Monitoring state transitions in Markovian systems with sampling cost" (2025): a Markov chain, a price for
+every look at it, a loss for guessing it wrongly in between. What is known is the state seen last and its age, so that the
+best rule waits a fixed number of slots after each state. Two rules: *greedy*, probe as soon as the expected loss of a slot without
+looking exceeds the price of a look; and *best*, the waits of least mean loss and price per slot, exact for the chain. For
+counts the loss is that of an interval too wide or too narrow: instances guessed and absent, there and unpredicted (M6.5).
+
+Follow a count that is seen only when it is probed: what a rule of waiting really pays on a recorded series (M10, M6.5).
+
+A chain is estimated on a stretch that was probed in every slot. After that only probes are seen; from two probes k slots
+apart the transitions in between are known in expectation (one step of expectation-maximisation a day, old ones forgotten),
+and the rule is made anew. Nothing that was not probed is read (ours).
+"""
 
 from __future__ import annotations
 
@@ -9,15 +22,6 @@ import numpy as np
 
 from optimization.market.chains import CountChain, forgotten
 from warehouse.errors import SettingsError
-
-# ---
-# How often to probe a market when a probe costs money (M10).
-#
-# The setting is that of "Monitoring state transitions in Markovian systems with sampling cost" (2025): a Markov chain, a price
-# for every look at it, a loss for guessing it wrongly in between. What is known is the state seen last and its age, so that the
-# best rule waits a fixed number of slots after each state. Two rules: *greedy*, probe as soon as the expected loss of a slot
-# without looking exceeds the price of a look; and *best*, the waits of least mean loss and price per slot, exact for the chain.
-# For counts the loss is that of an interval too wide or too narrow: instances guessed and absent, there and unpredicted (M6.5).
 
 #: Rounds of policy iteration after which it must have settled: it takes a handful.
 _MOST_ROUNDS = 200
@@ -150,14 +154,6 @@ def _evaluate(waits: np.ndarray, spent: np.ndarray, ahead: Ahead) -> tuple[float
     solved = np.linalg.solve(system, np.append(spent[waits - 1, at], 0.0))
     return float(solved[size]), solved[:size]
 
-
-# ---
-# Follow a count that is seen only when it is probed: what a rule of waiting really pays on a recorded series (M10, M6.5).
-#
-# A chain is estimated on a stretch that was probed in every slot. After that only probes are seen; from two probes k slots
-# apart the
-# transitions in between are known in expectation (one step of expectation-maximisation a day, old ones forgotten), and the rule
-# is made anew. Nothing that was not probed is read (ours).
 
 #: From what the chain says and what is at stake to a rule.
 Rule = Callable[[Ahead, Stakes], Waits]

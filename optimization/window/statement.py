@@ -1,4 +1,7 @@
-"""What the Pyomo model and its exact twin share: sizes, slot costs, the target, and the worth of a sequence of sizes (M3)."""
+"""What the Pyomo model and its exact twin share: sizes, slot costs, the target, and the worth of a sequence of sizes (M3).
+
+A piecewise linear function is given as concave pieces, so that only the choice of a piece needs a binary (M3.3c).
+"""
 
 from __future__ import annotations
 
@@ -193,9 +196,6 @@ def validate_expected(problem: HorizonProblem) -> None:
             expected=f"at most the job's value of {job.value} USD, which a finished job is worth",
         )
 
-
-# ---
-# A piecewise linear function as concave pieces, so that only the choice of a piece needs a binary (M3.3c).
 
 Point = tuple[float, float]
 

@@ -5,10 +5,12 @@ from tidy_folder import START, write_tidy
 
 from flows.config import Settings
 from flows.delivery.deliver import deliver
+from flows.ledger.fields import decision_row
 from flows.ledger.jobs import find_job, save_jobs
 from flows.ledger.records import allocations_of, decisions_of, save_decisions
+from flows.ledger.reports import open_job
 from flows.turn.context import Turn, run_id_of
-from flows.turn.decide import decision_row, effort_of, open_job
+from flows.turn.decide import effort_of
 from flows.turn.ingest import ingest_paths
 from flows.turn.markets import find_market, read_history
 from optimization.job.request import parse_request

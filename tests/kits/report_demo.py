@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from flows.turn.page import ReportData
-from flows.turn.panels import MarketPanel
+from flows.turn.page import MarketPanel, ReportData
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.history import Market
 

@@ -1,4 +1,9 @@
-"""Job order when only some sizes are predicted (M10): on one machine, and in rounds on a cluster."""
+"""Job order when only some sizes are predicted (M10), on one machine and, in rounds, on the cluster.
+
+Round robin for the rest, shortest predicted first, mixed. The setting is that of "Non-clairvoyant scheduling with partial
+predictions" (ICML 2024): preemption is free, the sum of completion times counts, and B of n sizes are predicted. The rule
+is ours, in its spirit; the paper's bounds are not claimed for it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,6 @@ import numpy as np
 from optimization.cluster.schedulers.fifo import next_attempt
 from optimization.cluster.simulation import Active, Cluster
 from warehouse.errors import SettingsError
-
-# ---
-# The rule in rounds, on the cluster.
 
 #: Share of its remaining time that a running job is put forward by, so that near-equals do not swap for nothing.
 STICKINESS = 0.5
@@ -61,13 +63,6 @@ def index_s(active: Active, now_s: float, cluster: Cluster) -> float:
         index = active.gpu_s / attempt.gpus + since
     return index * (STICKINESS if active.running is not None else 1.0)
 
-
-# ---
-# Job order on one machine when only some sizes are predicted (M10): round robin for the rest, shortest predicted first, mixed.
-#
-# The setting is that of "Non-clairvoyant scheduling with partial predictions" (ICML 2024): preemption is free, the sum of
-# completion times counts, and B of n sizes are predicted. The rule below is ours, in its spirit; the paper's bounds are not
-# claimed for it.
 
 #: Work smaller than this share of the largest size is none: it is the rounding of sums.
 NONE_LEFT = 1e-12

@@ -1,4 +1,8 @@
-"""A goodput scheduler after Sia (Jayaram Subramanya et al., SOSP 2023), with its program (M9.5)."""
+"""A goodput scheduler after Sia (Jayaram Subramanya et al., SOSP 2023), on one type of GPU, with its published constants
+(M9.5).
+
+Its program: at most one configuration a job, within the GPUs there are, at least cost; exact table and integer program.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,6 @@ import numpy as np
 
 from optimization.cluster.simulation import Active, Cluster
 from warehouse.errors import SettingsError
-
-# ---
-# Sia's program: at most one configuration a job, within the GPUs there are, at least cost; exact table and integer program.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +110,6 @@ def chosen_options(model: Any, choices: Sequence[Choice]) -> list[int | None]:
         for j, choice in enumerate(choices)
     ]
 
-
-# ---
-# A goodput scheduler after Sia (Jayaram Subramanya et al., SOSP 2023), on one type of GPU, with its published constants (M9.5).
 
 #: The cost of an option whose goodput after a restart is nothing: above that of running nothing, so that it is never taken.
 NEVER = 1e4

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from accuracy_demo import same_tables
+from published import keeps_to
 from tidy_folder import START, write_tidy
 
 from flows import cli
@@ -57,6 +58,7 @@ def call(monkeypatch, capsys):
 def answer(call, *words) -> dict:
     code, out, err = call("accuracy", *words, "--json")
     assert code == 0, err
+    keeps_to("accuracy", json.loads(out))
     return json.loads(out)
 
 

@@ -17,7 +17,7 @@ from flows.backfill.plan import Stretch
 from flows.backfill.run import Backfill, backfill
 from flows.config import Settings
 from flows.experiments.predictors import replay_forecasters
-from flows.turn.estimate import timetable_of
+from flows.turn.forecast import timetable_of
 from forecasting.origins.units import Rolling, forecast_blocks, units_of
 from forecasting.predictor import Panel
 from forecasting.predictors import PREDICTORS, Entry, make_predictor

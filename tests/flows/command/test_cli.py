@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from published import keeps_to
 from test_turn import AT, tidy_tables
 
 from flows import cli
@@ -16,7 +17,7 @@ from warehouse.store.connection import open_store
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = (
     "run", "ingest", "markets", "job", "forecast", "plan", "replay", "accuracy", "leaderboard", "experiment", "report", "serve",
-    "status", "ui", "backfill", "feeds", "export", "import", "compact", "publish",
+    "status", "ui", "backfill", "feeds", "export", "import", "compact", "publish", "schema",
 )  # fmt: skip
 
 
@@ -77,6 +78,19 @@ def test_help_does_not_load_the_heavy_libraries():
         (("ingest", "tabular", "nowhere"), "nowhere"),
         (("ingest",), "SOURCE"),
         (("leaderboard", "--db", "nowhere/deep/x.duckdb"), "nowhere/deep"),
+        (("run", "--db", "nowhere/deep/x.duckdb"), "no folder nowhere/deep for the warehouse; make it"),
+        (
+            (
+                "backfill",
+                "--from",
+                "2026-01-05T11:00Z",
+                "--to",
+                "2026-01-05T11:00Z",
+                "--db",
+                "nowhere/x.duckdb",
+            ),
+            "no folder nowhere",
+        ),
         (("plan", "no-such-job"), "no warehouse"),
         (("report",), "no warehouse"),
         (("job", "show", "no-such-job"), "no warehouse"),
@@ -153,6 +167,7 @@ def test_replay_answers_for_any_policy(call, data, market):
     words = ("replay", "--job", job, "--market", market, "--data", data, "--json")
     for policy in ("UP", "AHAP(2,1,0.9)", "Stochastic(24)"):
         row = json.loads(call(*words, "--policy", policy)[1])
+        keeps_to("replay", row)
         assert row["policy"] == policy
         assert row["cost_usd"] >= 0
         assert row["hindsight"]["low"] <= row["hindsight"]["high"] + 1e-9
@@ -191,6 +206,7 @@ def test_plan_forecast_and_jobs(call, data, market, tmp_path):
         "mine"
     ]
     plan = json.loads(call("plan", "mine", "--db", db, "--policy", "AHAP(3,1,0.9)", "--json")[1])
+    keeps_to("decision", plan)
     assert plan["policy"] == "AHAP(3,1,0.9)"
     assert "HiGHS" in plan["solver"]
     assert pd.Timestamp(plan["slot"]) == AT
@@ -201,7 +217,9 @@ def test_plan_forecast_and_jobs(call, data, market, tmp_path):
     shown = json.loads(call("job", "show", "mine", "--db", db, "--json")[1])
     assert shown["decisions"] == []  # a plan stores nothing
     words = ("forecast", "--market", market, "--model", "last_value", "--horizon", 4, "--db", db, "--json")
-    forecast = json.loads(call(*words)[1])["forecasts"][0]
+    forecasts = json.loads(call(*words)[1])
+    keeps_to("forecast", forecasts)
+    forecast = forecasts["forecasts"][0]
     assert len(forecast["price"]) == len(forecast["count"]) == 4
     assert forecast["count"][0]["q05"] <= forecast["count"][0]["q95"]
 

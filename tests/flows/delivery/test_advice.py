@@ -13,8 +13,9 @@ from advice_kit import AHAP, BEGIN, MARKET, SOURCE, STEP, decided_row, hold, new
 from test_job_report import report
 
 from flows.config import Sink
-from flows.delivery.document import SCHEMA, as_text, document, file_name, folder_name, key_of, schema
+from flows.delivery.document import SCHEMA, as_text, document, file_name, folder_name, key_of
 from flows.delivery.webhook import CannotSendError, headers_of, signature
+from flows.schemas.forms import schema
 from warehouse.errors import InputError
 
 PROMISED = json.loads((Path(__file__).parents[2] / "golden" / "decision-1.json").read_text())
@@ -46,7 +47,7 @@ def rows(tmp_path_factory):
 
 
 def test_real_decisions_of_every_kind_keep_to_the_schema(rows):
-    form = schema()
+    form = schema("decision")
     jsonschema.Draft202012Validator.check_schema(form)
     checker = jsonschema.Draft202012Validator(
         form, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER
@@ -97,11 +98,11 @@ def flattened(form, where=""):
 def test_no_key_of_this_version_goes_or_changes_its_type():
     """Adding keys is free. If this fails, the change belongs into decision-2.json, under another name of the schema."""
     assert PROMISED["schema"] == SCHEMA
-    now = flattened(schema())
+    now = flattened(schema("decision"))
     assert {key: now.get(key) for key in PROMISED["keys"]} == PROMISED["keys"]
-    required = set(schema()["required"])
+    required = set(schema("decision")["required"])
     assert {key for key in PROMISED["keys"] if "." not in key} <= required
-    assert schema()["properties"]["schema"] == {
+    assert schema("decision")["properties"]["schema"] == {
         "const": SCHEMA, "description": "Name and version of this form.",
     }  # fmt: skip
 

@@ -20,8 +20,8 @@ from flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due, last_fet
 from flows.show.blocks import Table
 from flows.turn import stages
 from flows.turn.context import Turn
-from flows.turn.practice import example_requests
 from flows.turn.stages import Found, whole_turn
+from flows.turn.work import example_requests
 from warehouse.asof.load import load_history
 from warehouse.errors import InputError, SettingsError
 from warehouse.history import Market

@@ -10,8 +10,10 @@ import pytest
 from tidy_folder import START, write_tidy
 
 from flows.config import Settings
+from flows.ledger.fields import decision_row
+from flows.ledger.reports import open_job
 from flows.turn.context import Turn
-from flows.turn.decide import decision_row, effort_of, open_job
+from flows.turn.decide import effort_of
 from flows.turn.ingest import ingest_paths
 from flows.turn.markets import MOST_PEERS, find_market, peers_of, read_history
 from forecasting.origins.forecasts import backtest

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from published import keeps_to
 from test_alarms import AT, HALF, every, lively, put
 from test_status_completeness import A, facts_of, issued_rows, job_row, run_rows, seen_rows
 
@@ -83,6 +84,7 @@ def test_the_answer_is_one_object_and_nothing_is_written(tmp_path, monkeypatch, 
     page = tmp_path / "out" / "status.html"
     code, said = run(monkeypatch, capsys, "--db", db, "--at", AT.isoformat(), "--json", "--html", page)
     answer = json.loads(said)
+    keeps_to("status", answer)
     assert (answer["schema"], answer["exit_code"]) == ("slackwater.status/1", code)
     assert {row["stage"] for row in answer["completeness"]} == set(STAGES)
     assert answer["not_done"] == []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from command_kit import call
+from published import keeps_to
 from tidy_folder import write_tidy
 
 from flows.renting.file import read_types
@@ -37,7 +38,9 @@ def vectors(tmp_path):
 
 
 def answer(*words):
-    return call("rent", *words, "--json").value
+    found = call("rent", *words, "--json").value
+    keeps_to("rent", found)
+    return found
 
 
 def refused(*words):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fill_kit import AT, STEP, write_markets, write_measurements
+from published import keeps_to
 
 from flows import cli
 from flows.clock import parse_time
@@ -51,6 +52,7 @@ def test_one_command_goes_from_three_fields_to_a_score(folder, call, tmp_path):
     code, out, _ = call("fill", REQUEST, *words, "--run", "--json", "--html", page, "--out", job)
     assert code == 0
     answer = json.loads(out)
+    keeps_to("fill", answer)
     score = answer["score"]
     assert parse_time(score["from"], "from") == AT
     assert len(score["policies"]) == 3
@@ -142,6 +144,7 @@ def test_the_simulated_market_can_be_filled_on(folder, call, tmp_path):
     )
     assert code == 0
     answer = json.loads(out)
+    keeps_to("fill", answer)
     assert answer["configuration"]["market"].startswith("simulated/")
     assert any("simulated" in text.lower() for text in answer["synthetic"])
     assert answer["score"]["outcome"]["finish"] is not None
@@ -158,6 +161,7 @@ def test_three_fields_on_the_real_data(call, tmp_path):
     code, out, _ = call("fill", REQUEST, "--data", DATA, "--at", at, "--run", "--json", "--html", page)
     assert code == 0
     answer = json.loads(out)
+    keeps_to("fill", answer)
     score = answer["score"]
     assert answer["configuration"]["gpu_model"].startswith("NVIDIA-")
     assert len(answer["runners_up"]) >= 4

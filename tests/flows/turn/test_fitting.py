@@ -12,8 +12,7 @@ from test_turn import AT, dump, one_turn, panel_settings, scramble_after, tidy_t
 
 from flows.config import Settings, read_settings
 from flows.turn.context import Turn
-from flows.turn.estimate import panel_name, prepare, stored_name, timetable_of
-from flows.turn.forecast import forecasts_of
+from flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
 from flows.turn.markets import Followed, read_histories
 from flows.turn.work import find_work
 from forecasting.origins.cohort import Cohort

@@ -17,28 +17,30 @@ import pytest
 from report_demo import NOW, STEP, demo_data, demo_panel
 
 from flows.show.page import asset, render_page
-from flows.turn.page import ReportData, report_page, write_report
-from flows.turn.page_accuracy import (
+from flows.turn.page import (
+    TOP_POLICIES,
+    ReportData,
+    changes_told,
+    common_bound,
+    decided_for,
+    decisions_summary,
+    forecaster_told,
+    gap_runs,
+    leaders_of,
     losing_sentences,
     market_rows,
     measured_rows,
     pooled,
     pooled_skill,
-    variable_parts,
-)
-from flows.turn.page_policies import (
-    TOP_POLICIES,
-    changes_told,
-    common_bound,
-    leaders_of,
     ranked,
+    report_page,
     shown_policies,
     utility_range,
+    variable_parts,
     weights_section,
     weights_summary,
+    write_report,
 )
-from flows.turn.page_sections import decided_for, decisions_summary, forecaster_told
-from flows.turn.panels import gap_runs
 from warehouse.errors import InputError
 
 VOID = {"meta", "br", "wbr", "img", "link", "input", "hr"}

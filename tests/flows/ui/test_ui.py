@@ -20,8 +20,8 @@ from test_turn import AT, one_turn, small_settings
 from flows.config import read_settings
 from flows.ledger.jobs import find_job
 from flows.ledger.records import allocations_of, decisions_of
+from flows.ledger.reports import open_job
 from flows.ledger.runs import save_failure
-from flows.turn.decide import open_job
 from flows.turn.markets import Followed, read_history
 from flows.ui import views
 from flows.ui.app import make_app

@@ -1,0 +1,392 @@
+"""What a decision says and what the leaderboard says of a policy: each thing declared once.
+
+Whoever keeps, publishes, prints or draws a decision takes the field from here: the stored row, the JSON and its schema, the
+terminal, the report and the UI. Nothing here imports pandas: a help text loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from typing_extensions import TypedDict
+
+from flows.show.blocks import Column
+from flows.show.formats import auto, fixed, percent, usd
+
+if TYPE_CHECKING:
+    from flows.ledger.reports import OpenJob
+    from optimization.replay.decision import Decision
+
+#: Where a field can be shown: tables of decisions on a terminal and in the report, and the page of one job in the UI.
+TABLE, JOB = "table", "job"
+#: Policies that are shown wherever others are.
+BASELINES: Final = ("OD-only", "MSU", "UP")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One thing that a row says: its type, what it means in ``words``, and how it is shown.
+
+    ``limits`` are further keys of its JSON Schema. ``value`` makes it of a job as it stands and the decision made for it;
+    without one whoever makes the row adds it. A decision that was stored before a field was there says None of it, so the
+    ``kind`` of a new one allows None. ``column`` marks those that have a column of their own in the table of decisions; all
+    others stand in its column ``details``. A field with a ``heading`` is shown in the tables named by ``shown``, those of a
+    higher ``place`` further to the right.
+    """
+
+    kind: Any
+    words: str
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    value: Callable[[OpenJob, Decision], Any] | None = None
+    column: bool = False
+    heading: str = ""
+    unit: str = ""
+    format: Callable[[Any], str] = auto
+    shown: tuple[str, ...] = (TABLE, JOB)
+    place: int = 0
+
+    def as_column(self) -> Column:
+        """How it is shown in a table."""
+        return Column(heading=self.heading, unit=self.unit, format=self.format, words=self.words)
+
+
+def columns_of(fields: Mapping[str, Field], where: str = TABLE) -> dict[str, Column | str]:
+    """The columns of a table of rows that have these fields."""
+    shown = [name for name, one in fields.items() if one.heading and where in one.shown]
+    return {name: fields[name].as_column() for name in sorted(shown, key=lambda name: fields[name].place)}
+
+
+#: Limits in the words of JSON Schema.
+TIME: Final = {"format": "date-time"}
+NOT_NEGATIVE: Final = {"minimum": 0}
+POSITIVE: Final = {"exclusiveMinimum": 0}
+SHARE: Final = {"minimum": 0, "maximum": 1}
+
+
+class Keys:
+    """Further keys of the JSON Schema of an annotated type; pydantic asks for them by the name of the method."""
+
+    def __init__(self, **keys: Any) -> None:
+        self.keys = keys
+
+    def __get_pydantic_json_schema__(
+        self, core: Any, handler: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """The schema of the type with these keys."""
+        return {**handler(core), **self.keys}
+
+
+Time = Annotated[str, Keys(**TIME)]
+Count = Annotated[int, Keys(**NOT_NEGATIVE)]
+
+
+class MarketParts(TypedDict):
+    """A market in its parts."""
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+
+
+class PlannedSlot(TypedDict):
+    """What a plan holds in a later slot."""
+
+    slot: Time
+    on_demand: Count
+    spot: Count
+
+
+def row_type(fields: Mapping[str, Field]) -> Any:
+    """Rows of these fields as a type that pydantic reads."""
+    kinds = {
+        name: Annotated[one.kind, Keys(**one.limits, description=one.words)] for name, one in fields.items()
+    }
+    return TypedDict("Row", kinds)  # type: ignore[operator]
+
+
+def _share(job: OpenJob, made: Decision) -> float:
+    return made.progress.done / job.live.job.workload
+
+
+def _finish(job: OpenJob, made: Decision) -> str:
+    live = job.live
+    return (live.start + made.expected.finish_slots * live.step).floor("s").isoformat()
+
+
+def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
+    """What the plan behind the decision holds in the slots after it."""
+    if made.planned is None:
+        return None
+    live = job.live
+    return [
+        {
+            "slot": (live.now + (k + 1) * live.step).isoformat(),
+            "on_demand": allocation.on_demand,
+            "spot": allocation.spot,
+        }
+        for k, allocation in enumerate(made.planned)
+    ]
+
+
+#: What is added to a decision when it is handed over; its row has the rest of `DECISION`.
+DELIVERED: Final = ("schema", "program", "version", "key", "market_parts", "valid_until")
+#: Everything that a decision says, in the order of its document.
+DECISION: Final[dict[str, Field]] = {
+    "schema": Field(kind=Literal["slackwater.decision/1"], words="Name and version of this form."),
+    "program": Field(kind=Literal["slackwater"], words="The program that wrote it."),
+    "version": Field(kind=str, words="Version of the program."),
+    "key": Field(
+        kind=str,
+        limits={"pattern": "^[0-9a-f]{32}$"},
+        words="Idempotency key: the same for the same job, market, source and slot.",
+    ),
+    "job": Field(
+        kind=str,
+        limits={"minLength": 1},
+        words="Name of the job, as its owner wrote it.",
+        value=lambda job, made: made.job,
+        column=True,
+        heading="job",
+        shown=(TABLE,),
+    ),
+    "market": Field(
+        kind=str,
+        words="provider/region/zone/instance_type.",
+        value=lambda job, made: job.history.market.key,
+        heading="market",
+        shown=(TABLE,),
+    ),
+    "market_parts": Field(kind=MarketParts, words="The market in its parts."),
+    "source": Field(
+        kind=str,
+        words="Where the observations of the market come from.",
+        value=lambda job, made: job.history.source,
+    ),
+    "synthetic": Field(
+        kind=list[str],
+        words="What was assumed of the market instead of measured, one sentence each; empty where everything was measured.",
+        value=lambda job, made: list(job.history.assumptions),
+    ),
+    "slot": Field(
+        kind=str,
+        limits=TIME,
+        words="Start of the slot that was decided, UTC.",
+        value=lambda job, made: job.live.now.isoformat(),
+        column=True,
+        heading="slot",
+        unit="UTC",
+    ),
+    "slot_end": Field(
+        kind=str,
+        limits=TIME,
+        words="End of that slot, UTC.",
+        value=lambda job, made: (job.live.now + job.live.step).isoformat(),
+    ),
+    "valid_until": Field(
+        kind=str, limits=TIME, words="When the decision is over: do not start anything for it later."
+    ),
+    "step_minutes": Field(
+        kind=float,
+        limits=POSITIVE,
+        words="Length of a slot.",
+        value=lambda job, made: job.live.step.total_seconds() / 60.0,
+    ),
+    "on_demand": Field(
+        kind=int,
+        limits=NOT_NEGATIVE,
+        words="On-demand instances to hold in the slot.",
+        value=lambda job, made: made.allocation.on_demand,
+        column=True,
+        heading="on-demand",
+    ),
+    "spot": Field(
+        kind=int,
+        limits=NOT_NEGATIVE,
+        words="Spot instances to hold in the slot.",
+        value=lambda job, made: made.allocation.spot,
+        column=True,
+        heading="spot",
+    ),
+    "policy": Field(
+        kind=str,
+        words="The policy that decided.",
+        value=lambda job, made: made.policy,
+        column=True,
+        heading="policy",
+        place=2,
+    ),
+    "chosen_because": Field(kind=str, words="Why that policy was asked."),
+    "reason": Field(
+        kind=str,
+        words="Why it decided so, in a sentence.",
+        value=lambda job, made: made.reason,
+        column=True,
+        heading="why",
+        place=2,
+    ),
+    "expected_cost_usd": Field(
+        kind=float,
+        limits=NOT_NEGATIVE,
+        words="Mean of everything paid from the job's first slot to its last, over sampled futures.",
+        value=lambda job, made: round(made.expected.cost_usd, 4),
+        heading="expected cost",
+        unit="$",
+        format=usd,
+        shown=(TABLE,),
+    ),
+    "expected_cost_p10_usd": Field(
+        kind=float,
+        limits=NOT_NEGATIVE,
+        words="A tenth of the sampled futures cost no more.",
+        value=lambda job, made: round(made.expected.cost_p10_usd, 4),
+    ),
+    "expected_cost_p90_usd": Field(
+        kind=float,
+        limits=NOT_NEGATIVE,
+        words="Nine tenths of the sampled futures cost no more.",
+        value=lambda job, made: round(made.expected.cost_p90_usd, 4),
+    ),
+    "expected_finish": Field(
+        kind=str,
+        limits=TIME,
+        words="Mean end of the job over sampled futures.",
+        value=_finish,
+        heading="expected finish",
+        unit="UTC",
+        shown=(TABLE,),
+    ),
+    "late_probability": Field(
+        kind=float,
+        limits=SHARE,
+        words="Share of the sampled futures in which the deadline is missed.",
+        value=lambda job, made: round(made.expected.late_probability, 4),
+        heading="P(late)",
+        format=percent,
+        place=1,
+    ),
+    "deadline": Field(
+        kind=str,
+        limits=TIME,
+        words="End of the last slot before the job's deadline, UTC.",
+        value=lambda job, made: job.live.deadline.isoformat(),
+        heading="deadline",
+        unit="UTC",
+        shown=(TABLE,),
+    ),
+    "must_finish": Field(
+        kind=bool,
+        words="The job gave no value: one was chosen that never gives up while finishing is possible.",
+        value=lambda job, made: job.live.job.must_finish,
+    ),
+    "on_demand_usd_per_hour": Field(
+        kind=float,
+        limits=NOT_NEGATIVE,
+        words="Price of an on-demand instance that was reckoned with.",
+        value=lambda job, made: job.history.on_demand_usd,
+    ),
+    "forecaster": Field(
+        kind=str | None,
+        words="The forecaster behind the plan; null without a forecast.",
+        value=lambda job, made: job.live.forecast.predictor if job.live.forecast else None,
+    ),
+    "fallback": Field(
+        kind=str | None,
+        words="Why the forecast is not the forecaster's own, or that there is none; empty where it is.",
+        value=lambda job, made: job.live.forecast.fallback if job.live.forecast else "no forecast",
+    ),
+    "solver": Field(
+        kind=str,
+        words="How the programs behind the decision were solved; empty where there were none.",
+        value=lambda job, made: made.solver,
+    ),
+    "progress": Field(
+        kind=float,
+        words="Work done at the start of the slot, in workload_unit; below 0 while a change of size is not paid back yet.",
+        value=lambda job, made: round(_share(job, made) * job.request.workload.amount, 6),
+    ),
+    "progress_share": Field(
+        kind=float,
+        limits={"maximum": 1},
+        words="The same as a share of the workload.",
+        value=lambda job, made: round(_share(job, made), 6),
+    ),
+    "workload": Field(
+        kind=float,
+        limits=POSITIVE,
+        words="All the work of the job, in workload_unit.",
+        value=lambda job, made: job.request.workload.amount,
+    ),
+    "workload_unit": Field(
+        kind=Literal["tokens", "gpu_hours", "slots"],
+        words="Unit of progress and workload.",
+        value=lambda job, made: job.request.workload.unit,
+    ),
+    "progress_from": Field(
+        kind=Literal["decided", "reported"],
+        words="Where progress comes from: reported by the job's owner, or reckoned from what was decided.",
+        value=lambda job, made: "reported" if job.progress_report else "decided",
+    ),
+    "progress_reported_at": Field(
+        kind=str | None,
+        limits=TIME,
+        words="The time of the report that progress goes back to; null where there is none.",
+        value=lambda job, made: job.progress_report.reported_at.isoformat() if job.progress_report else None,
+    ),
+    "held_before": Field(
+        kind=int,
+        limits=NOT_NEGATIVE,
+        words="Instances held in the slot before, by report or by decision.",
+        value=lambda job, made: made.progress.n_previous,
+    ),
+    "planned": Field(
+        kind=list[PlannedSlot] | None,
+        words="What the plan behind the decision holds in the slots after it, which later decisions may change; null where the "
+        "policy makes no plan.",
+        value=_planned,
+    ),
+}
+
+
+def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
+    """A decision as plain values, the form of ``decisions`` in the JSON answer but for why its policy was asked."""
+    return {name: one.value(job, made) for name, one in DECISION.items() if one.value is not None}
+
+
+def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision as it was stored, with None for what was not said when it was made."""
+    return {name: row.get(name) for name in DECISION if name not in DELIVERED} | dict(row)
+
+
+#: What the leaderboard says of a policy, over the jobs that ended.
+BOARD: Final[dict[str, Field]] = {
+    "policy": Field(kind=str, words="The policy.", heading="policy"),
+    "jobs": Field(kind=int, words="Ended jobs it was replayed on.", heading="jobs"),
+    "mean_utility": Field(
+        kind=float,
+        words="Value of the finished job minus the rent, over what the job costs on on-demand alone.",
+        heading="utility",
+        unit="OD-only cost = 1",
+        format=fixed(3),
+    ),
+    "mean_utility_usd": Field(kind=float, words="The same in USD."),
+    "mean_cost_usd": Field(kind=float, words="Rent of a job, USD.", heading="cost", unit="$", format=usd),
+    "on_time": Field(
+        kind=float,
+        limits=SHARE,
+        words="Share of the jobs that were done by their deadline.",
+        heading="on time",
+        format=percent,
+    ),
+    "gap_to_hindsight": Field(
+        kind=float,
+        words="To the best that knowing the future allows.",
+        heading="gap to hindsight",
+        format=fixed(3),
+    ),
+    "weight": Field(
+        kind=float, limits=SHARE, words="How far the selection trusts it.", heading="weight", format=percent
+    ),
+}

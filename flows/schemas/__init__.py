@@ -1,0 +1,1 @@
+"""What the answers that programs read look like, as JSON Schemas."""

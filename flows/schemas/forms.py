@@ -1,0 +1,773 @@
+"""The forms of the answers that programs read, and their JSON Schemas.
+
+A form is the type of the plain values that a command answers with; pydantic reads it. Times are ISO 8601 in UTC, money is USD, and
+what is not known or not defined is null. Readers must ignore keys that they do not know: keys are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+from typing_extensions import TypedDict
+
+from flows.ledger.fields import (
+    BOARD,
+    DECISION,
+    DELIVERED,
+    NOT_NEGATIVE,
+    SHARE,
+    Count,
+    Field,
+    Keys,
+    Time,
+    row_type,
+)
+from warehouse.errors import InputError
+
+Share = Annotated[float, Keys(**SHARE)]
+#: One sentence each.
+Sentences = list[str]
+Variable = Literal["price", "count"]
+
+
+class _Rows:
+    """Rows of fields that are declared elsewhere; pydantic asks for their schema when one is made, not before."""
+
+    def __init__(self, fields: Callable[[], Mapping[str, Field]]) -> None:
+        self.fields = fields
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        """The schema of a row."""
+        return schema_of(row_type(self.fields()))
+
+
+DecisionRow = Annotated[
+    dict[str, Any], _Rows(lambda: {name: one for name, one in DECISION.items() if name not in DELIVERED})
+]
+#: Of a decision that nobody asked a policy for: without why it was asked.
+FilledDecision = Annotated[
+    dict[str, Any],
+    _Rows(lambda: {name: one for name, one in DECISION.items() if one.value is not None}),
+]
+BoardRow = Annotated[dict[str, Any], _Rows(lambda: BOARD)]
+
+
+class Ingested(TypedDict):
+    """Rows of a source that were read."""
+
+    added: Count
+    repeated: Count
+    rejected: Count
+
+
+class TurnError(TypedDict):
+    """Errors of one model on one market, so many slots ahead, as measured in a turn (M6.5)."""
+
+    market: str
+    source: str
+    variable: Variable
+    model: str
+    step: Annotated[int, Keys(description="Slots ahead, from 1.")]
+    n: Annotated[int, Keys(**NOT_NEGATIVE, description="Forecasts measured.")]
+    mae: float | None
+    rmse: float | None
+    mase: float | None
+    pinball: float | None
+    skill_mae: Annotated[
+        float | None, Keys(description="1 - error / error of last value; null where that is 0.")
+    ]
+    skill_pinball: Annotated[
+        float | None, Keys(description="1 - loss / loss of last value; null where that is 0.")
+    ]
+    coverage_80: Annotated[float | None, Keys(description="Share of the truth inside the central 80 %.")]
+    brier: Annotated[float | None, Keys(description='Of "at least n"; null of prices.')]
+    fallback_share: Annotated[float | None, Keys(description="Share answered by a simpler model.")]
+    scale: Annotated[float | None, Keys(description="What pooled losses are divided by.")]
+
+
+class TurnAnswer(TypedDict):
+    """What one turn of the loop found out: ``slackwater run --json``."""
+
+    at: Annotated[Time, Keys(description="The logical time.")]
+    run: Annotated[str, Keys(description="Name of the turn; the same time gives the same name.")]
+    ingested: Annotated[dict[str, Ingested], Keys(description="By source.")]
+    accuracy: list[TurnError]
+    decisions: Annotated[list[DecisionRow], Keys(description="The next slot of every running job.")]
+    leaderboard: Annotated[
+        list[BoardRow], Keys(description="The best policy first; empty before the first job has ended.")
+    ]
+    notes: Sentences
+    report: Annotated[str, Keys(description="Path of the HTML report.")]
+
+
+class SlotQuantiles(TypedDict):
+    """A forecast of one variable for one slot."""
+
+    step_ahead: Annotated[int, Keys(description="1 is the next slot.")]
+    slot: datetime
+    mean: float
+    q05: float
+    q10: float
+    q15: float
+    q20: float
+    q25: float
+    q30: float
+    q35: float
+    q40: float
+    q45: float
+    q50: float
+    q55: float
+    q60: float
+    q65: float
+    q70: float
+    q75: float
+    q80: float
+    q85: float
+    q90: float
+    q95: float
+
+
+class ForecastRow(TypedDict):
+    """A forecast of one market by one model."""
+
+    market: str
+    source: str
+    model: str
+    issued_at: Annotated[datetime, Keys(description="The slot it was made in.")]
+    newest_row: Annotated[datetime, Keys(description="The slot of the newest value it knew.")]
+    step_minutes: float
+    fallback: Annotated[str, Keys(description="Why a simpler model answered; empty if none did.")]
+    price: Annotated[list[SlotQuantiles], Keys(description="USD per instance-hour, slot by slot.")]
+    count: Annotated[list[SlotQuantiles], Keys(description="Instances available, slot by slot.")]
+
+
+class ForecastAnswer(TypedDict):
+    """Forecasts of price and count: ``slackwater forecast --json``."""
+
+    forecasts: list[ForecastRow]
+
+
+class Held(TypedDict):
+    """What was held in a slot, beside what the market gave; null in gaps."""
+
+    slot: datetime
+    on_demand: Count
+    spot: Count
+    price_usd: float | None
+    available: int | None
+
+
+class Bracket(TypedDict):
+    """Two figures between which the utility of the best that could have been done lies, USD."""
+
+    low: float
+    high: float
+
+
+_From = TypedDict("_From", {"from": datetime})
+
+
+class ReplayedPolicy(_From):
+    """What one policy would have made of a job on a market's record."""
+
+    job: str
+    market: str
+    source: str
+    policy: str
+    forecaster: str
+    deadline: datetime
+    deadline_slots: int
+    cost_usd: float
+    value_usd: float
+    utility_usd: float
+    utility: Annotated[float, Keys(description="In units of what the job costs on on-demand alone.")]
+    finish: Annotated[datetime | None, Keys(description="Null where it was given up.")]
+    finish_slots: float | None
+    on_time: bool
+    spot_share: Share
+    on_demand_only_usd: float
+    hindsight: Bracket
+    gap_to_hindsight: float
+    must_finish: bool
+    gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots that were not observed.")]
+    synthetic: Sentences
+
+
+class ReplayAnswer(ReplayedPolicy):
+    """One policy, slot by slot: ``slackwater replay --json``."""
+
+    allocations: list[Held]
+
+
+class ReplaysAnswer(TypedDict):
+    """The whole pool, the best first: ``slackwater replay --policy all --json``."""
+
+    replays: list[ReplayedPolicy]
+
+
+class Measures(TypedDict):
+    """What is measured of a model, so many slots ahead."""
+
+    variable: Variable
+    model: str
+    step: Annotated[int, Keys(description="Slots ahead, from 1.")]
+    n: int
+    mae: float | None
+    rmse: float | None
+    mase: float | None
+    pinball: float | None
+    skill_pinball: float | None
+    skill_mae: float | None
+    coverage_50: float | None
+    coverage_80: float | None
+    coverage_90: float | None
+    brier: float | None
+    fallback_share: float | None
+    width_50: float | None
+    width_80: float | None
+    width_90: float | None
+    skill_brier: float | None
+    absent: float | None
+    unpredicted: float | None
+    cover: float | None
+    coverage_50_closed: float | None
+    coverage_80_closed: float | None
+    coverage_90_closed: float | None
+
+
+_Class = TypedDict("_Class", {"class": str})
+
+
+class MarketMeasures(Measures, _Class):
+    """The same on one market, with the test of Diebold and Mariano against last value."""
+
+    market: Annotated[str, Keys(description="provider/region/zone/instance_type@source.")]
+    source: str
+    dm: float | None
+    dm_p: float | None
+    scale: float | None
+    capacity: float | None
+
+
+class PooledMeasures(Measures):
+    """The same over all markets, and how the markets' own pinball skills are spread."""
+
+    mean_skill_pinball: float | None
+    median_skill_pinball: float | None
+    worst_skill_pinball: float | None
+    share_worse: Annotated[float | None, Keys(description="Share of markets with a skill below 0.")]
+    markets: int
+
+
+class ClassMeasures(PooledMeasures, _Class):
+    """The same over the markets of one class."""
+
+
+class AccuracyAnswer(TypedDict):
+    """How good forecasts are beside last value: ``slackwater accuracy --json``. Its notes say what the columns mean."""
+
+    data: Annotated[str, Keys(description="The folder or warehouse that was measured.")]
+    step_minutes: int
+    models: list[str]
+    pooled: list[PooledMeasures]
+    markets: list[MarketMeasures]
+    classes: list[ClassMeasures]
+    default: str
+    notes: Sentences
+
+
+_States = TypedDict(
+    "_States",
+    {"done": Count, "fallback": Count, "stale": Count, "missing": Count, "failed": Count, "not due": Count},
+)
+
+
+class StageStates(_States):
+    """Slots of one market and stage by their state."""
+
+    market: str
+    source: str
+    stage: str
+    complete: Annotated[
+        float | None, Keys(description="Share of the due slots that are done; null where none was due.")
+    ]
+
+
+class Stretch(TypedDict):
+    """Slots in a row in the same state."""
+
+    market: str
+    source: str
+    stage: str
+    state: str
+    since: datetime
+    until: Annotated[datetime, Keys(description="Start of the last slot.")]
+    slots: int
+    reason: str | None
+
+
+class Freshness(TypedDict):
+    """How old the newest observation is, and when the next is expected (M1.3)."""
+
+    market: str
+    source: str
+    kind: Variable
+    newest: datetime | None
+    age_minutes: float | None
+    every_minutes: float | None
+    expected_by: datetime | None
+    late_by_minutes: float | None
+    max_age_minutes: float | None
+    stale: bool
+
+
+class FeedFreshness(TypedDict):
+    """The last fetch of a live feed."""
+
+    feed: str
+    fetched: datetime | None
+    status: str
+    failing: Annotated[int, Keys(description="Fetches in a row that were not complete.")]
+    failing_since: datetime | None
+    added: int
+    rejected: int
+    reason: str
+    every_minutes: float | None
+    expected_by: datetime | None
+    late_by_minutes: float | None
+
+
+class AlarmRow(TypedDict):
+    """An alarm that stands."""
+
+    kind: str
+    subject: str
+    severity: str
+    since: datetime | None
+    raised_at: datetime | None
+    text: str
+
+
+class _Schema(TypedDict):
+    schema: Literal["slackwater.status/1"]
+
+
+class StatusAnswer(_Schema):
+    """What is done, missing, failed or stale: ``slackwater status --json``."""
+
+    at: datetime
+    note: Annotated[str, Keys(description="How the time was chosen; empty if it was given.")]
+    exit_code: Literal[0, 3, 4, 5]
+    since: datetime
+    until: datetime
+    step_minutes: float
+    completeness: list[StageStates]
+    not_done: list[Stretch]
+    doubtful: list[Stretch]
+    freshness: list[Freshness]
+    feeds: list[FeedFreshness]
+    alarms: list[AlarmRow]
+
+
+class Rate(TypedDict):
+    """Tokens per second: the median and the ends of the 90 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Configuration(TypedDict):
+    """GPUs, batch and market of a fine-tuning job."""
+
+    model: str
+    method: str
+    tokens_per_sample: int
+    gpu_model: str
+    number_gpus: int
+    gpus_per_instance: int
+    n_min: int
+    n_max: int
+    batch_size: int
+    torch_dtype: str | None
+    market: str
+    source: str
+    on_demand_usd_per_hour: float
+    spot_usd_per_hour: float | None
+
+
+class Verdict(TypedDict):
+    """Whether a configuration fits, as predicted."""
+
+    instances: int
+    p_valid: float
+    decided_by: str
+    memory_gb: float | None
+    limit_gb: float | None
+    reason: str
+
+
+class Validity(TypedDict):
+    """The verdicts on the narrowest and the widest width, as far as something is known of them."""
+
+    narrowest: NotRequired[Verdict]
+    widest: NotRequired[Verdict]
+
+
+class Width(TypedDict):
+    """One number of instances and what is predicted for it."""
+
+    instances: int
+    number_gpus: int
+    tokens_per_second: float
+    low: float
+    high: float
+    low_share: float
+    high_share: float
+    p_valid: float
+    rounds: float
+    round_samples: int
+
+
+class OnDemandAlone(TypedDict):
+    """On on-demand instances alone."""
+
+    instances: int
+    cost_usd: float
+    finish: datetime
+    late_slots: float
+
+
+class OnDemandForms(TypedDict):
+    """At the median throughput and at its lower end."""
+
+    median: OnDemandAlone
+    low: OnDemandAlone
+
+
+class Expectation(TypedDict):
+    """Over sampled futures."""
+
+    cost_usd: float
+    cost_p10_usd: float
+    cost_p90_usd: float
+    finish: datetime
+    late_probability: Share
+
+
+class SpotForms(TypedDict):
+    """At the median throughput and at both ends of its interval."""
+
+    median: Expectation
+    low: Expectation
+    high: Expectation
+
+
+class RunnerUp(TypedDict):
+    """A configuration that was not chosen; what it would cost is null where it was not planned."""
+
+    configuration: Configuration
+    label: str
+    market: str
+    tokens_per_second: float
+    low: float
+    high: float
+    planned: bool
+    on_demand_usd: float
+    expected_cost_usd: float | None
+    expected_cost_p10_usd: float | None
+    expected_cost_p90_usd: float | None
+    expected_finish: datetime | None
+    late_probability_low: float | None
+    why: str
+
+
+class FilledOutcome(TypedDict):
+    """How a filled job came out on the market's record."""
+
+    policy: str
+    cost_usd: float
+    finish: datetime | None
+    on_time: bool
+    spot_share: Share
+    utility_usd: float
+
+
+class ScoredPolicy(FilledOutcome):
+    """The same beside hindsight."""
+
+    gap_to_hindsight_usd: float
+
+
+class ScoredRunnerUp(FilledOutcome):
+    """How a configuration that was not chosen would have come out."""
+
+    label: str
+    market: str
+    expected_cost_usd: float
+    on_demand_only_usd: float
+
+
+class CostBracket(Bracket):
+    """The bracket of hindsight; ``cost_usd`` is the least cost of a job that must finish."""
+
+    cost_usd: float | None
+
+
+class FilledScore(_From):
+    """A filled request replayed to its deadline."""
+
+    deadline: datetime
+    outcome: ScoredPolicy
+    on_demand_only_usd: float
+    saved_share: float
+    expected_cost_usd: float
+    expected_inside: bool
+    policies: list[ScoredPolicy]
+    hindsight: CostBracket
+    at_low: FilledOutcome
+    at_high: FilledOutcome
+    runners_up: list[ScoredRunnerUp]
+    regret_usd: float
+    gaps: Count
+    synthetic: Sentences
+    allocations: list[Held]
+
+
+class FillAnswer(TypedDict):
+    """A fine-tuning request filled: ``slackwater fill --json``."""
+
+    request: Annotated[dict[str, Any], Keys(description="The request as it was read.")]
+    at: datetime
+    deadline: datetime
+    rule: str
+    assumed: Sentences
+    outside: Annotated[Sentences, Keys(description="What lies outside the measurements.")]
+    knowledge: str
+    measured_runs: Annotated[
+        int, Keys(**NOT_NEGATIVE, description="Runs of reported jobs that were learned from.")
+    ]
+    configuration: Configuration
+    tokens: float
+    tokens_per_second: Rate
+    validity: Validity
+    widths: list[Width]
+    on_demand: OnDemandForms
+    spot: SpotForms
+    policy: str
+    policy_because: str
+    decision: Annotated[FilledDecision, Keys(description="The job's first slot.")]
+    runners_up: list[RunnerUp]
+    rejected: Sentences
+    left_out: Sentences
+    synthetic: Sentences
+    job: Annotated[dict[str, Any], Keys(description="The job, as `slackwater job add` takes it.")]
+    score: NotRequired[FilledScore]
+    job_file: NotRequired[str]
+    html: NotRequired[str]
+
+
+class WidthShare(TypedDict):
+    """So many GPUs, and the share of jobs that get them."""
+
+    gpus: float
+    probability: Share
+
+
+class RentedType(TypedDict):
+    """What is rented for one type of jobs."""
+
+    type: str
+    rate_per_hour: float
+    load_gpus: float
+    widths: list[WidthShare]
+    response_hours: float
+    gpus: float
+    spend: float
+    loss_per_hour: float
+
+
+class RentalBaseline(TypedDict):
+    """The rental or what it is compared with: by closed form where there is one, and by simulation."""
+
+    policy: str
+    note: NotRequired[str]
+    response_hours: NotRequired[float]
+    gpus: NotRequired[float]
+    loss_per_hour: NotRequired[float]
+    simulated_response_hours: NotRequired[float]
+    response_error: NotRequired[float]
+    simulated_gpus: NotRequired[float]
+    gpus_error: NotRequired[float]
+
+
+class FrontierPoint(TypedDict):
+    """What another budget would buy."""
+
+    budget: float
+    response_hours: float
+    loss_per_hour: float
+    spend: float
+    equal_widths_response_hours: NotRequired[float]
+    equal_widths_loss_per_hour: NotRequired[float]
+
+
+class Sensitivity(TypedDict):
+    """The same budget at other arrival rates; null where it no longer covers the load."""
+
+    arrivals_of: str
+    factor: float
+    response_hours: float | None
+    loss_per_hour: float | None
+
+
+class Elasticity(TypedDict):
+    """Percent more for one percent more arrivals."""
+
+    arrivals_of: str
+    response: float
+    loss: float
+
+
+class AtListPrice(TypedDict):
+    """The same budget without spot, or a note why it is too small."""
+
+    response_hours: float | None
+    loss_per_hour: float | None
+    gpus: float | None
+    note: str
+
+
+class MarketPrice(TypedDict):
+    """The effective price of a GPU-hour on a market."""
+
+    market: str
+    at: datetime
+    forecaster: str
+    fallback: str
+    horizon_hours: float
+    losses_per_spot_gpu_hour: float
+    assumptions: Sentences
+    usd_per_gpu_hour: float
+    list_usd_per_gpu_hour: float
+    spot_usd_per_gpu_hour: float | None
+    spot_share: Share
+    fleet_gpus: float
+    lost_to_restarts: float
+    restart_hours: float
+    at_list_price: AtListPrice
+
+
+class RentAnswer(TypedDict):
+    """GPUs for each job of a stream: ``slackwater rent --json``."""
+
+    budget: float
+    unit: Literal["GPUs", "USD per hour"]
+    whole: bool
+    seed: int
+    jobs_per_hour: float
+    load_gpus: float
+    least_budget: float
+    response_hours: float
+    spend: float
+    gpus: float
+    loss_per_hour: float
+    loss_unit: str
+    multiplier: float
+    hours_saved_by_one_more_gpu: float
+    loss_saved_by_one_more_gpu: float
+    mixed: str | None
+    types: list[RentedType]
+    baselines: list[RentalBaseline]
+    frontier: list[FrontierPoint]
+    sensitivity: list[Sensitivity]
+    elasticity: list[Elasticity]
+    types_file: str
+    market: MarketPrice | None
+    notes: Sentences
+    html: NotRequired[str]
+
+
+class _Published(GenerateJsonSchema):
+    """Without titles that only repeat names; a type or null is a list of two types."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Never: the key is its title."""
+        return False
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        """An object; what it is, whoever has it says."""
+        made = super().typed_dict_schema(schema)
+        return {key: value for key, value in made.items() if key not in ("title", "description")}
+
+    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
+        """One word, or one of several."""
+        made = super().literal_schema(schema)
+        return {"const": made["const"]} if "const" in made else made
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        """A type, or null."""
+        inner = self.generate_inner(schema["schema"])
+        return (
+            {**inner, "type": [inner["type"], "null"]} if "type" in inner else super().nullable_schema(schema)
+        )
+
+
+def schema_of(form: Any) -> dict[str, Any]:
+    """The JSON Schema of a form, in one piece."""
+    made = TypeAdapter(form).json_schema(schema_generator=_Published)
+    whole: dict[str, Any] = _inlined(made, made.pop("$defs", {}))
+    return whole
+
+
+def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
+    """A part of a schema with every definition in the place of its name."""
+    if isinstance(part, list):
+        return [_inlined(one, definitions) for one in part]
+    if not isinstance(part, Mapping):
+        return part
+    own = {key: _inlined(value, definitions) for key, value in part.items() if key != "$ref"}
+    if "$ref" not in part:
+        return own
+    return {**_inlined(definitions[part["$ref"].rpartition("/")[2]], definitions), **own}
+
+
+#: Name -> title and form of an answer, by the command that gives it. What stands behind "decision" is `DECISION`.
+FORMS: Final[dict[str, tuple[str, Any]]] = {
+    "run": ("One turn of the loop: `slackwater run --json`", TurnAnswer),
+    "forecast": ("Forecasts of price and count: `slackwater forecast --json`", ForecastAnswer),
+    "replay": (
+        "A job replayed on a market's record: `slackwater replay --json`",
+        ReplayAnswer | ReplaysAnswer,
+    ),
+    "accuracy": ("How good forecasts are beside last value: `slackwater accuracy --json`", AccuracyAnswer),
+    "status": ("What is done, missing, failed or stale: `slackwater status --json`", StatusAnswer),
+    "fill": ("A fine-tuning request filled: `slackwater fill --json`", FillAnswer),
+    "rent": ("GPUs for each job of a stream: `slackwater rent --json`", RentAnswer),
+}
+PROMISE: Final = (
+    "Keys are added within version 1, none is taken away or changes its type: "
+    "readers must ignore what they do not know."
+)
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The published JSON Schema of an answer; raises `InputError` for a name that is none."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:slackwater:{name}"}
+    if name == "decision":
+        told = {"title": "Decision of slackwater for one job and one slot", "description": PROMISE}
+        return head | {"$id": "urn:slackwater:decision:1"} | told | schema_of(row_type(DECISION))
+    if name not in FORMS:
+        raise InputError(f"no schema {name!r}", expected=f"one of {', '.join(names())}")
+    title, form = FORMS[name]
+    return head | {"title": title} | schema_of(form)
+
+
+def names() -> list[str]:
+    """The names of all schemas."""
+    return ["decision", *FORMS]

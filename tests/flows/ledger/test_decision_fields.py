@@ -1,0 +1,153 @@
+"""A field more of a decision: declared once, it is stored, published, printed and drawn; older rows lack it and stay readable."""
+
+import json
+
+import jsonschema
+import pandas as pd
+import pytest
+from advice_kit import BEGIN, SETTINGS, add_job, decided_row, keep, new_store, turn_at
+from command_kit import call, printed
+from test_ui import client_of
+
+from flows.delivery.document import document
+from flows.ledger.fields import DECISION, Field, columns_of
+from flows.ledger.records import decisions_of, stored_decisions
+from flows.schemas.forms import schema
+from flows.show.blocks import Page
+from flows.show.page import render_page
+from flows.turn.command import decision_table
+from flows.turn.page import decisions_section
+from flows.ui.pages import decided_table
+from warehouse.errors import InputError
+from warehouse.issued.records import read_rows, write_rows
+
+#: What somebody who adds a field writes.
+ENERGY = Field(
+    kind=float | None,
+    limits={"minimum": 0},
+    words="Energy that the instances take in the slot.",
+    value=lambda job, made: 1.25 * made.allocation.total,
+    heading="energy",
+    unit="kWh",
+)
+#: A row as a first version might have kept it.
+ANCIENT = {
+    "job": "demo",
+    "slot": BEGIN.isoformat(),
+    "policy": "UP",
+    "on_demand": 1,
+    "spot": 2,
+    "reason": "because",
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with new_store(tmp_path) as opened:
+        add_job(opened)
+        yield opened
+
+
+def rendered(rows):
+    return render_page(Page(title="t", blocks=[decisions_section(rows)]))
+
+
+def test_a_field_more_is_stored_published_printed_and_drawn(store, tmp_path, monkeypatch):
+    keep(store, turn_at(store, 4), [decided_row(store, 4)])
+    monkeypatch.setitem(DECISION, "energy_kwh", ENERGY)
+    made = decided_row(store, 5)
+    energy = 1.25 * (made["on_demand"] + made["spot"])
+    keep(store, turn_at(store, 5), [made])
+    before, now = decisions_of(store, "demo")
+    assert (before["energy_kwh"], now["energy_kwh"]) == (None, energy)
+    assert (
+        json.loads(read_rows(store, "decisions", order_by=["slot"])["details"].iloc[-1])["energy_kwh"]
+        == energy
+    )
+
+    form = schema("decision")
+    assert form["properties"]["energy_kwh"] == {
+        "type": ["number", "null"], "minimum": 0, "description": ENERGY.words,
+    }  # fmt: skip
+    for row in (before, now):
+        whole = document(row)
+        jsonschema.Draft202012Validator(form).validate(whole)
+        assert whole["energy_kwh"] == row["energy_kwh"]
+    rows = schema("run")["properties"]["decisions"]["items"]
+    assert "energy_kwh" in rows["properties"]
+
+    terminal = printed([decision_table("Decisions", [before, now])])
+    assert "energy, kWh" in terminal
+    assert f"{energy:.4g}" in terminal
+    assert list(columns_of(DECISION))[-4:] == ["energy_kwh", "late_probability", "policy", "reason"]
+    page = rendered([before, now])
+    assert f'title="{ENERGY.words}">energy, kWh' in page
+    table = decided_table({"slots": [], "decisions": [before, now]})
+    assert "energy_kwh" in table.columns
+    place = list(table.columns).index("energy_kwh")
+    assert [row[place] for row in table.cells()] == [f"{energy:.4g}", "—"]
+
+    store.close()
+    client = client_of(tmp_path / "w.duckdb", SETTINGS, now=BEGIN + pd.Timedelta("3h"))
+    shown = client.get("/job?name=demo")
+    assert shown.status_code == 200
+    assert "Energy, kWh" in shown.text
+    assert f"{energy:.4g}" in shown.text
+
+
+def test_rows_of_an_older_version_are_readable_everywhere(store, tmp_path):
+    row = {name: ANCIENT[name] for name in ("job", "policy", "on_demand", "spot", "reason")}
+    stored = row | {"slot": BEGIN, "run": "run-old", "details": json.dumps(ANCIENT)}
+    write_rows(store, "decisions", [stored])
+    done = {
+        "run": "run-old",
+        "logical_at": BEGIN,
+        "stage": "allocate",
+        "status": "done",
+        "details": "{}",
+        "made": "live",
+    }
+    write_rows(store, "runs", [done])
+    ((run, found),) = stored_decisions(store, {"job": "demo"})
+    assert run == "run-old"
+    assert found["expected_cost_usd"] is None
+    assert {name: found[name] for name in ANCIENT} == ANCIENT
+    assert "—" in printed([decision_table("Decisions", [found])])
+    assert "Whether the deadline will be met was not estimated." in rendered([found])
+    with pytest.raises(InputError, match="older version: it has no market"):
+        document(found)
+    # The next decision builds on it.
+    keep(store, turn_at(store, 1), [decided_row(store, 1)])
+    path = tmp_path / "w.duckdb"
+    store.close()
+    shown = call("job", "show", "demo", "--db", path, "--json").value
+    assert [one["late_probability"] is None for one in shown["decisions"]] == [True, False]
+    client = client_of(path, SETTINGS, now=BEGIN + pd.Timedelta("45min"))
+    for address in ("/", "/jobs", "/job?name=demo", "/runs", "/api/job?name=demo"):
+        assert client.get(address).status_code == 200, address
+
+
+def test_a_warehouse_whose_newest_decision_is_of_an_older_version_has_every_page(store, tmp_path):
+    stored = ANCIENT | {"slot": BEGIN, "run": "run-old", "details": json.dumps(ANCIENT)}
+    write_rows(store, "decisions", [stored])
+    done = {
+        "run": "run-old",
+        "logical_at": BEGIN,
+        "stage": "allocate",
+        "status": "done",
+        "details": "{}",
+        "made": "live",
+    }
+    write_rows(store, "runs", [done])
+    path = tmp_path / "w.duckdb"
+    store.close()
+    client = client_of(path, SETTINGS, now=BEGIN + pd.Timedelta("10min"))
+    for address in ("/", "/jobs", "/job?name=demo"):
+        page = client.get(address)
+        assert page.status_code == 200, address
+    assert "because" in page.text
+
+
+def test_every_field_says_what_it_means_and_those_shown_have_a_heading():
+    assert all(one.words.endswith(".") for one in DECISION.values())
+    assert all(one.heading for one in DECISION.values() if one.unit)
