@@ -68,6 +68,23 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def held(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
+    """Rows of values that hold from one edge to the next (one edge more than values), drawn over their whole length.
+
+    >>> [(row["x"], row["y"]) for row in held([0, 1, 2, 3], [5.0, None, 7.0])]
+    [(0, 5.0), (1, 5.0), (1, None), (2, 7.0), (3, 7.0)]
+    """
+    rows: list[dict[str, Any]] = []
+    last = None
+    for edge, value in zip(edges, [*values, None], strict=True):
+        gone = value is None or value != value
+        if gone and last is not None:
+            rows.append({"x": edge, "y": last})
+        rows.append({"x": edge, "y": None if gone else value})
+        last = None if gone else value
+    return rows if rows[-1]["y"] is not None else rows[:-1]
+
+
 def number_scale(axis: Axis, *, nice: bool = True) -> alt.Scale:
     """The scale of numbers along an axis, cut at its ends where it has any."""
     ends: dict[str, Any] = {}
@@ -129,9 +146,8 @@ def named_series(
     reference: str = "",
     legend: bool = True,
     order: Sequence[str] = (),
-    bold: str = "",
 ) -> dict[str, Any]:
-    """Colour, dash, width and mark of the series in ``names``; the ``reference`` is plain ink, ``bold`` is drawn thick.
+    """Colour, dash and mark of the series in ``names``; the ``reference`` is plain ink.
 
     ``order`` are the names that styles are given by, if a chart shows only some of them; ninth and later begin again.
     """
@@ -147,7 +163,6 @@ def named_series(
         "color": alt.Color("series:N", legend=shown, scale=ranged(SERIES, colour("ink"))),
         "strokeDash": alt.StrokeDash("series:N", legend=shown, scale=ranged(DASHES, [1, 0])),
         "shape": alt.Shape("series:N", legend=shown, scale=ranged(SHAPES, "circle")),
-        "strokeWidth": alt.condition(alt.datum.series == bold, alt.value(3.2), alt.value(1.6)),
     }
 
 
@@ -179,7 +194,7 @@ def lines(
     """
     rows, marks, faint, guide = list(rows), list(marks), list(faint), list(guide)
     base = named().encode(x=across("x", x, time=time))
-    style = named_series(names, reference=reference, order=order, bold=bold)
+    style = named_series(names, reference=reference, order=order)
     when = "utcyearmonthdatehoursminutes(x):T" if time else "x:Q"
     tooltip = [
         alt.Tooltip("series:N"),
@@ -206,9 +221,12 @@ def lines(
             color=style["color"],
             strokeDash=style["strokeDash"],
             tooltip=tooltip,
-            **({"strokeWidth": style["strokeWidth"]} if bold else {}),
         )
     )
+    if any(row["series"] == bold for row in rows):
+        chosen = base.transform_filter(alt.datum.series == bold)
+        thick = chosen.mark_line(interpolate="step-after" if steps else "linear", clip=True, strokeWidth=3.4)
+        layers.append(thick.encode(y=upward("y", y), color=style["color"]))
     if points:
         dot = base.mark_point(clip=True)
         if any(row.get("mark") is False for row in rows):
@@ -264,7 +282,7 @@ def dots(
     """
     rows = list(rows)
     kinds = kinds or {"": "series1"}
-    ladder = alt.Axis(title=None, domain=False, ticks=False, grid=True, labelLimit=220)
+    ladder = alt.Axis(title=None, domain=False, ticks=False, grid=True, labelLimit=220, labelPadding=8)
     legend = legend_of(kinds) if len(kinds) > 1 else None
     hues = alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()])
     shapes = alt.Scale(domain=list(kinds), range=list(SHAPES[: len(kinds)]))
@@ -276,9 +294,13 @@ def dots(
         bar = base.mark_rule(strokeWidth=5, opacity=0.35, clip=True)
         layers.append(bar.encode(x=across("low", x), x2="high:Q", color=hue))
     dot = base.mark_point(size=52)
+    along = across("value", x)
+    along.axis.titleAnchor = (
+        "end"  # names take room on the left, so a long title grows to where there is some
+    )
     layers.append(
         dot.encode(
-            x=across("value", x),
+            x=along,
             tooltip=tips,
             color=hue,
             shape=alt.Shape("kind:N", legend=legend, scale=shapes),

@@ -9,12 +9,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.show.charts import Fan, fan
+from flows.show.charts import Fan, fan, held
 from flows.show.figure import Figure
 from flows.show.formats import number, plural, price, utc
 from flows.show.table import rows_of
 from flows.turn.markets import Followed, find_market, read_history, stored_forecasts
-from flows.turn.panels import gap_rows, past_rows
+from flows.turn.panels import gap_rows
 from flows.ui.reading import Reading
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import InputError, SlackwaterError
@@ -245,7 +245,7 @@ def market_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | No
         panels.append(
             Fan(
                 title=title,
-                past=past_rows(slots, seen, step),
+                past=held([*slots, slots[-1] + step], seen.tolist()),
                 gaps=gap_rows(slots[: len(past)], seen[: len(past)], step),
                 ahead=[_bands(row, variable, step) for row in ahead],
                 limit=limit,

@@ -25,7 +25,7 @@ from flows.accuracy.page.reading import (
 )
 from flows.accuracy.page.sections import of, of_variables, weighted
 from flows.show.blocks import Block, Column, Fold, Grid, Notes, Section, Table
-from flows.show.charts import Axis, Fan, fans, lines
+from flows.show.charts import Axis, Fan, fans, held, lines
 from flows.show.figure import Figure
 from flows.show.formats import MISSING, fixed, listed, missing, number, percent, plural, significant, whole
 from flows.turn.panels import BANDS, MEDIAN, gap_runs
@@ -86,7 +86,7 @@ def _market_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
         "market": "market",
         "n": Column(heading="forecasts", format=whole),
         "last": Column(heading="error of last value at 1 slot", unit=unit, format=significant),
-        "own": Column(heading="of the default", unit=unit, format=significant),
+        "own": Column(heading="error of the default at 1 slot", unit=unit, format=significant),
         **{
             f"skill_{model}": Column(heading=f"skill of {models.title(model)}", unit="%", format=skill_text, tone=tone)
             for model in compared
@@ -272,8 +272,8 @@ def fans_chart(issued: Sequence[Issued], *, limit: float, unit: str) -> dict[str
         begin = left + before
         path = np.append(one.past, one.actual)
         past += [
-            {"x": left + i, "y": value, "of": k, "step": i - before + 1}
-            for i, value in enumerate(np.append(path, path[-1:]))
+            {**row, "of": k, "step": round(row["x"] - begin) + 1}
+            for row in held([left + i for i in range(path.size + 1)], path.tolist())
         ]
         gaps += [{"x": left + a, "x2": left + b} for a, b in gap_runs(np.isnan(path))]
         ahead += [
@@ -383,9 +383,7 @@ def _daily_chart(
     drawn = [name for name in dict.fromkeys([LAST_VALUE, models.default]) if name in table.columns]
     edges = [*table.index, table.index[-1] + _DAY]
     rows = [
-        {"x": day, "y": value, "series": models.title(name)}
-        for name in drawn
-        for day, value in zip(edges, [*table[name], table[name].iloc[-1]], strict=True)
+        {**row, "series": models.title(name)} for name in drawn for row in held(edges, table[name].tolist())
     ]
     return lines(
         rows, [models.title(name) for name in drawn], reference=models.title(LAST_VALUE), bold=models.title(models.default),

@@ -168,7 +168,9 @@ def test_every_kind_of_chart_is_what_the_language_takes(kind):
     assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(COLOURS)
 
 
-@pytest.mark.parametrize("module", ["flows.show.formats", "flows.show.blocks", "flows.show.terminal"])
+@pytest.mark.parametrize(
+    "module", ["flows.show.formats", "flows.show.blocks", "flows.show.charts", "flows.show.terminal"]
+)
 def test_examples_in_docstrings(module):
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0

@@ -197,7 +197,7 @@ def test_a_market_is_drawn_with_its_past_its_gaps_its_fan_and_what_came():
         "forecast": [{"slot": slots[3], "price": bands | {"came": 1.25}, "count": bands | {"came": None}}],
     }  # fmt: skip
     price, count = (spec["datasets"] for spec in market_figure(data, step=step).specs)
-    assert [row["y"] for row in price["past"]] == [1.0, None, 1.5, 1.25, 1.25]
+    assert [row["y"] for row in price["past"]] == [1.0, 1.0, None, 1.5, 1.25, 1.25]
     assert [(row["x2"] - row["x"]) / 3_600_000 for row in price["gaps"]] == [1]
     (ahead,) = price["ahead"]
     assert [ahead[f"{end}{band}"] for band in (90, 80, 50) for end in ("low", "high")] == [0, 6, 1, 5, 2, 4]
