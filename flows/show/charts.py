@@ -294,10 +294,9 @@ def dots(
         bar = base.mark_rule(strokeWidth=5, opacity=0.35, clip=True)
         layers.append(bar.encode(x=across("low", x), x2="high:Q", color=hue))
     dot = base.mark_point(size=52)
-    along = across("value", x)
-    along.axis.titleAnchor = (
-        "end"  # names take room on the left, so a long title grows to where there is some
-    )
+    shown = _axis(x)
+    shown.titleAnchor = "end"  # names take room on the left: a long title grows to there
+    along = alt.X("value:Q", scale=number_scale(x, nice=False), axis=shown)
     layers.append(
         dot.encode(
             x=along,
