@@ -22,7 +22,7 @@ from flows.accuracy.report import (
 from flows.accuracy.units import Course, Scored, accuracy_from, score_unit
 from flows.command.session import DEFAULT_DB, Session
 from flows.engine.flows import RUNNER, TASKS_A_STAGE
-from flows.show.page import write_html
+from flows.show.page import write_page
 from forecasting.accuracy.columns import Accuracy
 from forecasting.origins.units import Unit, units_of
 
@@ -106,5 +106,5 @@ def accuracy_report(
     course = course if html is None else with_uncalibrated(course)
     accuracy = accuracy_on_engine(course, notes=measured.notes)
     if html is not None:
-        write_html(made_page(accuracy, course, str(db), processes=1), html, option="html")
+        write_page(made_page(accuracy, course, str(db), processes=1), html, option="html")
     return answer_of(accuracy, str(db))

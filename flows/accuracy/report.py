@@ -19,7 +19,7 @@ from flows.clock import parse_time
 from flows.command.progress import progress
 from flows.command.session import Session, parsed_duration
 from flows.config import Settings
-from flows.show.blocks import Block, Notes, Table
+from flows.show.blocks import Block, Notes, Page
 from flows.show.plain import plain
 from flows.show.table import rows_of
 from flows.turn.forecast import timetable_of
@@ -34,8 +34,6 @@ from warehouse.errors import SettingsError
 UNCALIBRATED = "uncalibrated"
 #: The name under which the default model is shown beside its own.
 DEFAULT = "default"
-#: Steps of the printed table.
-SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48, 72, 96)
 #: Longest horizon that can be asked for: 12 hours of 10-minute slots are 72 of them.
 LONGEST = 96
 #: What a reader of the numbers has to know of them.
@@ -73,7 +71,7 @@ class AccuracyOptions:
 
 def measured_accuracy(
     options: AccuracyOptions, session: Session
-) -> tuple[dict[str, Any], list[Block], Callable[[], str] | None]:
+) -> tuple[dict[str, Any], list[Block], Callable[[], Page] | None]:
     """Every model beside last value, by market and step, pooled and apart: the values, what a person is told, and the page.
 
     The page is there where ``--html`` asks for one: it reads forecasts again that are kept for it, and measures more.
@@ -204,55 +202,29 @@ def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str
 
 
 def accuracy_blocks(accuracy: Accuracy) -> list[Block]:
-    """The pooled table, that of the classes, the markets' at the first step, and what was left out."""
-    blocks: list[Block] = []
-    columns = {
-        "variable": "variable", "model": "model", "step": "slots ahead", "n": "n", "mae": "MAE", "rmse": "RMSE",
-        "pinball": "pinball", "skill_pinball": "pinball skill", "skill_mae": "MAE skill",
-        "coverage_80": "in 80 %", "coverage_90": "in 90 %", "brier": "Brier", "share_worse": "markets worse",
-        "fallback_share": "fallback",
-    }  # fmt: skip
+    """What a terminal shows of the report: the answer, all markets by step, every market, and what was left out."""
+    from flows.accuracy.page.by_market import markets_section
+    from flows.accuracy.page.sections import answer_section, pooled_section
+
     step = int(accuracy.step / pd.Timedelta(minutes=1))
-    blocks.append(
-        Table(
-            f"Forecast error, pooled over markets; slots of {step} min (skill: over last value)",
-            _shown_rows(accuracy.pooled, ["variable", "step"]),
-            columns,
-        )
-    )
-    columns = {
-        "variable": "variable", "class": "class", "markets": "markets", "step": "slots ahead",
-        "skill_pinball": "pinball skill", "skill_brier": "Brier skill", "worst_skill_pinball": "worst market",
-        "coverage_80": "in 80 %", "coverage_90": "in 90 %",
-    }  # fmt: skip
-    classes = accuracy.classes[accuracy.classes["model"] == accuracy.default]
-    blocks.append(
-        Table(f"{accuracy.default}, by class of markets", _shown_rows(classes, ["variable"]), columns)
-    )
-    own = accuracy.scores[(accuracy.scores["model"] == accuracy.default) & (accuracy.scores["step"] == 1)]
-    columns = {
-        "variable": "variable", "market": "market", "n": "n", "mae": "MAE", "skill_pinball": "pinball skill",
-        "skill_mae": "MAE skill", "dm_p": "p (Diebold-Mariano)", "coverage_80": "in 80 %",
-    }  # fmt: skip
-    blocks.append(Table(f"{accuracy.default}, one slot ahead, by market", rows_of(own), columns))
-    blocks.append(Notes((*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES)))
-    return blocks
+    return [
+        f"Forecast error, pooled over markets; slots of {step} min (skill: over last value)",
+        answer_section(accuracy),
+        pooled_section(accuracy),
+        markets_section(accuracy),
+        Notes((*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES)),
+    ]
 
 
-def _shown_rows(table: pd.DataFrame, order: list[str]) -> list[dict[str, Any]]:
-    """The rows of `SHOWN_STEPS`, sorted."""
-    return rows_of(table[table["step"].isin(SHOWN_STEPS)].sort_values(order, kind="stable"))
-
-
-def made_page(accuracy: Accuracy, course: Course, data: str, *, processes: int) -> str:
-    """The HTML report as text: scores, predictability, drift, and what the errors cost; ``course`` keeps its forecasts."""
+def made_page(accuracy: Accuracy, course: Course, data: str, *, processes: int) -> Page:
+    """The whole report as a page: scores, predictability, drift, and what the errors cost; ``course`` keeps its forecasts."""
     from flows.accuracy.background import background_of
     from flows.accuracy.error_cost import CostPlan
-    from flows.accuracy.page.page import About, render_accuracy_page
+    from flows.accuracy.page import About, accuracy_page
 
     with progress("what the errors cost") as tell:
         beside = background_of(course, plan=CostPlan(processes=processes), progress=tell)
-    return render_accuracy_page(
+    return accuracy_page(
         accuracy,
         about=About(
             data=data,

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from flows.command import Answer, Query, option
 from flows.command.session import MarketName, parsed_time
-from flows.show.blocks import Block, Column, Table, keyed
-
-if TYPE_CHECKING:
-    from flows.monitoring.status import Status
-
-#: Stretches that a terminal shows at most.
-_SHOWN = 20
 
 
 def status(
@@ -39,7 +32,7 @@ def status(
     Exit code: 0 all well, 3 something is missing or failed, 4 an alarm stands, 5 both (2: a user's error).
     """
     from flows.clock import now
-    from flows.monitoring.page import render_status_page
+    from flows.monitoring.page import status_blocks, status_page
     from flows.monitoring.status import present_of, status_of
 
     config = session.config
@@ -59,62 +52,6 @@ def status(
         title="Status",
         value=found.answer(),
         blocks=status_blocks(found),
-        page=lambda: render_status_page(found),
+        page=lambda: status_page(found),
         exit_code=found.exit_code,
     )
-
-
-def status_blocks(found: Status) -> list[Block]:
-    """What a person is told of a status."""
-    from flows.monitoring.completeness import NOT_DONE, told_span
-    from flows.monitoring.status import stage_cells
-    from flows.show.table import rows_of
-
-    done = found.completeness
-    lacking = done.stretches(NOT_DONE).sort_values("until", kind="stable", ascending=False)
-    more = f" (the newest {_SHOWN} of {len(lacking)} stretches)" if len(lacking) > _SHOWN else ""
-    ages = [
-        {**row, **{name: told_span(row[name]) for name in ("age", "late_by") if row[name] == row[name]}}
-        for row in rows_of(found.freshness)
-    ]
-    blocks: list[Block] = [
-        Table(
-            f"Slots done of those due, {done.start:%Y-%m-%d %H:%M} to {done.end:%Y-%m-%d %H:%M} UTC",
-            stage_cells(done.summary()),
-            keyed("market", "ingest", "forecast", "allocate", "score"),
-        ),
-        Table(
-            "Not done" + more,
-            rows_of(lacking),
-            keyed("stage", "state", "market", "since", "until", "slots", "reason"),
-            most=_SHOWN,
-        ),
-        Table(
-            "Freshness",
-            ages,
-            keyed("market", "source", kind="of", newest="newest (UTC)", age="age", expected_by="next expected by",
-                  late_by="late by", stale="stale"),
-        ),
-    ]  # fmt: skip
-    if len(found.feeds):
-        feeds = keyed("feed", fetched="last fetched (UTC)", status="status", added="rows added",
-                      expected_by="next expected by", reason="why")  # fmt: skip
-        blocks.append(Table("Live feeds", rows_of(found.feeds), feeds))
-    alarms = [
-        {
-            "kind": one.kind,
-            "subject": one.subject,
-            "severity": one.severity,
-            "since": one.since,
-            "text": one.text,
-        }
-        for one in found.alarms
-    ]
-    columns = keyed(kind="alarm", subject="about", severity="severity", since="since (UTC)") | {
-        "text": Column(heading="what, and what to do")
-    }
-    return [
-        *blocks,
-        Table("Alarms", alarms, columns),
-        found.sentence() + (f" ({found.note})" if found.note else ""),
-    ]

@@ -1,4 +1,16 @@
-"""What the completeness map is drawn from: a few reads of the warehouse, each one statement for all markets and slots."""
+"""The completeness map: what became of every market, stage and slot (M1.3, M6.1).
+
+`read_facts` reads the warehouse, each fact one statement for all markets and slots; `classify` makes the map of them, a pure
+function over frames; `completeness_of` does both. A slot of a stage is in one of `STATES`:
+
+* ``done``: ingest has an observation that is young enough (M1.3); forecast has the planner's vintage; allocate has a decision
+  for every running job; score has every job that ended in the slot.
+* ``fallback``: the planner's forecast is there, but a simpler model answered.
+* ``stale``: the newest observation behind it was older than its maximal age, so the slot is a gap.
+* ``failed``: the stage ran and failed, or left this market or job out; the reason says why.
+* ``missing``: nothing was done where something was due.
+* ``not due``: nothing was known of the market yet, no job was running, none had ended, or it is still being done.
+"""
 
 from __future__ import annotations
 
@@ -188,11 +200,6 @@ def _decided(store: Store, jobs: pd.DataFrame, bounds: dict[str, Any]) -> pd.Dat
     return frame[frame["job"].isin(jobs["name"])]
 
 
-# ---
-# The state of each stage in every market and slot, as pure functions over frames.
-#
-# Each function answers with arrays in the order of ``facts.seen``: one row a market and slot.
-
 #: How many jobs a reason names.
 _NAMED = 3
 #: The worst of several jobs' states is the slot's.
@@ -201,7 +208,7 @@ _WORST = ("failed", "missing", "done", "not due")
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """States and reasons, each of shape (rows,)."""
+    """States and reasons, each of shape (rows,), in the order of ``facts.seen``: one row a market and slot."""
 
     state: np.ndarray
     reason: np.ndarray
@@ -478,20 +485,6 @@ def _joined(texts: list[str]) -> str:
     rest = len(own) - _NAMED
     return "; ".join(own[:_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
 
-
-# ---
-# The completeness map: what became of every market, stage and slot (M1.3, M6.1).
-#
-# `completeness_of` reads a warehouse, `classify` is the same as a pure function of `flows.monitoring.completeness.Facts`. A
-# slot of a stage is in one of `STATES`:
-#
-# * ``done``: ingest has an observation that is young enough (M1.3); forecast has the planner's vintage; allocate has a decision
-#   for every running job; score has every job that ended in the slot.
-# * ``fallback``: the planner's forecast is there, but a simpler model answered.
-# * ``stale``: the newest observation behind it was older than its maximal age, so the slot is a gap.
-# * ``failed``: the stage ran and failed, or left this market or job out; the reason says why.
-# * ``missing``: nothing was done where something was due.
-# * ``not due``: nothing was known of the market yet, no job was running, none had ended, or it is still being done.
 
 #: In the order in which they are shown; the first three are well or need nothing.
 STATES: Final = ("done", "fallback", "not due", "stale", "failed", "missing")

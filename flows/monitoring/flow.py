@@ -14,8 +14,9 @@ from flows.command.session import DEFAULT_DB
 from flows.config import read_settings
 from flows.monitoring.alarms import settle_alarms
 from flows.monitoring.events import emit_alarms
-from flows.monitoring.page import write_status_page
+from flows.monitoring.page import status_page
 from flows.monitoring.status import status_of
+from flows.show.page import write_page
 from flows.show.plain import plain
 from warehouse.store.connection import open_reader, open_store
 
@@ -42,7 +43,7 @@ def status(
         with open_store(db) as store:
             emit_alarms(settle_alarms(store, found.alarms, at=when))
     if html is not None:
-        write_status_page(found, html)
+        write_page(status_page(found), html, option="--html")
     create_markdown_artifact(
         key="slackwater-status",
         markdown="\n".join(

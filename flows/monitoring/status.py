@@ -8,12 +8,10 @@ from typing import Any, Final
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.runs import STAGES
 from flows.monitoring.alarms import Alarm, alarms_of, standing_alarms
 from flows.monitoring.completeness import (
     DEFAULT_SPAN,
     NOT_DONE,
-    STATES,
     Completeness,
     classify,
     read_facts,
@@ -171,17 +169,3 @@ def present_of(store: Store, settings: Settings, *, clock: pd.Timestamp) -> tupl
     return turn, (
         f"as at the newest turn, {turn:%Y-%m-%d %H:%M} UTC: it is long past and no live feed is set up; --at now is the present"
     )
-
-
-def stage_cells(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """A row a market with a short text for each stage, such as ``142 of 144, 2 missing``."""
-    rows: dict[tuple[str, str], dict[str, str]] = {}
-    for row in rows_of(summary):
-        own = rows.setdefault((row["market"], row["source"]), {"market": f"{row['market']}@{row['source']}"})
-        due = sum(int(row[state]) for state in STATES if state != "not due")
-        others = [f"{row[state]} {state}" for state in STATES[1:] if state != "not due" and row[state]]
-        good = int(row["done"] + row["fallback"])
-        own[row["stage"]] = ", ".join([f"{good} of {due}", *others]) if due else "-"
-    return [
-        {"market": one["market"], **{stage: one.get(stage, "-") for stage in STAGES}} for one in rows.values()
-    ]

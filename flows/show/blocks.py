@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 class Column:
     """A column of a table: its heading, the unit of its values, how a value is written, and what it means in a sentence.
 
-    ``words`` become the hint of the heading on a page.
+    ``words`` become the hint of the heading on a page. ``tone`` gives a value its shade there: ``up1`` to ``up3`` for good,
+    ``down1`` to ``down3`` for bad, ``off`` for what is not as it should be.
     """
 
     heading: str
     unit: str = ""
     format: Callable[[Any], str] = auto
     words: str = ""
+    tone: Callable[[Any], str] | None = None
 
     @property
     def label(self) -> str:
@@ -45,7 +47,8 @@ class Table:
     """Rows of plain values under columns (key -> `Column`, or its heading alone); keys that are not named are not shown.
 
     ``marked`` names rows to be set off (baselines): it is told a row. ``most`` limits the rows on a terminal; a page and
-    ``--json`` have them all. ``empty`` is said instead of a table without rows.
+    ``--json`` have them all. ``empty`` is said instead of a table without rows. The rows of a ``sortable`` table are put in
+    order on a page by a click on a heading.
     """
 
     kind: ClassVar[str] = "table"
@@ -56,6 +59,7 @@ class Table:
     most: int | None = None
     marked: Callable[[Mapping[str, Any]], bool] | None = None
     cards: bool = False
+    sortable: bool = False
 
     def described(self) -> dict[str, Column]:
         """The columns, each as a `Column`."""
@@ -68,6 +72,14 @@ class Table:
         """The texts, a list a row."""
         columns = self.described()
         return [[column.format(row.get(key)) for key, column in columns.items()] for row in self.rows]
+
+    def tones(self) -> list[list[str]]:
+        """The shades of the cells, a list a row; "" for none."""
+        columns = self.described()
+        return [
+            [column.tone(row.get(key)) if column.tone else "" for key, column in columns.items()]
+            for row in self.rows
+        ]
 
     def numeric(self) -> list[bool]:
         """Which columns hold numbers only: these are set to the right."""

@@ -68,6 +68,23 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def held(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
+    """Rows of values that hold from one edge to the next (one edge more than values), drawn over their whole length.
+
+    >>> [(row["x"], row["y"]) for row in held([0, 1, 2, 3], [5.0, None, 7.0])]
+    [(0, 5.0), (1, 5.0), (1, None), (2, 7.0), (3, 7.0)]
+    """
+    rows: list[dict[str, Any]] = []
+    last = None
+    for edge, value in zip(edges, [*values, None], strict=True):
+        gone = value is None or value != value
+        if gone and last is not None:
+            rows.append({"x": edge, "y": last})
+        rows.append({"x": edge, "y": None if gone else value})
+        last = None if gone else value
+    return rows if rows[-1]["y"] is not None else rows[:-1]
+
+
 def number_scale(axis: Axis, *, nice: bool = True) -> alt.Scale:
     """The scale of numbers along an axis, cut at its ends where it has any."""
     ends: dict[str, Any] = {}
@@ -117,14 +134,24 @@ def upward(key: str, axis: Axis) -> alt.Y:
     return alt.Y(f"{key}:Q", scale=number_scale(axis), axis=shown)
 
 
+def legend_of(names: Iterable[str]) -> alt.Legend:
+    """A legend above the chart, in as many columns as fit on a phone."""
+    widest = 28 + 6 * max(map(len, names), default=1)
+    return alt.Legend(columns=max(1, min(4, 340 // widest)))
+
+
 def named_series(
-    names: Sequence[str], *, reference: str = "", legend: bool = True, order: Sequence[str] = ()
+    names: Sequence[str],
+    *,
+    reference: str = "",
+    legend: bool = True,
+    order: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Colour, dash and mark of the series in ``names``; the ``reference`` is plain ink.
 
     ``order`` are the names that styles are given by, if a chart shows only some of them; ninth and later begin again.
     """
-    shown = alt.Legend() if legend and len(names) > 1 else None
+    shown = legend_of(names) if legend and len(names) > 1 else None
     styled = [name for name in (order or names) if name != reference]
     place = {name: styled.index(name) for name in names if name in styled}
 
@@ -152,15 +179,20 @@ def lines(
     band: bool = False,
     reference: str = "",
     order: Sequence[str] = (),
+    bold: str = "",
     marks: Rows = (),
+    faint: Rows = (),
+    guide: Rows = (),
+    around: tuple[float, float] | None = None,
     height: int = 220,
 ) -> dict[str, Any]:
-    """Lines of ``rows`` (keys x, y, series; low and high too with ``band``), one a name.
+    """Lines of ``rows`` (keys x, y, series; low and high too with ``band``), one a name; rows with ``mark`` False have no point.
 
-    ``rule`` is a level to compare with, ``reference`` the name of the line that others are compared with, ``marks`` are events
-    (keys x and text) along the horizontal axis.
+    ``rule`` is a level to compare with, ``reference`` the name of the line that others are compared with, ``bold`` the one
+    that matters most, ``marks`` are events (keys x and text) along the horizontal axis. ``faint`` are many thin lines behind
+    (keys x, y and of), ``guide`` is where a line should run (keys x and y), ``around`` a range of values that is right.
     """
-    marks = list(marks)
+    rows, marks, faint, guide = list(rows), list(marks), list(faint), list(guide)
     base = named().encode(x=across("x", x, time=time))
     style = named_series(names, reference=reference, order=order)
     when = "utcyearmonthdatehoursminutes(x):T" if time else "x:Q"
@@ -169,16 +201,36 @@ def lines(
         alt.Tooltip(when, title=x.title or "x"),
         alt.Tooltip("y:Q", title=y.title or "y", format=".4~g"),
     ]
-    layers = [level(rule)] if rule is not None else []
+    layers = [] if around is None else [_range(*around)]
+    if rule is not None:
+        layers.append(level(rule))
+    if guide:
+        path = named("guide").mark_line(color=colour("capacity"), strokeWidth=2.2, strokeDash=[1, 0])
+        layers.append(path.encode(x=across("x", x, time=time), y=upward("y", y)))
+    if faint:
+        thin = named("faint").mark_line(color=colour("gap"), strokeWidth=0.8, clip=True)
+        thin = thin.encode(x=across("x", x, time=time), y=upward("y", y), detail="of:N", tooltip=["of:N"])
+        layers.append(thin)
     if band:
         area = base.mark_area(opacity=0.18, clip=True)
         layers.append(area.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
     stroke = base.mark_line(interpolate="step-after" if steps else "linear", clip=True)
     layers.append(
-        stroke.encode(y=upward("y", y), color=style["color"], strokeDash=style["strokeDash"], tooltip=tooltip)
+        stroke.encode(
+            y=upward("y", y),
+            color=style["color"],
+            strokeDash=style["strokeDash"],
+            tooltip=tooltip,
+        )
     )
+    if any(row["series"] == bold for row in rows):
+        chosen = base.transform_filter(alt.datum.series == bold)
+        thick = chosen.mark_line(interpolate="step-after" if steps else "linear", clip=True, strokeWidth=3.4)
+        layers.append(thick.encode(y=upward("y", y), color=style["color"]))
     if points:
         dot = base.mark_point(clip=True)
+        if any(row.get("mark") is False for row in rows):
+            dot = dot.transform_filter("datum.mark !== false")
         layers.append(
             dot.encode(y=upward("y", y), color=style["color"], shape=style["shape"], tooltip=tooltip)
         )
@@ -188,8 +240,16 @@ def lines(
         layers.append(
             event.mark_text(baseline="top", fontWeight="bold").encode(y=alt.value(-12), text="text:N")
         )
-    more = {"marks": marks} if marks else {}
-    return finished(alt.layer(*layers), height=height, rows=rows, **more)
+    more = {"marks": marks, "faint": faint, "guide": guide}
+    return finished(
+        alt.layer(*layers), height=height, rows=rows, **{name: own for name, own in more.items() if own}
+    )
+
+
+def _range(low: float, high: float) -> Any:
+    """A shaded range of values through the whole chart."""
+    data = alt.InlineData(values=[{"from": low, "to": high}])
+    return alt.Chart(data).mark_rect(color=colour("grid"), clip=True).encode(y="from:Q", y2="to:Q")
 
 
 def area(rows: Rows, *, x: Axis, y: Axis, height: int = 60) -> dict[str, Any]:
@@ -220,9 +280,10 @@ def dots(
     ``kinds`` gives each kind its colour, in order of mark; a value beyond the ends of the axis stands at its edge with its
     number (key ``beyond``). ``bound`` is a level to compare with.
     """
+    rows = list(rows)
     kinds = kinds or {"": "series1"}
-    ladder = alt.Axis(title=None, domain=False, ticks=False, grid=True, labelLimit=220)
-    legend = alt.Legend() if len(kinds) > 1 else None
+    ladder = alt.Axis(title=None, domain=False, ticks=False, grid=True, labelLimit=220, labelPadding=8)
+    legend = legend_of(kinds) if len(kinds) > 1 else None
     hues = alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()])
     shapes = alt.Scale(domain=list(kinds), range=list(SHAPES[: len(kinds)]))
     hue = alt.Color("kind:N", legend=legend, scale=hues)
@@ -233,16 +294,20 @@ def dots(
         bar = base.mark_rule(strokeWidth=5, opacity=0.35, clip=True)
         layers.append(bar.encode(x=across("low", x), x2="high:Q", color=hue))
     dot = base.mark_point(size=52)
+    shown = _axis(x)
+    shown.titleAnchor = "end"  # names take room on the left: a long title grows to there
+    along = alt.X("value:Q", scale=number_scale(x, nice=False), axis=shown)
     layers.append(
         dot.encode(
-            x=across("value", x),
+            x=along,
             tooltip=tips,
             color=hue,
             shape=alt.Shape("kind:N", legend=legend, scale=shapes),
         )
     )
-    beyond = base.transform_filter("isValid(datum.beyond)").mark_text(align="left", dx=8)
-    layers.append(beyond.encode(x=across("value", x), text="beyond:N"))
+    if any(row.get("beyond") for row in rows):
+        beyond = base.transform_filter("isValid(datum.beyond)").mark_text(align="left", dx=8)
+        layers.append(beyond.encode(x=across("value", x), text="beyond:N"))
     return finished(alt.layer(*layers), height=height or 21 * len(labels) + 12, rows=rows)
 
 
@@ -258,22 +323,98 @@ def bars(rows: Rows, names: Sequence[str], *, x: Axis, y: Axis, height: int = 22
     return finished(chart, height=height, rows=rows)
 
 
+#: Height of a row of `cells`: its name above, its strip below.
+ROW_HEIGHT = 36
+
+
 def cells(
-    rows: Rows, *, x: Axis, y: Axis, shown: Mapping[str, str], time: bool = False, height: int = 200
+    rows: Rows, names: Sequence[str], *, ends: tuple[Any, Any], states: Mapping[str, tuple[str, str]]
 ) -> dict[str, Any]:
-    """A map of states: ``rows`` with keys x, x2, y (a name) and state; ``shown`` gives each state its colour."""
-    names = alt.Axis(title=y.title or None, domain=False, ticks=False, labelLimit=240)
-    hues = alt.Scale(domain=list(shown), range=[colour(name) for name in shown.values()])
-    when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T" if time else "x:Q", title="from")
-    chart = named().mark_rect()
-    drawn = chart.encode(
-        x=across("x", x, time=time),
-        x2="x2:T" if time else "x2:Q",
-        y=alt.Y("y:N", sort=None, axis=names),
-        color=alt.Color("state:N", legend=alt.Legend(), scale=hues),
-        tooltip=["y:N", "state:N", when],
+    """A strip of states over time, between the ``ends``, for each of ``names``, which stand above their strips.
+
+    ``rows`` have keys x, x2, name and state, and why for the tooltip; ``states`` gives each state its colour and the letter
+    that stands in its cells where there is room, so that none needs colour to be read.
+    """
+    place = {name: k for k, name in enumerate(names)}
+    drawn = [
+        {**row, "top": place[row["name"]] + 0.46, "bottom": place[row["name"]] + 0.94, "letter": states[row["state"]][1]}
+        for row in rows
+    ]  # fmt: skip
+    lanes = alt.Scale(domain=[0, len(names)], reverse=True, nice=False, zero=False)
+    up = alt.Y("top:Q", scale=lanes, axis=None)
+    shades = alt.Scale(domain=list(states), range=[colour(hue) for hue, _ in states.values()])
+    when = "utcyearmonthdatehoursminutes({}):T"
+    edge = across("x", Axis(), time=True)
+    tips = [alt.Tooltip("name:N", title=" "), "state:N", alt.Tooltip(when.format("x"), title="from"),
+            alt.Tooltip(when.format("x2"), title="to"), alt.Tooltip("why:N")]  # fmt: skip
+    box = named().mark_rect(stroke=colour("paper"), strokeWidth=0.6).encode(
+        x=edge, x2="x2:T", y=up, y2="bottom:Q", tooltip=tips,
+        color=alt.Color("state:N", legend=legend_of(states), scale=shades),
+    )  # fmt: skip
+    wide = alt.ExprRef("scale('x', datum.x2) - scale('x', datum.x) > 9 ? 1 : 0")
+    letter = named().mark_text(fontWeight="bold", opacity=wide, color=colour("paper"), dy=9)
+    middle = letter.transform_calculate(middle="(datum.x + datum.x2) / 2").encode(
+        x=across("middle", Axis(), time=True), y=up, text="letter:N"
     )
-    return finished(drawn, height=height, rows=rows)
+    label = named("names").mark_text(align="left", baseline="bottom", dy=1).encode(
+        x=alt.value(0), y=up, text="name:N"
+    )  # fmt: skip
+    labels = [{"name": name, "top": k + 0.42} for name, k in place.items()]
+    made = alt.layer(_ends(edge), box, middle, label)
+    return finished(made, height=ROW_HEIGHT * len(names), rows=drawn, names=labels, ends=_end_rows(ends))
+
+
+def _ends(edge: alt.X) -> Any:
+    """An unseen layer that stretches the axis to its ends."""
+    return named("ends").mark_rule(opacity=0).encode(x=edge)
+
+
+def _end_rows(ends: tuple[Any, Any]) -> list[dict[str, Any]]:
+    return [{"x": end} for end in ends]
+
+
+def stacks(
+    rows: Rows,
+    kinds: Mapping[str, str],
+    *,
+    ends: tuple[Any, Any],
+    y: Axis,
+    line: Rows,
+    line_name: str,
+    height: int = 120,
+) -> dict[str, Any]:
+    """What was held between two times, one kind upon the other: ``rows`` with keys x, x2, y, y2, kind and planned (an outline).
+
+    ``kinds`` gives each kind its colour; ``line`` (keys x and y) is what could have been held.
+    """
+    names = {**kinds, line_name: "capacity"}
+    hues = alt.Scale(domain=list(names), range=[colour(name) for name in names.values()])
+    hue = alt.Color("kind:N", legend=legend_of(names), scale=hues)
+    when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T", title="slot")
+    edge = across("x", Axis(), time=True)
+    base = named().encode(
+        x=edge,
+        x2="x2:T",
+        y=upward("y", y),
+        y2="y2:Q",
+        tooltip=[when, "kind:N", "held:Q"],
+    )
+    rows = list(rows)
+    filled = [base.transform_filter("!datum.planned").mark_rect().encode(color=hue)]
+    outlines = [
+        base.transform_filter(alt.datum.planned & (alt.datum.kind == kind)).mark_rect(
+            fill=colour(shade), stroke=colour(shade), fillOpacity=0.15, strokeDash=[3, 2], strokeWidth=1.6
+        )
+        for kind, shade in kinds.items()
+        if any(row["planned"] and row["kind"] == kind for row in rows)
+    ]
+    if all(row["planned"] for row in rows):
+        filled = []
+    could = named("line").mark_line(interpolate="step-after", strokeDash=[2, 2]).encode(
+        x=edge, y=upward("y", y), color=hue, tooltip=[when, alt.Tooltip("y:Q", title=line_name)]
+    )  # fmt: skip
+    more = {"line": [{**row, "kind": line_name} for row in line], "ends": _end_rows(ends)}
+    return finished(alt.layer(_ends(edge), *filled, *outlines, could), height=height, rows=rows, **more)
 
 
 def heat(
@@ -298,7 +439,7 @@ class Fan:
     """One panel of a market: what was seen, a limit, and the quantiles of a forecast.
 
     ``past`` has rows with x, x2 and y; ``gaps`` rows with x and x2; ``ahead`` rows with x, x2, median and, for each of 50, 80
-    and 90 %, low and high (``low50``, ``high50``, ...).
+    and 90 %, low and high (``low50``, ``high50``, ...). Without a ``limit`` (NaN) none is drawn.
     """
 
     title: str
@@ -317,29 +458,47 @@ BANDS = ("90", "80", "50")
 def fan(panel: Fan, *, labelled: bool = True) -> dict[str, Any]:
     """Steps of the past with its gaps, then bands and median of what is forecast; ``labelled``: with times below."""
     made = _fan(panel.title, panel.limit_colour, panel.whole, labelled, panel.height)
-    data = {
-        "past": panel.past,
-        "gaps": panel.gaps,
-        "ahead": panel.ahead,
-        "limit": [{"y": panel.limit}],
-        "start": [{"x": row["x"]} for row in panel.ahead[:1]],
-    }
-    return made | {"datasets": {name: plain_rows(rows) for name, rows in data.items()}}
+    return _filled(made, panel, start=[{"x": row["x"]} for row in panel.ahead[:1]])
+
+
+def fans(panel: Fan, *, starts: Rows, ticks: Rows) -> dict[str, Any]:
+    """Several forecasts side by side, each with what came before and after.
+
+    ``x`` counts slots; the rows of the past name in ``of`` the forecast they belong to. ``starts`` (keys x and text) say when each
+    was issued, ``ticks`` (likewise) how far ahead a place is.
+    """
+    made = _fan(panel.title, panel.limit_colour, panel.whole, False, panel.height, apart=True)
+    return _filled(made, panel, start=starts, ticks=ticks)
+
+
+def _filled(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
+    """The chart with a panel's data, without the layers that have none."""
+    limit = [{"y": panel.limit}] if math.isfinite(panel.limit) else []
+    data: dict[str, Rows] = {"past": panel.past, "gaps": panel.gaps, "ahead": panel.ahead, "limit": limit}
+    own = {name: plain_rows(rows) for name, rows in (data | more).items()}
+    return made | {"layer": [one for one in made["layer"] if own[one["data"]["name"]]], "datasets": own}
 
 
 @cache
-def _fan(title: str, limit: str, whole: bool, labelled: bool, height: int) -> dict[str, Any]:
+def _fan(
+    title: str, limit: str, whole: bool, labelled: bool, height: int, *, apart: bool = False
+) -> dict[str, Any]:
     """The same chart for every market: only its data differ."""
     times = alt.Axis(
         title=None, tickCount=4, labels=labelled, ticks=labelled, labelOverlap=True, labelExpr=TICK_WORDS
     )
     edge = alt.X("x:T", scale=alt.Scale(type="utc", nice=False), axis=times)
+    if apart:
+        edge = alt.X("x:Q", scale=alt.Scale(nice=False, zero=False), axis=None)
+    right = "x2:Q" if apart else "x2:T"
     steps: dict[str, Any] = {"tickMinStep": 1, "format": "d"} if whole else {}
     up = alt.Y(
-        "y:Q", scale=alt.Scale(zero=True), axis=alt.Axis(title=None, tickCount=3, minExtent=32, **steps)
+        "y:Q", scale=alt.Scale(zero=not apart), axis=alt.Axis(title=None, tickCount=3, minExtent=32, **steps)
     )
     when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T", title="slot")
-    ahead = named("ahead").encode(x=edge, x2="x2:T")
+    if apart:
+        when = alt.Tooltip("step:Q", title="slots ahead")
+    ahead = named("ahead").encode(x=edge, x2=right)
     bands = [
         ahead.mark_rect(color=colour(f"band{band}")).encode(y=alt.Y(f"low{band}:Q"), y2=f"high{band}:Q")
         for band in ("90", "80", "50")
@@ -350,12 +509,22 @@ def _fan(title: str, limit: str, whole: bool, labelled: bool, height: int) -> di
                  alt.Tooltip("high90:Q", title="95 %", format=".4~g")],
     )  # fmt: skip
     tips = [when, alt.Tooltip("y:Q", title=title, format=".4~g")]
-    drawn = alt.layer(
-        named("gaps").mark_rect(color=colour("rest"), opacity=0.5).encode(x=edge, x2="x2:T"),
+    seen = named("past").mark_line(interpolate="step-after").encode(x=edge, y=up, tooltip=tips)
+    layers = [
+        named("gaps").mark_rect(color=colour("rest"), opacity=0.5).encode(x=edge, x2=right),
         *bands,
         median,
         named("start").mark_rule(strokeDash=[2, 2]).encode(x=edge),
-        named("past").mark_line(interpolate="step-after").encode(x=edge, y=up, tooltip=tips),
+        seen.encode(detail="of:N") if apart else seen,
         named("limit").mark_rule(color=colour(limit), strokeDash=[5, 2], strokeWidth=1.3).encode(y="y:Q"),
-    )
-    return finished(drawn.properties(title=title), height=height)
+    ]
+    if apart:
+        words: dict[str, Any] = {"color": colour("muted"), "fontSize": 10}
+        issued = named("start").mark_text(baseline="bottom", **words)
+        ahead_of = named("ticks").mark_text(baseline="top", **words)
+        layers += [
+            issued.encode(x=edge, y=alt.value(-3), text="text:N"),
+            ahead_of.encode(x=edge, y=alt.value(height + 5), text="text:N"),
+        ]
+    drawn = alt.layer(*layers).properties(title=alt.TitleParams(title, offset=18) if apart else title)
+    return finished(drawn, height=height)

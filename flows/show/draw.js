@@ -13,6 +13,7 @@
   const ready = () => [...document.querySelectorAll(".chart")].filter((chart) => !chart.dataset.drawn && !chart.closest("details:not([open])"));
   const next = () => { const chart = ready()[0]; if (chart) draw(chart).then(() => setTimeout(next)); };
   for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", next);
+  document.addEventListener("charts", next); // charts were put into the page
   addEventListener("beforeprint", () => ready().forEach(draw));
   next();
 })();

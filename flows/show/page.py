@@ -41,6 +41,7 @@ def render_page(page: Page) -> str:
             theme=vega_config(),
             bundle=Markup(asset("vega.js")) if drawn else "",
             drawing=Markup(asset("draw.js")) if drawn else "",
+            sorting=Markup(asset("sort.js")) if has_sortable(page.blocks) else "",
         )
     )
 
@@ -56,9 +57,18 @@ def figures_of(blocks: Iterable[Block]) -> Iterator[Figure]:
             yield from figures_of(block.blocks)
 
 
+def has_sortable(blocks: Iterable[Block]) -> bool:
+    """Whether a table is among some blocks whose rows a reader may put in another order."""
+    return any(
+        (isinstance(block, Table) and block.sortable)
+        or (isinstance(block, Fold | Section) and has_sortable(block.blocks))
+        for block in blocks
+    )
+
+
 @cache
 def asset(name: str) -> str:
-    """A file that lies beside this one: the Vega bundle, the script that draws, the style sheet."""
+    """A file that lies beside this one: the Vega bundle, the scripts that draw and sort."""
     return files("flows.show").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -146,19 +156,3 @@ def write_html(content: str, path: Path, *, option: str) -> Path:
             remedy=f"choose another path with {option}",
         ) from error
     return path
-
-
-def render_template(name: str, values: Mapping[str, Any]) -> str:
-    """The template ``flows/templates/<name>`` with ``values``; every value is escaped but what passes the filter ``drawing``."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    made = Environment(
-        loader=PackageLoader("flows", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["drawing"] = Markup  # the drawings are our own markup, escaped where they were made
-    return made.get_template(name).render(**values)

@@ -1,11 +1,23 @@
-"""``ui``: the page to watch."""
+"""``ui``: the page to watch, served on the asked address until SIGINT or SIGTERM. What reads is loaded when it is called."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
 
 from flows.command import Warehouse, option
 from flows.command.session import parsed_time
+from warehouse.errors import SettingsError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from flows.config import Settings
 
 
 def ui(
@@ -24,7 +36,6 @@ def ui(
 ) -> None:
     """Serve a read-only page of jobs, markets, accuracy, policies, completeness and runs, until Ctrl-C."""
     from flows.clock import now
-    from flows.ui.server import serve
 
     fixed = parsed_time(at, "--at")
     serve(
@@ -35,3 +46,87 @@ def ui(
         port=port,
         names=allow_host or (),
     )
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket bound to ``host``; port 0 takes a free one. Raises `SettingsError` naming the option to change."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise SettingsError(
+            f"cannot serve at {host} port {port}: {error.strerror or error}",
+            remedy="choose another --port (0 takes a free one) or --host",
+        ) from error
+    return made
+
+
+def address_of(host: str, port: int) -> str:
+    """The address to open in a browser.
+
+    >>> address_of("::1", 80), address_of("0.0.0.0", 8642)
+    ('http://[::1]:80/', 'http://127.0.0.1:8642/')
+    """
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+
+
+def serve(
+    db: Path,
+    settings: Settings,
+    *,
+    clock: Callable[[], pd.Timestamp],
+    host: str,
+    port: int,
+    names: Sequence[str] = (),
+) -> None:
+    """Serve until SIGINT or SIGTERM; says on stderr where, and warns where other machines can reach it."""
+    taken = bound_socket(host, port)
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, _end)
+    try:
+        _serve(taken, db, settings, clock=clock, host=host, names=names)
+    finally:
+        taken.close()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Before the server runs, and when it gives a signal back after it has ended: leave without an error."""
+    raise SystemExit(0)
+
+
+def _serve(
+    taken: socket.socket,
+    db: Path,
+    settings: Settings,
+    *,
+    clock: Callable[[], pd.Timestamp],
+    host: str,
+    names: Sequence[str],
+) -> None:
+    import uvicorn
+
+    from flows.ui.app import is_loopback, make_app, warm_up
+    from flows.ui.reading import Snapshots
+
+    if not is_loopback(host):
+        print(
+            f"slackwater: warning: {host} can be reached from other machines; the page has no login and shows jobs and costs",
+            file=sys.stderr,
+        )
+    snapshots = Snapshots(db, settings, clock)
+    warm_up(snapshots)
+    app = make_app(snapshots, bound=host, names=names)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, lifespan="off",
+            timeout_graceful_shutdown=3,
+        )
+    )  # fmt: skip
+    port = taken.getsockname()[1]
+    taken.listen(64)
+    print(f"slackwater: {db} at {address_of(host, port)} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    server.run(sockets=[taken])

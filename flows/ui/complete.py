@@ -1,7 +1,9 @@
-"""The completeness map as plain values: the state of every market, stage and slot, and what is not well in words."""
+"""The completeness map, as plain values and drawn: the state of every market, stage and slot, and what is not well in words."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 import pandas as pd
@@ -9,6 +11,7 @@ import pandas as pd
 from flows.ledger.runs import STAGES
 from flows.monitoring.alarms import standing_alarms
 from flows.monitoring.completeness import DEFAULT_SPAN, STATES, completeness_of
+from flows.monitoring.page import legend, stage_map
 from flows.show.table import rows_of
 from flows.ui.reading import Reading
 
@@ -85,3 +88,49 @@ def alarm_rows(reading: Reading) -> list[dict[str, Any]]:
         for one in standing_alarms(reading.store, at=reading.at)
     ]
     return sorted(rows, key=lambda row: row["severity"] != "serious")
+
+
+def completeness_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The maps of the stages, and what is not done."""
+    names = {letter: state for state, letter in LETTERS.items()}
+    slots, maps = data["slots"], {}
+    for stage, rows in data["stages"].items():
+        stretches = [
+            {
+                "name": f"{row['market']}@{row['source']}",
+                "state": names[letter],
+                "since": slots[a],
+                "until": slots[b - 1],
+                "reason": "",
+            }
+            for row in rows
+            for letter, a, b in runs_of(row["states"])
+        ]
+        maps[stage] = stage_map(stage, stretches, slots[0], slots[-1], reading.step) if slots else None
+    return {"maps": maps, "meanings": legend(), "grouped": grouped_stretches(data["stretches"])}
+
+
+def runs_of(letters: str) -> list[tuple[str, int, int]]:
+    """Runs of the same letter as half-open ranges.
+
+    >>> runs_of("ddm")
+    [('d', 0, 2), ('m', 2, 3)]
+    """
+    found, place = [], 0
+    for letter, run in groupby(letters):
+        length = len(list(run))
+        found.append((letter, place, place + length))
+        place += length
+    return found
+
+
+def grouped_stretches(stretches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Stretches of the same stage, state and slots as one, with the markets it is about and the reasons that were given."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in stretches:
+        key = (row["stage"], row["state"], row["since"], row["until"])
+        one = found.setdefault(key, {**row, "markets": [], "reasons": []})
+        one["markets"].append((row["market"], row["source"]))
+        if row["reason"] and row["reason"] not in one["reasons"]:
+            one["reasons"].append(row["reason"])
+    return list(found.values())

@@ -1,22 +1,39 @@
-"""Jobs as plain values: the list, and one job with its decisions and what every policy would have made of it."""
+"""Jobs, as plain values and drawn: the list, and one job slot by slot with its decisions and every policy's outcome."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from flows.jobs.predicted import reports_shown
+from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of
 from flows.ledger.jobs import StoredJob, find_job, stored_jobs
+from flows.ledger.records import allocations_of, stored_decisions
+from flows.ledger.reports import Report, counting, open_job, reports_by_job
+from flows.show.blocks import Table
+from flows.show.charts import Axis, lines, stacks
+from flows.show.figure import Figure
+from flows.show.formats import percent, utc
 from flows.show.table import rows_of
-from flows.turn.page import LIKELY, WORRYING
+from flows.turn.markets import Followed, read_histories
+from flows.turn.page import LIKELY, WORRYING, utilities_figure
 from flows.ui.reading import Reading
-from flows.ui.standing import Standing, read_decisions, standings
+from optimization.job.definition import Job, Progress
+from optimization.job.progress import finished
+from optimization.replay.standing import NOTHING, held
+from optimization.window.plan import Allocation
+from warehouse.errors import SlackwaterError
+from warehouse.history import History, Market
 from warehouse.issued.records import read_rows
 
+Decisions = Mapping[str, Sequence[Mapping[str, Any]]]
+#: Outcomes of a job that are shown without unfolding.
+TOP_OUTCOMES: Final = 10
 #: States a job can be in, and the sentence each is explained by.
 STATES: Final = {
     "running": "its slots are being decided",
@@ -211,3 +228,232 @@ def _outcomes(reading: Reading, job: StoredJob) -> list[dict[str, Any]]:
             }
         )
     return sorted(rows, key=lambda row: (-row["utility_usd"], row["policy"]))
+
+
+def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The job's charts, and its outcomes beside the hindsight bound."""
+    outcomes = data["outcomes"]
+    top = [row for i, row in enumerate(outcomes) if i < TOP_OUTCOMES or row["policy"] in BASELINES]
+    shown = [{**row, "mean_utility": row["utility"]} for row in top]
+    return {
+        "progress_drawn": job_figure(data, step=reading.step),
+        "top": top,
+        "rest": [row for row in outcomes if row not in top],
+        "outcomes": utilities_figure(shown, top[0]["hindsight"]) if top else None,
+        "baselines": BASELINES,
+        "decided": decided_table(data),
+    }
+
+
+def decided_table(data: Mapping[str, Any]) -> Table:
+    """The decisions for a job, the newest first, each beside the work that was done by then."""
+    shares = {utc(row["slot"]): row["share_done"] for row in data["slots"]}
+    rows = [{**row, "work_done": shares.get(utc(row["slot"]))} for row in reversed(data["decisions"])]
+    done = Field(
+        kind=float, words="Of the job, at the start of the slot.", heading="work done", format=percent
+    )
+    title = "Every decision for this job, the newest first"
+    return Table(title, rows, columns_of(DECISION | {"work_done": done}, JOB))
+
+
+def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
+    """A job over its slots: work done against uniform progress above, instances held and available below; None before its first."""
+    slots = data["slots"]
+    if not slots:
+        return None
+    start, end = pd.Timestamp(slots[0]["slot"]), pd.Timestamp(data["job"]["deadline"])
+    newest = pd.Timestamp(slots[-1]["slot"])
+    work = [
+        {
+            "x": pd.Timestamp(row["slot"]),
+            "y": 100 * max(0.0, min(1.0, row["share_done"])),
+            "series": "work done",
+        }
+        for row in slots
+    ]
+    even = [{"x": at, "y": y, "series": "uniform progress"} for at, y in ((start, 0.0), (end, 100.0))]
+    above = lines(
+        [*work, *even], ["work done", "uniform progress"], reference="uniform progress", bold="work done", x=Axis(), time=True,
+        y=Axis(title="work done, % of the workload", low=0, high=100, ticks=3), points=False,
+        marks=[{"x": newest, "text": ""}], height=130,
+    )  # fmt: skip
+    available = [{"x": pd.Timestamp(row["slot"]), "y": row["available"]} for row in slots]
+    below = stacks(
+        [box for row in slots for box in _held(row, step)], {"on-demand": "on-demand", "spot": "series1"}, ends=(start, end),
+        y=Axis(title="instances", whole=True, low=0, ticks=4),
+        line=[*available, {"x": newest + step, "y": slots[-1]["available"]}], line_name="spot available", height=110,
+    )  # fmt: skip
+    said = (
+        f"{100 * slots[-1]['share_done']:.0f} % of the work was done when the slot at {utc(newest)} began; uniform progress would "
+        f"be {100 * slots[-1]['share_expected']:.0f} %."
+    )
+    return Figure(
+        specs=[above, below],
+        label=f"Progress and instances of job {data['job']['job']}",
+        captions=[
+            f"{said} Filled is what was held, an outline what is decided for the slot "
+            "at hand, where the dotted line stands."
+        ],
+    )
+
+
+def _held(row: Mapping[str, Any], step: pd.Timedelta) -> list[dict[str, Any]]:
+    """Held instances of a slot, on-demand below spot; of the slot that is decided but not over, the planned ones."""
+    begin = pd.Timestamp(row["slot"])
+    planned = row["held_spot"] is None
+    on_demand, spot = (
+        row[f"{'decided' if planned else 'held'}_{kind}"] or 0 for kind in ("on_demand", "spot")
+    )
+    return [
+        {
+            "x": begin,
+            "x2": begin + step,
+            "y": low,
+            "y2": high,
+            "kind": kind,
+            "planned": planned,
+            "held": high - low,
+        }
+        for kind, low, high in (("on-demand", 0, on_demand), ("spot", on_demand, on_demand + spot))
+        if high > low
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A job at slot ``slot`` (the one its newest decision is for, or its end).
+
+    ``done`` has the work done at the start of slots 0..``slot``, ``held`` what was held in those before ``slot``, ``now`` the
+    progress at its start. ``decided`` is by slot. ``reported_at`` is when somebody last said how far the job is, None if it is
+    reckoned from the decisions alone.
+    """
+
+    job: Job
+    start: pd.Timestamp
+    step: pd.Timedelta
+    slot: int
+    done: tuple[float, ...]
+    held: tuple[Allocation, ...]
+    now: Progress
+    decided: Mapping[int, Allocation]
+    price: np.ndarray
+    available: np.ndarray
+    reported_at: pd.Timestamp | None
+
+    @property
+    def is_finished(self) -> bool:
+        """The work is done."""
+        return finished(self.now.done, self.job.workload)
+
+    @property
+    def finished_at(self) -> pd.Timestamp | None:
+        """End of the slot in which the work was done, None while it is not."""
+        if not self.is_finished:
+            return None
+        first = next(k for k, done in enumerate(self.done) if finished(done, self.job.workload))
+        return self.start + first * self.step
+
+    @property
+    def slots_ahead(self) -> float:
+        """Slots ahead of uniform progress, negative when behind: (z - Zexp) / (L / d)."""
+        expected = min(1.0, self.slot / self.job.deadline_slots)
+        return (self.now.done / self.job.workload - expected) * self.job.deadline_slots
+
+
+def read_decisions(reading: Reading, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Decisions by job and slot as the command line prints them, with the run that made them."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run, row in stored_decisions(reading.store, {"job": list(names)}, order_by=["job", "slot"]):
+        found.setdefault(row["job"], []).append(row | {"run": run})
+    return found
+
+
+def standings(reading: Reading, jobs: Sequence[StoredJob], decided: Decisions) -> dict[str, Standing | str]:
+    """The standing of each job that anything was decided for; a sentence where its market cannot be read."""
+    asked: dict[str, tuple[StoredJob, Followed]] = {}
+    found: dict[str, Standing | str] = {}
+    for job in jobs:
+        rows = decided.get(job.request.name, ())
+        if not rows:
+            continue
+        try:
+            asked[job.request.name] = (job, _market_of(reading, job, rows[-1]))
+        except SlackwaterError as error:
+            found[job.request.name] = str(error)
+    histories = _histories(reading, list(asked.values()))
+    reports = reports_by_job(reading.store, list(asked))
+    for name, (job, followed) in asked.items():
+        history = histories[followed]
+        try:
+            found[name] = (
+                history
+                if isinstance(history, str)
+                else _standing(job, history, decided[name], counting(reports[name], known_at=followed.at))
+            )
+        except SlackwaterError as error:  # a job that does not fit the present settings
+            found[name] = str(error)
+    return found
+
+
+def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> Followed:
+    """Where a job runs, taken at its newest decision, at the slot after it when a later turn made none (it may have finished
+    there), or at its deadline when the newest turn is past that."""
+    slot = pd.Timestamp(newest["slot"])
+    if reading.at is not None and reading.at >= job.deadline:
+        slot = job.deadline
+    elif reading.at is not None and reading.at > slot and newest["run"] != reading.run:
+        slot += reading.step
+    return Followed(
+        market=Market.parse(str(job.request.market)),
+        source=job.request.source or str(newest["source"]),
+        at=min(slot, job.deadline),
+    )
+
+
+def _histories(
+    reading: Reading, asked: Sequence[tuple[StoredJob, Followed]]
+) -> dict[Followed, History | str]:
+    """Histories from each job's first slot on, by one read; one by one where a market of them has none."""
+    starts: dict[Followed, pd.Timestamp] = {}
+    for job, followed in asked:
+        starts[followed] = min(job.start, starts.get(followed, job.start))
+    try:
+        return dict(read_histories(reading.store, starts, settings=reading.settings))
+    except SlackwaterError:
+        found: dict[Followed, History | str] = {}
+        for followed, start in starts.items():
+            try:
+                found |= read_histories(reading.store, {followed: start}, settings=reading.settings)
+            except SlackwaterError as error:
+                found[followed] = str(error)
+        return found
+
+
+def _standing(
+    stored: StoredJob, history: History, rows: Sequence[Mapping[str, Any]], reports: Sequence[Report]
+) -> Standing:
+    running = open_job(stored.request, history, decided=allocations_of(rows), forecasts=[], reports=reports)
+    live = running.live
+    job, slot, decided = live.job, min(live.slot, live.job.deadline_slots), live.decided
+    now, views = live.standing(slot)
+    done = np.full(slot + 1, np.nan)
+    had: list[Allocation] = [NOTHING] * slot
+    for view in views:
+        done[view.slot] = view.progress.done
+        had[view.slot] = held(job, decided.get(view.slot, NOTHING), view.available)
+    done[slot] = now.done
+    table = history.frame.reindex(pd.date_range(stored.start, periods=job.deadline_slots, freq=history.step))
+    return Standing(
+        job=job,
+        start=stored.start,
+        step=history.step,
+        slot=slot,
+        # a slot without a view is one in which the work was finished
+        done=tuple(np.where(np.isnan(done), job.workload, done).tolist()),
+        held=tuple(had),
+        now=now,
+        decided=decided,
+        price=table["price_usd"].to_numpy(dtype=float),
+        available=table["available"].to_numpy(dtype=float),
+        reported_at=None if running.progress_report is None else running.progress_report.reported_at,
+    )

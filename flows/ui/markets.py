@@ -1,16 +1,20 @@
-"""Markets as plain values: the list with its freshness, and one market with its past, a forecast vintage and what then came."""
+"""Markets, as plain values and drawn: the list with its freshness; one market with its past, a vintage and what then came."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from flows.show.charts import Fan, fan, held
+from flows.show.figure import Figure
+from flows.show.formats import number, plural, price, utc
 from flows.show.table import rows_of
 from flows.turn.markets import Followed, find_market, read_history, stored_forecasts
+from flows.turn.page import gap_rows
 from flows.ui.reading import Reading
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import InputError, SlackwaterError
@@ -199,3 +203,83 @@ def nearest_market(reading: Reading, key: str) -> list[str]:
         kind = ""
     keys = [f"{row['market']}@{row['source']}" for row in rows_of(listing)]
     return [one for one in keys if kind and one.partition("@")[0].endswith("/" + kind)][:5] or keys[:5]
+
+
+def market_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The market's charts, its neighbours among the vintages, and how the vintage did so far."""
+    times = list(data["vintages"])
+    place = times.index(data["issued_at"]) if data["issued_at"] in times else None
+    return {
+        "drawn": market_figure(data, step=reading.step),
+        "place": place,
+        "older": times[place - 1] if place else None,
+        "newer": times[place + 1] if place is not None and place + 1 < len(times) else None,
+        "came": {variable: _came(data["forecast"], variable) for variable in ("price", "count")},
+    }
+
+
+def _came(ahead: Sequence[Mapping[str, Any]], variable: str) -> str:
+    """How often the truth lay in the 80 % band, in words; "" while nothing has come."""
+    known = [row[variable] for row in ahead if row[variable]["came"] is not None]
+    if not known:
+        return ""
+    inside = sum(row["q10"] - 1e-9 <= row["came"] <= row["q90"] + 1e-9 for row in known)
+    return f"{inside} of {plural(len(known), 'slot')} that came lay in the 80 % band"
+
+
+def market_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
+    """Price and count around one vintage: the past, the fan, and what then came; None with no slot at all."""
+    past, ahead = data["past"], data["forecast"]
+    if not past:
+        return None
+    panels = []
+    for variable, column, title, limit, colour in (
+        ("price", "price_usd", "spot price, USD per instance-hour", data["on_demand_usd"], "on-demand"),
+        ("count", "available", "instances available", float(data["capacity"]), "capacity"),
+    ):
+        came = [row[variable]["came"] for row in ahead]
+        while came and came[-1] is None:  # what has not come is not drawn as a gap
+            came.pop()
+        slots = pd.DatetimeIndex([row["slot"] for row in [*past, *ahead[: len(came)]]])
+        seen = np.array([row[column] for row in past] + came, dtype=float)
+        panels.append(
+            Fan(
+                title=title,
+                past=held([*slots, slots[-1] + step], seen.tolist()),
+                gaps=gap_rows(slots[: len(past)], seen[: len(past)], step),
+                ahead=[_bands(row, variable, step) for row in ahead],
+                limit=limit,
+                limit_colour=colour,
+                whole=variable == "count",
+                height=150 if variable == "price" else 110,
+            )
+        )
+    return Figure(
+        specs=[fan(panels[0], labelled=False), fan(panels[1])],
+        label=f"Price and availability of {data['market']}",
+        captions=[_described(data)],
+        width=0,
+    )
+
+
+def _bands(row: Mapping[str, Any], variable: str, step: pd.Timedelta) -> dict[str, Any]:
+    """One slot ahead of a chart: its ends, the median, and the ends of the bands."""
+    at, q = pd.Timestamp(row["slot"]), row[variable]
+    bands = {"90": ("q05", "q95"), "80": ("q10", "q90"), "50": ("q25", "q75")}
+    return (
+        {"x": at, "x2": at + step, "median": q["q50"]}
+        | {f"low{band}": q[low] for band, (low, _) in bands.items()}
+        | {f"high{band}": q[high] for band, (_, high) in bands.items()}
+    )
+
+
+def _described(data: Mapping[str, Any]) -> str:
+    past = data["past"][-1]
+    seen = f"price {price(past['price_usd'])} USD, {number(past['available'], 0)} instances available at {utc(past['slot'])}"
+    if not data["forecast"]:
+        return f"Newest values: {seen}. No forecast was issued."
+    ahead = data["forecast"][0]
+    return (
+        f"Last values before the forecast: {seen}. Forecast one slot ahead: price {price(ahead['price']['q50'])} USD, "
+        f"{ahead['count']['q50']:.0f} instances. The table below has every slot ahead."
+    )

@@ -1,44 +1,27 @@
-"""From plain values to HTML: the environment of the templates, and what each page draws beside its numbers."""
+"""The pages: what each is made from, the words of its address that are understood, and the environment of its template."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-import numpy as np
 import pandas as pd
 
-from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of
-from flows.show.blocks import Table
-from flows.show.charts import Axis, lines
-from flows.show.figure import Figure
+from flows.clock import parse_time
 from flows.show.formats import duration, number, percent, plural, price, significant, text, utc
 from flows.show.page import show_filters
 from flows.show.theme import vega_config
-from flows.turn.page import (
-    LAST_VALUE,
-    TITLES,
-    board_summary,
-    changes_told,
-    common_bound,
-    is_baseline,
-    leaders_of,
-    market_rows,
-    measured_rows,
-    model_names,
-    ranked,
-    utilities_figure,
-    variable_parts,
-    weights_figure,
-    weights_summary,
-)
-from flows.ui.complete import LETTERS
-from flows.ui.job_chart import draw_job
-from flows.ui.map_chart import draw_map
-from flows.ui.market_chart import draw_market
+from flows.ui.complete import completeness_data, completeness_values
+from flows.ui.glance import glance_data
+from flows.ui.jobs import STATES, job_data, job_values, jobs_data
+from flows.ui.markets import market_data, market_values, market_view, markets_data, nearest_market
 from flows.ui.reading import Reading
+from flows.ui.record import accuracy_data, accuracy_table, accuracy_values, policies_data, policies_values
+from flows.ui.runs import runs_data
+from warehouse.errors import InputError, MarketError
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -53,8 +36,6 @@ PAGES: Final = (
     ("/completeness", "Completeness"),
     ("/runs", "Runs"),
 )
-#: Outcomes of a job that are shown without unfolding.
-TOP_OUTCOMES: Final = 10
 
 
 def address(path: str, **query: Any) -> str:
@@ -171,154 +152,113 @@ def frame_values(reading: Reading) -> dict[str, Any]:
     }
 
 
-def decided_table(data: Mapping[str, Any]) -> Table:
-    """The decisions for a job, the newest first, each beside the work that was done by then."""
-    shares = {utc(row["slot"]): row["share_done"] for row in data["slots"]}
-    rows = [{**row, "work_done": shares.get(utc(row["slot"]))} for row in reversed(data["decisions"])]
-    done = Field(
-        kind=float, words="Of the job, at the start of the slot.", heading="work done", format=percent
-    )
-    title = "Every decision for this job, the newest first"
-    return Table(title, rows, columns_of(DECISION | {"work_done": done}, JOB))
+Query = Mapping[str, str]
+Data = dict[str, Any]
 
 
-def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The job's drawing, and its outcomes beside the hindsight bound."""
-    outcomes = data["outcomes"]
-    top = [row for i, row in enumerate(outcomes) if i < TOP_OUTCOMES or row["policy"] in BASELINES]
-    shown = [{**row, "mean_utility": row["utility"]} for row in top]
-    return {
-        "svg": draw_job(data, step=reading.step),
-        "top": top,
-        "rest": [row for row in outcomes if row not in top],
-        "outcomes": utilities_figure(shown, top[0]["hindsight"]) if top else None,
-        "baselines": BASELINES,
-        "decided": decided_table(data),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One page: ``data`` gives its plain values (what ``/api`` answers), ``values`` what only the HTML needs beside them.
+
+    ``timed`` marks those whose data depend on the clock.
+    """
+
+    name: str
+    template: str
+    menu: str
+    about: str
+    data: Callable[[Reading, Query], Data]
+    values: Callable[[Reading, Data, Query], Data] = lambda reading, data, query: {}
+    timed: bool = False
 
 
-def market_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The market's drawing, its neighbours among the vintages, and how the vintage did so far."""
-    times = list(data["vintages"])
-    place = times.index(data["issued_at"]) if data["issued_at"] in times else None
-    return {
-        "svg": draw_market(data, step=reading.step),
-        "place": place,
-        "older": times[place - 1] if place else None,
-        "newer": times[place + 1] if place is not None and place + 1 < len(times) else None,
-        "came": {variable: _came(data["forecast"], variable) for variable in ("price", "count")},
-    }
+def _page(query: Query) -> int:
+    word = query.get("page", "1")
+    if not (word.isascii() and word.isdigit() and len(word) < 7):
+        raise InputError(f"page {word[:20]!r}", expected="a whole number from 1")
+    return int(word)
 
 
-def _came(ahead: Sequence[Mapping[str, Any]], variable: str) -> str:
-    """How often the truth lay in the 80 % band, in words; "" while nothing has come."""
-    known = [row[variable] for row in ahead if row[variable]["came"] is not None]
-    if not known:
-        return ""
-    inside = sum(row["q10"] - 1e-9 <= row["came"] <= row["q90"] + 1e-9 for row in known)
-    return f"{inside} of {plural(len(known), 'slot')} that came lay in the 80 % band"
+def _jobs(reading: Reading, query: Query) -> Data:
+    state = query.get("state", "")
+    if state and state not in STATES:
+        raise InputError(f"state {state[:40]!r}", expected=f"one of {', '.join(STATES)}")
+    return jobs_data(reading, state=state, page=_page(query))
 
 
-def accuracy_values(data: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]:
-    """The charts of errors, skill and coverage by step ahead, and the errors per market."""
-    blocks: list[dict[str, Any]] = []
-    markets: dict[str, list[dict[str, Any]]] = {}
-    if len(table):
-        table = measured_rows(table)
-        names = model_names(table["model"])
-        for variable, rows in data["coverage_80"].items():
-            own = table[table["variable"] == variable]
-            if len(own):
-                sentences, figures, note = variable_parts(own, variable, names)
-                cover = _coverage(rows, names, variable)
-                figures.append(cover.pop("figure"))
-                blocks.append({"variable": variable, "title": TITLES[variable], "sentences": sentences,
-                               "figures": figures, "note": note, "cover": cover})  # fmt: skip
-        for row in market_rows(table):
-            markets.setdefault(row["market"], []).append(row)
-    times = data["measured"]
-    place = times.index(data["measured_at"]) if data["measured_at"] in times else None
-    return {
-        "blocks": blocks,
-        "markets": list(markets.items()),
-        "older": times[place + 1] if place is not None and place + 1 < len(times) else None,
-        "newer": times[place - 1] if place else None,
-    }
+def _market(reading: Reading, query: Query) -> Data:
+    key = query.get("key", "")
+    try:
+        view = market_view(reading, key, model=query.get("model", ""), issued=query.get("issued", ""))
+    except MarketError as error:
+        near = nearest_market(reading, key)
+        raise MarketError(
+            error.found,
+            expected=error.expected,
+            remedy=f"choose one of {', '.join(near)}" if near else error.remedy,
+        ) from error
+    return market_data(reading, view)
 
 
-def _coverage(rows: Sequence[Mapping[str, Any]], names: Sequence[str], variable: str) -> dict[str, Any]:
-    """The chart of coverage, and the table beside it at a few steps ahead."""
-    title, label = "Truth inside the 80 % band, % (80 is right)", f"coverage of the {variable}"
-    if not rows:
-        why = "Not measured on any market with every model."
-        return {
-            "figure": Figure(specs=[], label=label, title=title, why=why, width=0),
-            "steps": [],
-            "rows": [],
-        }
-    steps = sorted(rows[0]["by_step"])
-    shares = {row["model"]: [row["by_step"][step] for step in steps] for row in rows}
-    points = [
-        {"x": step, "y": 100 * value, "series": model}
-        for model, values in shares.items()
-        for step, value in zip(steps, values, strict=True)
-        if value is not None
-    ]
-    spec = lines(
-        points, [name for name in names if name in shares], order=names, reference=LAST_VALUE, rule=80.0, height=190,
-        x=Axis(title="slots ahead", whole=True, zero=False), y=Axis(zero=True),
-    )  # fmt: skip
-    named = sorted({steps[0], steps[len(steps) // 2], steps[-1]})
-    return {
-        "figure": Figure(specs=[spec], label=label, title=title, width=0),
-        "steps": named,
-        "rows": [(model, [values[steps.index(step)] for step in named]) for model, values in shares.items()],
-    }
+def _accuracy(reading: Reading, query: Query) -> Data:
+    return accuracy_data(reading, accuracy_table(reading, _measured(query)))
 
 
-def policies_values(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaderboard with its chart, and the weights with theirs."""
-    rows = data["leaderboard"]
-    top, rest = ranked(rows)
-    drawn = [row for row in top if row.get("mean_utility") is not None]
-    weights = np.array(data["weights"], dtype=float)
-    found: dict[str, Any] = {
-        "top": top,
-        "rest": rest,
-        "baseline": is_baseline,
-        "summary": board_summary([*top, *rest]) if top else "",
-        "utilities": utilities_figure(drawn, common_bound(rows)) if drawn else None,
-        "weights": None,
-        "changes": [],
-        "weights_summary": "",
-    }
-    if len(weights):
-        names, leaders = list(data["policies"]), leaders_of(weights)
-        found["weights"] = weights_figure(names, weights, leaders)
-        found["weights_summary"] = weights_summary(names, weights, leaders)
-        found["changes"] = changes_told(names, leaders, data["round_jobs"])
-    return found
+def _measured(query: Query) -> pd.Timestamp | None:
+    return parse_time(query["at"], "at") if query.get("at") else None
 
 
-def completeness_values(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The maps of the stages."""
-    names = {letter: state for state, letter in LETTERS.items()}
-    maps = {}
-    for stage, rows in data["stages"].items():
-        shown = [
-            {"name": row["market"], "states": [names[letter] for letter in row["states"]]} for row in rows
-        ]
-        maps[stage] = draw_map(shown, data["slots"], stage=stage)
-    return {"maps": maps, "grouped": grouped_stretches(data["stretches"])}
+#: Every page and every address of the API, in the order of the documentation.
+VIEWS: Final = (
+    View(
+        name="glance", template="glance.html", menu="/",
+        about="Is all well, what must be held in the next slot, which job is in danger.",
+        data=lambda reading, query: glance_data(reading), timed=True,
+    ),
+    View(
+        name="jobs", template="jobs.html", menu="/jobs",
+        about="Jobs with their progress; ?state=running|waiting|finished|ended, ?page=N.", data=_jobs,
+    ),
+    View(
+        name="job", template="job.html", menu="/jobs",
+        about="One job, ?name=NAME: slots, decisions, and every policy's outcome once it has ended.",
+        data=lambda reading, query: job_data(reading, query.get("name", "")),
+        values=lambda reading, data, query: job_values(reading, data),
+    ),
+    View(
+        name="markets", template="markets.html", menu="/markets", about="Markets with their newest values and freshness.",
+        data=lambda reading, query: markets_data(reading),
+    ),
+    View(
+        name="market", template="market.html", menu="/markets",
+        about="One market, ?key=provider/region/zone/type@source, with a forecast vintage (?model=, ?issued=) and what came.",
+        data=_market, values=lambda reading, data, query: market_values(reading, data),
+    ),
+    View(
+        name="accuracy", template="accuracy.html", menu="/accuracy",
+        about="Forecast errors by market, variable, model and step; ?at=TIME for an earlier measurement.", data=_accuracy,
+        values=lambda reading, data, query: accuracy_values(data, accuracy_table(reading, _measured(query))),
+    ),
+    View(
+        name="policies", template="policies.html", menu="/policies",
+        about="The leaderboard, and the weights of the policies after every round.",
+        data=lambda reading, query: policies_data(reading),
+        values=lambda reading, data, query: policies_values(data) | {"default_policy": reading.settings.practice_policy},
+    ),
+    View(
+        name="completeness", template="completeness.html", menu="/completeness",
+        about="The state of every market, stage and slot of the last days.",
+        data=lambda reading, query: completeness_data(reading),
+        values=lambda reading, data, query: completeness_values(reading, data), timed=True,
+    ),
+    View(
+        name="runs", template="runs.html", menu="/runs", about="The ledger of runs, the newest first; ?page=N.",
+        data=lambda reading, query: runs_data(reading, page=_page(query)),
+    ),
+)  # fmt: skip
 
 
-def grouped_stretches(stretches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Stretches of the same stage, state and slots as one, with the markets it is about and the reasons that were given."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in stretches:
-        key = (row["stage"], row["state"], row["since"], row["until"])
-        one = found.setdefault(key, {**row, "markets": [], "reasons": []})
-        one["markets"].append((row["market"], row["source"]))
-        if row["reason"] and row["reason"] not in one["reasons"]:
-            one["reasons"].append(row["reason"])
-    return list(found.values())
+def values_of(view: View, reading: Reading, query: Query) -> Data:
+    """Everything that the template of a page is given but the time."""
+    data = view.data(reading, query)
+    return frame_values(reading) | view.values(reading, data, query) | {"data": data, "query": query}

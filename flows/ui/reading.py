@@ -80,7 +80,7 @@ def _literal(name: str) -> str:
 class Snapshots:
     """Opens the warehouse for one page at a time and keeps what was made until the warehouse changes.
 
-    One at a time, because matplotlib's style is global to the process; what is kept waits for nobody.
+    One at a time, so that two who ask for the same page do not both make it; what is kept waits for nobody.
     """
 
     def __init__(self, db: Path, settings: Settings, clock: Callable[[], pd.Timestamp]) -> None:

@@ -1,14 +1,34 @@
-"""The record of forecasts and policies as plain values: errors by model and step, the leaderboard, the weights over rounds."""
+"""The record of forecasts and policies, as plain values and drawn: errors, the leaderboard, the weights over rounds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from flows.ledger.records import measured_errors
-from flows.turn.page import pooled
+from flows.show.charts import Axis, lines
+from flows.show.figure import Figure
+from flows.turn.page import (
+    LAST_VALUE,
+    TITLES,
+    board_summary,
+    changes_told,
+    common_bound,
+    is_baseline,
+    leaders_of,
+    market_rows,
+    measured_rows,
+    model_names,
+    pooled,
+    ranked,
+    utilities_figure,
+    variable_parts,
+    weights_figure,
+    weights_summary,
+)
 from flows.turn.report import accuracy_rows, learned
 from flows.ui.reading import Reading
 
@@ -78,3 +98,84 @@ def policies_data(reading: Reading) -> dict[str, Any]:
         "weights": np.array(after).reshape(len(after), len(rounds.names)).tolist(),
         "findings": found.findings,
     }
+
+
+def accuracy_values(data: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]:
+    """The charts of errors, skill and coverage by step ahead, and the errors per market."""
+    blocks: list[dict[str, Any]] = []
+    markets: dict[str, list[dict[str, Any]]] = {}
+    if len(table):
+        table = measured_rows(table)
+        names = model_names(table["model"])
+        for variable, rows in data["coverage_80"].items():
+            own = table[table["variable"] == variable]
+            if len(own):
+                sentences, figures, note = variable_parts(own, variable, names)
+                cover = _coverage_shown(rows, names, variable)
+                figures.append(cover.pop("figure"))
+                blocks.append({"variable": variable, "title": TITLES[variable], "sentences": sentences,
+                               "figures": figures, "note": note, "cover": cover})  # fmt: skip
+        for row in market_rows(table):
+            markets.setdefault(row["market"], []).append(row)
+    times = data["measured"]
+    place = times.index(data["measured_at"]) if data["measured_at"] in times else None
+    return {
+        "blocks": blocks,
+        "markets": list(markets.items()),
+        "older": times[place + 1] if place is not None and place + 1 < len(times) else None,
+        "newer": times[place - 1] if place else None,
+    }
+
+
+def _coverage_shown(rows: Sequence[Mapping[str, Any]], names: Sequence[str], variable: str) -> dict[str, Any]:
+    """The chart of coverage, and the table beside it at a few steps ahead."""
+    title, label = "Truth inside the 80 % band, % (80 is right)", f"coverage of the {variable}"
+    if not rows:
+        why = "Not measured on any market with every model."
+        return {
+            "figure": Figure(specs=[], label=label, title=title, why=why, width=0),
+            "steps": [],
+            "rows": [],
+        }
+    steps = sorted(rows[0]["by_step"])
+    shares = {row["model"]: [row["by_step"][step] for step in steps] for row in rows}
+    points = [
+        {"x": step, "y": 100 * value, "series": model}
+        for model, values in shares.items()
+        for step, value in zip(steps, values, strict=True)
+        if value is not None
+    ]
+    spec = lines(
+        points, [name for name in names if name in shares], order=names, reference=LAST_VALUE, rule=80.0, height=190,
+        x=Axis(title="slots ahead", whole=True, zero=False), y=Axis(zero=True),
+    )  # fmt: skip
+    named = sorted({steps[0], steps[len(steps) // 2], steps[-1]})
+    return {
+        "figure": Figure(specs=[spec], label=label, title=title, width=0),
+        "steps": named,
+        "rows": [(model, [values[steps.index(step)] for step in named]) for model, values in shares.items()],
+    }
+
+
+def policies_values(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaderboard with its chart, and the weights with theirs."""
+    rows = data["leaderboard"]
+    top, rest = ranked(rows)
+    drawn = [row for row in top if row.get("mean_utility") is not None]
+    weights = np.array(data["weights"], dtype=float)
+    found: dict[str, Any] = {
+        "top": top,
+        "rest": rest,
+        "baseline": is_baseline,
+        "summary": board_summary([*top, *rest]) if top else "",
+        "utilities": utilities_figure(drawn, common_bound(rows)) if drawn else None,
+        "weights": None,
+        "changes": [],
+        "weights_summary": "",
+    }
+    if len(weights):
+        names, leaders = list(data["policies"]), leaders_of(weights)
+        found["weights"] = weights_figure(names, weights, leaders)
+        found["weights_summary"] = weights_summary(names, weights, leaders)
+        found["changes"] = changes_told(names, leaders, data["round_jobs"])
+    return found

@@ -13,8 +13,8 @@ from fault_samples import tidy_prices
 from flows.config import Settings, read_settings
 from flows.turn.ingest import ingest_paths
 from flows.ui.app import make_app
+from flows.ui.pages import VIEWS
 from flows.ui.reading import Snapshots
-from flows.ui.views import VIEWS
 from optimization.job.request import read_request, slot_job
 from warehouse.errors import SlackwaterError
 from warehouse.store.connection import open_store

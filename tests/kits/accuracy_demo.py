@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from flows.accuracy.error_cost import NONE, PERFECT, ErrorCost, summarise
-from flows.accuracy.page import About, render_accuracy_page
+from flows.accuracy.page import About, accuracy_page
+from flows.show.page import render_page
 from forecasting.accuracy.columns import (
     CALIBRATION_COLUMNS,
     DAILY_COLUMNS,
@@ -231,7 +232,7 @@ def demo_cost(*, jobs: int = 60, seed: int = 3) -> ErrorCost:
 
 
 if __name__ == "__main__":
-    page = render_accuracy_page(
+    page = accuracy_page(
         demo_accuracy(markets=9),
         about=About(
             data="a demonstration",
@@ -242,4 +243,4 @@ if __name__ == "__main__":
         drift=demo_drift(9),
         cost=demo_cost(),
     )
-    Path(sys.argv[1]).write_text(page, encoding="utf-8")
+    Path(sys.argv[1]).write_text(render_page(page), encoding="utf-8")

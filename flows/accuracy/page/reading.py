@@ -1,13 +1,14 @@
-"""The score tables as the page reads them: one name a market, one style a model, sums over steps (M6.5)."""
+"""The score tables as the page reads them: the order of models, sums over steps, skills and how they are written (M6.5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Self
 
 import pandas as pd
 
+from flows.show.formats import MISSING, as_number
 from forecasting.predictors import COMPARED as TAG
 from forecasting.predictors import FLOOR, predictor_names
 
@@ -39,15 +40,6 @@ class Models:
         return cls(
             names=tuple(sorted(set(names), key=lambda name: (rank.get(name, 2), name))), default=default
         )
-
-    def style(self, name: str) -> int:
-        """The line of a model: -1 is plain ink (last value); the default is always the first of `flows.show.drawings.LINES`."""
-        if name == LAST_VALUE:
-            return -1
-        if name == self.default:
-            return 0
-        others = [other for other in self.names if other not in (LAST_VALUE, self.default)]
-        return 1 + others.index(name)
 
     def title(self, name: str) -> str:
         """The name, and for the default that it is."""
@@ -107,11 +99,59 @@ def beyond_chance(scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.
     return better, worse, moved
 
 
-def market_parts(market: str) -> tuple[str, str]:
-    """The key and the source of ``provider/region/zone/type@source``; the source is "" where none is named.
+class Marked(float):
+    """A number that may stand out: a skill that is beyond chance, a coverage that is off."""
 
-    >>> market_parts("aws/us-east-1/us-east-1a/p3.2xlarge@skynomad")
-    ('aws/us-east-1/us-east-1a/p3.2xlarge', 'skynomad')
+    marked: bool
+
+    def __new__(cls, value: float, marked: bool = False) -> Self:
+        """A number; ``marked`` where it stands out."""
+        made = super().__new__(cls, value)
+        made.marked = marked
+        return made
+
+
+def skill_at(own: pd.DataFrame, step: int, model: str) -> Marked | None:
+    """A model's skill at a step of its rows ``own`` (by step), marked where the difference is beyond chance there alone."""
+    value = as_number(own["skill_pinball"].get(step))
+    if value is None:
+        return None
+    p = as_number(own["dm_p"].get(step)) if "dm_p" in own.columns else None
+    return Marked(value, p is not None and p < SIGNIFICANT and model != LAST_VALUE)
+
+
+def percent_signed(value: Any) -> str:
+    """A skill in percent with its sign, one decimal.
+
+    >>> percent_signed(0.331), percent_signed(-0.02), percent_signed(-1e-9), percent_signed(float("nan"))
+    ('+33.1 %', '−2.0 %', '0.0 %', '—')
     """
-    key, _, source = market.partition("@")
-    return key, source
+    found = as_number(value)
+    if found is None:
+        return MISSING
+    written = f"{100 * found:+.1f} %"
+    return "0.0 %" if written[1:] == "0.0 %" else written.replace("-", "−")
+
+
+def skill_text(value: Any) -> str:
+    """A skill in percent for a column that says so, with a star where it is marked; exactly 0 is last value's own.
+
+    >>> skill_text(Marked(0.12, True)), skill_text(0.0), skill_text(None)
+    ('+12.0*', '0', '—')
+    """
+    if value == 0:
+        return "0"
+    return percent_signed(value).removesuffix(" %") + ("*" if getattr(value, "marked", False) else "")
+
+
+def tone(value: Any) -> str:
+    """The shade of a skill: good above 0, bad below, darker from 10 and from 25 %, none within half a per cent.
+
+    >>> [tone(value) for value in (0.3, 0.12, 0.02, 0.001, -0.02, -0.4)]
+    ['up3', 'up2', 'up1', '', 'down1', 'down3']
+    """
+    skill = as_number(value)
+    if skill is None or abs(skill) < 0.005:
+        return ""
+    depth = 1 + int(abs(skill) >= 0.1) + int(abs(skill) >= 0.25)
+    return f"{'up' if skill > 0 else 'down'}{depth}"

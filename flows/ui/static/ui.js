@@ -1,4 +1,4 @@
-// Only comfort: every page works without it. It looks for a newer turn, and turns the list of vintages into a slider.
+// Only comfort: every page can be read without it. It looks for a newer turn, and turns the list of vintages into a slider.
 "use strict";
 
 (function watch() {
@@ -43,7 +43,10 @@
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.getElementById("shown");
     if (!fresh || asked !== newest) return;
-    document.getElementById("shown").replaceWith(fresh);
+    const shown = document.getElementById("shown");
+    fresh.style.minHeight = shown.offsetHeight + "px"; // the page does not jump while its charts are drawn
+    shown.replaceWith(fresh);
+    document.dispatchEvent(new Event("charts"));
     form.elements.issued.value = time;
     window.history.replaceState(null, "", target);
   }

@@ -181,7 +181,9 @@ def test_a_table_is_printed_for_people(call, folder):
     code, out, _ = call("accuracy", "--data", folder, "--market", "*/z1/*", *FAST)
     assert code == 0
     assert "pooled over markets; slots of 30 min" in out
+    assert "Mean absolute error of the median, instances, by slots ahead" in out
     assert "markov" in out
+    assert "On the count, the default" in out.replace("Weak result: on", "On")
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,10 @@ from flows.ledger.runs import STAGES, save_failure, save_run
 from flows.monitoring.alarms import Alarm
 from flows.monitoring.completeness import classify
 from flows.monitoring.freshness import feed_freshness, freshness
-from flows.monitoring.page import render_status_page
+from flows.monitoring.page import LOOKS, stage_map, status_blocks, status_page
 from flows.monitoring.status import Status, present_of
+from flows.show import Table
+from flows.show.page import asset, figures_of, render_page
 from warehouse.errors import MarketError
 from warehouse.store.connection import open_store
 
@@ -197,24 +199,42 @@ def demo() -> Status:
 
 
 def test_the_page_is_whole_escaped_and_readable_without_colour():
-    content = render_status_page(demo())
+    made = status_page(demo())
+    content = render_page(made)
+    own = content.replace(asset("vega.js"), "")
     page = Page(content)
-    assert "<script" not in content
+    assert EVIL not in content
     assert EVIL in page.text
-    assert "http://" not in content
-    assert "https://" not in content
-    strips = [one for tag, one in page.tags if one.get("class") == "strip"]
-    assert len(strips) == len(STAGES)
-    assert all(one["role"] == "img" for one in strips)
-    labels = {one["aria-label"] for one in strips}
-    assert "forecast: of 6 slots 1 done, 1 fallback, 1 stale, 1 failed, 2 missing" in labels
-    boxes = [one for tag, one in page.tags if tag == "span" and "style" in one and "flex" in one["style"]]
-    assert sum(int(one["style"].split()[1]) for one in boxes) == 6 * len(STAGES)
-    for letter in "BSFM":
-        assert f">{letter}</span>" in content
+    assert "http://" not in own
+    assert "https://" not in own
+    maps = {figure.title: figure for figure in figures_of(made.blocks)}
+    assert list(maps) == list(STAGES)
+    forecast = maps["forecast"]
+    assert forecast.label == "forecast: of 6 slots 1 done, 1 fallback, 1 stale, 1 failed, 2 missing"
+    assert forecast.label.partition("slots ")[2] in page.text
+    boxes = forecast.specs[0]["datasets"]["rows"]
+    assert {box["state"]: box["letter"] for box in boxes} == {
+        state: letter for state, (_, letter) in LOOKS.items()
+    }
+    hour = 3_600_000
+    assert sum(box["x2"] - box["x"] for box in boxes) == 3 * hour
     tables = [one for tag, one in page.tags if tag == "table"]
     assert len(tables) >= 4
-    assert render_status_page(demo()) == content
+    assert render_page(status_page(demo())) == content
+
+
+def test_a_terminal_is_shown_the_same_sections_and_the_verdict_last():
+    blocks = status_blocks(demo())
+    assert [block.heading for block in blocks[:-1]] == ["Completeness", "Freshness", "Alarms"]
+    assert blocks[-1].startswith("3 missing") or "pieces of work" in blocks[-1]
+    assert not list(figures_of(blocks))
+    titles = [block.title for block in blocks[0].blocks if isinstance(block, Table)]
+    assert titles[0].startswith("Slots done of those due")
+
+
+def test_a_map_without_anything_due_says_so():
+    figure = stage_map("score", [], AT, AT, HALF)
+    assert (figure.specs, figure.why) == ([], "Nothing was due.")
 
 
 def test_an_empty_map_has_a_page_too(tmp_path, monkeypatch, capsys):

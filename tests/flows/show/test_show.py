@@ -126,7 +126,13 @@ AXIS = charts.Axis(title="x", low=0.0, high=3.0)
 AT = pd.Timestamp("2026-05-04T12:00Z")
 POINTS = [{"x": k, "y": 2.0 * k, "low": k, "high": 3 * k, "series": "a"} for k in range(4)]
 TIMES = [
-    {"x": AT + pd.Timedelta(hours=k), "x2": AT + pd.Timedelta(hours=k + 1), "y": "m", "state": "done"}
+    {
+        "x": AT + pd.Timedelta(hours=k),
+        "x2": AT + pd.Timedelta(hours=k + 1),
+        "name": "m",
+        "state": "done",
+        "why": "",
+    }
     for k in range(3)
 ]
 SPECS = {
@@ -134,7 +140,20 @@ SPECS = {
     "area": charts.area(POINTS, x=AXIS, y=AXIS),
     "dots": charts.dots([{"label": "a", "value": 1.0, "kind": "", "low": 0.5, "high": 1.5}], ["a"], x=AXIS, bound=2.0, spans=True),
     "bars": charts.bars([{"x": "a", "y": 1.0, "series": "s"}], ["s"], x=AXIS, y=AXIS),
-    "cells": charts.cells(TIMES, x=AXIS, y=AXIS, shown={"done": "capacity"}, time=True),
+    "guided": charts.lines(
+        [{**row, "mark": False} for row in POINTS], ["a"], x=AXIS, y=AXIS, bold="a", around=(0.5, 1.0),
+        faint=[{"x": 0, "y": 1, "of": "m"}], guide=[{"x": 0, "y": 1}, {"x": 3, "y": 1}],
+    ),
+    "cells": charts.cells(TIMES, ["m"], ends=(AT, AT), states={"done": ("capacity", "D")}),
+    "stacks": charts.stacks(
+        [{"x": AT, "x2": AT + pd.Timedelta(hours=1), "y": 0, "y2": 2, "kind": "spot", "planned": False, "held": 2}],
+        {"spot": "series1"}, ends=(AT, AT), y=AXIS, line=[{"x": AT, "y": 3}], line_name="available",
+    ),
+    "fans": charts.fans(
+        charts.Fan(title="t", past=[{"x": 0, "y": 1.0, "of": 0, "step": 0}], gaps=[], ahead=[], limit=float("nan"),
+                   limit_colour="capacity"),
+        starts=[{"x": 0, "text": "noon"}], ticks=[{"x": 1, "text": "+1"}],
+    ),
     "heat": charts.heat([{"x": 1, "y": "a", "z": 1.0}], x=AXIS, y=AXIS, value="gain", diverging=True),
     "fan": charts.fan(charts.Fan(title="t", past=[{"x": AT, "y": 1.0}], gaps=[], ahead=[], limit=2.0, limit_colour="capacity")),
 }  # fmt: skip
@@ -149,8 +168,23 @@ def test_every_kind_of_chart_is_what_the_language_takes(kind):
     assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(COLOURS)
 
 
-@pytest.mark.parametrize("module", ["flows.show.formats", "flows.show.blocks", "flows.show.terminal"])
+@pytest.mark.parametrize(
+    "module", ["flows.show.formats", "flows.show.blocks", "flows.show.charts", "flows.show.terminal"]
+)
 def test_examples_in_docstrings(module):
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_a_table_may_be_shaded_and_sorted():
+    columns = {
+        "m": "model",
+        "skill": Column(heading="skill", tone=lambda value: "up1" if value > 0 else "down1"),
+    }
+    rows = [{"m": "a", "skill": 0.5}, {"m": "b", "skill": -0.5}]
+    page = render_page(Page(title="T", blocks=[Section("S", [Table("", rows, columns, sortable=True)])]))
+    assert '<td data-label="skill" class="num up1">0.5</td>' in page
+    assert '<td data-label="skill" class="num down1">-0.5</td>' in page
+    assert page.count(asset("sort.js")) == 1
+    assert asset("vega.js") not in page

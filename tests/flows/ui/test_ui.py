@@ -23,11 +23,11 @@ from flows.ledger.records import allocations_of, decisions_of
 from flows.ledger.reports import open_job
 from flows.ledger.runs import save_failure
 from flows.turn.markets import Followed, read_history
-from flows.ui import views
+from flows.ui import pages
 from flows.ui.app import make_app
+from flows.ui.command import bound_socket
+from flows.ui.pages import VIEWS
 from flows.ui.reading import Snapshots
-from flows.ui.server import bound_socket
-from flows.ui.views import VIEWS
 from optimization.job.request import parse_request
 from warehouse.history import Market
 from warehouse.issued.records import read_rows, write_rows
@@ -400,7 +400,7 @@ def test_nothing_is_there(client):
 
 
 def test_a_mistake_of_the_program_is_a_page_too(made, settings, monkeypatch):
-    broken = views.View(
+    broken = pages.View(
         name="runs", template="runs.html", menu="/runs", about="", data=lambda reading, query: {}["x"]
     )
     monkeypatch.setattr("flows.ui.app.VIEWS", (broken,))

@@ -1,32 +1,37 @@
 """The parts of the page: who may ask, colours that can be read, addresses that carry any name, drawings that are well formed."""
 
 import re
-import xml.etree.ElementTree as ElementTree
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
 from command_kit import options_of
 
 import flows.ui
-from flows.show.drawing import PALETTE
-from flows.ui import charts, guard, pages, runs, server
-from flows.ui.job_chart import draw_job
-from flows.ui.map_chart import CLASSES, draw_map
+from flows.monitoring.page import LOOKS
+from flows.show.theme import COLOURS, properties
+from flows.ui import app, command, complete, pages, runs
+from flows.ui.complete import LETTERS, completeness_values
+from flows.ui.jobs import job_figure
+from flows.ui.markets import market_figure
 from flows.ui.reading import fingerprint
 from warehouse.errors import SettingsError
 
-CSS = (Path(flows.ui.__file__).parent / "static" / "ui.css").read_text()
+CSS = app.style_sheet()
 
 
 def variables(block: str) -> dict[str, str]:
     return dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", block))
 
 
-LIGHT = variables(CSS[: CSS.index("@media (prefers-color-scheme: dark)")])
-DARK = LIGHT | variables(re.search(r"@media \(prefers-color-scheme: dark\) \{(.*?)\n\}", CSS, re.DOTALL)[1])
+DARK_BLOCKS = re.findall(r"@media screen and \(prefers-color-scheme: dark\) \{(.*?)\}\s*\}", CSS, re.DOTALL)
+DARK_ONLY = variables(" ".join(DARK_BLOCKS))
+LIGHT = variables(
+    re.sub(r"@media screen and \(prefers-color-scheme: dark\) \{.*?\}\s*\}", "", CSS, flags=re.DOTALL)
+)
+DARK = LIGHT | DARK_ONLY
 
 
 def luminance(colour: str) -> float:
@@ -82,12 +87,12 @@ def test_marks_stand_out_from_their_paper(theme):
     assert {pair: round(value, 2) for pair, value in low.items() if value < 3} == {}
 
 
-def test_every_colour_of_the_drawings_is_defined_in_both_themes():
-    dark_only = variables(re.search(r"@media \(prefers-color-scheme: dark\) \{(.*?)\n\}", CSS, re.DOTALL)[1])
-    assert set(PALETTE) <= set(LIGHT)
-    assert set(LIGHT) == set(dark_only)
+def test_every_colour_of_the_charts_is_defined_in_both_themes():
+    assert CSS.startswith(properties())
+    assert set(COLOURS) <= set(LIGHT)
+    assert set(LIGHT) == set(DARK_ONLY)
     used = set(re.findall(r"var\(--([\w-]+)\)", CSS))
-    assert used <= set(LIGHT)
+    assert used <= {*LIGHT, "font"}
 
 
 def test_nothing_in_the_style_or_script_asks_another_host():
@@ -114,11 +119,11 @@ def test_nothing_in_the_style_or_script_asks_another_host():
     ],
 )
 def test_only_known_host_names_are_answered(header, bound, answer):
-    assert guard.may_ask(header, bound=bound) is answer
+    assert app.may_ask(header, bound=bound) is answer
 
 
 def test_a_host_name_that_was_allowed_is_answered():
-    assert guard.may_ask("Watch.example:80", bound="0.0.0.0", names=["watch.EXAMPLE"])
+    assert app.may_ask("Watch.example:80", bound="0.0.0.0", names=["watch.EXAMPLE"])
 
 
 @pytest.mark.parametrize(
@@ -150,26 +155,6 @@ def test_the_prefect_ui_is_linked_only_at_a_web_address(environment, answer):
     assert runs.prefect_ui(environment) == answer
 
 
-def test_steps_lift_the_pen_over_gaps():
-    scale = charts.Scale(low=0, high=10, start=100, end=0)
-    path = charts.steps([0, 10, 20, 30], np.array([1.0, np.nan, 2.0]), scale)
-    assert path == "M0 90H10M20 80H30"
-
-
-def test_a_band_goes_there_above_and_back_below():
-    scale = charts.Scale(low=0, high=10, start=100, end=0)
-    assert charts.band([0, 10], np.array([1.0]), np.array([2.0]), scale) == "M0 80L10 80L10 90L0 90Z"
-
-
-def test_ticks_are_round_and_few():
-    for high in (0.003, 0.4, 1, 3.06, 8, 16, 49, 1000):
-        ticks = charts.nice_ticks(high)
-        assert 2 <= len(ticks) <= 6
-        assert ticks[-1] <= high * (1 + 1e-9)
-    assert charts.nice_ticks(1, whole=True) == [0.0, 1.0]
-    assert charts.nice_ticks(0) == [0.0]
-
-
 def one_job(name: str = "j") -> dict:
     slots = [
         {"slot": f"2026-03-10T0{k}:00:00+00:00", "share_done": k / 10, "share_expected": k / 8, "price_usd": 1.0,
@@ -180,30 +165,64 @@ def one_job(name: str = "j") -> dict:
     return {"slots": slots, "job": {"job": name, "deadline": "2026-03-10T08:00:00+00:00", "n_max": 4}}
 
 
-def test_a_job_is_drawn_for_a_window_and_a_phone():
-    text = draw_job(one_job("<script>&"), step=pd.Timedelta(hours=1))
-    drawings = [ElementTree.fromstring(one) for one in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
-    assert len(drawings) == 2
-    ids = re.findall(r' id="([^"]+)"', text)
-    assert len(ids) == len(set(ids)) == 4
-    for drawing in drawings:
-        assert drawing.find("title").text == "Progress and instances of job <script>&"
-        classes = [rect.get("class") for rect in drawing.iter("rect")]
-        assert classes.count("bar-od") == classes.count("bar-spot") == 2
-        assert classes.count("bar-od planned") == classes.count("bar-spot planned") == 1
-    assert draw_job({"slots": []}, step=pd.Timedelta(hours=1)) == ""
+def test_a_job_is_drawn_with_what_was_held_and_what_is_planned():
+    figure = job_figure(one_job("<script>&"), step=pd.Timedelta(hours=1))
+    assert figure.label == "Progress and instances of job <script>&"
+    above, below = (spec["datasets"] for spec in figure.specs)
+    done = [row["y"] for row in above["rows"] if row["series"] == "work done"]
+    assert done == [0, 10, 20]
+    hour, start = 3_600_000, below["rows"][0]["x"]
+    assert above["rows"][-1]["x"] - start == 8 * hour  # uniform progress ends at the deadline
+    boxes = [
+        (row["kind"], (row["x"] - start) // hour, row["y"], row["y2"], row["planned"])
+        for row in below["rows"]
+    ]
+    assert boxes == [
+        (kind, slot, low, high, slot == 2)
+        for slot in range(3)
+        for kind, low, high in (("on-demand", 0, 1), ("spot", 1, 3))
+    ]
+    assert [row["y"] for row in below["line"]] == [4, None, 4, 4]
+    assert "20 % of the work was done" in figure.captions[0]
+    assert job_figure({"slots": []}, step=pd.Timedelta(hours=1)) is None
 
 
-def test_the_map_has_a_cell_for_every_state_and_none_by_colour_alone():
-    states = [*CLASSES, "not due"]
+def test_a_market_is_drawn_with_its_past_its_gaps_its_fan_and_what_came():
+    step = pd.Timedelta(hours=1)
+    slots = [pd.Timestamp(f"2026-03-10T0{k}:00Z") for k in range(4)]
+    bands = {"q05": 0, "q10": 1, "q25": 2, "q50": 3, "q75": 4, "q90": 5, "q95": 6}
+    data = {
+        "market": "a/b/c/d", "on_demand_usd": 4.0, "capacity": 8,
+        "past": [{"slot": at, "price_usd": p, "available": 2.0} for at, p in zip(slots[:3], (1.0, None, 1.5), strict=True)],
+        "forecast": [{"slot": slots[3], "price": bands | {"came": 1.25}, "count": bands | {"came": None}}],
+    }  # fmt: skip
+    price, count = (spec["datasets"] for spec in market_figure(data, step=step).specs)
+    assert [row["y"] for row in price["past"]] == [1.0, 1.0, None, 1.5, 1.25, 1.25]
+    assert [(row["x2"] - row["x"]) / 3_600_000 for row in price["gaps"]] == [1]
+    (ahead,) = price["ahead"]
+    assert [ahead[f"{end}{band}"] for band in (90, 80, 50) for end in ("low", "high")] == [0, 6, 1, 5, 2, 4]
+    assert (ahead["median"], price["limit"], count["limit"]) == (3, [{"y": 4}], [{"y": 8}])
+    assert [row["y"] for row in count["past"]] == [2, 2, 2, 2]  # up to the end of the last slot that is known
+    assert market_figure({"past": [], "forecast": []}, step=step) is None
+
+
+def test_the_map_has_a_letter_for_every_state_and_none_by_colour_alone():
+    states = [*LOOKS, "not due"]
     slots = list(pd.date_range("2026-03-10", periods=len(states), freq="h", tz="UTC"))
-    text = draw_map([{"name": "a<b", "states": states}], slots, stage="forecast")
-    wide, narrow = (ElementTree.fromstring(one) for one in re.findall(r"<svg.*?</svg>", text, re.DOTALL))
-    for drawing in (wide, narrow):
-        assert [rect.get("class") for rect in drawing.iter("rect")] == list(CLASSES.values())
-        marks = {path.get("class") for path in drawing.iter("path")}
-        assert marks == {"cell-cross", "cell-dash", "cell-slash"}  # missing is hollow, done is plain
-    assert "fill: none" in re.search(r"\.cell-missing \{([^}]*)\}", CSS)[1]
+    letters = "".join(LETTERS[state] for state in states)
+    data = {
+        "slots": slots,
+        "stages": {"forecast": [{"market": "a<b", "source": "s", "states": letters}]},
+        "stretches": [],
+    }
+    reading = SimpleNamespace(step=pd.Timedelta(hours=1))
+    figure = completeness_values(reading, data)["maps"]["forecast"]
+    (spec,) = figure.specs
+    drawn = {row["state"]: row["letter"] for row in spec["datasets"]["rows"]}
+    assert drawn == {state: letter for state, (_, letter) in LOOKS.items()}
+    assert len(set(drawn.values())) == len(drawn)
+    assert [row["name"] for row in spec["datasets"]["names"]] == ["a<b@s"]
+    assert figure.label == "forecast: of 6 slots 1 done, 1 fallback, 1 not due, 1 stale, 1 failed, 1 missing"
 
 
 def test_the_fingerprint_follows_the_file_and_what_is_published_beside_it(tmp_path):
@@ -222,11 +241,11 @@ def test_the_fingerprint_follows_the_file_and_what_is_published_beside_it(tmp_pa
 
 
 def test_a_taken_port_is_said(tmp_path):
-    with server.bound_socket("127.0.0.1", 0) as taken:
+    with command.bound_socket("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=rf"port {port}.*another --port"):
-            server.bound_socket("127.0.0.1", port)
+            command.bound_socket("127.0.0.1", port)
 
 
 def test_stretches_of_the_same_slots_are_told_once():
@@ -234,7 +253,7 @@ def test_stretches_of_the_same_slots_are_told_once():
         return {"market": market, "source": "s", "stage": "forecast", "state": state, "since": 1, "until": 2,
                 "slots": 2, "reason": reason}  # fmt: skip
 
-    found = pages.grouped_stretches(
+    found = complete.grouped_stretches(
         [row("a", "x"), row("b", "x"), row("c", "y"), row("d", "", state="missing")]
     )
     assert [(one["markets"], one["reasons"]) for one in found] == [
@@ -244,7 +263,7 @@ def test_stretches_of_the_same_slots_are_told_once():
 
 
 def test_the_documentation_names_every_page_address_and_option():
-    from flows.ui.views import VIEWS
+    from flows.ui.pages import VIEWS
 
     text = (Path(flows.ui.__file__).parents[2] / "docs" / "ui.md").read_text()
     for view in VIEWS:

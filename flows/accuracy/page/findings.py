@@ -1,10 +1,12 @@
-"""The answer in three sentences a variable, made from the numbers; where the default is weak they say so first."""
+"""What the numbers mean, in sentences: the answer for each variable, the paper's claim for each market, money beside accuracy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from flows.accuracy.page.reading import (
@@ -15,9 +17,11 @@ from flows.accuracy.page.reading import (
     beyond_chance,
     by_step,
     market_skill,
+    percent_signed,
     shown_steps,
 )
-from flows.show.formats import as_number, listed, plural, ranges, significant
+from flows.show.formats import MISSING, as_number, listed, number, plural, ranges, significant
+from forecasting.diagnosis.answers import ANY, answers
 
 #: Markets named in a sentence; the others are counted.
 NAMED = 6
@@ -26,6 +30,12 @@ OFF = 0.02
 
 #: Skill below this at every step is hardly any.
 NEGLIGIBLE = 0.01
+#: Steps ahead over which accuracy is ranked beside money: as far as the plans look.
+NEAR: Final = 4
+#: Fewer models than this have no rank correlation worth a number.
+FEWEST: Final = 4
+#: Rank correlations from which two rankings are said to agree, and to agree in part.
+AGREE, PARTLY = 0.7, 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,14 +196,115 @@ def _steps(steps: Sequence[int]) -> str:
     return f"{'step' if len(steps) == 1 else 'steps'} {ranges(steps)}"
 
 
-def percent_signed(value: float) -> str:
-    """A skill in percent with its sign, one decimal.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Whether a market is predictable: in a few words, up to how many steps (-1 where no test was possible), in a sentence."""
 
-    >>> percent_signed(0.331), percent_signed(-0.02), percent_signed(-1e-9), percent_signed(float("nan"))
-    ('+33.1 %', '−2.0 %', '0.0 %', '—')
+    short: str
+    reach: int
+    sentence: str
+
+
+#: The short answer where no test was possible.
+UNDECIDED: Final = "undecided"
+
+
+def claims(scores: pd.DataFrame, models: Models) -> dict[str, Claim]:
+    """The answer to the paper's claim for every market; the sentences name models.
+
+    Tests are `forecasting.diagnosis.answers.answers`' over all models but last value, with Holm's correction within a market.
     """
+    asked = [model for model in models.names if model != LAST_VALUE]
+    if not asked:
+        return {
+            market: Claim(short=MISSING, reach=0, sentence="No model but last value was measured.")
+            for market in scores["market"].unique()
+        }
+    found = answers(scores, models=asked)
+    return {str(market): _claim(rows, asked, scores) for market, rows in found.groupby("market")}
+
+
+def _claim(rows: pd.DataFrame, asked: list[str], scores: pd.DataFrame) -> Claim:
+    """``rows`` are one market's, by model."""
+    by_model: dict[str, dict[Any, Any]] = {str(row["model"]): row for row in rows.to_dict("records")}
+    whole, last = by_model[ANY], int(scores["step"].max())
+    reach, steps = int(whole["up_to"]), list(whole["steps"])
+    if str(whole["answer"]).startswith("undecided"):
+        return Claim(short=UNDECIDED, reach=-1, sentence=f"{str(whole['answer']).capitalize()}.")
+    if reach:
+        ahead = f"all {last} steps" if reach == last else f"up to step {reach}"
+        short, opening = f"yes, {ahead}", f"Predictable, {ahead}"
+    elif steps:
+        short, opening = f"only at step {ranges(steps)}", "Not predictable from the first step on"
+    else:
+        short, opening = "no", "Not predictable"
+    each = "; ".join(f"{model}: {by_model[model]['answer']}" for model in asked if model in by_model)
+    best = "no skill is defined"
+    if whole["best_step"]:
+        best = f"the highest skill is {percent_signed(float(whole['best_skill']))} at step {int(whole['best_step'])}"
+    return Claim(short=short, reach=reach, sentence=f"{opening}; {best}. By model: {each}.")
+
+
+def claims_summary(variable: str, found: Sequence[Claim]) -> str:
+    """On how many markets the claim holds."""
+    yes = [claim.reach for claim in found if claim.reach > 0]
+    undecided = sum(claim.short == UNDECIDED for claim in found)
+    moving = len(found) - undecided
+    among = f"{len(yes)} of {plural(moving, 'market')}"
+    text = (
+        f"The {variable} is predictable from the first step on, by some model and beyond chance, on {among}"
+    )
+    text += f", in the middle one of them up to step {pd.Series(yes).median():g}" if yes else ""
+    return text + (
+        f"; {plural(undecided, 'market')} undecided, because last value hardly ever erred there."
+        if undecided
+        else "."
+    )
+
+
+def accuracy_ranks(pooled: pd.DataFrame) -> pd.DataFrame:
+    """Rank by mean pinball skill over the first `NEAR` steps (1 = best, ties share the mean): models by variable."""
+    near = pooled[pooled["step"] <= NEAR]
+    ranks = {
+        str(variable): by_step(rows, "skill_pinball").mean().rank(ascending=False)
+        for variable, rows in near.groupby("variable")
+    }
+    return pd.DataFrame(ranks)
+
+
+def money_verdict(rows: pd.DataFrame, models: Models, ranks: pd.DataFrame) -> list[str]:
+    """Where the default stands by money among ``rows`` of a cost table, and whether the ranking by accuracy is the same."""
+    money = rows[rows["money_rank"].notna()].set_index("model")["money_rank"].astype(float)
+    lines = []
+    if models.default in money.index and money[models.default] > money.min():
+        best = listed(sorted(str(m) for m in money.index[money == money.min()]))
+        lines.append(
+            f"The default ({models.default}) is number {rank_text(money[models.default])} of {len(money)} models "
+            f"by money; least is lost with {best}."
+        )
+    return lines + [
+        line for variable in ranks.columns if (line := _agreement(money, ranks[variable], variable))
+    ]
+
+
+def _agreement(money: pd.Series, ranks: pd.Series, variable: str) -> str:
+    both = pd.concat([money, ranks], axis=1, keys=["money", "accuracy"]).dropna()
+    spread = len(both) >= FEWEST and np.ptp(both["money"]) > 0 and np.ptp(both["accuracy"]) > 0
+    if not spread:
+        return ""
+    rho = float(both["money"].corr(both["accuracy"]))
+    verdict = "agree" if rho >= AGREE else "agree in part" if rho >= PARTLY else "do not agree"
+    accurate, cheap = (
+        listed(sorted(str(m) for m in both.index[both[key] == both[key].min()]))
+        for key in ("accuracy", "money")
+    )
+    return (
+        f"The rankings by money and by pinball skill on the {variable} (first {NEAR} steps) {verdict}: Spearman {number(rho)} over "
+        f"{len(both)} models; most accurate is {accurate}, least is lost with {cheap}."
+    )
+
+
+def rank_text(value: Any) -> str:
+    """A rank; shared ones have a half."""
     found = as_number(value)
-    if found is None:
-        return "—"
-    written = f"{100 * found:+.1f} %"
-    return "0.0 %" if written[1:] == "0.0 %" else written.replace("-", "−")
+    return MISSING if found is None else f"{found:.1f}".removesuffix(".0")
