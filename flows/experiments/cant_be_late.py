@@ -250,7 +250,6 @@ def _gaps(answer: Mapping[str, Any]) -> Section:
             f"On average over the settings {name!r} closes {found['gap_closed'][name]:.3f} of the gap from UP, at least "
             f"{found['least_gap_closed']:.3f} in each, and {found['gap_closed_from_eager'][name]:.3f} from UP without hysteresis.",
             f"It missed {found['misses'][name]} of {found['runs']} deadlines.",
-            "Bars are 95 % intervals of the default policy, from a bootstrap over blocks of runs that hardly overlap.",
             _shares_figure(answer["settings"], default=name),
         ],
         "gap",
@@ -274,7 +273,8 @@ def _shares_figure(settings: Sequence[Mapping[str, Any]], *, default: str) -> Fi
         x=Axis(title="share of the gap from UP (0) to the optimum (1)", low=max(LEAST_SHARE, left - 0.03), high=1.0),
         height=28 * len(labels),
     )  # fmt: skip
-    return Figure(specs=[spec], label="Share of the gap closed by setting and policy")
+    told = "Bars are 95 % intervals of the default policy, from a bootstrap over blocks of runs that hardly overlap."
+    return Figure(specs=[spec], label="Share of the gap closed by setting and policy", captions=[told])
 
 
 def _variants(answer: Mapping[str, Any]) -> Section:

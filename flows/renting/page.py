@@ -132,7 +132,7 @@ def _frontier(answer: Mapping[str, Any]) -> Section:
                 )
                 for key, label in drawn
             ),
-            Fold("All budgets", [table], printed=True),
+            Fold("All budgets", [table]),
         ],
         "frontier",
     )

@@ -294,7 +294,6 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> dict[str, Any]:
     }
 
 
-# ---
 # Write a filled job as the TOML file that ``job add`` takes (M9.4).
 
 

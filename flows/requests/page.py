@@ -132,8 +132,13 @@ def _throughput(answer: Mapping[str, Any]) -> Section:
     return Section(
         "H(n): how fast it trains",
         [
-            "Line: median. Bars: the 90 % interval of the prediction. The samples of a step stay the same for every n.",
-            Figure(specs=[spec], label="Predicted tokens per second by number of instances", width=560),
+            "The samples of a step stay the same for every n.",
+            Figure(
+                specs=[spec],
+                label="Predicted tokens per second by number of instances",
+                width=560,
+                captions=["Line: median. Bars: the 90 % interval of the prediction."],
+            ),
             Fold("the figures", [numbers(WIDTH_COLUMNS, widths, digits=0)], printed=True),
         ],
         "throughput",
@@ -141,15 +146,9 @@ def _throughput(answer: Mapping[str, Any]) -> Section:
 
 
 def _costs(answer: Mapping[str, Any]) -> Section:
-    crosses = " Triangles: what the replay cost." if "score" in answer else ""
     return Section(
         "The others, and why they lost",
-        [
-            "Dots: expected cost on the spot forecast, bars: 10 to 90 % of the sampled futures. "
-            f"Squares: on-demand alone.{crosses}",
-            _costs_figure(answer),
-            numbers(LOSER_COLUMNS, answer["runners_up"], digits=2),
-        ],
+        [_costs_figure(answer), numbers(LOSER_COLUMNS, answer["runners_up"], digits=2)],
         "costs",
     )
 
@@ -179,7 +178,11 @@ def _costs_figure(answer: Mapping[str, Any]) -> Figure:
     known = [row for row in rows if row["value"] is not None]
     spec = dots(known, [cost[0] for cost in costs], x=Axis(title="USD"), kinds=kinds, spans=True,
                 height=36 * len(costs))  # fmt: skip
-    return Figure(specs=[spec], label="Cost of each configuration", width=720)
+    told = (
+        "Dots: expected cost on the spot forecast, bars: 10 to 90 % of the sampled futures. Squares: on-demand alone."
+        + (" Triangles: what the replay cost." if score else "")
+    )
+    return Figure(specs=[spec], label="Cost of each configuration", captions=[told], width=720)
 
 
 def _replayed(answer: Mapping[str, Any]) -> Section:
@@ -198,7 +201,6 @@ def _replayed(answer: Mapping[str, Any]) -> Section:
             f"{score['on_demand_only_usd']:.2f}"
             + (f", at best {best:.2f} with hindsight" if best is not None else "")
             + f"; saved {score['saved_share']:.0%}.",
-            "Blue: spot instances held, orange: on-demand ones, line: what the market had (cut off at the top).",
             *figures,
             numbers(SCORE_COLUMNS, score_rows(score), digits=2),
         ],
@@ -223,4 +225,7 @@ def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:
         rows, {"spot": "band50", "on-demand": "on-demand"}, over=there, time=True, x=Axis(title="UTC"),
         y=Axis(title="instances", low=0, high=top, whole=True),
     )  # fmt: skip
-    return Figure(specs=[spec], label="Instances held in every slot", width=720)
+    told = (
+        "Blue: spot instances held, orange: on-demand ones, line: what the market had (cut off at the top)."
+    )
+    return Figure(specs=[spec], label="Instances held in every slot", captions=[told], width=720)
