@@ -12,9 +12,11 @@ import pytest
 from command_kit import printed
 from rich.cells import cell_len
 
+from flows.command import Answer
 from flows.show import Banner, Column, Figure, Fold, Grid, Notes, Page, Section, Table, charts
 from flows.show.formats import usd
-from flows.show.page import asset, render_page
+from flows.show.page import asset, breakable, render_page
+from flows.show.terminal import Style
 from flows.show.theme import COLOURS
 
 DECISION = {
@@ -86,6 +88,34 @@ def test_only_so_many_rows_on_a_terminal_all_in_a_pipe():
 def test_control_characters_are_shown_and_an_empty_table_says_so():
     assert "\x1b" not in printed([Table("", [{"a": "\x1b[31mred\u202e"}], {"a": "a"})], width=80)
     assert printed([Table("Jobs", [], {"a": "a"})]) == "Jobs: none"
+
+
+def test_a_terminal_prints_the_numbers_of_a_chart_and_nothing_else_that_is_folded():
+    table = Table("", [{"a": 7}], {"a": "seven"})
+    shown = printed([Section("S", [Fold("numbers", [table], printed=True), Fold("more", ["hidden"])])])
+    assert "seven" in shown
+    assert "hidden" not in shown
+
+
+def test_a_row_that_begins_with_a_number_keeps_its_heading_as_a_paragraph():
+    rows = [{"n": 10, "text": "word " * 60, "more": "word " * 60}]
+    text = printed([Table("", rows, {"n": "deadline", "text": "text", "more": "more"})], width=40)
+    assert text.startswith("deadline: 10")
+
+
+def test_an_answer_says_what_it_is_about_before_and_its_notes_after():
+    answer = Answer(
+        title="T", value={}, about="about", banner=Banner("B.", "warned"), blocks=["found"], notes=["noted"]
+    )
+    lines = [line for line in answer.lines(Style()) if line]
+    assert lines == ["about", "B. warned", "found", "Notes", "* noted"]
+    page = render_page(answer.as_page())
+    assert all(word in page for word in ("about", "warned", "found", "noted"))
+
+
+def test_numbers_in_a_page_do_not_break_at_their_commas():
+    assert "<wbr>" not in breakable("14,159.28")
+    assert "<wbr>" in breakable("a,b")
 
 
 EVIL = '<b>x</b></script> & "y"'
