@@ -79,9 +79,12 @@ def environment() -> Environment:
 
 
 def show_filters() -> dict[str, Callable[..., Any]]:
-    """The filters that ``blocks.html`` needs."""
+    """The filters that ``blocks.html`` and the UI's templates need."""
+    from markupsafe import Markup
+
     return {
         "breakable": breakable,
+        "drawing": Markup,  # the UI's own markup, escaped where it was made
         "specification": specification,
         "anchor": anchor,
         "sentences": has_sentences,
