@@ -383,7 +383,8 @@ def dots(
     # The number of what lies beyond stands inside, whichever the edge.
     edges: tuple[tuple[Literal["left", "right"], int, str], ...] = (("left", 8, "<"), ("right", -8, ">="))
     for side, dx, test in edges:
-        if x.high is None and side == "right":
+        right = [x.high is not None and row["value"] >= x.high for row in rows if row.get("beyond")]
+        if (side == "right") not in right:  # an empty layer would have no extent
             continue
         where = "isValid(datum.beyond)" + ("" if x.high is None else f" && datum.value {test} {x.high}")
         words = base.transform_filter(where).mark_text(align=side, dx=dx)
