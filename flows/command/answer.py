@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flows.show.blocks import Block, Page
+from flows.show.blocks import Banner, Block, Notes, Page, Section
 from flows.show.plain import as_json
 from flows.show.terminal import Style, lines_of
 
@@ -22,13 +22,16 @@ class Answer:
     """What a command found.
 
     ``value`` is the JSON object, of a form in `flows.schemas.forms` where programs read it. ``blocks`` are what a person
-    reads. ``page`` makes another page than the blocks' own, where there is one (a text is HTML). ``exit_code`` is the program's.
+    reads, after a line on what they are ``about`` and a ``banner``, before the ``notes``. ``page`` makes another page than these,
+    where there is one (a text is HTML). ``exit_code`` is the program's.
     """
 
     title: str
     value: Any
     blocks: Sequence[Block] = ()
     about: str = ""
+    banner: Banner | None = None
+    notes: Sequence[str] = ()
     page: Callable[[], Page | str] | None = None
     exit_code: int = 0
 
@@ -36,7 +39,17 @@ class Answer:
         """The answer as a page."""
         if self.page is not None:
             return self.page()
-        return Page(title=self.title, about=self.about, blocks=self.blocks)
+        return Page(
+            title=self.title, about=self.about, banner=self.banner, blocks=[*self.blocks, *self._last()]
+        )
+
+    def lines(self, style: Style) -> Iterator[str]:
+        """The answer as a terminal shows it."""
+        first = (self.about, self.banner)
+        yield from lines_of([*(block for block in first if block), *self.blocks, *self._last()], style)
+
+    def _last(self) -> Sequence[Block]:
+        return [Section("Notes", [Notes(self.notes)], "notes")] if self.notes else []
 
 
 def deliver(answer: Answer, output: Output | None) -> int:
@@ -52,7 +65,7 @@ def deliver(answer: Answer, output: Output | None) -> int:
     if output is not None and output.json:
         print(as_json(answer.value))
         return answer.exit_code
-    for line in lines_of(answer.blocks, terminal_style()):
+    for line in answer.lines(terminal_style()):
         print(line)
     if output is not None and output.html is not None:
         print(f"page: {output.html}")

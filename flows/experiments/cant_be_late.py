@@ -11,10 +11,10 @@ import numpy as np
 from flows.command import Answer
 from flows.command.progress import say
 from flows.experiments.material import COUNT_COLUMNS, read_table
-from flows.experiments.options import StudyOptions
-from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
-from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
-from flows.show.drawings import LINES
+from flows.experiments.study import StudyOptions
+from flows.show.blocks import Fold, Section, numbers
+from flows.show.charts import Axis, dots
+from flows.show.figure import Figure
 from optimization.single_instance.scoreboard import (
     BLANK,
     DEADLINE_HOURS,
@@ -162,29 +162,7 @@ def notes(traces: Sequence[Trace], scores: Sequence[Scores], *, fast: bool) -> l
 
 def cant_be_late_study(study: StudyOptions) -> Answer:
     """The scoreboard of the public benchmark on the traces of a folder."""
-    value = cant_be_late_answer(study.data, seed=study.seed, fast=study.fast)
-    return Answer(
-        title="One instance that cannot be late",
-        value=value,
-        blocks=scoreboard_blocks(value),
-        page=lambda: cant_be_late_page(value),
-    )
-
-
-def scoreboard_blocks(answer: dict[str, Any]) -> list[Block]:
-    """The tables of the scoreboard for a person."""
-    blocks: list[Block] = []
-    for row in answer["settings"]:
-        blocks.append(Table(heading(row), policy_rows(row), POLICY_COLUMNS))
-    blocks.append(
-        Table(
-            "What each state variable adds: share of the gap closed, mean over the settings",
-            ablation_rows(answer["summary"]),
-            ABLATION_COLUMNS,
-        )
-    )
-    blocks.append(Notes(answer["notes"]))
-    return blocks
+    return cant_be_late_report(cant_be_late_answer(study.data, seed=study.seed, fast=study.fast))
 
 
 #: Headings of the tables.
@@ -195,6 +173,10 @@ POLICY_COLUMNS: Final = {
 ABLATION_COLUMNS: Final = {
     "policy": "policy", "gap_closed": "gap closed from UP", "gap_closed_from_eager": "from UP without hysteresis",
     "misses": "misses",
+}  # fmt: skip
+
+TRACE_COLUMNS: Final = {
+    "name": "Trace", "start": "From", "hours": "Hours", "share_up": "Share up", "availability": "Class",
 }  # fmt: skip
 
 
@@ -220,97 +202,79 @@ def ablation_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"policy": name, **{key: found[key][name] for key in keys}} for name in names]
 
 
-# The report of the single-instance scoreboard: share of the gap closed by setting, scores, what each state variable adds.
-
 #: Shares of the gap below it would squeeze the others together.
 LEAST_SHARE = -0.5
 
 
-def cant_be_late_page(answer: Mapping[str, Any]) -> Page:
-    """The page of an answer of ``experiment cant-be-late``."""
-    with house_style():
-        return study_page(
-            title="One instance that cannot be late",
-            about=(
-                f"48 h of work on one instance, spot or on-demand, in 10-minute slots; {answer['summary']['runs']} runs on the "
-                f"single-instance traces of {answer['data']}. Cost in USD; the score is 0 for on-demand throughout and 100 for one "
-                "uninterrupted spot run."
+def cant_be_late_report(answer: Mapping[str, Any]) -> Answer:
+    """What a person sees: share of the gap closed by setting, scores, what each state variable adds."""
+    return Answer(
+        title="One instance that cannot be late",
+        about=(
+            f"48 h of work on one instance, spot or on-demand, in 10-minute slots; {answer['summary']['runs']} runs on the "
+            f"single-instance traces of {answer['data']}. Cost in USD; the score is 0 for on-demand throughout and 100 for one "
+            "uninterrupted spot run."
+        ),
+        value=answer,
+        blocks=[
+            _gaps(answer),
+            Section(
+                "What each state variable adds",
+                [
+                    "Shares of the gap closed, mean over the settings, each policy learned from the same traces.",
+                    numbers(ABLATION_COLUMNS, ablation_rows(answer["summary"]), digits=3),
+                ],
+                "ablation",
             ),
-            sections=[
-                _gaps(answer),
-                _ablation(answer),
-                *_settings(answer),
-                _variants(answer),
-                _traces(answer),
-            ],
-            notes=answer["notes"],
-        )
+            Section(
+                "Every setting",
+                [
+                    numbers(POLICY_COLUMNS, policy_rows(row), digits=3, title=heading(row))
+                    for row in answer["settings"]
+                ],
+                "settings",
+            ),
+            _variants(answer),
+            Section("Traces", [Fold("All traces used", [numbers(TRACE_COLUMNS, answer["traces"], digits=2)])], "traces"),
+        ],
+        notes=answer["notes"],
+    )  # fmt: skip
 
 
 def _gaps(answer: Mapping[str, Any]) -> Section:
     found = answer["summary"]
     name = found["default"]
-    return study(
-        anchor="gap",
-        heading="Share of the gap closed between uniform progress and the optimum",
-        sentences=[
+    return Section(
+        "Share of the gap closed between uniform progress and the optimum",
+        [
             f"On average over the settings {name!r} closes {found['gap_closed'][name]:.3f} of the gap from UP, at least "
             f"{found['least_gap_closed']:.3f} in each, and {found['gap_closed_from_eager'][name]:.3f} from UP without hysteresis.",
             f"It missed {found['misses'][name]} of {found['runs']} deadlines.",
-            "Bars are 95 % intervals of the default policy, from a bootstrap over blocks of runs that hardly overlap.",
+            _shares_figure(answer["settings"], default=name),
         ],
-        figure=draw_shares(answer["settings"], default=name),
+        "gap",
     )
 
 
-def draw_shares(rows: list[dict[str, Any]], *, default: str) -> str:
-    """Share of the gap closed, one line a setting, one mark a policy; what lies below `LEAST_SHARE` is left out."""
-    names = [n for n in rows[0]["policies"] if n.startswith("stochastic") or n.startswith("UP,")]
-    place = np.arange(len(rows))
-    height = 34 * len(rows) + 110
-    figure = new_figure(760, height)
-    axes = figure.add_axes((0.33, 44 / height, 0.64, 1 - 110 / height))
-    axes.grid(axis="both")
-    for k, name in enumerate(names):
-        share = np.array([row["policies"][name]["gap_closed"] for row in rows], dtype=float)
-        share[share < LEAST_SHARE] = np.nan
-        colour, _, marker = LINES[k % len(LINES)]
-        size = 8 if name == default else 5.5
-        axes.plot(share, place, marker, color=PALETTE[colour], markersize=size, label=name)
-        if name == default:
-            low, high = np.array([row["gap_closed_interval"] for row in rows], dtype=float).T
-            axes.hlines(place, low, high, color=PALETTE[colour], linewidth=1.6)
-    axes.axvline(0, color=PALETTE["ink"], linewidth=1.2)
-    axes.set_yticks(
-        place, [f"{r['split']}, {r['deadline_h']:.0f} h, {60 * r['overhead_h']:.0f} min" for r in rows]
-    )
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(max(LEAST_SHARE, axes.get_xlim()[0]), 1.0)
-    axes.set_xlabel("share of the gap from UP (0) to the optimum (1)", color=PALETTE["muted"])
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.5, 1.01), ncols=3, fontsize=9.5, frameon=False)
-    return inline_svg(figure, name="shares", label="Share of the gap closed by setting and policy")
-
-
-def _ablation(answer: Mapping[str, Any]) -> Section:
-    return study(
-        anchor="ablation",
-        heading="What each state variable adds",
-        sentences=[
-            "Shares of the gap closed, mean over the settings, each policy learned from the same traces."
-        ],
-        table=figures(columns=ABLATION_COLUMNS, rows=ablation_rows(answer["summary"]), digits=3),
-    )
-
-
-def _settings(answer: Mapping[str, Any]) -> list[Section]:
-    return [
-        study(
-            anchor=f"setting-{i}",
-            heading=heading(row),
-            table=figures(columns=POLICY_COLUMNS, rows=policy_rows(row), digits=3),
-        )
-        for i, row in enumerate(answer["settings"])
-    ]
+def _shares_figure(settings: Sequence[Mapping[str, Any]], *, default: str) -> Figure:
+    """Share of the gap closed, a row a setting, a mark a policy; what lies below `LEAST_SHARE` is left out."""
+    names = [n for n in settings[0]["policies"] if n.startswith("stochastic") or n.startswith("UP,")]
+    labels = [f"{s['split']}, {s['deadline_h']:.0f} h, {60 * s['overhead_h']:.0f} min" for s in settings]
+    rows = []
+    for label, setting in zip(labels, settings, strict=True):
+        for name in names:
+            share = setting["policies"][name]["gap_closed"]
+            low, high = setting["gap_closed_interval"] if name == default else (None, None)
+            if share >= LEAST_SHARE:
+                rows.append({"label": label, "value": share, "kind": name, "low": low, "high": high})
+    left = min(0.0, *(row["value"] for row in rows), *(row["low"] for row in rows if row["low"] is not None))
+    spec = dots(
+        rows, labels, rule=0.0, spans=True, kinds={name: f"series{1 + k % 8}" for k, name in enumerate(names)},
+        x=Axis(title="share of the gap from UP (0) to the optimum (1)", low=max(LEAST_SHARE, left - 0.03), high=1.0),
+        height=28 * len(labels),
+    )  # fmt: skip
+    told = "Bars are 95 % intervals of the default policy, from a bootstrap over blocks of runs that hardly overlap."
+    return Figure(specs=[spec], label="Share of the gap closed by setting and policy", captions=[told])
 
 
 def _variants(answer: Mapping[str, Any]) -> Section:
@@ -328,22 +292,4 @@ def _variants(answer: Mapping[str, Any]) -> Section:
         "split": "Train -> test", "availability": "Availability", "deadline": "Deadline", "overhead": "Overhead", "runs": "Runs",
         "up": "UP, USD", "cost": f"{default}, USD", "optimum": "Optimum, USD", "gap": "Gap closed", "misses": "Misses",
     }  # fmt: skip
-    return study(
-        anchor="variants", heading="By availability", table=figures(columns=columns, rows=rows, digits=3)
-    )
-
-
-def _traces(answer: Mapping[str, Any]) -> Section:
-    columns = {
-        "name": "Trace",
-        "start": "From",
-        "hours": "Hours",
-        "share_up": "Share up",
-        "availability": "Class",
-    }
-    return study(
-        anchor="traces",
-        heading="Traces",
-        table=figures(columns=columns, rows=answer["traces"], digits=2),
-        unfold="All traces used",
-    )
+    return Section("By availability", [numbers(columns, rows, digits=3)], "variants")

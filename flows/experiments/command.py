@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from flows.command import Answer, option
-from flows.experiments.options import Processes, StudyOptions
+from flows.experiments.study import Processes, StudyOptions
 
 
 def pool(*, study: StudyOptions, processes: Processes = None) -> Answer:

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from flows.accuracy.error_cost import join_note
-from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
-from flows.experiments.drawings import Curve, draw_error, draw_tradeoff
 from flows.experiments.material import make_scenarios, read_tapes
-from flows.experiments.options import StudyOptions
 from flows.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
-from flows.experiments.runner import Progress, join_banner, run_pool
-from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
-from flows.show.drawing import house_style
+from flows.experiments.runner import Progress, run_pool
+from flows.experiments.study import StudyOptions, join_banner
+from flows.show.blocks import Fold, Section, Table, numbers
+from flows.show.blocks import Grid as Figures
+from flows.show.charts import Axis, lines, scatter
+from flows.show.figure import Figure
 from forecasting.futures.errors import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
 from optimization.market.window import PointForecast
 from optimization.policies.committed_horizon import Ahap
@@ -239,7 +239,6 @@ def error_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     seed, fast = study.seed, study.fast
     say(f"read {study.data}")
     tapes = read_tapes(study.data)
-    workers = processes or (1 if fast else cores())
     per_cell = FAST_PER_CELL if fast else PER_CELL
     with progress("draw jobs") as told:
         train, test = (
@@ -256,7 +255,7 @@ def error_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
         beside=ideas_and_rules(),
     )
     with progress("jobs under error") as told:
-        run = run_error(test, plan, reactive=reactive, processes=workers, progress=told)
+        run = run_error(test, plan, reactive=reactive, processes=study.workers(processes), progress=told)
     value = {
         **error_answer(run, data=str(study.data), seed=seed),
         "notes": [
@@ -265,69 +264,27 @@ def error_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
             f"sigma of {reactive.name} is the best on {len(train)} jobs of the training half",
         ],
     }
-    return Answer(
-        title="Errors of forecasts (E2)",
-        value=value,
-        blocks=error_blocks(value),
-        page=lambda: error_page(value),
-    )
+    return error_report(value)
 
 
-def error_blocks(answer: dict[str, Any]) -> list[Block]:
-    """The tables of the experiment for a person."""
-    blocks: list[Block] = []
-    sizes = {f"u{i}": f"error {size:g}" for i, size in enumerate(answer["sizes"])}
-    for growth, law in dict.fromkeys((row["growth"], row["law"]) for row in answer["curves"]):
-        rows = [
-            {
-                "omega": row["omega"],
-                "v": row["v"],
-                **{f"u{i}": value for i, value in enumerate(row["mean_utility"])},
-                "crossing": row["overtaken_at"],
-            }
-            for row in answer["curves"]
-            if (row["growth"], row["law"]) == (growth, law)
-        ]
-        blocks.append(
-            Table(
-                f"Utility under {growth} {law.replace('_', ' ')} errors, {answer['jobs']} jobs",
-                rows,
-                {"omega": "omega", "v": "v", **sizes, "crossing": "overtaken at"},
-            )
-        )
-    free = answer["prediction_free"]
-    blocks.append(f"without forecasts: {free['policy']} {free['mean_utility']:.4f}")
-    blocks.append(
-        Table(
-            "Consistency (perfect forecasts) and robustness (worst mean over all errors)",
-            tradeoff_rows(answer),
-            {"policy": "policy", "consistency": "consistency", "robustness": "robustness"},
-        )
-    )
-    blocks.append(Notes(answer["notes"]))
-    return blocks
-
-
-# The report of E2: utility against injected error, where forecasts stop to pay, robustness against consistency.
-
-#: Lines a panel holds: the two ends of commitment at the least, the middle and the widest window.
+#: Windows that are drawn: the two ends of commitment at the least, the middle and the widest.
 DRAWN_OMEGAS = (1, 3, 5)
 
 
-def error_page(answer: Mapping[str, Any]) -> Page:
-    """The page of an answer of ``experiment error``."""
-    with house_style():
-        return study_page(
-            title="Sensitivity to forecast errors (E2)",
-            about=(
-                f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
-                "Perfect forecasts are made wrong by a known amount (M6.8): prices in units of on-demand, counts in units of the "
-                "largest count a probe can see. Utilities are in units of each job's on-demand-only cost."
-            ),
-            synthetic=join_banner(answer),
-            sections=[_curves(answer), _tradeoff(answer)],
-            notes=answer["notes"],
-        )
+def error_report(answer: Mapping[str, Any]) -> Answer:
+    """What a person sees: utility against injected error, where forecasts stop to pay, robustness against consistency."""
+    return Answer(
+        title="Sensitivity to forecast errors (E2)",
+        about=(
+            f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
+            "Perfect forecasts are made wrong by a known amount (M6.8): prices in units of on-demand, counts in units of the "
+            "largest count a probe can see. Utilities are in units of each job's on-demand-only cost."
+        ),
+        value=answer,
+        banner=join_banner(answer),
+        blocks=[_curves(answer), _tradeoff(answer)],
+        notes=answer["notes"],
+    )
 
 
 def _label(row: Mapping[str, Any]) -> str:
@@ -339,49 +296,65 @@ def _kind(row: Mapping[str, Any]) -> str:
 
 
 def _curves(answer: Mapping[str, Any]) -> Section:
-    panels: dict[str, list[Curve]] = {}
-    for row in answer["curves"]:
-        if row["omega"] in DRAWN_OMEGAS and row["v"] in (1, row["omega"]):
-            band = answer["prediction_free"]["mean_utility"] + np.array(row["ahead_interval"])
-            panels.setdefault(_kind(row), []).append(
-                Curve(
-                    label=_label(row), mean=np.array(row["mean_utility"]), low=band[:, 0], high=band[:, 1],
-                    overtaken_at=row["overtaken_at"],
-                )
-            )  # fmt: skip
     free = answer["prediction_free"]
+    kinds = dict.fromkeys(_kind(row) for row in answer["curves"])
+    return Section(
+        "Utility against the error",
+        [
+            f"The dashed line is {free['policy']}, which reads no forecast: {free['mean_utility']:.4f}. A cross marks the size of "
+            "error from which it is the better one. Bars are 95 % intervals of the paired difference from it.",
+            *_sentences(answer),
+            Figures([_curves_figure(answer, kind) for kind in kinds]),
+            Fold(
+                "All windows and commitments", [_curves_table(answer, kind) for kind in kinds], printed=True
+            ),
+        ],
+        "error",
+    )
+
+
+def _curves_figure(answer: Mapping[str, Any], kind: str) -> Figure:
+    """The drawn curves of one kind of error, on the scale of all; bars are set apart a little."""
+    drawn = [r for r in answer["curves"] if r["omega"] in DRAWN_OMEGAS and r["v"] in (1, r["omega"])]
+    own, level = [row for row in drawn if _kind(row) == kind], answer["prediction_free"]["mean_utility"]
+    rows = [
+        {
+            "x": size + 0.008 * (i - len(own) / 2), "y": utility, "low": level + low, "high": level + high,
+            "series": _label(row),
+        }
+        for i, row in enumerate(own)
+        for size, utility, (low, high) in zip(
+            answer["sizes"], row["mean_utility"], row["ahead_interval"], strict=True
+        )
+    ]  # fmt: skip
+    ends = [level, *(utility for row in drawn for utility in row["mean_utility"])]
+    margin = 0.08 * (max(ends) - min(ends)) or 0.01
+    crossed = [row for row in own if np.isfinite(row["overtaken_at"])]
+    spec = lines(
+        rows, [_label(row) for row in own], spans=True, rule=level,
+        crosses=[{"x": row["overtaken_at"], "y": level, "series": _label(row)} for row in crossed],
+        x=Axis(title="size of the error", at=answer["sizes"], zero=False, format="~g"),
+        y=Axis(title="utility", low=min(ends) - margin, high=max(ends) + margin),
+    )  # fmt: skip
+    return Figure(
+        specs=[spec], label=f"Utility against the size of {kind} errors", title=f"{kind} errors", width=0
+    )
+
+
+def _curves_table(answer: Mapping[str, Any], kind: str) -> Table:
     sizes = {f"u{i}": f"Error {size:g}" for i, size in enumerate(answer["sizes"])}
     rows = [
         {
             "policy": _label(row),
-            "kind": _kind(row),
             **{f"u{i}": u for i, u in enumerate(row["mean_utility"])},
             "crossing": row["overtaken_at"],
             "one": row["worse_than_one_slot_at"],
         }
         for row in answer["curves"]
+        if _kind(row) == kind
     ]
-    return study(
-        anchor="error",
-        heading="Utility against the error",
-        sentences=[
-            f"The dashed line is {free['policy']}, which reads no forecast: {free['mean_utility']:.4f}. A cross marks the size of "
-            "error from which it is the better one. Bars are 95 % intervals of the paired difference from it.",
-            *_sentences(answer),
-        ],
-        figure=draw_error(np.array(answer["sizes"]), panels, free["mean_utility"], name="error"),
-        table=figures(
-            columns={
-                "policy": "Policy",
-                "kind": "Error",
-                **sizes,
-                "crossing": "Overtaken at",
-                "one": "Below AHAP(1,1) from",
-            },
-            rows=rows,
-        ),
-        unfold="All windows and commitments",
-    )
+    columns = {"policy": "Policy", **sizes, "crossing": "Overtaken at", "one": "Below AHAP(1,1) from"}
+    return numbers(columns, rows, title=f"Utility under {kind} errors")
 
 
 def _sentences(answer: Mapping[str, Any]) -> list[str]:
@@ -400,32 +373,36 @@ def _sentences(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _tradeoff(answer: Mapping[str, Any]) -> Section:
-    rows, ahap = tradeoff_rows(answer), answer["robustness"]
-    families: dict[str, list[Mapping[str, Any]]] = {}
-    for row in answer["published_ideas"]:
-        families.setdefault(family_of(row["policy"]), []).append(row)
-    return study(
-        anchor="robustness",
-        heading="Robustness against consistency",
-        sentences=[
+    ahap = [
+        {
+            "x": row["consistency"],
+            "y": row["robustness"],
+            "series": "AHAP",
+            "text": f"({row['omega']},{row['v']})",
+        }
+        for row in answer["robustness"]
+    ]
+    others = [
+        {"x": row["consistency"], "y": row["robustness"], "series": family_of(row["policy"])}
+        for row in answer["published_ideas"]
+    ]
+    spec = scatter(
+        [*ahap, *others], list(dict.fromkeys(row["series"] for row in (*ahap, *others))),
+        x=Axis(title="consistency: utility with perfect forecasts", zero=False),
+        y=Axis(title="robustness: worst mean utility under errors", zero=False),
+        rule=answer["prediction_free"]["mean_utility"],
+    )  # fmt: skip
+    table = numbers(
+        {"policy": "Policy", "consistency": "Consistency", "robustness": "Robustness"}, tradeoff_rows(answer)
+    )
+    return Section(
+        "Robustness against consistency",
+        [
             "Consistency is the mean utility with perfect forecasts, robustness the worst mean utility over all kinds and sizes of "
             "error. Above the dashed line a policy is better than the one without forecasts whatever the error here.",
             "Dots labelled (omega,v) are AHAP; MSU-trim, UP and ROSS read no forecast, so that the two are one for them.",
+            Figure(specs=[spec], label="Robustness against consistency", width=720),
+            Fold("Numbers", [table], printed=True),
         ],
-        figure=draw_tradeoff(
-            [f"({row['omega']},{row['v']})" for row in ahap],
-            np.array([row["consistency"] for row in ahap]),
-            np.array([row["robustness"] for row in ahap]),
-            answer["prediction_free"]["mean_utility"],
-            others={
-                family: np.array([[row["consistency"], row["robustness"]] for row in members])
-                for family, members in families.items()
-            },
-            name="tradeoff",
-        ),
-        table=figures(
-            columns={"policy": "Policy", "consistency": "Consistency", "robustness": "Robustness"},
-            rows=rows,
-        ),
-        unfold="Numbers",
+        "robustness",
     )

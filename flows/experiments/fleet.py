@@ -1,4 +1,4 @@
-"""The worlds of ``experiment fleet``: real zones of one kind on common slots, with the forecasts that were issued in them."""
+"""``slackwater experiment fleet``: jobs that compete for the same counts, planned together, one by one, and each alone."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from flows.experiments.material import (
     price_tapes,
     read_table,
 )
-from flows.experiments.options import StudyOptions
-from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
-from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
-from flows.show.drawings import LINES
+from flows.experiments.study import StudyOptions, joins
+from flows.show.blocks import Fold, Section, numbers
+from flows.show.blocks import Grid as Figures
+from flows.show.charts import Axis, lines
+from flows.show.figure import Figure
 from forecasting.quantiles import LEVELS
 from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
 from optimization.fleet.prices import Effort, plan_jointly
@@ -136,8 +137,6 @@ def forecast_world(world: World, zones: Sequence[Tape], slots: Iterable[int], *,
     return replace(world, ahead=ahead)
 
 
-# ``slackwater experiment fleet``: jobs that compete for the same counts, planned together, one by one, and each alone.
-
 #: Work asked for in units of what the mean counts could do, from plenty to more than there is.
 SCARCITIES, FAST_SCARCITIES = (0.3, 1.0, 2.0), (0.3, 2.0)
 STREAMS, FAST_STREAMS = 6, 2
@@ -162,31 +161,7 @@ def fleet_study(study: StudyOptions) -> Answer:
     """Planned together, one by one and alone, over streams of jobs."""
     with progress("streams") as tell:
         value = fleet_answer(study.data, seed=study.seed, fast=study.fast, tell=tell)
-    blocks: list[Block] = [
-        Table(
-            "Mean priority x utility of a job, in units of its on-demand-only cost",
-            value["methods"],
-            METHOD_COLUMNS,
-        ),
-        Table("Together minus the others, paired by stream", value["gains"], GAIN_COLUMNS),
-        Notes(value["notes"]),
-    ]
-    return Answer(title="Many jobs on one market", value=value, blocks=blocks, page=lambda: fleet_page(value))
-
-
-_CASE = {"world": "zones", "forecaster": "forecaster", "scarcity": "scarcity"}
-METHOD_COLUMNS = {
-    **_CASE, "method": "planned", "weighted_utility": "weighted", "utility": "utility", "on_time": "on time",
-    "jain": "Jain", "refused_share": "spot refused",
-}  # fmt: skip
-GAIN_COLUMNS = {
-    **_CASE,
-    "over": "over",
-    "gain": "gain",
-    "low": "95 % from",
-    "high": "to",
-    "share": "% of |other|",
-}
+    return fleet_report(value)
 
 
 def fleet_answer(data: Path, *, seed: int, fast: bool, tell: Any) -> dict[str, Any]:
@@ -332,15 +307,22 @@ def notes_of(cases: Sequence[Case], read: Sequence[tuple[World, Any]]) -> list[s
     return notes
 
 
-# The page of ``experiment fleet``: utility against scarcity, what planning together gains, who is on time, how fair it is.
-
 _CASE_WORDS = {"world": "Zones", "forecaster": "Forecaster", "scarcity": "Scarcity"}
+_METHOD_WORDS = {
+    "method": "Planned", "jobs": "Jobs", "weighted_utility": "Priority x utility", "utility": "Utility", "on_time": "On time",
+    "jain": "Jain index", "refused_share": "Spot refused",
+}  # fmt: skip
+_GAIN_WORDS = {"over": "Over", "gain": "Gain", "low": "95 % from", "high": "to", "share": "% of the other"}
+_PRIORITY_WORDS = {
+    "method": "Planned", "priority": "Priority", "jobs": "Jobs", "on_time": "On time", "utility": "Utility",
+}  # fmt: skip
 
 
-def fleet_page(answer: Mapping[str, Any]) -> Page:
-    """The page of an answer of ``experiment fleet``."""
+def fleet_report(answer: Mapping[str, Any]) -> Answer:
+    """What a person sees: utility against scarcity, what planning together gains, who is on time, how far from the best plan."""
     joined = sorted({row["world"] for row in answer["methods"] if row["synthetic"]})
-    return study_page(
+    priorities = numbers(_CASE_WORDS | _PRIORITY_WORDS, answer["priorities"])
+    return Answer(
         title="Many jobs on one market",
         about=(
             f"{answer['streams']} streams of jobs a case, drawn with seed {answer['seed']} from the later half of every record of "
@@ -348,121 +330,87 @@ def fleet_page(answer: Mapping[str, Any]) -> Page:
             f"{answer['window']} slots ahead and are made again in every slot; utilities are in units of each job's "
             f"on-demand-only cost."
         ),
-        synthetic=f"Counts joined with the prices of other markets: {'; '.join(joined)}." if joined else "",
-        sections=[_utility(answer), _gains(answer), _priorities(answer), _gaps(answer)],
+        value=answer,
+        banner=joins(f"Counts joined with the prices of other markets: {'; '.join(joined)}.")
+        if joined
+        else None,
+        blocks=[
+            _utility(answer),
+            _gains(answer),
+            Section(
+                "On time by priority",
+                [
+                    "A job of priority 4 counts four times in the sum that joint plans maximise.",
+                    Fold("By case, method and priority", [priorities]),
+                ],
+                "priorities",
+            ),
+            _gaps(answer),
+        ],
         notes=answer["notes"],
     )
 
 
 def _utility(answer: Mapping[str, Any]) -> Section:
-    return study(
-        anchor="utility",
-        heading="Utility against scarcity",
-        sentences=(
+    rows = answer["methods"]
+    panels = dict.fromkeys((row["world"], row["forecaster"]) for row in rows)
+    return Section(
+        "Utility against scarcity",
+        [
             "Mean over jobs of priority x utility. Alone means that every job plans as if no other were there and takes "
             "what is left "
             "when its turn comes. Where there is plenty the lines lie close: there is little to gain by planning together.",
-        ),
-        figure=draw_scarcity(answer["methods"]),
-        table=figures(
-            columns=_CASE_WORDS
-            | {
-                "method": "Planned", "jobs": "Jobs", "weighted_utility": "Priority x utility", "utility": "Utility",
-                "on_time": "On time", "jain": "Jain index", "refused_share": "Spot refused",
-            },
-            rows=answer["methods"],
-        ),
-        unfold="All figures",
+            Figures([_scarcity_figure(rows, *panel) for panel in panels]),
+            Fold("All figures", [numbers(_CASE_WORDS | _METHOD_WORDS, rows)], printed=True),
+        ],
+        "utility",
+    )
+
+
+def _scarcity_figure(rows: Sequence[Mapping[str, Any]], world: str, forecaster: str) -> Figure:
+    """Priority x utility against scarcity for some zones and a forecaster, a line a method."""
+    points = [
+        {"x": row["scarcity"], "y": row["weighted_utility"], "series": row["method"]}
+        for row in rows
+        if (row["world"], row["forecaster"]) == (world, forecaster)
+    ]
+    spec = lines(
+        points, METHODS, x=Axis(title="scarcity", at=sorted({p["x"] for p in points}), zero=False, format="~g"),
+        y=Axis(title="priority x utility", zero=False),
     )  # fmt: skip
+    title = f"{world}; {forecaster}"
+    return Figure(
+        specs=[spec], label=f"Priority x utility against scarcity by method: {title}", title=title, width=0
+    )
 
 
 def _gains(answer: Mapping[str, Any]) -> Section:
     hard = max(row["scarcity"] for row in answer["gains"])
-    said = [
-        f"{row['world']}, {row['forecaster']}, scarcity {row['scarcity']:g}: {row['gain']:+.4f} over {row['over']} "
-        f"({row['low']:+.4f} to {row['high']:+.4f})"
-        for row in answer["gains"]
-        if row["scarcity"] == hard and row["over"] in ("alone", "one by one, slack")
-    ]
-    return study(
-        anchor="gains",
-        heading="What planning together gains",
-        sentences=("Paired by stream, with 95 % bootstrap intervals over streams.", *said),
-        table=figures(
-            columns=_CASE_WORDS
-            | {"over": "Over", "gain": "Gain", "low": "From", "high": "To", "share": "% of the other"},
-            rows=answer["gains"],
-        ),
-        unfold="All comparisons",
-    )
-
-
-def _priorities(answer: Mapping[str, Any]) -> Section:
-    return study(
-        anchor="priorities",
-        heading="On time by priority",
-        sentences=("A job of priority 4 counts four times in the sum that joint plans maximise.",),
-        table=figures(
-            columns=_CASE_WORDS
-            | {
-                "method": "Planned",
-                "priority": "Priority",
-                "jobs": "Jobs",
-                "on_time": "On time",
-                "utility": "Utility",
-            },
-            rows=answer["priorities"],
-        ),
-        unfold="By case, method and priority",
+    return Section(
+        "What planning together gains",
+        [
+            "Paired by stream, with 95 % bootstrap intervals over streams.",
+            *(
+                f"{row['world']}, {row['forecaster']}, scarcity {row['scarcity']:g}: {row['gain']:+.4f} over {row['over']} "
+                f"({row['low']:+.4f} to {row['high']:+.4f})"
+                for row in answer["gains"]
+                if row["scarcity"] == hard and row["over"] in ("alone", "one by one, slack")
+            ),
+            Fold("All comparisons", [numbers(_CASE_WORDS | _GAIN_WORDS, answer["gains"])], printed=True),
+        ],
+        "gains",
     )
 
 
 def _gaps(answer: Mapping[str, Any]) -> Section:
     rows = [row for row in answer["methods"] if row["gap_median"] is not None]
-    return study(
-        anchor="gaps",
-        heading="How far from the best plan",
-        sentences=(
+    return Section(
+        "How far from the best plan",
+        [
             "Each joint plan comes with a bound that no plan passes; the gap is the distance relative to it. It holds the "
             "plan's own "
             "shortfall and the slack of the bound.",
-        ),
-        table=figures(
-            columns=_CASE_WORDS | {"gap_median": "Median gap", "gap_p90": "90 % of gaps below"}, rows=rows
-        ),
+            numbers(_CASE_WORDS | {"gap_median": "Median gap", "gap_p90": "90 % of gaps below"}, rows),
+        ],
+        "gaps",
     )
-
-
-def draw_scarcity(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Priority x utility against scarcity, one panel for zones and forecaster, one line a method; two panels a row."""
-    panels = list(dict.fromkeys((row["world"], row["forecaster"]) for row in rows))
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    across = min(2, len(panels))
-    down = -(-len(panels) // across)
-    with house_style():
-        height = 235 * down + 70
-        figure = new_figure(400 * across, height)
-        for p, panel in enumerate(panels):
-            left, top = (p % across) / across, 1 - (235 * (p // across) + 30) / height
-            axes = figure.add_axes((left + 0.16 / across, top - 165 / height, 0.8 / across, 165 / height))
-            for m, method in enumerate(methods):
-                own = [
-                    row
-                    for row in rows
-                    if (row["world"], row["forecaster"]) == panel and row["method"] == method
-                ]
-                colour, dash, marker = LINES[m % len(LINES)]
-                axes.plot(
-                    [row["scarcity"] for row in own],
-                    [row["weighted_utility"] for row in own],
-                    color=PALETTE[colour], linestyle=dash, marker=marker, markersize=5, linewidth=1.7, label=method,
-                )  # fmt: skip
-            axes.set_xticks(sorted({row["scarcity"] for row in rows}))
-            axes.text(0, 1.05, f"{panel[0]}; {panel[1]}", transform=axes.transAxes, fontsize=10.5)
-            axes.set_xlabel("scarcity", color=PALETTE["muted"])
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="lower center", ncols=2 if across == 1 else 3, frameon=False, fontsize=10,
-            bbox_to_anchor=(0.5, 0.0),
-        )  # fmt: skip
-        return inline_svg(figure, name="scarcity", label="Priority x utility against scarcity by method")

@@ -1,35 +1,30 @@
-"""What a run of the pool says: one JSON object, and rows of tables."""
+"""``slackwater experiment pool``: E1, the pool of policies on the scenario grid, beside the baselines and hindsight (M7)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from flows.accuracy.error_cost import join_note
-from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
-from flows.experiments.drawings import Dots, draw_gains, draw_heat, draw_intervals
-from flows.experiments.material import Tapes, make_scenarios, read_tapes
-from flows.experiments.options import StudyOptions
-from flows.experiments.pool_ahap import (
-    Variants,
-    ahap_variants,
-    claims,
-    default_sentence,
-    run_variants,
-    variant_rows,
-)
-from flows.experiments.runner import PoolRun, join_banner, run_pool
-from flows.show.blocks import Block, Notes, Page, Section, Table, figures, study, study_page
-from flows.show.drawing import house_style
+from flows.experiments.material import HORIZON, Tapes, make_scenarios, read_tapes
+from flows.experiments.runner import PoolRun, Progress, run_pool
+from flows.experiments.study import StudyOptions, join_banner
+from flows.show.blocks import Fold, Notes, Section, Table, numbers
+from flows.show.blocks import Grid as Figures
+from flows.show.charts import Axis, dots, heat
+from flows.show.figure import Figure
+from flows.turn.page import utility_range
 from optimization.policies import PUBLISHED_IDEAS
-from optimization.policies.committed_horizon import Ahap
+from optimization.policies.committed_horizon import Ahap, Commit
 from optimization.policies.contract import Policy
 from optimization.policies.pool import load_pool
+from optimization.replay.ledger import perfect_forecasts
+from optimization.replay.run import PlanMemo, replay_pool, spread
 from optimization.selection.rounds import select_over
 from optimization.trials.comparison import (
     Comparison,
@@ -42,6 +37,7 @@ from optimization.trials.comparison import (
 )
 from optimization.trials.scenarios import Grid, Scenario
 from optimization.trials.tapes import Part
+from optimization.window.plan import EndRule
 
 #: Columns of a cell, and of the coarser cells of the issue's promise (deadline, load, overhead).
 CELL = ("deadline_slots", "load", "mu_up", "n_max")
@@ -373,11 +369,185 @@ def tradeoff_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*ahap, *answer["published_ideas"]]
 
 
-# ``slackwater experiment pool``: E1, the pool of policies on the scenario grid, beside the baselines and hindsight (M7).
+# What helps AHAP: its end rules, ways of committing and forecasts side by side on the same jobs (M3.3, M4.5).
 
-__all__ = ["PoolRun", "Size", "fast_pool", "pool_experiment", "pool_study", "run_pool", "size_of"]
+#: What a plan is made from: forecasts as issued, the present held, the truth.
+FORECASTS = ("issued", "last_value", "perfect")
+#: The ways of committing in words.
+WAYS = {Commit.MEAN: "mean of plans", Commit.LAST: "last plan"}
+#: (omega, v) of the table; v = 1 and v = omega are the two ends of commitment.
+SHAPES = ((1, 1), (3, 1), (3, 3), (5, 1), (5, 5))
+#: End rules of the table.
+END_RULES = tuple(EndRule)
+#: The price threshold of the table: it takes all spot that is not nearly as dear as on-demand.
+SIGMA = 0.9
 
-TOP_ROWS = 15
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variants:
+    """Utilities of AHAP's variants in units of each job's OD-only cost, shape (jobs, forecasts, policies)."""
+
+    policies: tuple[Ahap, ...]
+    utility: np.ndarray
+
+    def places(self, **wanted: Any) -> list[int]:
+        """Places of the policies with these attributes."""
+        return [
+            i
+            for i, policy in enumerate(self.policies)
+            if all(getattr(policy, key) == value for key, value in wanted.items())
+        ]
+
+
+def ahap_variants() -> tuple[Ahap, ...]:
+    """Every end rule and way of committing for each of `SHAPES`; for v = 1 the two ways are one."""
+    return tuple(
+        Ahap(omega=omega, commitment=v, sigma=SIGMA, end_rule=rule, commit=commit)
+        for rule in END_RULES
+        for commit in Commit
+        for omega, v in SHAPES
+        if v > 1 or commit is Commit.MEAN
+    )
+
+
+def run_variants(
+    scenarios: Sequence[Scenario],
+    policies: Sequence[Ahap],
+    *,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> Variants:
+    """Replay the variants on every scenario with issued, held and perfect forecasts."""
+    rows = list(
+        spread(_variant_utilities, scenarios, tuple(policies), processes=processes, progress=progress)
+    )
+    return Variants(policies=tuple(policies), utility=np.array(rows))
+
+
+def _variant_utilities(scenario: Scenario, policies: tuple[Policy[Any], ...]) -> np.ndarray:
+    window, memo = scenario.window, PlanMemo()
+    kinds = (scenario.forecasts, None, perfect_forecasts(window, HORIZON))
+    outcomes = [
+        replay_pool(policies, scenario.job, window, forecasts=forecasts, record=scenario.record, memo=memo)
+        for forecasts in kinds
+    ]
+    return np.array([[o.utility_usd / scenario.unit for o in made] for made in outcomes])
+
+
+def variant_rows(found: Variants, *, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """One row for each end rule, way of committing and kind of forecast: the mean over shapes with its interval.
+
+    The way of committing is "any" where v = 1. Shapes without a choice of v are left out of the rows for v > 1.
+    """
+    rows: list[dict[str, Any]] = []
+    columns = []
+    for rule in END_RULES:
+        for way, places in _ways(found, rule):
+            for k, forecasts in enumerate(FORECASTS):
+                rows.append({"end_rule": rule.value, "commit": way, "forecasts": forecasts})
+                columns.append(found.utility[:, k, places].mean(axis=1))
+    table = np.column_stack(columns)
+    low, high = interval(resampled_means(table, rng=rng))
+    for row, mean, a, b in zip(rows, table.mean(axis=0), low, high, strict=True):
+        row |= {"mean_utility": float(mean), "interval": [float(a), float(b)]}
+    return rows
+
+
+def _ways(found: Variants, rule: EndRule) -> list[tuple[str, list[int]]]:
+    wide = [i for i in found.places(end_rule=rule, commit=Commit.MEAN) if found.policies[i].commitment > 1]
+    return [
+        ("v = 1", found.places(end_rule=rule, commitment=1)),
+        (f"v = omega, {WAYS[Commit.MEAN]}", wide),
+        (f"v = omega, {WAYS[Commit.LAST]}", found.places(end_rule=rule, commit=Commit.LAST)),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast:
+    """A paired difference of two means over jobs, with its 95 % interval."""
+
+    first: float
+    second: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """``helps``, ``hurts`` or ``makes no clear difference``: second against first."""
+        if self.low > 0:
+            return "helps"
+        return "hurts" if self.high < 0 else "makes no clear difference"
+
+    def __str__(self) -> str:
+        change = self.second - self.first
+        return f"{self.first:.4f} -> {self.second:.4f}, difference {change:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
+
+
+def contrast(first: np.ndarray, second: np.ndarray, *, rng: np.random.Generator) -> Contrast:
+    """``second`` against ``first``, each the utility per job, shape (jobs,)."""
+    low, high = interval(resampled_means((second - first)[:, None], rng=rng))
+    return Contrast(
+        first=float(first.mean()), second=float(second.mean()), low=float(low[0]), high=float(high[0])
+    )
+
+
+def claims(
+    run: PoolRun, policies: Sequence[Policy[Any]], found: Variants, *, rng: np.random.Generator
+) -> list[str]:
+    """Plain sentences on what paper A claims of windows, commitment and forecasts, computed from the numbers of this data."""
+    widest = max(p.omega for p in policies if isinstance(p, Ahap))
+
+    def of(omega: int, v: int) -> np.ndarray:
+        at = [
+            i for i, p in enumerate(policies) if isinstance(p, Ahap) and (p.omega, p.commitment) == (omega, v)
+        ]
+        return np.asarray(run.relative[:, at].mean(axis=1))
+
+    window = contrast(of(1, 1), of(widest, 1), rng=rng)
+    commitment = contrast(of(widest, 1), of(widest, widest), rng=rng)
+    return [
+        _claim(f"A larger window (omega 1 -> {widest}, v = 1, issued forecasts)", window),
+        _claim(f"Larger commitment (v 1 -> {widest} at omega = {widest}, issued forecasts)", commitment),
+        *_forecast_sentences(found, rng),
+    ]
+
+
+def _claim(what: str, found: Contrast) -> str:
+    text = f"{what} {found.verdict} on this data: mean utility {found}."
+    return (
+        text
+        if found.verdict == "helps"
+        else f"{text} Paper A's claim that more of it helps does not hold here."
+    )
+
+
+def _forecast_sentences(found: Variants, rng: np.random.Generator) -> list[str]:
+    """For each end rule what issued forecasts gain over the last value held, and perfect ones over issued ones."""
+    sentences = []
+    for rule in END_RULES:
+        at = [i for i in found.places(end_rule=rule) if found.policies[i].omega > 1]
+        issued, held, perfect = (found.utility[:, k, at].mean(axis=1) for k in range(3))
+        gained = contrast(held, issued, rng=rng)
+        name = rule.value.replace("_", " ")
+        sentences += [
+            f"Issued forecasts against the last value held (end rule {name}, omega > 1): AHAP's utility {gained}; planning with "
+            f"them {gained.verdict}.",
+            f"Perfect forecasts against issued ones (end rule {name}, omega > 1): {contrast(issued, perfect, rng=rng)}.",
+        ]
+    return sentences
+
+
+def default_sentence(train_rows: Sequence[dict[str, Any]], policies: Sequence[Policy[Any]]) -> str:
+    """Which end rule and way of committing is best with issued forecasts on the training part, and which the pool has."""
+    issued = [row for row in train_rows if row["forecasts"] == "issued"]
+    best = max(issued, key=lambda row: row["mean_utility"])
+    pool = [policy for policy in policies if isinstance(policy, Ahap)]
+    rules = sorted({policy.end_rule.value.replace("_", " ") for policy in pool})
+    ways = sorted({WAYS[policy.commit] for policy in pool if policy.commitment > 1})
+    return (
+        f"Best on the training half with issued forecasts: end rule {best['end_rule'].replace('_', ' ')}, {best['commit']} "
+        f"({best['mean_utility']:.4f}); the pool's AHAP has {' and '.join(rules)} and, for v > 1, {' and '.join(ways)}."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -522,149 +692,37 @@ def pool_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
         fast_pool(policies) if study.fast else policies,
         size=size_of(study.fast),
         seed=study.seed,
-        processes=processes or (1 if study.fast else cores()),
+        processes=study.workers(processes),
     )
     value = answer_of(done, data=str(study.data), seed=study.seed)
-    return Answer(
-        title="Policies (E1)", value=value, blocks=pool_blocks(value), page=lambda: pool_page(value)
-    )
+    return pool_report(value)
 
 
-def pool_blocks(answer: dict[str, Any]) -> list[Block]:
-    """The tables of the experiment for a person."""
-    blocks: list[Block] = []
-    low, high = answer["hindsight"]["low"], answer["hindsight"]["high"]
-    rows = [
-        {
-            "policy": name,
-            "utility": row["mean_utility"],
-            "interval": "{:.4f} .. {:.4f}".format(*row["interval"]),
-            "headroom": row["headroom_captured"],
-            "cost": row["mean_cost_usd"],
-            "on_time": row["on_time"],
-            **{f"over {base}": gain for base, gain in row["relative_gain"].items()},
-        }
-        for name, row in answer["policies"].items()
-    ]
-    shown = rows[:TOP_ROWS] + [row for row in rows[TOP_ROWS:] if row["policy"] in rows_of_baselines(answer)]
-    columns = {
-        "policy": "policy", "utility": "utility (OD-only cost = 1)", "interval": "95 %", "headroom": "headroom captured",
-        "cost": "cost $", "on_time": "on time",
-    }  # fmt: skip
-    gains = {f"over {base}": f"gain over {base}" for base in rows_of_baselines(answer)}
-    blocks.append(
-        Table(
-            f"{len(rows)} policies on {answer['jobs']} jobs (seed {answer['seed']})",
-            shown,
-            {**columns, **gains},
-        )
-    )
-    blocks.append(
-        f"hindsight {low:.4f} to {high:.4f}; best baseline {answer['baseline']}; best policy {answer['best']}"
-        f"{sharpened_words(answer)}"
-    )
-    train, chosen = answer["train"], answer["selection"]
-    blocks.append(
-        f"chosen on the training half: {train['best']}, utility {train['mean_utility_on_test']:.4f}, "
-        f"headroom captured {train['headroom_captured_on_test']:.3f}"
-    )
-    blocks.append(
-        f"selection by {chosen['learner']}: sampled {chosen['sampled_utility']:.4f}, leader {chosen['leader_utility']:.4f}, "
-        f"regret {chosen['regret']:.2f} under the bound {chosen['bound']:.2f}"
-    )
-    blocks += _cells_blocks(answer)
-    blocks.append(Notes(answer["claims"]))
-    blocks.append(Notes(answer["notes"]))
-    return blocks
-
-
-def sharpened_words(answer: dict[str, Any]) -> str:
-    """How much is left over the strongest rule of thumb, which is no published baseline."""
-    found = answer["sharpened"]
-    if found is None:
-        return ""
-    return (
-        f"; over {found['baseline']} ({found['mean_utility']:.4f}, ours, no baseline) the best policy captured "
-        f"{found['headroom_captured']:.3f} of the headroom"
-    )
-
-
-def rows_of_baselines(answer: dict[str, Any]) -> list[str]:
-    """The baselines that gains are given over."""
-    first = next(iter(answer["policies"].values()))
-    return list(first["relative_gain"])
-
-
-def _cells_blocks(answer: dict[str, Any]) -> list[Block]:
-    blocks: list[Block] = []
-    blocks.append(Table(
-        "Cells by deadline, load and overhead",
-        answer["cells_by_deadline_load_overhead"],
-        {
-            "deadline_slots": "deadline (slots)", "load": "load", "mu_up": "mu up", "best": "best", "baseline": "best baseline",
-            "headroom_captured": "headroom captured", "default_headroom_captured": f"by {answer['best']}",
-        },
-    ))  # fmt: skip
-    blocks.append(
-        Table(
-            "AHAP's variants (mean over windows)",
-            answer["ahap"]["rows"],
-            {
-                "end_rule": "end rule",
-                "commit": "commitment",
-                "forecasts": "forecasts",
-                "mean_utility": "utility",
-            },
-        )
-    )
-    blocks += _ideas_blocks(answer)
-    for row in answer["largest_gain"]["found"]:
-        where = ", ".join(f"{key} {value}" for key, value in row["cell"].items())
-        blocks.append(
-            f"largest gain over {row['baseline']}: {100 * row['gain']:.1f} % by {row['policy']} at {where}"
-        )
-    blocks.append(
-        f"(paper A's only published figure: up to {100 * answer['largest_gain']['paper_a']:.1f} % over its baselines)"
-    )
-    return blocks
-
-
-def _ideas_blocks(answer: dict[str, Any]) -> list[Block]:
-    blocks: list[Block] = []
-    found = answer["published_ideas"]
-    if found["rows"]:
-        blocks.append(
-            Table("Other published ideas (M10)", idea_rows(answer), idea_columns(found["references"]))
-        )
-    return blocks
-
-
-# The report of E1: utility by policy, gains, headroom by cell, AHAP's variants, and what of paper A holds here.
-
+#: The best policies that are shown; baselines are wherever they stand.
 TOP = 15
 
 
-def pool_page(answer: Mapping[str, Any]) -> Page:
-    """The page of an answer of ``experiment pool``."""
-    with house_style():
-        return study_page(
-            title="Policies on the scenario grid (E1)",
-            about=(
-                f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
-                "Utilities are in units of each job's on-demand-only cost; intervals are 95 %, by a paired bootstrap over jobs."
-            ),
-            synthetic=join_banner(answer),
-            sections=[
-                _policies(answer),
-                _gains(answer),
-                _cells(answer),
-                *_ideas(answer),
-                _ahap(answer),
-                _claims(answer),
-                _selection(answer),
-            ],
-            notes=answer["notes"],
-        )
+def pool_report(answer: Mapping[str, Any]) -> Answer:
+    """What a person sees: utility by policy, gains, headroom by cell, AHAP's variants, and what of paper A holds here."""
+    return Answer(
+        title="Policies on the scenario grid (E1)",
+        about=(
+            f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
+            "Utilities are in units of each job's on-demand-only cost; intervals are 95 %, by a paired bootstrap over jobs."
+        ),
+        value=answer,
+        banner=join_banner(answer),
+        blocks=[
+            _policies(answer),
+            _gains(answer),
+            _cells(answer),
+            *_ideas(answer),
+            _ahap(answer),
+            Section("What holds on this data", [Notes(answer["claims"])], "claims"),
+            _selection(answer),
+        ],
+        notes=answer["notes"],
+    )
 
 
 def _shown(answer: Mapping[str, Any]) -> list[str]:
@@ -689,21 +747,14 @@ def _baselines(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _policies(answer: Mapping[str, Any]) -> Section:
-    names, rows = _shown(answer), answer["policies"]
+    rows, names = answer["policies"], _shown(answer)
     best, base, hindsight = answer["best"], answer["baseline"], answer["hindsight"]
     level = rows[base]["mean_utility"]
-    dots = Dots(
-        labels=names,
-        mean=np.array([rows[n]["mean_utility"] for n in names]),
-        low=np.array([level + rows[n]["ahead_of_baseline_interval"][0] for n in names]),
-        high=np.array([level + rows[n]["ahead_of_baseline_interval"][1] for n in names]),
-        baseline=np.array([n in _baselines(answer) for n in names]),
-    )
     train, room = answer["train"], rows[best]["headroom_interval"]
-    return study(
-        anchor="policies",
-        heading="Utility by policy",
-        sentences=[
+    rest = [name for name in rows if name not in names]
+    return Section(
+        "Utility by policy",
+        [
             f"Best is {best} with {rows[best]['mean_utility']:.4f}; "
             f"the best baseline is {base} with {level:.4f}{_sharpened(answer)}; "
             f"hindsight is {hindsight['low']:.4f} to {hindsight['high']:.4f} (dashed line).",
@@ -711,76 +762,107 @@ def _policies(answer: Mapping[str, Any]) -> Section:
             f"{best} captured {rows[best]['headroom_captured']:.3f} of the headroom [{room[0]:.3f}, {room[1]:.3f}].",
             f"Chosen on {train['jobs']} jobs of the earlier half: {train['best']}, which captured "
             f"{train['headroom_captured_on_test']:.3f} of the headroom here.",
+            _utilities(answer, names, level),
+            _policy_table(answer, names),
+            *([Fold(f"The other {len(rest)} policies", [_policy_table(answer, rest)])] if rest else []),
         ],
-        figure=draw_intervals(dots, bound=answer["hindsight"]["high"], name="utilities"),
-        table=figures(
-            columns={
-                "policy": "Policy", "mean_utility": "Mean utility", "from": "95 % from", "to": "to",
-                "headroom_captured": "Headroom captured", "mean_cost_usd": "Mean cost, USD", "on_time": "On time", "late": "Late",
-            },
-            rows=[{**row, "policy": name, "from": row["interval"][0], "to": row["interval"][1]} for name, row in rows.items()],
-        ),
-        unfold=f"All {len(rows)} policies",
+        "policies",
+    )
+
+
+def _utilities(answer: Mapping[str, Any], names: Sequence[str], level: float) -> Figure:
+    """Mean utility by policy with the interval of its difference from ``level``, the best baseline's; hindsight is a line."""
+    bound, bases = answer["hindsight"]["high"], _baselines(answer)
+    means = np.array([answer["policies"][name]["mean_utility"] for name in names])
+    ahead = np.array([answer["policies"][name]["ahead_of_baseline_interval"] for name in names])
+    low, high = utility_range(means, np.array([name in bases for name in names]), bound)
+    seen = means >= low
+    low, high = min(low, float((level + ahead)[seen].min())), max(high, float((level + ahead)[seen].max()))
+    rows = [
+        {
+            "label": name,
+            "value": max(mean, low),
+            "kind": "baseline" if name in bases else "policy",
+            "low": level + own[0] if mean >= low else None,
+            "high": level + own[1] if mean >= low else None,
+            "beyond": None if mean >= low else f"{mean:.3f}",
+        }
+        for name, mean, own in zip(names, means, ahead, strict=True)
+    ]
+    axis = Axis(title="mean utility, in units of the on-demand-only cost", low=low, high=high)
+    kinds = {"policy": "series1", "baseline": "on-demand"}
+    spec = dots(rows, names, x=axis, kinds=kinds, bound=bound, spans=True)
+    return Figure(specs=[spec], label="Mean utility of policies with 95 % intervals", width=620)
+
+
+def _policy_table(answer: Mapping[str, Any], names: Sequence[str]) -> Table:
+    rows = [(name, answer["policies"][name]) for name in names]
+    table = numbers(
+        {
+            "policy": "Policy", "mean_utility": "Mean utility", "from": "95 % from", "to": "to",
+            "headroom_captured": "Headroom captured", "mean_cost_usd": "Mean cost, USD", "on_time": "On time", "late": "Late",
+        },
+        [{**row, "policy": name, "from": row["interval"][0], "to": row["interval"][1]} for name, row in rows],
     )  # fmt: skip
+    return replace(table, marked=lambda row: row["policy"] in _baselines(answer))
 
 
 def _gains(answer: Mapping[str, Any]) -> Section:
-    names, rows = [name for name in _shown(answer) if name != "OD-only"], answer["policies"]
-    gains = {
-        base: np.array([rows[name]["relative_gain"][base] for name in names]) for base in _baselines(answer)
-    }
-    largest = answer["largest_gain"]
-    sentences = [
-        f"Largest gain over {row['baseline']} in any cell: {100 * row['gain']:.1f} % by {row['policy']} at "
-        + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row["cell"].items())
-        + "."
-        for row in largest["found"]
+    names, bases = [name for name in _shown(answer) if name != "OD-only"], _baselines(answer)
+    percent = [
+        {"policy": n, **{base: 100 * answer["policies"][n]["relative_gain"][base] for base in bases}}
+        for n in names
     ]
-    sentences.append(
-        f"Paper A's only published figure is up to {100 * largest['paper_a']:.1f} % over its baselines."
-    )
-    return study(
-        anchor="gains",
-        heading="Gain over each baseline",
-        sentences=sentences,
-        figure=draw_gains(names, gains, name="gains"),
-    )
+    largest = answer["largest_gain"]
+    return Section(
+        "Gain over each baseline",
+        [
+            *(
+                f"Largest gain over {row['baseline']} in any cell: {100 * row['gain']:.1f} % by {row['policy']} at "
+                + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row["cell"].items())
+                + "."
+                for row in largest["found"]
+            ),
+            f"Paper A's only published figure is up to {100 * largest['paper_a']:.1f} % over its baselines.",
+            Figures([_gain_figure(base, names, percent) for base in bases]),
+            Fold("Numbers", [numbers({"policy": "Policy"} | {base: f"Over {base}, %" for base in bases}, percent, digits=1)],
+                 printed=True),
+        ],
+        "gains",
+    )  # fmt: skip
+
+
+def _gain_figure(base: str, names: Sequence[str], percent: Sequence[Mapping[str, Any]]) -> Figure:
+    rows = [{"label": row["policy"], "value": row[base], "kind": ""} for row in percent]
+    spec = dots(rows, names, x=Axis(title="relative gain, %", ticks=4), rule=0.0)
+    return Figure(specs=[spec], label=f"Relative gain over {base}, percent", title=f"Over {base}", width=0)
 
 
 def _cells(answer: Mapping[str, Any]) -> Section:
-    cells = answer["cells"]
-    rows = list(dict.fromkeys((c["deadline_slots"], c["load"]) for c in cells))
-    columns = list(dict.fromkeys((c["mu_up"], c["n_max"]) for c in cells))
-    table = np.full((len(rows), len(columns)), np.nan)
-    for cell in cells:
-        at = rows.index((cell["deadline_slots"], cell["load"])), columns.index((cell["mu_up"], cell["n_max"]))
-        value = cell["default_headroom_captured"]
-        table[at] = np.nan if value is None else value
     coarse = answer["cells_by_deadline_load_overhead"]
     won = sum(1 for c in coarse if (c["default_headroom_captured"] or 0) > 0)
-    return study(
-        anchor="cells",
-        heading="Headroom captured by cell",
-        sentences=[
+    captured = {
+        (f"d {c['deadline_slots']}, load {c['load']:g}", f"mu {c['mu_up']:g}, N {c['n_max']}"):
+        c["default_headroom_captured"] for c in answer["cells"]
+    }  # fmt: skip
+    down, across = (list(dict.fromkeys(key[k] for key in captured)) for k in (0, 1))
+    rows = [{"y": y, "x": x, "z": captured.get((y, x))} for y in down for x in across]
+    spec = heat(rows, x=Axis(), y=Axis(), value="headroom captured")
+    columns = {
+        "deadline_slots": "Deadline, slots", "load": "Load", "mu_up": "mu up", "jobs": "Jobs", "best": "Best",
+        "baseline": "Best baseline", "best_utility": "Utility", "baseline_utility": "Baseline", "hindsight": "Hindsight",
+        "headroom_captured": "Headroom captured", "default_headroom_captured": f"by {answer['best']}",
+    }  # fmt: skip
+    return Section(
+        "Headroom captured by cell",
+        [
             f"{answer['best']} against the best baseline of each cell. It is ahead in {won} of {len(coarse)} cells by deadline, "
             "load and overhead. An en dash: the baseline is as good as hindsight.",
+            Figure(specs=[spec], label="Headroom captured by cell", width=720),
+            numbers(columns, coarse, digits=3),
         ],
-        figure=draw_heat(
-            table,
-            [f"d {d}, load {load:g}" for d, load in rows],
-            [f"mu {mu:g}, N {n}" for mu, n in columns],
-            name="cells",
-        ),
-        table=figures(
-            columns={
-                "deadline_slots": "Deadline, slots", "load": "Load", "mu_up": "mu up", "jobs": "Jobs", "best": "Best",
-                "baseline": "Best baseline", "best_utility": "Utility", "baseline_utility": "Baseline", "hindsight": "Hindsight",
-                "headroom_captured": "Headroom captured", "default_headroom_captured": f"by {answer['best']}",
-            },
-            rows=coarse,
-            digits=3,
-        ),
-    )  # fmt: skip
+        "cells",
+    )
 
 
 def _ideas(answer: Mapping[str, Any]) -> list[Section]:
@@ -789,19 +871,19 @@ def _ideas(answer: Mapping[str, Any]) -> list[Section]:
     if not found["rows"]:
         return []
     beside = ", ".join(found["references"])
+    table = numbers(idea_columns(found["references"]), idea_rows(answer))
     return [
-        study(
-            anchor="ideas",
-            heading="Published ideas",
-            sentences=[
+        Section(
+            "Published ideas",
+            [
                 f"Each family after another published idea stands for its member that was best on the training half, beside "
                 f"{beside}, chosen likewise. Differences are means over jobs in units of the on-demand-only cost with 95 % "
                 "intervals of a paired bootstrap; a cell (deadline, load, overhead) is won or lost where its own interval "
                 "leaves 0 out.",
-                *[row["sentence"] for row in found["rows"]],
+                *(row["sentence"] for row in found["rows"]),
+                Fold("The differences as a table", [table], printed=True),
             ],
-            table=figures(columns=idea_columns(found["references"]), rows=idea_rows(answer)),
-            unfold="The differences as a table",
+            "ideas",
         )
     ]
 
@@ -818,32 +900,28 @@ def _ahap(answer: Mapping[str, Any]) -> Section:
         }
         for row in found["rows"]
     ]
-    return study(
-        anchor="ahap",
-        heading="AHAP: end rules, commitment, forecasts",
-        sentences=[f"Means over windows on {found['jobs']} jobs; perfect forecasts are a bound, no policy has them."],
-        table=figures(
-            columns={
-                "end_rule": "End rule", "commit": "Commitment", "forecasts": "Forecasts", "mean_utility": "Mean utility",
-                "from": "95 % from", "to": "to", "train": "On the training half",
-            },
-            rows=rows,
-        ),
-    )  # fmt: skip
-
-
-def _claims(answer: Mapping[str, Any]) -> Section:
-    return study(anchor="claims", heading="What holds on this data", sentences=answer["claims"])
+    columns = {
+        "end_rule": "End rule", "commit": "Commitment", "forecasts": "Forecasts", "mean_utility": "Mean utility",
+        "from": "95 % from", "to": "to", "train": "On the training half",
+    }  # fmt: skip
+    return Section(
+        "AHAP: end rules, commitment, forecasts",
+        [
+            f"Means over windows on {found['jobs']} jobs; perfect forecasts are a bound, no policy has them.",
+            numbers(columns, rows),
+        ],
+        "ahap",
+    )
 
 
 def _selection(answer: Mapping[str, Any]) -> Section:
     s = answer["selection"]
-    return study(
-        anchor="selection",
-        heading="Selection",
-        sentences=[
+    return Section(
+        "Selection",
+        [
             f"The default selector ({s['learner']}) over the same jobs: {s['sampled_utility']:.4f} when a policy is drawn by "
             f"weight, {s['leader_utility']:.4f} when the leader is followed; the best fixed policy is {s['best_fixed']} with "
             f"{s['best_fixed_utility']:.4f}. Regret {s['regret']:.2f}, bound {s['bound']:.2f} (normalised utilities)."
         ],
+        "selection",
     )

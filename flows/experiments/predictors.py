@@ -14,10 +14,10 @@ from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
 from flows.experiments.material import make_scenarios, read_tapes
-from flows.experiments.options import StudyOptions
-from flows.experiments.runner import join_banner
-from flows.show.blocks import Block, Notes, Page, Table, figures, study, study_page
-from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
+from flows.experiments.study import StudyOptions, join_banner, quick_look
+from flows.show.blocks import Fold, Notes, Section, numbers
+from flows.show.charts import Axis, dots
+from flows.show.figure import Figure
 from forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from optimization.replay.run import spread
 from optimization.selection.choosing import Spans, follow_least_loss, play_delayed, play_delayed_bandit
@@ -61,13 +61,7 @@ def predictors_study(study: StudyOptions, *, models: Sequence[str]) -> Answer:
     rounds = replay_forecasters(
         study.data, names, seed=study.seed, per_cell=FAST_JOBS_A_CELL if fast else JOBS_A_CELL
     )
-    value = predictors_answer(rounds, data=str(study.data), seed=study.seed, fast=fast)
-    return Answer(
-        title="Choosing among forecasters",
-        value=value,
-        blocks=predictors_blocks(value),
-        page=lambda: predictors_page(value),
-    )
+    return predictors_report(predictors_answer(rounds, data=str(study.data), seed=study.seed, fast=fast))
 
 
 def replay_forecasters(
@@ -345,73 +339,49 @@ def _points(row: Mapping[str, Any]) -> str:
     )
 
 
-def predictors_blocks(answer: Mapping[str, Any]) -> list[Block]:
-    """Two tables a policy, the findings and the notes."""
-    blocks: list[Block] = []
-    for policy, own in answer["policies"].items():
-        blocks.append(
-            Table(f"{policy}: each forecaster alone, {answer['jobs']} jobs", own["arms"], ARM_COLUMNS)
-        )
-        blocks.append(Table(f"{policy}: ways of choosing", own["ways"], COLUMNS))
-    for line in answer["findings"]:
-        blocks.append(line)
-    blocks.append(Notes(answer["notes"]))
-    return blocks
-
-
-# The page of ``experiment predictors``: forecasters alone, ways of choosing, and what was found.
-
-
-def predictors_page(answer: Mapping[str, Any]) -> Page:
-    """The page; the same answer gives the same page."""
-    look = "; a quick look, not a result" if answer["fast"] else ""
-    sections = [study(anchor="findings", heading="Findings", sentences=answer["findings"])]
+def predictors_report(answer: Mapping[str, Any]) -> Answer:
+    """What a person sees: findings, and under each policy ways of choosing and forecasters alone."""
+    sections = [Section("Findings", [Notes(answer["findings"])], "findings")]
     for place, (policy, own) in enumerate(answer["policies"].items()):
         sections += [
-            study(
-                anchor=f"ways-{place}",
-                heading=f"Ways of choosing under {policy}",
-                sentences=[
+            Section(
+                f"Ways of choosing under {policy}",
+                [
                     f"Utility beside always planning with {answer['default']}, in hundredths of a job's on-demand-only cost, with "
                     "95 % intervals (paired, bootstrap over jobs). Learners by utility see what planning with every forecaster "
-                    "earned; bandits only what the one they chose earned; the least error so far looks at accuracy alone."
+                    "earned; bandits only what the one they chose earned; the least error so far looks at accuracy alone.",
+                    _ahead_figure(own),
+                    Fold("Numbers", [numbers(COLUMNS, own["ways"])], printed=True),
                 ],
-                figure=draw_ahead(own, name=f"ahead-{place}"),
-                table=figures(columns=COLUMNS, rows=own["ways"]),
-                unfold="Numbers",
+                f"ways-{place}",
             ),
-            study(
-                anchor=f"arms-{place}",
-                heading=f"Each forecaster alone under {policy}",
-                table=figures(columns=ARM_COLUMNS, rows=own["arms"]),
+            Section(
+                f"Each forecaster alone under {policy}", [numbers(ARM_COLUMNS, own["arms"])], f"arms-{place}"
             ),
         ]
-    return study_page(
+    return Answer(
         title="Choosing among forecasters of unknown accuracy",
         about=(
             f"{answer['jobs']} jobs on {answer['markets']} count series of the test part of {answer['data']}, seed "
-            f"{answer['seed']}{look}. Utilities are in units of each job's on-demand-only cost."
+            f"{answer['seed']}{quick_look(answer)}. Utilities are in units of each job's on-demand-only cost."
         ),
-        sections=sections,
+        value=answer,
+        banner=join_banner(answer),
+        blocks=sections,
         notes=answer["notes"],
-        synthetic=join_banner(answer),
     )
 
 
-def draw_ahead(own: Mapping[str, Any], *, name: str) -> str:
-    """One line a way and a forecaster: how far ahead of the default, with its interval."""
-    rows = [*own["arms"], *own["ways"]]
-    labels = [str(row.get("arm", row.get("way"))) for row in rows]
-    with house_style():
-        figure = new_figure(640, 40 + 22 * len(rows))
-        axes = figure.add_axes((0.40, 0.1, 0.585, 0.84))
-        axes.axvline(0.0, color=PALETTE["muted"], linewidth=0.9)
-        for y, row in enumerate(rows):
-            colour, marker = (PALETTE["series2"], "s") if "arm" in row else (PALETTE["series1"], "o")
-            low, mid, high = (100 * row[key] for key in ("ahead_low", "ahead", "ahead_high"))
-            axes.plot([low, high], [y, y], color=colour, linewidth=1.6)
-            axes.plot([mid], [y], color=colour, marker=marker, markersize=5)
-        axes.set_yticks(np.arange(len(rows)), labels, fontsize=9)
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlabel("ahead of the default, hundredths of on-demand-only cost", color=PALETTE["muted"])
-        return inline_svg(figure, name=name, label="Ways of choosing beside the default forecaster")
+def _ahead_figure(own: Mapping[str, Any]) -> Figure:
+    """A row a forecaster and a way of choosing: how far ahead of the default, with its interval."""
+    rows = [
+        {
+            "label": row.get("arm", row.get("way")), "kind": "forecaster alone" if "arm" in row else "way of choosing",
+            "value": 100 * row["ahead"], "low": 100 * row["ahead_low"], "high": 100 * row["ahead_high"],
+        }
+        for row in (*own["arms"], *own["ways"])
+    ]  # fmt: skip
+    axis = Axis(title="ahead of the default, hundredths of on-demand-only cost")
+    kinds = {"way of choosing": "series1", "forecaster alone": "series2"}
+    spec = dots(rows, [row["label"] for row in rows], x=axis, kinds=kinds, rule=0.0, spans=True)
+    return Figure(specs=[spec], label="Ways of choosing beside the default forecaster", width=720)

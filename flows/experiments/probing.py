@@ -14,10 +14,10 @@ from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
 from flows.experiments.material import COUNT_COLUMNS, read_table
-from flows.experiments.options import StudyOptions
-from flows.show.blocks import Block, Notes, Page, Table, figures, study, study_page
-from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
-from flows.show.drawings import LINES
+from flows.experiments.study import StudyOptions, quick_look
+from flows.show.blocks import Fold, Notes, Section, numbers
+from flows.show.charts import Axis, lines
+from flows.show.figure import Figure
 from optimization.replay.run import spread
 from optimization.trials.probing import (
     Ahead,
@@ -108,10 +108,8 @@ def probing_study(study: StudyOptions) -> Answer:
     prices = FAST_PRICES if fast else PRICES
     with progress("series") as told:
         results = list(spread(follow_series, series, prices, processes=cores(), progress=told))
-    value = probing_answer(results, prices, data=str(study.data), seed=seed, fast=fast, notes=notes)
-    return Answer(
-        title="Probing", value=value, blocks=probing_blocks(value), page=lambda: probing_page(value)
-    )
+    answer = probing_answer(results, prices, data=str(study.data), seed=seed, fast=fast, notes=notes)
+    return probing_report(answer)
 
 
 def read_probed(folder: Path) -> tuple[list[ProbedSeries], list[str]]:
@@ -390,83 +388,58 @@ def _saved(share: float) -> str:
     return f"{abs(100 * share):.0f} % {'lower' if share >= 0 else 'higher'}"
 
 
-def probing_blocks(answer: Mapping[str, Any]) -> list[Block]:
-    """Two tables a class, the findings and the notes."""
-    blocks: list[Block] = []
-    for name, own in answer["classes"].items():
-        blocks.append(Table(f"Probing {name}, {own['series']} series", own["rules"], COLUMNS))
-        blocks.append(
-            Table(f"{name}: errors at the same number of probes", own["equal_probes"], EQUAL_COLUMNS)
-        )
-    for line in answer["findings"]:
-        blocks.append(line)
-    blocks.append(Notes(answer["notes"]))
-    return blocks
-
-
-# The page of ``experiment probing``: cost and errors against the price of a probe, for each class of series.
-
 #: The rules that are drawn.
 DRAWN = ("best", "best, last value", "best, not relearned", "greedy", HELD, HINDSIGHT)
 
 
-def probing_page(answer: Mapping[str, Any]) -> Page:
-    """The page; the same answer gives the same page."""
-    look = "; a quick look, not a result" if answer["fast"] else ""
-    sections = [study(anchor="findings", heading="Findings", sentences=answer["findings"])]
+def probing_report(answer: Mapping[str, Any]) -> Answer:
+    """What a person sees: findings, then cost and errors against the price of a probe, for each class of series."""
+    sections = [Section("Findings", [Notes(answer["findings"])], "findings")]
     for name, own in answer["classes"].items():
         anchor = "single" if name == "0/1" else "counts"
         sections += [
-            study(
-                anchor=anchor,
-                heading=f"Cost against the price of a probe: {own['series']} series, {name}",
-                sentences=[
+            Section(
+                f"Cost against the price of a probe: {own['series']} series, {name}",
+                [
                     "Errors and probes together, beside those of the interval that was best on the first half (100 %).",
                     "The best rule waits after each count as long as its chain says, greedy until the expected loss of a slot "
                     "exceeds the price of a probe.",
+                    _costs_figure(own["rules"]),
+                    Fold("Numbers", [numbers(COLUMNS, own["rules"])], printed=True),
                 ],
-                figure=draw_costs(own["rules"], name=f"{anchor}-drawing"),
-                table=figures(columns=COLUMNS, rows=own["rules"]),
-                unfold="Numbers",
+                anchor,
             ),
-            study(
-                anchor=f"{anchor}-equal",
-                heading=f"Errors at the same number of probes: {name}",
-                sentences=["The fixed interval here is the one that probes as often as the best rule did."],
-                table=figures(columns=EQUAL_COLUMNS, rows=own["equal_probes"]),
+            Section(
+                f"Errors at the same number of probes: {name}",
+                [
+                    "The fixed interval here is the one that probes as often as the best rule did.",
+                    numbers(EQUAL_COLUMNS, own["equal_probes"]),
+                ],
+                f"{anchor}-equal",
             ),
         ]
-    return study_page(
+    return Answer(
         title="How often to probe when a probe costs money",
-        about=f"{len(answer['series'])} probed series of {answer['data']}, seed {answer['seed']}{look}.",
-        sections=sections,
+        about=f"{len(answer['series'])} probed series of {answer['data']}, seed {answer['seed']}{quick_look(answer)}.",
+        value=answer,
+        blocks=sections,
         notes=answer["notes"],
     )
 
 
-def draw_costs(rows: list[Mapping[str, Any]], *, name: str) -> str:
+def _costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Cost of each drawn rule in percent of the chosen interval's, against the price of a probe."""
     base = {row["price"]: row["cost"] for row in rows if row["rule"] == CHOSEN}
-    prices = sorted(base)
-    with house_style():
-        figure = new_figure(640, 360)
-        axes = figure.add_axes((0.08, 0.3, 0.905, 0.62))
-        axes.axhline(100.0, color=PALETTE["muted"], linewidth=0.9)
-        for i, rule in enumerate(DRAWN):
-            colour, dash, marker = LINES[i % len(LINES)]
-            cost = {row["price"]: row["cost"] for row in rows if row["rule"] == rule}
-            axes.plot(
-                prices, [100.0 * cost[p] / base[p] for p in prices], label=rule, color=PALETTE[colour], linestyle=dash,
-                marker=marker, markersize=4.5,
-            )  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_xticks(prices, [f"{p:g}" for p in prices])
-        axes.minorticks_off()
-        axes.set_xlabel("price of a probe, instance-hours", color=PALETTE["muted"])
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize=9, frameon=False)
-        axes.text(
-            0, 1.02, "cost, % of the chosen interval's", transform=axes.transAxes, color=PALETTE["muted"]
-        )
-        return inline_svg(
-            figure, name=name, label="Cost of probing rules beside a fixed interval, by price of a probe"
-        )
+    points = [
+        {"x": row["price"], "y": 100.0 * row["cost"] / base[row["price"]], "series": row["rule"]}
+        for row in rows
+        if row["rule"] in DRAWN
+    ]
+    spec = lines(
+        points, DRAWN, rule=100.0,
+        x=Axis(title="price of a probe, instance-hours", log=True, at=sorted(base), format="~g"),
+        y=Axis(title="cost, % of the chosen interval's", zero=False),
+    )  # fmt: skip
+    return Figure(
+        specs=[spec], label="Cost of probing rules beside a fixed interval, by price of a probe", width=720
+    )

@@ -13,9 +13,12 @@ import numpy as np
 from flows.command import Answer
 from flows.command.progress import progress
 from flows.experiments.material import read_tapes
-from flows.experiments.options import StudyOptions
-from flows.show.blocks import Notes, Page, Table, figures, study, study_page
-from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
+from flows.experiments.study import StudyOptions
+from flows.experiments.study import joins as joins_banner
+from flows.show.blocks import Grid as Figures
+from flows.show.blocks import Notes, Section, numbers
+from flows.show.charts import Axis, dots
+from flows.show.figure import Figure
 from optimization.market.window import market_window, record_of
 from optimization.renting.budget import JobType, Rental
 from optimization.renting.dual_price import DualPrice, SpendingPlan, daily_plan
@@ -284,41 +287,6 @@ def _row(
     return row
 
 
-# The drawing of the renting experiment.
-
-
-def draw_renters(rows: Sequence[Mapping[str, Any]], *, budget: float, name: str) -> str:
-    """Two strips: cost of delay with the interval of its difference from list price, and spend beside the budget."""
-    order = np.arange(len(rows))
-    level = next(row["loss"] for row in rows if row["renter"] == "list price")
-    with house_style():
-        height = 26 * len(rows) + 70
-        figure = new_figure(640, height)
-        bottom, tall = 42 / height, 1 - 74 / height
-        left = figure.add_axes((0.25, bottom, 0.4, tall))
-        right = figure.add_axes((0.69, bottom, 0.29, tall))
-        for axes in (left, right):
-            axes.grid(axis="both")
-            axes.set_ylim(len(rows) - 0.5, -0.5)
-        for i, row in enumerate(rows):
-            colour = PALETTE["on-demand" if row["renter"] == "list price" else "series1"]
-            marker = "D" if row["renter"] == "list price" else "o"
-            low, high = row["loss_less_list_interval"]
-            left.hlines(i, level + low, level + high, color=colour, linewidth=1.8)
-            left.plot([row["loss"]], [i], marker, color=colour, markersize=6.5)
-            right.plot([row["spend"]], [i], marker, color=colour, markersize=6.5)
-        left.set_yticks(order, [row["renter"] for row in rows])
-        right.set_yticks(order, [])
-        left.set_xlim(left=0)
-        right.set_xlim(left=0)
-        right.axvline(budget, color=PALETTE["capacity"], linewidth=1.6, linestyle=(0, (4, 2)))
-        left.text(0, 1.04, "cost of delay an hour", transform=left.transAxes, color=PALETTE["muted"])
-        right.text(0, 1.04, "spend (dashed: budget)", transform=right.transAxes, color=PALETTE["muted"])
-        return inline_svg(figure, name=name, label="Cost of delay and spend by renter")
-
-
-# What ``slackwater experiment renting`` does: play, print, write the page.
-
 COLUMNS = {
     "renter": "renter", "spend": "spend an hour", "loss": "delay an hour", "loss_less_list": "less list price",
     "from": "95 % from", "to": "to", "response_hours": "response, h", "late": "late", "spot_share": "on spot",
@@ -334,13 +302,7 @@ def renting_study(study: StudyOptions) -> Answer:
     value["claims"] = claims(value)
     if study.html is not None:
         value["html"] = str(study.html)
-    tables = [Table(f"Renting with {words}", rows_of_arm(value, arm), COLUMNS) for arm, words in ARMS.items()]
-    return Answer(
-        title="Renting on real markets",
-        value=value,
-        blocks=[*tables, Notes(value["claims"])],
-        page=lambda: renting_page(value),
-    )
+    return renting_report(value)
 
 
 def rows_of_arm(answer: Mapping[str, Any], arm: str) -> list[dict[str, Any]]:
@@ -389,34 +351,57 @@ def claims(answer: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def renting_page(answer: Mapping[str, Any]) -> Page:
-    """The page of an answer."""
-    with house_style():
-        sections = [study(anchor="answer", heading="In short", sentences=answer["claims"])]
-        for arm, words in ARMS.items():
-            rows = rows_of_arm(answer, arm)
-            sections.append(
-                study(
-                    anchor=arm.replace(" ", "-"),
-                    heading={"even": "An even budget", "by day": "More by day"}[arm],
-                    sentences=[
+def renting_report(answer: Mapping[str, Any]) -> Answer:
+    """What a person sees: the figures in words, and every renter under both budgets."""
+    names = {"even": "An even budget", "by day": "More by day"}
+    return Answer(
+        title="Renting on real markets",
+        about=(
+            f"{answer['joins']} markets of {answer['data']}, {answer['streams_per_join']} streams of jobs on each, seed "
+            f"{answer['seed']}. Widths are chosen from what was known in the slot of the arrival."
+        ),
+        value=answer,
+        banner=joins_banner(
+            f"In {answer['synthetic_joins']} of {answer['joins']} markets counts are joined with another market's prices."
+        ),
+        blocks=[
+            Section("In short", [Notes(answer["claims"])], "answer"),
+            *(
+                Section(
+                    names[arm],
+                    [
                         f"With {words}.",
                         "Money is in on-demand instance-hours. Each dot is a mean over markets; bars are 95 % intervals of the "
                         "mean difference from list price, by a bootstrap over markets on which all renters had the same jobs.",
+                        Figures(_renter_figures(answer["arms"][arm], budget=answer["budget"])),
+                        numbers(COLUMNS, rows_of_arm(answer, arm), digits=3),
                     ],
-                    figure=draw_renters(rows, budget=answer["budget"], name=arm.replace(" ", "-")),
-                    table=figures(columns=COLUMNS, rows=rows, digits=3),
+                    arm.replace(" ", "-"),
                 )
-            )
-        return study_page(
-            title="Renting on real markets",
-            about=(
-                f"{answer['joins']} markets of {answer['data']}, {answer['streams_per_join']} streams of jobs on each, seed "
-                f"{answer['seed']}. Widths are chosen from what was known in the slot of the arrival."
+                for arm, words in ARMS.items()
             ),
-            synthetic=(
-                f"In {answer['synthetic_joins']} of {answer['joins']} markets counts are joined with another market's prices."
-            ),
-            sections=sections,
-            notes=answer["markets"],
-        )
+        ],
+        notes=answer["markets"],
+    )
+
+
+def _renter_figures(rows: Sequence[Mapping[str, Any]], *, budget: float) -> list[Figure]:
+    """Cost of delay with the interval of its difference from list price, and spend beside the budget."""
+    level = next(row["loss"] for row in rows if row["renter"] == "list price")
+    kinds = {"by market": "series1", "at list price": "on-demand"}
+    loss, spend = (
+        [
+            {"label": row["renter"], "value": row[key], "kind": "at list price" if row["renter"] == "list price" else "by market"}
+            for row in rows
+        ]
+        for key in ("loss", "spend")
+    )  # fmt: skip
+    for one, row in zip(loss, rows, strict=True):
+        one["low"], one["high"] = (level + end for end in row["loss_less_list_interval"])
+    labels = [row["renter"] for row in rows]
+    delay = dots(loss, labels, x=Axis(title="on-demand instance-hours an hour"), kinds=kinds, spans=True)
+    paid = dots(spend, labels, x=Axis(title="on-demand instance-hours an hour"), kinds=kinds, bound=budget)
+    return [
+        Figure(specs=[delay], label="Cost of delay by renter", title="Cost of delay", width=0),
+        Figure(specs=[paid], label="Spend by renter", title="Spend (dashed: the budget)", width=0),
+    ]

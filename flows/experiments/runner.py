@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,10 +137,3 @@ def job_row(scenario: Scenario) -> dict[str, Any]:
         "bound_low": low,
         "bound_high": high,
     }
-
-
-def join_banner(answer: Mapping[str, Any]) -> str:
-    """The banner of a page with joins, from ``synthetic_jobs`` and ``jobs`` of its answer; none where all were measured."""
-    if not answer["synthetic_jobs"]:
-        return ""
-    return f"In {answer['synthetic_jobs']} of {answer['jobs']} jobs one market's counts are joined with another's prices."

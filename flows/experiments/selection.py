@@ -1,34 +1,25 @@
-"""The drawings of E3: regret against its bound, and weights through a switch of regime."""
+"""``slackwater experiment selection``: E3, learn which policy to trust over a thousand jobs (M5, M7)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
-
-from flows.show.drawing import PALETTE, house_style, inline_svg, new_figure
-from flows.show.drawings import LINES
-from optimization.selection.rounds import SelectionSummary
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
-import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
-
 import pandas as pd
 
+from flows.accuracy.units import cores
 from flows.command import Answer
 from flows.command.progress import progress, say
 from flows.experiments.material import Tapes, make_scenarios, read_tapes
-from flows.experiments.options import StudyOptions
 from flows.experiments.pool import FAST_PLANNER, fast_pool
 from flows.experiments.runner import PoolRun, run_pool
-from flows.show.blocks import Block, Page, Section, Table, figures, study, study_page
+from flows.experiments.study import StudyOptions, joins, quick_look
+from flows.show.blocks import Block, Notes, Section, numbers
+from flows.show.blocks import Grid as Figures
+from flows.show.charts import Axis, area, lines
+from flows.show.figure import Figure
 from optimization.policies.contract import Policy
 from optimization.policies.pool import load_pool
 from optimization.selection.bandits import BanditRuns, select_with_bandit
@@ -36,140 +27,403 @@ from optimization.selection.contract import Learner, weigh
 from optimization.selection.learners import BANDITS, DEFAULT_LEARNER, LEARNERS
 from optimization.selection.orderings import Order, abundance, orders_of
 from optimization.selection.regret import LeaderChange, why_leader_changed
-from optimization.selection.rounds import Realised, select_over, train_learners
+from optimization.selection.rounds import Realised, SelectionSummary, select_over, train_learners
 from optimization.selection.weights import attainable_bounds, normalised
 from optimization.trials.scenarios import Grid, Scenario
 
-#: Panels side by side, and the size of each in pixels.
-ACROSS, PANEL_WIDTH, PANEL_HEIGHT = 3, 310, 210
-#: Below this regret the axis of the panels is linear, above logarithmic: regrets of one drawing differ a hundredfold.
-LINEAR_BELOW = 0.1
-#: Points drawn of a line at most: more than the pixels can show makes the page large.
-POINTS = 240
+#: Jobs for each cell of the grid, on the test and on the training part: 54 cells, so 1,080 and 540.
+JOBS_A_CELL, TRAIN_A_CELL = 20, 10
+FAST_JOBS_A_CELL, FAST_TRAIN_A_CELL = 2, 1
+#: Seeds of the bandits' draws, and of a quick look.
+SEEDS, FAST_SEEDS = 8, 2
 
 
-def drawn_rounds(rounds: int) -> np.ndarray:
-    """At most `POINTS` of the rounds 1..K, the first and the last among them."""
-    return np.unique(np.linspace(1, rounds, min(rounds, POINTS)).round().astype(int))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """A pool's run as rounds of the selection.
 
+    ``raw`` is in units of each job's OD-only cost; ``wide`` and ``tight`` are the same utilities in the bounds of M5.2 and in
+    `attainable_bounds`, in [0, 1]; all of shape (jobs, policies). ``kinds`` is each job's `abundance`.
+    """
 
-def draw_regrets(summaries: Mapping[str, SelectionSummary], *, shifting: bool, name: str) -> str:
-    """One panel a learner: its cumulative regret and, dashed, the bound, on one symmetric logarithmic axis."""
-    down = -(-len(summaries) // ACROSS)
-    with house_style():
-        figure = new_figure(ACROSS * PANEL_WIDTH, down * PANEL_HEIGHT)
-        panels = figure.subplots(down, ACROSS, sharex=True, sharey=True, squeeze=False).ravel()
-        for axes, (learner, summary) in zip(panels, summaries.items(), strict=False):
-            _draw_regret(axes, learner, summary, shifting=shifting)
-        for axes in panels[len(summaries) :]:
-            axes.set_axis_off()
-        figure.subplots_adjust(left=0.06, right=0.99, top=0.95, bottom=0.1, hspace=0.3, wspace=0.08)
-        label = "Cumulative regret of each learner against its bound"
-        return inline_svg(figure, name=name, label=label)
+    names: tuple[str, ...]
+    jobs: tuple[str, ...]
+    raw: np.ndarray
+    wide: np.ndarray
+    tight: np.ndarray
+    kinds: np.ndarray
 
+    def ordered(self, order: Order) -> Rounds:
+        """The same jobs in another order."""
+        at = order.places
+        return Rounds(
+            names=self.names,
+            jobs=tuple(self.jobs[i] for i in at),
+            raw=self.raw[at],
+            wide=self.wide[at],
+            tight=self.tight[at],
+            kinds=self.kinds[at],
+        )
 
-def _draw_regret(axes: Axes, learner: str, summary: SelectionSummary, *, shifting: bool) -> None:
-    regret, bound = (
-        (summary.shifting_regret_curve, summary.shifting_bound_curve)
-        if shifting
-        else (summary.regret_curve, summary.bound_curve)
-    )
-    rounds = drawn_rounds(len(regret))
-    axes.axhline(0.0, color=PALETTE["muted"], linewidth=0.8)
-    axes.plot(rounds, regret[rounds - 1], color=PALETTE["series1"])
-    if np.isfinite(bound).any():
-        axes.plot(rounds, bound[rounds - 1], color=PALETTE["series2"], linestyle=(0, (5, 2)))
-    axes.set_yscale("symlog", linthresh=LINEAR_BELOW)
-    axes.set_yticks([-10, -1, 0, 1, 10, 100], ["−10", "−1", "0", "1", "10", "100"])
-    axes.minorticks_off()
-    axes.set_xlim(0, len(regret))
-    axes.set_title(learner, loc="left", fontsize=11, color=PALETTE["ink"])
-
-
-def draw_shifting(summaries: Mapping[str, SelectionSummary], cut: int, *, name: str) -> str:
-    """Regret of every learner against the best sequence with one change, in one picture; the switch is marked."""
-    with house_style():
-        figure = new_figure(640, 340)
-        axes = figure.add_axes((0.08, 0.26, 0.905, 0.66))
-        for i, (learner, summary) in enumerate(summaries.items()):
-            colour, dash, marker = LINES[i % len(LINES)]
-            curve = summary.shifting_regret_curve
-            rounds = drawn_rounds(len(curve))
-            axes.plot(
-                rounds, curve[rounds - 1], label=learner, color=PALETTE[colour], linestyle=dash, marker=marker,
-                markersize=4.5, markevery=max(1, len(rounds) // 12),
-            )  # fmt: skip
-        _mark_switch(axes, cut)
-        axes.set_xlim(0, len(curve))
-        axes.set_xlabel("job", color=PALETTE["muted"])
-        _legend(axes)
-        axes.text(0, 1.02, "regret, normalised", transform=axes.transAxes, color=PALETTE["muted"])
-        return inline_svg(figure, name=name, label="Shifting regret of every learner through the switch")
-
-
-def draw_regret_lines(curves: Mapping[str, np.ndarray], *, name: str) -> str:
-    """Cumulative regrets, each of shape (K,), as lines of one picture."""
-    with house_style():
-        figure = new_figure(640, 380)
-        axes = figure.add_axes((0.08, 0.31, 0.905, 0.61))
-        for i, (learner, curve) in enumerate(curves.items()):
-            colour, dash, marker = LINES[i % len(LINES)]
-            rounds = drawn_rounds(len(curve))
-            axes.plot(
-                rounds, curve[rounds - 1], label=learner, color=PALETTE[colour], linestyle=dash if i < len(LINES) else ":",
-                marker=marker, markersize=4.5, markevery=max(1, len(rounds) // 12),
-            )  # fmt: skip
-        axes.set_xlim(0, max(map(len, curves.values())))
-        axes.set_xlabel("job", color=PALETTE["muted"])
-        _legend(axes)
-        axes.text(0, 1.02, "regret, normalised", transform=axes.transAxes, color=PALETTE["muted"])
-        return inline_svg(
-            figure, name=name, label="Cumulative regret of bandits beside the learner that sees all"
+    def only(self, names: Sequence[str]) -> Rounds:
+        """The same jobs with some of the policies."""
+        at = [self.names.index(name) for name in names]
+        return replace(
+            self, names=tuple(names), raw=self.raw[:, at], wide=self.wide[:, at], tight=self.tight[:, at]
         )
 
 
-def draw_weights_through(
-    summary: SelectionSummary, shown: Sequence[int], cuts: Sequence[int], *, name: str
-) -> str:
-    """Weights in percent of the shown policies after each job, of all others together in grey, and the switches."""
-    after = summary.weights[1:]
-    rounds = drawn_rounds(len(after))
-    others = 1.0 - after[:, list(shown)].sum(axis=1)
-    with house_style():
-        figure = new_figure(640, 340)
-        axes = figure.add_axes((0.08, 0.26, 0.905, 0.66))
-        axes.fill_between(rounds, 100 * others[rounds - 1].clip(0.0), color=PALETTE["rest"], linewidth=0)
-        for i, j in enumerate(shown):
-            colour, dash, marker = LINES[i % len(LINES)]
-            axes.plot(
-                rounds, 100 * after[rounds - 1, j], color=PALETTE[colour], linestyle=dash, marker=marker,
-                markersize=4.5, markevery=max(1, len(rounds) // 12), label=f"{summary.names[j]} ({100 * after[-1, j]:.1f} %)",
-            )  # fmt: skip
-        for cut in cuts:
-            _mark_switch(axes, cut)
-        axes.set_xlim(0, len(after))
-        axes.set_ylim(0, 104)
-        axes.set_xlabel("job", color=PALETTE["muted"])
-        _legend(axes)
-        axes.text(0, 1.02, "weight, %", transform=axes.transAxes, color=PALETTE["muted"])
-        return inline_svg(figure, name=name, label="Weights of policies over the jobs")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """All learners on one order of the jobs; the market changed after the rounds ``cuts``."""
+
+    rounds: Rounds
+    cuts: tuple[int, ...]
+    summaries: dict[str, SelectionSummary]
+    changes: tuple[LeaderChange, ...]
 
 
-def _mark_switch(axes: Axes, cut: int) -> None:
-    axes.axvline(cut + 0.5, color=PALETTE["muted"], linewidth=0.9, linestyle=(0, (1, 2)))
-    axes.text(
-        cut + 0.5, 1.02, "switch", transform=axes.get_xaxis_transform(), ha="center", color=PALETTE["muted"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionResult:
+    """E3: what every learner made of the training jobs, which one that makes the choice, and the test jobs in each order.
+
+    ``tight`` is the order in which they came again, learned from utilities in the tighter bounds. ``bandits`` see less.
+    """
+
+    trained: pd.DataFrame
+    chosen: str
+    played: dict[str, Played]
+    tight: dict[str, SelectionSummary]
+    bandits: BanditResult
+
+
+def selection_study(study: StudyOptions) -> Answer:
+    """Learn from the jobs of a folder's test part with every learner, in random order and through switches of regime."""
+    seed, fast = study.seed, study.fast
+    tapes = read_tapes(study.data)
+    for note in tapes.notes:
+        say(note)
+    policies = fast_pool(load_pool()) if fast else load_pool()
+    per_cell = (FAST_TRAIN_A_CELL, FAST_JOBS_A_CELL) if fast else (TRAIN_A_CELL, JOBS_A_CELL)
+    planner = FAST_PLANNER if fast else None
+    train, test = (
+        _rounds_of_part(tapes, policies, part=part, per_cell=jobs, seed=seed, planner=planner)
+        for part, jobs in zip(("train", "test"), per_cell, strict=True)
+    )
+    result = selection_experiment(train, test, seed=seed, bandit_seeds=FAST_SEEDS if fast else SEEDS)
+    return selection_report(result, selection_answer(result, data=str(study.data), seed=seed, fast=fast))
+
+
+def _rounds_of_part(
+    tapes: Tapes,
+    policies: Sequence[Policy[Any]],
+    *,
+    part: Any,
+    per_cell: int,
+    seed: int,
+    planner: str | None = None,
+) -> Rounds:
+    """Draw the jobs of one part and replay the pool on them, on all cores."""
+    with progress(f"forecasts for the {part} jobs") as tell:
+        scenarios = make_scenarios(
+            tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, planner=planner, progress=tell
+        )
+    with progress(f"{part} jobs") as tell:
+        run = run_pool(scenarios, policies, processes=cores(), progress=tell)
+    return rounds_of(run, scenarios)
+
+
+def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> Rounds:
+    """A pool's run on ``scenarios`` as rounds, in their order."""
+    tight = [
+        normalised(
+            utilities,
+            attainable_bounds(
+                one.job, on_demand_usd=one.window.on_demand_usd, slot_hours=one.window.slot_hours
+            ),
+        )
+        for one, utilities in zip(scenarios, run.utility, strict=True)
+    ]
+    return Rounds(
+        names=run.policies,
+        jobs=tuple(run.jobs["job"]),
+        raw=run.relative,
+        wide=run.normalised,
+        tight=np.array(tight),
+        kinds=np.array([abundance(one.job, one.window) for one in scenarios]),
     )
 
 
-def _legend(axes: Axes) -> None:
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, fontsize=9, frameon=False)
+def selection_experiment(
+    train: Rounds,
+    test: Rounds,
+    *,
+    seed: int,
+    learners: Mapping[str, Learner[Any]] | None = None,
+    bandit_seeds: int = FAST_SEEDS,
+) -> SelectionResult:
+    """Choose a learner on the training jobs, then play all of them, and the bandits, on the test jobs in every order.
+
+    The choice is by the mean utility over the same orders of the training jobs: nobody knows beforehand which
+    it will be. Each bandit draws with ``bandit_seeds`` seeds after ``seed``.
+    """
+    known = LEARNERS if learners is None else learners
+    trained = train_learners(
+        train.wide, train.raw, train.names, orders=orders_of(train.raw, train.kinds), learners=known
+    )
+    chosen = str(trained["learner"].iloc[0])
+    orders = orders_of(test.raw, test.kinds)
+    played = {
+        name: _played(test.ordered(order), order.cuts, known, chosen, seed) for name, order in orders.items()
+    }
+    return SelectionResult(
+        trained=trained,
+        chosen=chosen,
+        played=played,
+        tight={
+            name: select_over(test.tight, test.raw, test.names, seed=seed, learner=learner)
+            for name, learner in known.items()
+        },
+        bandits=bandits_on(
+            {name: (one.rounds, one.cuts) for name, one in played.items()},
+            {name: one.summaries[chosen] for name, one in played.items()},
+            train,
+            seeds=range(seed, seed + bandit_seeds),
+            few_summary=lambda few: select_over(
+                few.wide, few.raw, few.names, seed=seed, learner=known[chosen]
+            ),
+        ),
+    )
 
 
-# E3 with less to see: bandits on the same jobs, and what replaying the whole pool is worth beside them (M5.1, M10).
+def _played(
+    rounds: Rounds, cuts: tuple[int, ...], learners: Mapping[str, Learner[Any]], chosen: str, seed: int
+) -> Played:
+    return Played(
+        rounds=rounds,
+        cuts=cuts,
+        summaries={
+            name: select_over(rounds.wide, rounds.raw, rounds.names, seed=seed, learner=learner, cuts=cuts)
+            for name, learner in learners.items()
+        },
+        changes=tuple(_changes(rounds, learners[chosen])),
+    )
 
-#: Seeds of the bandits' draws, and of a quick look.
-SEEDS, FAST_SEEDS = 8, 2
+
+def _changes(rounds: Rounds, learner: Learner[Any]) -> list[LeaderChange]:
+    ledger = pd.DataFrame(
+        {
+            "job": np.repeat(np.array(rounds.jobs, dtype=object), len(rounds.names)),
+            "policy": np.tile(np.array(rounds.names, dtype=object), len(rounds.jobs)),
+            "normalised": rounds.wide.ravel(),
+        }
+    )
+    history = weigh(learner, rounds.names, rounds.wide)
+    return why_leader_changed(ledger, history, memory=learner.memory)
+
+
+#: Rounds at which curves and weights are told, policies whose weights are told, changes of the leader told in words.
+TOLD_ROUNDS, TOLD_POLICIES, TOLD_CHANGES = 25, 8, 5
+#: The orders with a switch, and what they are called.
+SWITCHES = {"regime_switch": "switch of market", "hostile_switch": "hostile switch"}
+#: What E3 promises of the default learner once weights have settled.
+PROMISED_SHARE = 0.98
+
+
+def selection_answer(result: SelectionResult, *, data: str, seed: int, fast: bool) -> dict[str, Any]:
+    """The object of ``experiment selection --json``; utilities in units of each job's OD-only cost."""
+    steady = result.played["random_order"]
+    rounds = steady.rounds
+    answer = {
+        "data": data,
+        "seed": seed,
+        "fast": fast,
+        "jobs": len(rounds.jobs),
+        "policies": len(rounds.names),
+        "learner": result.chosen,
+        "default_learner": DEFAULT_LEARNER,
+        "training": result.trained.to_dict(orient="records"),
+        **{name: order_answer(played, result.chosen) for name, played in result.played.items()},
+        "bounds": bounds_answer(steady, result.tight),
+        "bandits": bandit_answer(result.bandits),
+    }
+    return answer | {"findings": findings(answer)}
+
+
+def order_answer(played: Played, chosen: str) -> dict[str, Any]:
+    """All learners on one order of the jobs, and the weights and changes of leader of the chosen one."""
+    some = next(iter(played.summaries.values()))
+    return {
+        "shifts": some.shifts,
+        "switch_after": list(played.cuts),
+        "best_fixed": some.best_fixed,
+        "best_fixed_utility": some.overall.best_fixed_utility,
+        "stretches": [
+            {"jobs": part.jobs, "best_fixed": part.best_fixed, "best_fixed_utility": part.best_fixed_utility}
+            for part in some.stretches
+        ],
+        "learners": {name: summary_answer(summary) for name, summary in played.summaries.items()},
+        "weights": weights_answer(played.summaries[chosen]),
+        "leader_changes": {
+            "number": len(played.changes),
+            "last": [change.sentence() for change in played.changes[-TOLD_CHANGES:]],
+        },
+    }
+
+
+def summary_answer(summary: SelectionSummary) -> dict[str, Any]:
+    """One learner: what it earned, its regrets beside their bounds (null where none is proven), and the curves."""
+    at = told_rounds(len(summary.regret_curve))
+    return {
+        "sampled_utility": summary.sampled_utility,
+        "drawn_utility": summary.overall.drawn,
+        "leader_utility": summary.leader_utility,
+        "share_of_best_fixed": summary.overall.share,
+        "settled": asdict(summary.settled),
+        "stretches": [earned(part) for part in summary.stretches],
+        "regret": summary.regret,
+        "bound": summary.bound,
+        "within_bound": summary.within_bound,
+        "shifting_regret": float(summary.shifting_regret_curve[-1]),
+        "shifting_bound": float(summary.shifting_bound_curve[-1]),
+        "within_shifting_bound": bool(
+            (summary.shifting_regret_curve <= summary.shifting_bound_curve + 1e-9).all()
+        ),
+        "curves": {
+            "round": [int(k) for k in at],
+            "regret": summary.regret_curve[at - 1].tolist(),
+            "bound": summary.bound_curve[at - 1].tolist(),
+            "shifting_regret": summary.shifting_regret_curve[at - 1].tolist(),
+            "shifting_bound": summary.shifting_bound_curve[at - 1].tolist(),
+        },
+    }
+
+
+def earned(part: Realised) -> dict[str, Any]:
+    """What a learner earned over a stretch of the rounds."""
+    return {
+        "sampled": part.sampled,
+        "drawn": part.drawn,
+        "leader": part.leader,
+        "share_of_best_fixed": part.share,
+    }
+
+
+def told_rounds(rounds: int) -> np.ndarray:
+    """At most `TOLD_ROUNDS` round numbers, even apart, the first and the last among them."""
+    return np.unique(np.linspace(1, rounds, min(rounds, TOLD_ROUNDS)).round().astype(int))
+
+
+def shown_weights(weights: np.ndarray) -> np.ndarray:
+    """Columns of the policies that ever weigh most, the heaviest first, at most `TOLD_POLICIES`."""
+    return np.argsort(-weights.max(axis=0), kind="stable")[:TOLD_POLICIES]
+
+
+def weights_answer(summary: SelectionSummary) -> dict[str, Any]:
+    """Weights over time of the policies that ever weigh most, and of all others together."""
+    at, shown = told_rounds(len(summary.regret_curve)), shown_weights(summary.weights)
+    told = summary.weights[at]
+    return {
+        "after_round": [int(k) for k in at],
+        "policies": {summary.names[i]: told[:, i].tolist() for i in shown},
+        "others": (1.0 - told[:, shown].sum(axis=1)).clip(0.0).tolist(),
+    }
+
+
+def bounds_answer(played: Played, tight: Mapping[str, SelectionSummary]) -> dict[str, Any]:
+    """How wide the fixed bounds are beside what policies differ by, and what tighter ones are worth to each learner."""
+    rounds = played.rounds
+    return {
+        "spread_of_policies": {
+            "wide": float(np.median(np.ptp(rounds.wide, axis=1))),
+            "attainable": float(np.median(np.ptp(rounds.tight, axis=1))),
+        },
+        "settled_share_of_best_fixed": {
+            name: {"wide": summary.settled.share, "attainable": tight[name].settled.share}
+            for name, summary in played.summaries.items()
+        },
+    }
+
+
+def findings(answer: dict[str, Any]) -> list[str]:
+    """Sentences worth reading, computed from the numbers, whichever way they fall."""
+    chosen, default = answer["learner"], answer["default_learner"]
+    own = answer["random_order"]["learners"][chosen]
+    settled, spread = own["settled"], answer["bounds"]["spread_of_policies"]
+    kept = "kept" if settled["share"] >= PROMISED_SHARE else "NOT kept"
+    return [
+        f"{chosen} earned most over the orders of the training jobs and is followed below"
+        + (", as by default." if chosen == default else f"; the default is {default}."),
+        f"After settling, over {settled['jobs']} jobs, it realised {settled['sampled']:.4f} of on-demand cost a job, "
+        f"{settled['share']:.4f} of what the best fixed policy ({settled['best_fixed']}) made of the same jobs: the promise of "
+        f"{PROMISED_SHARE} is {kept}. One seeded draw a job gave {settled['drawn']:.4f}, "
+        f"following the leader {settled['leader']:.4f}.",
+        f"Its regret over {answer['jobs']} jobs is {own['regret']:.3f}, its bound {own['bound']:.3f}.",
+        *[_switch_finding(answer[order], chosen, name) for order, name in SWITCHES.items()],
+        _bound_finding(answer),
+        f"In the bounds of M5.2 the policies of a job lie {spread['wide']:.3f} apart (median), in the attainable ones "
+        f"{spread['attainable']:.3f}: learners of a fixed rate learn slowly from that, those that need no range do not mind.",
+    ]
+
+
+def _switch_finding(order: dict[str, Any], chosen: str, name: str) -> str:
+    if not order["switch_after"]:
+        return f"There is no {name} in these jobs: one policy is best on all of them."
+    before, after = order["stretches"]
+    one = order["learners"][chosen]
+    said = (
+        f"Through the {name} after job {order['switch_after'][0]} its regret against the best sequence with one change is "
+        f"{one['shifting_regret']:.3f}; after the switch it realised {one['stretches'][1]['share_of_best_fixed']:.4f} of what "
+        f"{after['best_fixed']}, the best there, made."
+    )
+    if before["best_fixed"] == after["best_fixed"]:
+        said += " That policy is the best before the switch too, so there is little to unlearn."
+    return said
+
+
+def _bound_finding(answer: dict[str, Any]) -> str:
+    broken = [
+        f"{name} ({order})"
+        for order in ("random_order", *SWITCHES)
+        for name, one in answer[order]["learners"].items()
+        if not (one["within_bound"] and one["within_shifting_bound"])
+    ]
+    if broken:
+        return f"A regret was ABOVE its bound: {', '.join(broken)}."
+    return "No learner's regret was above its bound, after any job of any order."
+
+
+def learner_rows(order: dict[str, Any]) -> list[dict[str, Any]]:
+    """The learners of one order as rows of a table, best first."""
+    rows = [
+        {
+            "learner": name,
+            "sampled": one["sampled_utility"],
+            "leader": one["leader_utility"],
+            "settled": one["settled"]["share"],
+            "last": one["stretches"][-1]["share_of_best_fixed"],
+            "regret": one["regret"],
+            "bound": one["bound"],
+            "shifting_regret": one["shifting_regret"],
+            "shifting_bound": one["shifting_bound"] if np.isfinite(one["shifting_bound"]) else None,
+        }
+        for name, one in order["learners"].items()
+    ]
+    return sorted(rows, key=lambda row: -row["sampled"])
+
+
+ANSWER_COLUMNS = {
+    "learner": "learner", "sampled": "utility by weight", "leader": "utility of leader",
+    "settled": "settled, of best fixed", "regret": "regret", "bound": "bound",
+}  # fmt: skip
+SWITCH_COLUMNS = ANSWER_COLUMNS | {
+    "last": "after the switch, of best fixed", "shifting_regret": "shifting regret", "shifting_bound": "its bound",
+}  # fmt: skip
+TRAINING_COLUMNS = {"learner": "learner", "random_order": "random order", **SWITCHES, "mean": "mean"}
+
+
+# Bandits see less: what replaying the whole pool is worth beside them (M5.1, M10).
+
 #: Policies of the smaller pool: the best on the training part.
 FEW = 8
 #: The orders as they are called in sentences.
@@ -379,462 +633,6 @@ def bandit_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*rows, {"learner": "drawn at random", **{o: even[o] for o in ORDER_NAMES}}]
 
 
-def bandit_section(result: BanditResult, answer: Mapping[str, Any]) -> Section:
-    """The section of the page: regret in random order, and what each makes of every order after settling."""
-    full = result.summaries["random_order"]
-    curves = {
-        "drawn at random": result.even_regret,
-        **{name: one.regret_curve for name, one in result.runs["random_order"].items()},
-        full.learner: full.regret_curve,
-    }
-    return study(
-        anchor="bandits",
-        heading="What replaying the pool is worth: bandits",
-        sentences=[
-            f"The same jobs for learners that see only what the policy earned that they played, mean of {answer['seeds']} seeds of "
-            "their draws. The table gives utilities after settling; regret and bound are those of random order.",
-            *answer["findings"],
-        ],
-        figure=draw_regret_lines(curves, name="bandits-drawing"),
-        table=figures(columns=COLUMNS, rows=bandit_rows(answer)),
-    )
-
-
-def bandits_blocks(answer: Mapping[str, Any]) -> list[Block]:
-    """The table for people, and the findings."""
-    blocks: list[Block] = []
-    blocks.append(
-        Table("Utility after settling, of learners that see one policy a job", bandit_rows(answer), COLUMNS)
-    )
-    for line in answer["findings"]:
-        blocks.append(line)
-    return blocks
-
-
-# What E3 answers: one JSON object, tables for people, and the sentences worth reading.
-
-#: Rounds at which curves and weights are told, policies whose weights are told, changes of the leader told in words.
-TOLD_ROUNDS, TOLD_POLICIES, TOLD_CHANGES = 25, 8, 5
-#: The orders with a switch, and what they are called.
-SWITCHES = {"regime_switch": "switch of market", "hostile_switch": "hostile switch"}
-#: What E3 promises of the default learner once weights have settled.
-PROMISED_SHARE = 0.98
-
-
-def selection_answer(result: SelectionResult, *, data: str, seed: int, fast: bool) -> dict[str, Any]:
-    """The object of ``experiment selection --json``; utilities in units of each job's OD-only cost."""
-    steady = result.played["random_order"]
-    rounds = steady.rounds
-    answer = {
-        "data": data,
-        "seed": seed,
-        "fast": fast,
-        "jobs": len(rounds.jobs),
-        "policies": len(rounds.names),
-        "learner": result.chosen,
-        "default_learner": DEFAULT_LEARNER,
-        "training": result.trained.to_dict(orient="records"),
-        **{name: order_answer(played, result.chosen) for name, played in result.played.items()},
-        "bounds": bounds_answer(steady, result.tight),
-        "bandits": bandit_answer(result.bandits),
-    }
-    return answer | {"findings": findings(answer)}
-
-
-def order_answer(played: Played, chosen: str) -> dict[str, Any]:
-    """All learners on one order of the jobs, and the weights and changes of leader of the chosen one."""
-    some = next(iter(played.summaries.values()))
-    return {
-        "shifts": some.shifts,
-        "switch_after": list(played.cuts),
-        "best_fixed": some.best_fixed,
-        "best_fixed_utility": some.overall.best_fixed_utility,
-        "stretches": [
-            {"jobs": part.jobs, "best_fixed": part.best_fixed, "best_fixed_utility": part.best_fixed_utility}
-            for part in some.stretches
-        ],
-        "learners": {name: summary_answer(summary) for name, summary in played.summaries.items()},
-        "weights": weights_answer(played.summaries[chosen]),
-        "leader_changes": {
-            "number": len(played.changes),
-            "last": [change.sentence() for change in played.changes[-TOLD_CHANGES:]],
-        },
-    }
-
-
-def summary_answer(summary: SelectionSummary) -> dict[str, Any]:
-    """One learner: what it earned, its regrets beside their bounds (null where none is proven), and the curves."""
-    at = told_rounds(len(summary.regret_curve))
-    return {
-        "sampled_utility": summary.sampled_utility,
-        "drawn_utility": summary.overall.drawn,
-        "leader_utility": summary.leader_utility,
-        "share_of_best_fixed": summary.overall.share,
-        "settled": asdict(summary.settled),
-        "stretches": [earned(part) for part in summary.stretches],
-        "regret": summary.regret,
-        "bound": summary.bound,
-        "within_bound": summary.within_bound,
-        "shifting_regret": float(summary.shifting_regret_curve[-1]),
-        "shifting_bound": float(summary.shifting_bound_curve[-1]),
-        "within_shifting_bound": bool(
-            (summary.shifting_regret_curve <= summary.shifting_bound_curve + 1e-9).all()
-        ),
-        "curves": {
-            "round": [int(k) for k in at],
-            "regret": summary.regret_curve[at - 1].tolist(),
-            "bound": summary.bound_curve[at - 1].tolist(),
-            "shifting_regret": summary.shifting_regret_curve[at - 1].tolist(),
-            "shifting_bound": summary.shifting_bound_curve[at - 1].tolist(),
-        },
-    }
-
-
-def earned(part: Realised) -> dict[str, Any]:
-    """What a learner earned over a stretch of the rounds."""
-    return {
-        "sampled": part.sampled,
-        "drawn": part.drawn,
-        "leader": part.leader,
-        "share_of_best_fixed": part.share,
-    }
-
-
-def told_rounds(rounds: int) -> np.ndarray:
-    """At most `TOLD_ROUNDS` round numbers, even apart, the first and the last among them."""
-    return np.unique(np.linspace(1, rounds, min(rounds, TOLD_ROUNDS)).round().astype(int))
-
-
-def shown_weights(weights: np.ndarray) -> np.ndarray:
-    """Columns of the policies that ever weigh most, the heaviest first, at most `TOLD_POLICIES`."""
-    return np.argsort(-weights.max(axis=0), kind="stable")[:TOLD_POLICIES]
-
-
-def weights_answer(summary: SelectionSummary) -> dict[str, Any]:
-    """Weights over time of the policies that ever weigh most, and of all others together."""
-    at, shown = told_rounds(len(summary.regret_curve)), shown_weights(summary.weights)
-    told = summary.weights[at]
-    return {
-        "after_round": [int(k) for k in at],
-        "policies": {summary.names[i]: told[:, i].tolist() for i in shown},
-        "others": (1.0 - told[:, shown].sum(axis=1)).clip(0.0).tolist(),
-    }
-
-
-def bounds_answer(played: Played, tight: Mapping[str, SelectionSummary]) -> dict[str, Any]:
-    """How wide the fixed bounds are beside what policies differ by, and what tighter ones are worth to each learner."""
-    rounds = played.rounds
-    return {
-        "spread_of_policies": {
-            "wide": float(np.median(np.ptp(rounds.wide, axis=1))),
-            "attainable": float(np.median(np.ptp(rounds.tight, axis=1))),
-        },
-        "settled_share_of_best_fixed": {
-            name: {"wide": summary.settled.share, "attainable": tight[name].settled.share}
-            for name, summary in played.summaries.items()
-        },
-    }
-
-
-def findings(answer: dict[str, Any]) -> list[str]:
-    """Sentences worth reading, computed from the numbers, whichever way they fall."""
-    chosen, default = answer["learner"], answer["default_learner"]
-    own = answer["random_order"]["learners"][chosen]
-    settled, spread = own["settled"], answer["bounds"]["spread_of_policies"]
-    kept = "kept" if settled["share"] >= PROMISED_SHARE else "NOT kept"
-    return [
-        f"{chosen} earned most over the orders of the training jobs and is followed below"
-        + (", as by default." if chosen == default else f"; the default is {default}."),
-        f"After settling, over {settled['jobs']} jobs, it realised {settled['sampled']:.4f} of on-demand cost a job, "
-        f"{settled['share']:.4f} of what the best fixed policy ({settled['best_fixed']}) made of the same jobs: the promise of "
-        f"{PROMISED_SHARE} is {kept}. One seeded draw a job gave {settled['drawn']:.4f}, "
-        f"following the leader {settled['leader']:.4f}.",
-        f"Its regret over {answer['jobs']} jobs is {own['regret']:.3f}, its bound {own['bound']:.3f}.",
-        *[_switch_finding(answer[order], chosen, name) for order, name in SWITCHES.items()],
-        _bound_finding(answer),
-        f"In the bounds of M5.2 the policies of a job lie {spread['wide']:.3f} apart (median), in the attainable ones "
-        f"{spread['attainable']:.3f}: learners of a fixed rate learn slowly from that, those that need no range do not mind.",
-    ]
-
-
-def _switch_finding(order: dict[str, Any], chosen: str, name: str) -> str:
-    if not order["switch_after"]:
-        return f"There is no {name} in these jobs: one policy is best on all of them."
-    before, after = order["stretches"]
-    one = order["learners"][chosen]
-    said = (
-        f"Through the {name} after job {order['switch_after'][0]} its regret against the best sequence with one change is "
-        f"{one['shifting_regret']:.3f}; after the switch it realised {one['stretches'][1]['share_of_best_fixed']:.4f} of what "
-        f"{after['best_fixed']}, the best there, made."
-    )
-    if before["best_fixed"] == after["best_fixed"]:
-        said += " That policy is the best before the switch too, so there is little to unlearn."
-    return said
-
-
-def _bound_finding(answer: dict[str, Any]) -> str:
-    broken = [
-        f"{name} ({order})"
-        for order in ("random_order", *SWITCHES)
-        for name, one in answer[order]["learners"].items()
-        if not (one["within_bound"] and one["within_shifting_bound"])
-    ]
-    if broken:
-        return f"A regret was ABOVE its bound: {', '.join(broken)}."
-    return "No learner's regret was above its bound, after any job of any order."
-
-
-def learner_rows(order: dict[str, Any]) -> list[dict[str, Any]]:
-    """The learners of one order as rows of a table, best first."""
-    rows = [
-        {
-            "learner": name,
-            "sampled": one["sampled_utility"],
-            "leader": one["leader_utility"],
-            "settled": one["settled"]["share"],
-            "last": one["stretches"][-1]["share_of_best_fixed"],
-            "regret": one["regret"],
-            "bound": one["bound"],
-            "shifting_regret": one["shifting_regret"],
-            "shifting_bound": one["shifting_bound"] if np.isfinite(one["shifting_bound"]) else None,
-        }
-        for name, one in order["learners"].items()
-    ]
-    return sorted(rows, key=lambda row: -row["sampled"])
-
-
-ANSWER_COLUMNS = {
-    "learner": "learner", "sampled": "utility by weight", "leader": "utility of leader",
-    "settled": "settled, of best fixed", "regret": "regret", "bound": "bound",
-}  # fmt: skip
-SWITCH_COLUMNS = ANSWER_COLUMNS | {
-    "last": "after the switch, of best fixed", "shifting_regret": "shifting regret", "shifting_bound": "its bound",
-}  # fmt: skip
-TRAINING_COLUMNS = {"learner": "learner", "random_order": "random order", **SWITCHES, "mean": "mean"}
-
-
-def selection_blocks(answer: dict[str, Any]) -> list[Block]:
-    """A table for the training jobs and for each order of the test jobs, and the findings."""
-    blocks: list[Block] = []
-    blocks.append(Table("Mean utility on the training jobs", answer["training"], TRAINING_COLUMNS))
-    blocks.append(
-        Table(
-            f"{answer['jobs']} test jobs in random order",
-            learner_rows(answer["random_order"]),
-            ANSWER_COLUMNS,
-        )
-    )
-    for order, name in SWITCHES.items():
-        cuts = answer[order]["switch_after"]
-        if cuts:
-            title = f"The same through a {name} after job {cuts[0]}"
-            blocks.append(Table(title, learner_rows(answer[order]), SWITCH_COLUMNS))
-    for line in answer["findings"]:
-        blocks.append(line)
-    blocks += bandits_blocks(answer["bandits"])
-    return blocks
-
-
-# ``slackwater experiment selection``: E3, learn which policy to trust over a thousand jobs (M5, M7).
-
-#: Jobs for each cell of the grid, on the test and on the training part: 54 cells, so 1,080 and 540.
-JOBS_A_CELL, TRAIN_A_CELL = 20, 10
-FAST_JOBS_A_CELL, FAST_TRAIN_A_CELL = 2, 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
-    """A pool's run as rounds of the selection.
-
-    ``raw`` is in units of each job's OD-only cost; ``wide`` and ``tight`` are the same utilities in the bounds of M5.2 and in
-    `attainable_bounds`, in [0, 1]; all of shape (jobs, policies). ``kinds`` is each job's `abundance`.
-    """
-
-    names: tuple[str, ...]
-    jobs: tuple[str, ...]
-    raw: np.ndarray
-    wide: np.ndarray
-    tight: np.ndarray
-    kinds: np.ndarray
-
-    def ordered(self, order: Order) -> Rounds:
-        """The same jobs in another order."""
-        at = order.places
-        return Rounds(
-            names=self.names,
-            jobs=tuple(self.jobs[i] for i in at),
-            raw=self.raw[at],
-            wide=self.wide[at],
-            tight=self.tight[at],
-            kinds=self.kinds[at],
-        )
-
-    def only(self, names: Sequence[str]) -> Rounds:
-        """The same jobs with some of the policies."""
-        at = [self.names.index(name) for name in names]
-        return replace(
-            self, names=tuple(names), raw=self.raw[:, at], wide=self.wide[:, at], tight=self.tight[:, at]
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """All learners on one order of the jobs; the market changed after the rounds ``cuts``."""
-
-    rounds: Rounds
-    cuts: tuple[int, ...]
-    summaries: dict[str, SelectionSummary]
-    changes: tuple[LeaderChange, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectionResult:
-    """E3: what every learner made of the training jobs, which one that makes the choice, and the test jobs in each order.
-
-    ``tight`` is the order in which they came again, learned from utilities in the tighter bounds. ``bandits`` see less.
-    """
-
-    trained: pd.DataFrame
-    chosen: str
-    played: dict[str, Played]
-    tight: dict[str, SelectionSummary]
-    bandits: BanditResult
-
-
-def selection_study(study: StudyOptions) -> Answer:
-    """Learn from the jobs of a folder's test part with every learner, in random order and through switches of regime."""
-    seed, fast = study.seed, study.fast
-    tapes = read_tapes(study.data)
-    for note in tapes.notes:
-        say(note)
-    policies = fast_pool(load_pool()) if fast else load_pool()
-    per_cell = (FAST_TRAIN_A_CELL, FAST_JOBS_A_CELL) if fast else (TRAIN_A_CELL, JOBS_A_CELL)
-    planner = FAST_PLANNER if fast else None
-    train, test = (
-        _rounds_of_part(tapes, policies, part=part, per_cell=jobs, seed=seed, planner=planner)
-        for part, jobs in zip(("train", "test"), per_cell, strict=True)
-    )
-    result = selection_experiment(train, test, seed=seed, bandit_seeds=FAST_SEEDS if fast else SEEDS)
-    value = selection_answer(result, data=str(study.data), seed=seed, fast=fast)
-    return Answer(
-        title="Selection (E3)",
-        value=value,
-        blocks=selection_blocks(value),
-        page=lambda: selection_page(result, value),
-    )
-
-
-def _rounds_of_part(
-    tapes: Tapes,
-    policies: Sequence[Policy[Any]],
-    *,
-    part: Any,
-    per_cell: int,
-    seed: int,
-    planner: str | None = None,
-) -> Rounds:
-    """Draw the jobs of one part and replay the pool on them, on all cores."""
-    with progress(f"forecasts for the {part} jobs") as tell:
-        scenarios = make_scenarios(
-            tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, planner=planner, progress=tell
-        )
-    with progress(f"{part} jobs") as tell:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        run = run_pool(scenarios, policies, processes=cores, progress=tell)
-    return rounds_of(run, scenarios)
-
-
-def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> Rounds:
-    """A pool's run on ``scenarios`` as rounds, in their order."""
-    tight = [
-        normalised(
-            utilities,
-            attainable_bounds(
-                one.job, on_demand_usd=one.window.on_demand_usd, slot_hours=one.window.slot_hours
-            ),
-        )
-        for one, utilities in zip(scenarios, run.utility, strict=True)
-    ]
-    return Rounds(
-        names=run.policies,
-        jobs=tuple(run.jobs["job"]),
-        raw=run.relative,
-        wide=run.normalised,
-        tight=np.array(tight),
-        kinds=np.array([abundance(one.job, one.window) for one in scenarios]),
-    )
-
-
-def selection_experiment(
-    train: Rounds,
-    test: Rounds,
-    *,
-    seed: int,
-    learners: Mapping[str, Learner[Any]] | None = None,
-    bandit_seeds: int = FAST_SEEDS,
-) -> SelectionResult:
-    """Choose a learner on the training jobs, then play all of them, and the bandits, on the test jobs in every order.
-
-    The choice is by the mean utility over the same orders of the training jobs: nobody knows beforehand which
-    it will be. Each bandit draws with ``bandit_seeds`` seeds after ``seed``.
-    """
-    known = LEARNERS if learners is None else learners
-    trained = train_learners(
-        train.wide, train.raw, train.names, orders=orders_of(train.raw, train.kinds), learners=known
-    )
-    chosen = str(trained["learner"].iloc[0])
-    orders = orders_of(test.raw, test.kinds)
-    played = {
-        name: _played(test.ordered(order), order.cuts, known, chosen, seed) for name, order in orders.items()
-    }
-    return SelectionResult(
-        trained=trained,
-        chosen=chosen,
-        played=played,
-        tight={
-            name: select_over(test.tight, test.raw, test.names, seed=seed, learner=learner)
-            for name, learner in known.items()
-        },
-        bandits=bandits_on(
-            {name: (one.rounds, one.cuts) for name, one in played.items()},
-            {name: one.summaries[chosen] for name, one in played.items()},
-            train,
-            seeds=range(seed, seed + bandit_seeds),
-            few_summary=lambda few: select_over(
-                few.wide, few.raw, few.names, seed=seed, learner=known[chosen]
-            ),
-        ),
-    )
-
-
-def _played(
-    rounds: Rounds, cuts: tuple[int, ...], learners: Mapping[str, Learner[Any]], chosen: str, seed: int
-) -> Played:
-    return Played(
-        rounds=rounds,
-        cuts=cuts,
-        summaries={
-            name: select_over(rounds.wide, rounds.raw, rounds.names, seed=seed, learner=learner, cuts=cuts)
-            for name, learner in learners.items()
-        },
-        changes=tuple(_changes(rounds, learners[chosen])),
-    )
-
-
-def _changes(rounds: Rounds, learner: Learner[Any]) -> list[LeaderChange]:
-    ledger = pd.DataFrame(
-        {
-            "job": np.repeat(np.array(rounds.jobs, dtype=object), len(rounds.names)),
-            "policy": np.tile(np.array(rounds.names, dtype=object), len(rounds.jobs)),
-            "normalised": rounds.wide.ravel(),
-        }
-    )
-    history = weigh(learner, rounds.names, rounds.wide)
-    return why_leader_changed(ledger, history, memory=learner.memory)
-
-
-# The report of E3 as a page: findings, the choice of the learner, and one set of drawings for each order of the jobs.
-
 #: Policies drawn as lines of their own.
 TOP_WEIGHTS = 6
 #: What the first jobs of an order with a switch have in common.
@@ -848,78 +646,105 @@ SOLID_AND_DASHED = (
 )
 
 
-def selection_page(result: SelectionResult, answer: dict[str, Any]) -> Page:
-    """The page of E3; the same result gives the same page."""
-    look = "; a quick look, not a result" if answer["fast"] else ""
-    sections = [
-        study(anchor="findings", heading="Findings", sentences=answer["findings"]),
-        study(
-            anchor="training",
-            heading=f"The learner chosen: {answer['learner']}",
-            sentences=[
-                "Mean utility that each learner would have realised on jobs of the training part, in three orders of them. Nobody "
-                "knows beforehand in which order jobs will come, so the mean decides."
-            ],
-            table=figures(columns=TRAINING_COLUMNS, rows=answer["training"]),
-        ),
-    ]
-    for name, title in {"random_order": "random order", **SWITCHES}.items():
-        sections += _order_sections(name, title, result.played[name], answer, result.chosen)
-    return study_page(
+#: Points drawn of a line at most, and marks on it: more than the pixels can show makes the page large.
+POINTS, MARKS = 240, 12
+#: Below this regret the axis of the small charts is linear, above logarithmic: regrets of one drawing differ a hundredfold.
+LINEAR_BELOW = 0.1
+
+
+def selection_report(result: SelectionResult, answer: Mapping[str, Any]) -> Answer:
+    """What a person sees: findings, the choice of the learner, and charts for each order of the jobs.
+
+    Curves are drawn from ``result``, which has every round; ``answer`` has some of them.
+    """
+    orders = {"random_order": "random order", **SWITCHES}
+    return Answer(
         title="Learning which policy to trust",
         about=(
             f"{answer['jobs']} jobs of the test part of {answer['data']}, {answer['policies']} policies, "
-            f"seed {answer['seed']}{look}. "
+            f"seed {answer['seed']}{quick_look(answer)}. "
             "Utilities are in units of what the job costs on on-demand alone; regrets are sums of utilities normalised to the "
             "fixed bounds of each job."
         ),
-        sections=[*sections, bandit_section(result.bandits, answer["bandits"]), _bounds_section(answer)],
-        synthetic="Where a job joins one market's counts with another's prices, no such market was measured.",
+        value=answer,
+        banner=joins(
+            "Where a job joins one market's counts with another's prices, no such market was measured."
+        ),
+        blocks=[
+            Section("Findings", [Notes(answer["findings"])], "findings"),
+            Section(
+                f"The learner chosen: {answer['learner']}",
+                [
+                    "Mean utility that each learner would have realised on jobs of the training part, in three orders of them. "
+                    "Nobody knows beforehand in which order jobs will come, so the mean decides.",
+                    numbers(TRAINING_COLUMNS, answer["training"]),
+                ],
+                "training",
+            ),
+            *(
+                section
+                for name, title in orders.items()
+                for section in _order_sections(name, title, result.played[name], answer, result.chosen)
+            ),
+            _bandits_section(result.bandits, answer["bandits"]),
+            _bounds_section(answer),
+        ],
     )
 
 
 def _order_sections(
-    name: str, title: str, played: Played, answer: dict[str, Any], chosen: str
-) -> Iterator[Section]:
+    name: str, title: str, played: Played, answer: Mapping[str, Any], chosen: str
+) -> list[Section]:
     """Table, regrets and weights of one order of the jobs."""
     own, cut = answer[name], played.cuts[0] if played.cuts else None
     against = "the best single policy" if cut is None else "the best sequence of policies with one change"
-    yield study(
-        anchor=name,
-        heading=f"Jobs in {title}" if cut is None else f"Jobs through a {title}",
-        sentences=_about_order(name, own),
-        table=figures(columns=ANSWER_COLUMNS if cut is None else SWITCH_COLUMNS, rows=learner_rows(own)),
-    )
-    if cut is not None:
-        yield study(
-            anchor=f"{name}-shifting",
-            heading=f"Regret through the {title}",
-            sentences=[f"Against {against} so far, all learners."],
-            figure=draw_shifting(played.summaries, cut, name=f"{name}-shifting-drawing"),
+    columns = ANSWER_COLUMNS if cut is None else SWITCH_COLUMNS
+    changes = own["leader_changes"]
+    sections = [
+        Section(
+            f"Jobs in {title}" if cut is None else f"Jobs through a {title}",
+            [*_about_order(name, own), numbers(columns, learner_rows(own))],
+            name,
         )
-    yield study(
-        anchor=f"{name}-regret",
-        heading=f"Regret against its bound, {title}",
-        sentences=[f"Cumulative regret against {against} so far, {SOLID_AND_DASHED}"],
-        figure=draw_regrets(played.summaries, shifting=cut is not None, name=f"{name}-regret-drawing"),
-    )
-    summary = played.summaries[chosen]
-    shown = [int(j) for j in shown_weights(summary.weights)[:TOP_WEIGHTS]]
-    yield study(
-        anchor=f"{name}-weights",
-        heading=f"Weights of {chosen}, {title}",
-        sentences=[
-            "Weight after each job; the grey area is all other policies together.",
-            f"The leader changed {own['leader_changes']['number']} times; the last changes:"
-            if own["leader_changes"]["last"]
-            else "The leader never changed.",
-            *[f"{sentence}." for sentence in own["leader_changes"]["last"]],
-        ],
-        figure=draw_weights_through(summary, shown, played.cuts, name=f"{name}-weights-drawing"),
-    )
+    ]
+    if cut is not None:
+        shifting = {learner: s.shifting_regret_curve for learner, s in played.summaries.items()}
+        sections.append(
+            Section(
+                f"Regret through the {title}",
+                [
+                    f"Against {against} so far, all learners.",
+                    _regrets_figure(shifting, "Shifting regret of every learner through the switch", cut=cut),
+                ],
+                f"{name}-shifting",
+            )
+        )
+    sections += [
+        Section(
+            f"Regret against its bound, {title}",
+            [
+                f"Cumulative regret against {against} so far, {SOLID_AND_DASHED}",
+                Figures(_bound_figures(played.summaries, shifting=cut is not None)),
+            ],
+            f"{name}-regret",
+        ),
+        Section(
+            f"Weights of {chosen}, {title}",
+            [
+                "Weight after each job; the grey area is all other policies together.",
+                f"The leader changed {changes['number']} times; the last changes:"
+                if changes["last"]
+                else "The leader never changed.",
+                *([Notes([f"{sentence}." for sentence in changes["last"]])] if changes["last"] else []),
+                _weights_figure(played.summaries[chosen], played.cuts),
+            ],
+            f"{name}-weights",
+        ),
+    ]
+    return sections
 
 
-def _about_order(name: str, own: dict[str, Any]) -> list[str]:
+def _about_order(name: str, own: Mapping[str, Any]) -> list[Block]:
     if not own["switch_after"]:
         return [f"The best fixed policy is {own['best_fixed']}."]
     before, after = own["stretches"]
@@ -929,18 +754,107 @@ def _about_order(name: str, own: dict[str, Any]) -> list[str]:
     ]
 
 
-def _bounds_section(answer: dict[str, Any]) -> Section:
+def _points(series: str, curve: np.ndarray, *, marked: bool = True) -> list[dict[str, Any]]:
+    """At most `POINTS` of the rounds 1..K of a curve (K,), the first and the last among them; some have a mark."""
+    rounds = np.unique(np.linspace(1, len(curve), min(len(curve), POINTS)).round().astype(int))
+    every = max(1, len(rounds) // MARKS)
+    return [
+        {"x": k, "y": curve[k - 1], "series": series, "point": marked and i % every == 0}
+        for i, k in enumerate(rounds)
+    ]
+
+
+def _jobs_axis(jobs: int, title: str = "job") -> Axis:
+    return Axis(title=title, whole=True, low=0, high=jobs)
+
+
+def _switches(*cuts: int) -> list[dict[str, Any]]:
+    return [{"x": cut + 0.5, "text": "switch"} for cut in cuts]
+
+
+def _regrets_figure(curves: Mapping[str, np.ndarray], label: str, *, cut: int | None = None) -> Figure:
+    """Cumulative regrets, each of shape (K,), as lines of one chart."""
+    spec = lines(
+        [point for name, curve in curves.items() for point in _points(name, curve)], list(curves),
+        x=_jobs_axis(max(map(len, curves.values()))), y=Axis(title="regret, normalised"),
+        marks=[] if cut is None else _switches(cut), height=260,
+    )  # fmt: skip
+    return Figure(specs=[spec], label=label, width=720)
+
+
+def _bound_figures(summaries: Mapping[str, SelectionSummary], *, shifting: bool) -> list[Figure]:
+    """A chart a learner, all on one scale: its cumulative regret and its bound."""
+    curves = {
+        name: (s.shifting_regret_curve, s.shifting_bound_curve)
+        if shifting
+        else (s.regret_curve, s.bound_curve)
+        for name, s in summaries.items()
+    }
+    ends = np.concatenate([values[np.isfinite(values)] for pair in curves.values() for values in pair])
+    y = Axis(title="regret", low=float(min(ends.min(), 0.0)), high=float(ends.max()), symlog=LINEAR_BELOW,
+             at=[tick for tick in (-10, -1, 0, 1, 10, 100) if ends.min() <= tick <= ends.max()], format="d")  # fmt: skip
+    figures = []
+    for name, (regret, bound) in curves.items():
+        rows = [*_points("regret", regret, marked=False), *_points("bound", bound, marked=False)]
+        drawn = ["regret", "bound"] if np.isfinite(bound).any() else ["regret"]
+        spec = lines(
+            [row for row in rows if row["series"] in drawn], drawn, order=["regret", "bound"], points=False, rule=0.0,
+            x=_jobs_axis(len(regret)), y=y, height=150,
+        )  # fmt: skip
+        figures.append(Figure(specs=[spec], label=f"Regret of {name} against its bound", title=name, width=0))
+    return figures
+
+
+def _weights_figure(summary: SelectionSummary, cuts: Sequence[int]) -> Figure:
+    """Weights in percent after each job of the policies that weigh most; all others together in a chart of their own above."""
+    after, shown = summary.weights[1:], [int(j) for j in shown_weights(summary.weights)[:TOP_WEIGHTS]]
+    names = [f"{summary.names[j]} ({100 * after[-1, j]:.1f} %)" for j in shown]
+    others = 100 * (1.0 - after[:, shown].sum(axis=1)).clip(0.0)
+    rows = [point for name, j in zip(names, shown, strict=True) for point in _points(name, 100 * after[:, j])]
+    return Figure(
+        specs=[
+            area(
+                _points("", others), x=_jobs_axis(len(after), ""),
+                y=Axis(title="all other policies together, %", low=0, high=100, ticks=2),
+            ),
+            lines(rows, names, x=_jobs_axis(len(after)), y=Axis(title="weight, %"), marks=_switches(*cuts), height=240),
+        ],
+        label="Weights of policies over the jobs",
+        width=720,
+    )  # fmt: skip
+
+
+def _bandits_section(result: BanditResult, answer: Mapping[str, Any]) -> Section:
+    """Regret in random order, and what each makes of every order after settling."""
+    full = result.summaries["random_order"]
+    curves = {
+        "drawn at random": result.even_regret,
+        **{name: one.regret_curve for name, one in result.runs["random_order"].items()},
+        full.learner: full.regret_curve,
+    }
+    return Section(
+        "What replaying the pool is worth: bandits",
+        [
+            f"The same jobs for learners that see only what the policy earned that they played, mean of {answer['seeds']} seeds of "
+            "their draws. The table gives utilities after settling; regret and bound are those of random order.",
+            Notes(answer["findings"]),
+            _regrets_figure(curves, "Cumulative regret of bandits beside the learner that sees all"),
+            numbers(COLUMNS, bandit_rows(answer)),
+        ],
+        "bandits",
+    )
+
+
+def _bounds_section(answer: Mapping[str, Any]) -> Section:
     shares = answer["bounds"]["settled_share_of_best_fixed"]
-    return study(
-        anchor="bounds",
-        heading="What the fixed bounds cost",
-        sentences=[
+    columns = {"learner": "learner", "wide": "bounds of M5.2", "attainable": "attainable bounds"}
+    return Section(
+        "What the fixed bounds cost",
+        [
             "Share of the best fixed policy's utility realised after settling, when utilities are normalised to the bounds of M5.2 "
             "(the value of the job; N_max on-demand up to the last slot in which it is worth anything) and to the tighter ones, "
-            "which no policy can leave that never pays more than on-demand."
+            "which no policy can leave that never pays more than on-demand.",
+            numbers(columns, [{"learner": name, **both} for name, both in shares.items()]),
         ],
-        table=figures(
-            columns={"learner": "learner", "wide": "bounds of M5.2", "attainable": "attainable bounds"},
-            rows=[{"learner": name, **both} for name, both in shares.items()],
-        ),
+        "bounds",
     )

@@ -32,7 +32,7 @@ def rent(
     With --market a GPU is an instance of that market, and its price is what spot forecasts make of it.
     """
     from flows.renting.answer import RentalRequest, rental_answer
-    from flows.renting.page import rent_blocks, rent_page
+    from flows.renting.page import rent_report
 
     asked = RentalRequest(
         types=types,
@@ -48,5 +48,4 @@ def rent(
     value = rental_answer(asked, session)
     if session.html is not None:
         value["html"] = str(session.html)
-    title = f"Renting for {value['budget']:g} {value['unit']}"
-    return Answer(title=title, value=value, blocks=rent_blocks(value), page=lambda: rent_page(value))
+    return rent_report(value)

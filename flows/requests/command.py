@@ -36,7 +36,7 @@ def fill(
 
     from flows.requests.fill import answer_of, configuration_model, write_job_file
     from flows.requests.fill import fill as fill_request
-    from flows.requests.page import fill_page, filled_blocks
+    from flows.requests.page import fill_report
     from flows.requests.score import run_filled, score_answer
     from flows.turn.context import Turn
     from flows.turn.markets import step_of
@@ -70,9 +70,4 @@ def fill(
         value["job_file"] = str(out)
     if session.html is not None:
         value["html"] = str(session.html)
-    return Answer(
-        title=f"Request {request.name}",
-        value=value,
-        blocks=filled_blocks(value),
-        page=lambda: fill_page(value),
-    )
+    return fill_report(value)

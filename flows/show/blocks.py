@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from flows.show.formats import auto, decimals, missing, plain_scalar
@@ -120,14 +120,6 @@ class Banner:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """A drawing made elsewhere, as an ``<svg>`` element."""
-
-    kind: ClassVar[str] = "drawing"
-    svg: str
-
-
-@dataclass(frozen=True, slots=True)
 class Grid:
     """Figures side by side, as many as fit."""
 
@@ -137,11 +129,15 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Blocks that a page shows when they are asked for; a terminal leaves them out."""
+    """Blocks that a page shows when they are asked for.
+
+    A terminal leaves them out, unless they are ``printed``: the numbers of a chart, which stands in their place on a page.
+    """
 
     kind: ClassVar[str] = "fold"
     summary: str
     blocks: Sequence[Block]
+    printed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,31 +150,23 @@ class Section:
     anchor: str = ""
 
 
-Block: TypeAlias = "str | Table | Notes | Banner | Drawing | Grid | Fold | Section | Figure"
+Block: TypeAlias = "str | Table | Notes | Banner | Grid | Fold | Section | Figure"
 
 
-def study(
+def numbers(
+    columns: Mapping[str, Column | str],
+    rows: Sequence[Mapping[str, Any]],
     *,
-    heading: str,
-    anchor: str = "",
-    sentences: Sequence[str] = (),
-    figure: Figure | str = "",
-    table: Table | None = None,
-    unfold: str = "",
-) -> Section:
-    """A section of the usual make: sentences, a figure, and the table it is drawn from (folded under ``unfold``)."""
-    blocks: list[Block] = [*sentences]
-    if figure:
-        blocks.append(Drawing(figure) if isinstance(figure, str) else figure)
-    if table is not None:
-        blocks.append(Fold(unfold, [table]) if unfold else table)
-    return Section(heading, blocks, anchor)
-
-
-def figures(*, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], digits: int = 4) -> Table:
-    """A table without a title whose fractions have ``digits`` decimals."""
+    digits: int = 4,
+    title: str = "",
+) -> Table:
+    """A table whose fractions have ``digits`` decimals, unless a column has a format of its own."""
     written = decimals(digits)
-    return Table("", rows, {key: Column(heading=text, format=written) for key, text in columns.items()})
+    described = {
+        key: Column(heading=column, format=written) if isinstance(column, str) else column
+        for key, column in columns.items()
+    }
+    return Table(title, rows, described)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,19 +177,4 @@ class Page:
     blocks: Sequence[Block]
     about: str = ""
     short: str = ""
-    banner: Banner | None = field(default=None)
-
-
-def study_page(
-    *,
-    title: str,
-    about: str,
-    sections: Sequence[Section],
-    notes: Sequence[str] = (),
-    synthetic: str = "",
-    synthetic_label: str = "Synthetic joins.",
-) -> Page:
-    """A page of sections with its notes at the end, and a banner where data are ``synthetic``."""
-    last = [Section("Notes", [Notes(notes)])] if notes else []
-    banner = Banner(synthetic_label, synthetic) if synthetic else None
-    return Page(title=title, about=about, blocks=[*sections, *last], banner=banner)
+    banner: Banner | None = None

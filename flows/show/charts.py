@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 from altair.utils.schemapi import debug_mode
@@ -23,20 +23,29 @@ Rows = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """An axis: its title, its ends (None: those of the data), and how numbers stand on it (d3's format)."""
+    """An axis: its title, its ends (None: those of the data), and how numbers stand on it (d3's format).
+
+    ``symlog`` is logarithmic beyond so much on either side of 0; ``at`` are the places of its ticks.
+    """
 
     title: str = ""
     low: float | None = None
     high: float | None = None
     format: str | None = None
     log: bool = False
+    symlog: float | None = None
+    at: Sequence[float] = ()
     whole: bool = False
     zero: bool = True
     ticks: int = 5
 
 
-def finished(chart: Any, *, height: int, **rows: Rows) -> dict[str, Any]:
+def finished(
+    chart: Any, *, height: int, legend: Sequence[str] = (), labels: Sequence[str] = (), **rows: Rows
+) -> dict[str, Any]:
     """The specification of a chart that is as wide as its place, with ``rows`` as its named data.
+
+    The names in its ``legend`` and the ``labels`` left of it say how much room these need.
 
     Data go in at the end: Altair copies and checks what it holds many times over.
     """
@@ -45,6 +54,9 @@ def finished(chart: Any, *, height: int, **rows: Rows) -> dict[str, Any]:
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     for key in ("$schema", "config"):  # the bundle has one version, and the page one theme
         spec.pop(key, None)
+    if len(legend) > 1:
+        beside = max((len(line) for label in labels for line in label.split("\n")), default=8)
+        spec["usermeta"] = {"entry": 34 + 7 * max(map(len, legend)), "labels": 6 * min(beside, 36)}
     own = {name: plain_rows(values) for name, values in rows.items()}
     return spec | {"datasets": spec.get("datasets", {}) | own}
 
@@ -93,9 +105,11 @@ def number_scale(axis: Axis, *, nice: bool = True) -> alt.Scale:
     if axis.high is not None:
         ends["domainMax"] = axis.high
     kind: dict[str, Any] = {"type": "log"} if axis.log else {}
+    if axis.symlog is not None:
+        kind = {"type": "symlog", "constant": axis.symlog}
     return alt.Scale(
         zero=axis.zero and not axis.log and axis.low is None,
-        nice=nice and not ends,
+        nice=nice and not ends and not axis.log,
         clamp=bool(ends),
         **kind,
         **ends,
@@ -108,21 +122,23 @@ TICK_WORDS = (
 )
 
 
-def _axis(axis: Axis) -> alt.Axis:
-    shown: dict[str, Any] = {"title": axis.title or None, "tickCount": axis.ticks}
+def _axis(axis: Axis, **more: Any) -> alt.Axis:
+    shown: dict[str, Any] = {"title": axis.title or None, "tickCount": axis.ticks, **more}
     if axis.whole:
         shown |= {"tickMinStep": 1, "format": "d"}
     if axis.format:
         shown["format"] = axis.format
+    if axis.at:
+        shown["values"] = list(axis.at)
     return alt.Axis(**shown)
 
 
-def across(key: str, axis: Axis, *, time: bool = False) -> alt.X:
-    """The horizontal channel: numbers, or times in UTC."""
+def across(key: str, of: Axis, *, time: bool = False, axis: alt.Axis | None = None) -> alt.X:
+    """The horizontal channel: numbers, or times in UTC; ``axis`` is drawn instead of the usual one."""
     if time:
-        times = alt.Axis(title=axis.title or None, tickCount=5, labelOverlap=True, labelExpr=TICK_WORDS)
+        times = alt.Axis(title=of.title or None, tickCount=5, labelOverlap=True, labelExpr=TICK_WORDS)
         return alt.X(f"{key}:T", scale=alt.Scale(type="utc"), axis=times)
-    return alt.X(f"{key}:Q", scale=number_scale(axis, nice=False), axis=_axis(axis))
+    return alt.X(f"{key}:Q", scale=number_scale(of, nice=False), axis=axis or _axis(of))
 
 
 def upward(key: str, axis: Axis) -> alt.Y:
@@ -151,7 +167,7 @@ def named_series(
 
     ``order`` are the names that styles are given by, if a chart shows only some of them; ninth and later begin again.
     """
-    shown = legend_of(names) if legend and len(names) > 1 else None
+    shown = alt.Legend(symbolOpacity=1) if legend and len(names) > 1 else None
     styled = [name for name in (order or names) if name != reference]
     place = {name: styled.index(name) for name in names if name in styled}
 
@@ -175,26 +191,35 @@ def lines(
     time: bool = False,
     points: bool = True,
     steps: bool = False,
-    rule: float | None = None,
+    rule: float | Mapping[str, float] | None = None,
     band: bool = False,
+    spans: bool = False,
     reference: str = "",
     order: Sequence[str] = (),
     bold: str = "",
     marks: Rows = (),
     faint: Rows = (),
     guide: Rows = (),
+    crosses: Rows = (),
     around: tuple[float, float] | None = None,
     height: int = 220,
 ) -> dict[str, Any]:
-    """Lines of ``rows`` (keys x, y, series; low and high too with ``band``), one a name; rows with ``mark`` False have no point.
+    """Lines of ``rows`` (keys x, y, series; low and high too with ``band`` or ``spans``), one a name.
 
-    ``rule`` is a level to compare with, ``reference`` the name of the line that others are compared with, ``bold`` the one
-    that matters most, ``marks`` are events (keys x and text) along the horizontal axis. ``faint`` are many thin lines behind
-    (keys x, y and of), ``guide`` is where a line should run (keys x and y), ``around`` a range of values that is right.
+    ``band`` fills what lies between low and high, ``spans`` draws it as a bar at each point. A row whose ``point`` is False has
+    no mark. ``rule`` is a level to compare with, or several by name, ``reference`` the name of the line that others are compared
+    with, ``bold`` the one that matters most. ``marks`` are events (keys x and text) along the horizontal axis, ``crosses`` single
+    places (keys x, y, series), ``faint`` many thin lines behind (keys x, y and of), ``guide`` is where a line should run (keys x
+    and y), ``around`` a range of values that is right.
     """
-    rows, marks, faint, guide = list(rows), list(marks), list(faint), list(guide)
+    rows, marks, crosses, faint, guide = list(rows), list(marks), list(crosses), list(faint), list(guide)
     base = named().encode(x=across("x", x, time=time))
     style = named_series(names, reference=reference, order=order)
+    if points:  # the marks tell the lines apart in the legend
+        style["strokeDash"].legend = None
+        style["color"].legend = style["shape"].legend = (
+            alt.Legend(symbolOpacity=1, symbolDash=[1, 0]) if len(names) > 1 else None
+        )
     when = "utcyearmonthdatehoursminutes(x):T" if time else "x:Q"
     tooltip = [
         alt.Tooltip("series:N"),
@@ -202,8 +227,7 @@ def lines(
         alt.Tooltip("y:Q", title=y.title or "y", format=".4~g"),
     ]
     layers = [] if around is None else [_range(*around)]
-    if rule is not None:
-        layers.append(level(rule))
+    layers += rules(rule)
     if guide:
         path = named("guide").mark_line(color=colour("capacity"), strokeWidth=2.2, strokeDash=[1, 0])
         layers.append(path.encode(x=across("x", x, time=time), y=upward("y", y)))
@@ -211,6 +235,9 @@ def lines(
         thin = named("faint").mark_line(color=colour("gap"), strokeWidth=0.8, clip=True)
         thin = thin.encode(x=across("x", x, time=time), y=upward("y", y), detail="of:N", tooltip=["of:N"])
         layers.append(thin)
+    if spans:
+        bar = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6, opacity=0.5, clip=True)
+        layers.append(bar.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
     if band:
         area = base.mark_area(opacity=0.18, clip=True)
         layers.append(area.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
@@ -228,9 +255,10 @@ def lines(
         thick = chosen.mark_line(interpolate="step-after" if steps else "linear", clip=True, strokeWidth=3.4)
         layers.append(thick.encode(y=upward("y", y), color=style["color"]))
     if points:
-        dot = base.mark_point(clip=True)
-        if any(row.get("mark") is False for row in rows):
-            dot = dot.transform_filter("datum.mark !== false")
+        marked = base
+        if any(row.get("point") is False for row in rows):
+            marked = base.transform_filter("datum.point !== false")
+        dot = marked.mark_point()
         layers.append(
             dot.encode(y=upward("y", y), color=style["color"], shape=style["shape"], tooltip=tooltip)
         )
@@ -238,12 +266,18 @@ def lines(
         event = named("marks").encode(x=across("x", x, time=time))
         layers.append(event.mark_rule(strokeDash=[2, 2]))
         layers.append(
-            event.mark_text(baseline="top", fontWeight="bold").encode(y=alt.value(-12), text="text:N")
+            event.mark_text(align="left", baseline="top", dx=3, fontWeight="bold").encode(
+                y=alt.value(1), text="text:N"
+            )
         )
-    more = {"marks": marks, "faint": faint, "guide": guide}
-    return finished(
-        alt.layer(*layers), height=height, rows=rows, **{name: own for name, own in more.items() if own}
-    )
+    if crosses:
+        found = named("crosses").mark_point(shape="cross", angle=45, size=90)
+        layers.append(
+            found.encode(x=across("x", x, time=time), y=upward("y", y), color=style["color"], tooltip=tooltip)
+        )
+    drawn = {"marks": marks, "crosses": crosses, "faint": faint, "guide": guide}
+    more: dict[str, Any] = {name: own for name, own in drawn.items() if own}
+    return finished(alt.layer(*layers), height=height, legend=names, rows=rows, **more)
 
 
 def _range(low: float, high: float) -> Any:
@@ -252,10 +286,101 @@ def _range(low: float, high: float) -> Any:
     return alt.Chart(data).mark_rect(color=colour("grid"), clip=True).encode(y="from:Q", y2="to:Q")
 
 
+def scatter(
+    rows: Rows,
+    names: Sequence[str],
+    *,
+    x: Axis,
+    y: Axis,
+    rule: float | None = None,
+    diagonal: tuple[float, float] | None = None,
+    height: int = 360,
+) -> dict[str, Any]:
+    """A mark a row (keys x, y, series; ``text`` stands beside it), ``diagonal`` the line of equals from one end to the other."""
+    rows = list(rows)
+    style = named_series(names)
+    base = named().encode(x=across("x", x), y=upward("y", y))
+    layers = rules(rule)
+    if diagonal is not None:
+        ends = [{"x": end, "y": end} for end in diagonal]
+        layers.append(
+            alt.Chart(alt.InlineData(values=ends)).mark_line(strokeWidth=1).encode(x="x:Q", y="y:Q")
+        )
+    tips = [
+        alt.Tooltip("series:N", title=" "),
+        *([alt.Tooltip("text:N", title=" ")] if any("text" in row for row in rows) else []),
+        alt.Tooltip("x:Q", title=x.title, format=".4~g"),
+        alt.Tooltip("y:Q", title=y.title, format=".4~g"),
+    ]
+    layers.append(
+        base.mark_point(opacity=0.7).encode(color=style["color"], shape=style["shape"], tooltip=tips)
+    )
+    if any("text" in row for row in rows):
+        layers.append(
+            base.transform_filter("isValid(datum.text)")
+            .mark_text(align="left", dx=6, dy=-5, color=colour("muted"), fontSize=10)
+            .encode(text="text:N")
+        )
+    return finished(alt.layer(*layers), height=height, legend=names, rows=rows)
+
+
 def area(rows: Rows, *, x: Axis, y: Axis, height: int = 60) -> dict[str, Any]:
     """One quantity (keys x and y), filled."""
     chart = named().mark_area(color=colour("rest"), line={"color": colour("muted"), "strokeWidth": 1.2})
     return finished(chart.encode(x=across("x", x), y=upward("y", y)), height=height, rows=rows)
+
+
+def stacks(
+    rows: Rows,
+    kinds: Mapping[str, str],
+    *,
+    x: Axis,
+    y: Axis,
+    over: Rows = (),
+    time: bool = False,
+    height: int = 200,
+) -> dict[str, Any]:
+    """Quantities on top of each other: rows with keys x, x2 and a number for each of ``kinds``, which gives their colours.
+
+    ``over`` is a line of steps above them (keys x and y).
+    """
+    pieces: list[dict[str, Any]] = []
+    last: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        foot = 0.0
+        for kind in kinds:
+            own = {"y": foot, "y2": foot + row[kind], "n": row[kind], "kind": kind}
+            before = last.get(kind, {})
+            if before.get("x2") == row["x"] and all(before[key] == value for key, value in own.items()):
+                before["x2"] = row["x2"]  # one piece, so that no seam is seen where nothing changes
+            elif row[kind]:
+                last[kind] = {"x": row["x"], "x2": row["x2"], **own}
+                pieces.append(last[kind])
+            foot = own["y2"]
+    hues = alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()])
+    when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T" if time else "x:Q", title="from")
+    drawn = named().mark_rect().encode(
+        x=across("x", x, time=time), x2="x2:T" if time else "x2:Q", y=upward("y", y), y2="y2:Q",
+        color=alt.Color("kind:N", legend=alt.Legend(symbolOpacity=1), scale=hues),
+        tooltip=[alt.Tooltip("kind:N", title=" "), "n:Q", when],
+    )  # fmt: skip
+    stepped = named("over").mark_line(interpolate="step-after", strokeWidth=1.2, clip=True)
+    line = stepped.encode(x=across("x", x, time=time), y=upward("y", y))
+    return finished(drawn + line, height=height, legend=list(kinds), rows=pieces, over=over)
+
+
+def rules(values: float | Mapping[str, float] | None) -> list[Any]:
+    """Levels to compare with: none, one, or several with their names at the right end."""
+    if values is None:
+        return []
+    if not isinstance(values, Mapping):
+        return [level(values)]
+    told = [{"level": value, "text": name} for name, value in values.items()]
+    data = alt.Chart(alt.InlineData(values=told)).encode(y="level:Q")
+    words = data.mark_text(align="right", dy=-6, color=colour("muted")).encode(
+        x=alt.value("width"), text="text:N"
+    )
+    return [data.mark_rule(color=colour("muted"), strokeDash=[5, 2]), words]
 
 
 def level(value: float, *, name: str = "ink", across_it: bool = False) -> Any:
@@ -272,43 +397,62 @@ def dots(
     x: Axis,
     kinds: Mapping[str, str] | None = None,
     bound: float | None = None,
+    rule: float | None = None,
     spans: bool = False,
     height: int | None = None,
 ) -> dict[str, Any]:
     """A dot a row (keys label, value, kind; low and high too with ``spans``), labels from the top in their order.
 
     ``kinds`` gives each kind its colour, in order of mark; a value beyond the ends of the axis stands at its edge with its
-    number (key ``beyond``). ``bound`` is a level to compare with.
+    number (key ``beyond``). Labels may have two lines. ``bound`` is what cannot be
+    passed, ``rule`` a level to compare with; a number of the row itself to compare with is a tick (key ``beside``).
     """
-    rows = list(rows)
-    kinds = kinds or {"": "series1"}
+    rows, kinds = list(rows), kinds or {"": "series1"}
     ladder = alt.Axis(title=None, domain=False, ticks=False, grid=True, labelLimit=220, labelPadding=8)
-    legend = legend_of(kinds) if len(kinds) > 1 else None
+    if any("\n" in label for label in labels):
+        ladder.labelExpr = "split(datum.label, '\\n')"
+    legend = alt.Legend(symbolOpacity=1, offset=8) if len(kinds) > 1 else None
     hues = alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()])
     shapes = alt.Scale(domain=list(kinds), range=list(SHAPES[: len(kinds)]))
     hue = alt.Color("kind:N", legend=legend, scale=hues)
     base = named().encode(y=alt.Y("label:N", sort=list(labels), axis=ladder))
+    # Its title ends at the right: on a narrow screen there is room below the labels.
+    values = _axis(x, titleAnchor="end", titleAlign="right")
     tips = [alt.Tooltip("label:N", title=" "), alt.Tooltip("value:Q", title=x.title, format=".4~g")]
     layers = [level(bound, name="capacity", across_it=True)] if bound is not None else []
+    if rule is not None:
+        layers.append(level(rule, across_it=True))
     if spans:
-        bar = base.mark_rule(strokeWidth=5, opacity=0.35, clip=True)
-        layers.append(bar.encode(x=across("low", x), x2="high:Q", color=hue))
+        bar = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=5, opacity=0.35, clip=True)
+        layers.append(bar.encode(x=across("low", x, axis=values), x2="high:Q", color=hue))
+    if any("beside" in row for row in rows):
+        tick = base.mark_tick(color=colour("ink"), thickness=2, size=14)
+        layers.append(tick.encode(x=across("beside", x, axis=values), tooltip=tips))
     dot = base.mark_point(size=52)
-    shown = _axis(x)
-    shown.titleAnchor = "end"  # names take room on the left: a long title grows to there
-    along = alt.X("value:Q", scale=number_scale(x, nice=False), axis=shown)
     layers.append(
         dot.encode(
-            x=along,
+            x=across("value", x, axis=values),
             tooltip=tips,
             color=hue,
             shape=alt.Shape("kind:N", legend=legend, scale=shapes),
         )
     )
-    if any(row.get("beyond") for row in rows):
-        beyond = base.transform_filter("isValid(datum.beyond)").mark_text(align="left", dx=8)
-        layers.append(beyond.encode(x=across("value", x), text="beyond:N"))
-    return finished(alt.layer(*layers), height=height or 21 * len(labels) + 12, rows=rows)
+    # The number of what lies beyond stands inside, whichever the edge.
+    edges: tuple[tuple[Literal["left", "right"], int, str], ...] = (("left", 8, "<"), ("right", -8, ">="))
+    for side, dx, test in edges:
+        right = [x.high is not None and row["value"] >= x.high for row in rows if row.get("beyond")]
+        if (side == "right") not in right:  # an empty layer would have no extent
+            continue
+        where = "isValid(datum.beyond)" + ("" if x.high is None else f" && datum.value {test} {x.high}")
+        words = base.transform_filter(where).mark_text(align=side, dx=dx)
+        layers.append(words.encode(x=across("value", x, axis=values), text="beyond:N"))
+    return finished(
+        alt.layer(*layers),
+        height=height or 21 * len(labels) + 12,
+        legend=list(kinds),
+        labels=labels,
+        rows=rows,
+    )
 
 
 def bars(rows: Rows, names: Sequence[str], *, x: Axis, y: Axis, height: int = 220) -> dict[str, Any]:
@@ -320,7 +464,7 @@ def bars(rows: Rows, names: Sequence[str], *, x: Axis, y: Axis, height: int = 22
         color=named_series(names)["color"],
         tooltip=["x:N", "series:N", alt.Tooltip("y:Q", format=".4~g")],
     )  # fmt: skip
-    return finished(chart, height=height, rows=rows)
+    return finished(chart, height=height, legend=names, rows=rows)
 
 
 #: Height of a row of `cells`: its name above, its strip below.
@@ -373,7 +517,7 @@ def _end_rows(ends: tuple[Any, Any]) -> list[dict[str, Any]]:
     return [{"x": end} for end in ends]
 
 
-def stacks(
+def holdings(
     rows: Rows,
     kinds: Mapping[str, str],
     *,
@@ -413,25 +557,44 @@ def stacks(
     could = named("line").mark_line(interpolate="step-after", strokeDash=[2, 2]).encode(
         x=edge, y=upward("y", y), color=hue, tooltip=[when, alt.Tooltip("y:Q", title=line_name)]
     )  # fmt: skip
-    more = {"line": [{**row, "kind": line_name} for row in line], "ends": _end_rows(ends)}
+    more: dict[str, Any] = {"line": [{**row, "kind": line_name} for row in line], "ends": _end_rows(ends)}
     return finished(alt.layer(_ends(edge), *filled, *outlines, could), height=height, rows=rows, **more)
 
 
 def heat(
-    rows: Rows, *, x: Axis, y: Axis, value: str, height: int = 260, diverging: bool = False
+    rows: Rows, *, x: Axis, y: Axis, value: str, full: float = 1.0, height: int | None = None
 ) -> dict[str, Any]:
-    """A grid of numbers: ``rows`` with keys x and y (names) and z; the number stands in its cell."""
-    base = named().encode(
-        x=alt.X("x:O", sort=None, axis=alt.Axis(title=x.title or None, labelAngle=0)),
-        y=alt.Y(
-            "y:O", sort=None, axis=alt.Axis(title=y.title or None, domain=False, ticks=False, labelLimit=240)
-        ),
+    """A grid of numbers: ``rows`` with keys x and y (names) and z, which stands in its cell; a dash where there is none.
+
+    The sign gives a cell its hue; its colour is full from ``full`` either way. Names across are broken at their commas.
+    """
+    drawn = []
+    for row in rows:
+        known = row["z"] is not None and math.isfinite(row["z"])
+        share = min(1.0, abs(row["z"]) / full) if known else 0.0
+        text = f"{row['z']:.2f}".replace("-", "−") if known else "–"
+        drawn.append({**row, "sign": bool(known and row["z"] > 0), "shade": 0.75 * share, "text": text})
+    lines_high = len({row["y"] for row in drawn})
+    plain: dict[str, Any] = {"domain": False, "ticks": False}
+    names = alt.Axis(
+        title=x.title or None,
+        labelAngle=0,
+        orient="top",
+        labelExpr="split(datum.label, ', ')",
+        labelPadding=18,
+        **plain,
     )
-    scale = alt.Scale(scheme="redblue", domainMid=0) if diverging else alt.Scale(scheme="blues")
-    tips = ["x:O", "y:O", alt.Tooltip("z:Q", title=value, format=".3~g")]
-    square = base.mark_rect().encode(color=alt.Color("z:Q", legend=None, scale=scale), tooltip=tips)
-    number = base.mark_text().encode(text=alt.Text("z:Q", format=".3~g"))
-    return finished(square + number, height=height, rows=rows)
+    base = named().encode(
+        x=alt.X("x:N", sort=None, axis=names),
+        y=alt.Y("y:N", sort=None, axis=alt.Axis(title=y.title or None, labelLimit=240, **plain)),
+    )
+    hue = alt.condition("datum.sign", alt.value(colour("series3")), alt.value(colour("series2")))
+    tips = ["y:N", "x:N", alt.Tooltip("z:Q", title=value, format=".3~g")]
+    square = base.mark_rect().encode(
+        color=hue, opacity=alt.Opacity("shade:Q", scale=None, legend=None), tooltip=tips
+    )
+    number = base.mark_text().encode(text="text:N")
+    return finished(square + number, height=height or 30 * lines_high, rows=drawn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,10 @@
     if (chart.dataset.drawn) return Promise.resolve();
     chart.dataset.drawn = "yes";
     const spec = JSON.parse(chart.nextElementSibling.textContent);
-    return vegaEmbed(chart, spec, options).catch((error) => { chart.textContent = "This chart could not be drawn: " + error.message; });
+    const { entry, labels } = spec.usermeta ?? {}; // widths, in pixels: a legend has as many columns as fit
+    const columns = entry ? Math.max(1, Math.min(4, Math.floor((chart.clientWidth - labels) / entry))) : config.legend.columns;
+    const own = { ...options, config: { ...config, legend: { ...config.legend, columns } } };
+    return vegaEmbed(chart, spec, own).catch((error) => { chart.textContent = "This chart could not be drawn: " + error.message; });
   };
   const ready = () => [...document.querySelectorAll(".chart")].filter((chart) => !chart.dataset.drawn && !chart.closest("details:not([open])"));
   const next = () => { const chart = ready()[0]; if (chart) draw(chart).then(() => setTimeout(next)); };

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 class Figure:
     """A chart under a title.
 
-    ``specs`` are Vega-Lite specifications, drawn one below the other; where there are none ``why`` says so in their place.
+    ``specs`` are Vega-Lite specifications, drawn one below the other, or make them where only a page needs them; where there are
+    none ``why`` says so in their place.
     ``label`` is what a screen reader calls it. ``warnings`` and ``strong`` stand above the drawing, ``captions`` below it.
     ``width`` is how wide it grows at most, in CSS pixels (0: as wide as its place).
     """
 
     kind: ClassVar[str] = "figure"
-    specs: Sequence[Mapping[str, Any]]
+    specs: Sequence[Mapping[str, Any]] | Callable[[], Sequence[Mapping[str, Any]]]
     label: str
     title: str = ""
     strong: Sequence[str] = ()
@@ -25,3 +26,7 @@ class Figure:
     captions: Sequence[str] = ()
     why: str = "There is nothing to draw yet."
     width: int = 860
+
+    def drawn(self) -> Sequence[Mapping[str, Any]]:
+        """The specifications."""
+        return self.specs() if callable(self.specs) else self.specs

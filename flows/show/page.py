@@ -89,12 +89,12 @@ def environment() -> Environment:
 
 
 def show_filters() -> dict[str, Callable[..., Any]]:
-    """The filters that ``blocks.html`` needs."""
+    """The filters that ``blocks.html`` and the UI's templates need."""
     from markupsafe import Markup
 
     return {
         "breakable": breakable,
-        "drawing": Markup,  # our own markup, escaped where it was made
+        "drawing": Markup,  # the UI's own markup, escaped where it was made
         "specification": specification,
         "anchor": anchor,
         "sentences": has_sentences,
@@ -107,6 +107,8 @@ def breakable(text: str) -> Markup:
 
     if re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", text):
         return Markup('<span class="whole">') + text[:10] + Markup("</span> ") + text[11:]
+    if re.fullmatch(r"[−+$-]?[\d.,]+(?: %)?", text):
+        return escape(text)
     return Markup("<wbr>").join(escape(piece) for piece in re.split(r"(?<=[/@_,;=|])(?=\S)", text))
 
 

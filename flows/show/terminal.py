@@ -13,7 +13,7 @@ from typing import Final
 
 from rich.cells import cell_len
 
-from flows.show.blocks import Banner, Block, Column, Notes, Section, Table
+from flows.show.blocks import Banner, Block, Column, Fold, Notes, Section, Table
 from flows.show.formats import MISSING
 
 _GAP: Final = "  "
@@ -45,7 +45,7 @@ class Style:
 
 
 def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
-    """The lines of some blocks; figures and folded blocks are left out, as they are drawn from what tables and JSON say."""
+    """The lines of some blocks; figures and what is folded are left out, as they are drawn from what tables and JSON say."""
     for block in blocks:
         if isinstance(block, str):
             yield from wrapped(shown(block), style.width)
@@ -56,7 +56,10 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
             yield from wrapped(shown(f"{block.label} {block.text}"), style.width)
         elif isinstance(block, Table):
             yield from table_lines(block, style)
+        elif isinstance(block, Fold):
+            yield from lines_of(block.blocks if block.printed else (), style)
         elif isinstance(block, Section):
+            yield ""
             yield from (style.strong(line) for line in wrapped(shown(block.heading), style.width))
             yield from lines_of(block.blocks, style)
 
@@ -83,7 +86,7 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
     most = len(cells) if style.width is None or table.most is None else table.most
     widths = column_widths(labels, cells[:most], style.width)
     if widths is None:
-        yield from _paragraphs(list(table.described().values()), cells[:most], style)
+        yield from _paragraphs(list(table.described().values()), cells[:most], table.numeric()[0], style)
     else:
         yield from _grid(labels, cells[:most], widths, table.numeric(), style)
     if most < len(cells):
@@ -210,11 +213,16 @@ def _row(
         yield _GAP.join(padded).rstrip()
 
 
-def _paragraphs(columns: Sequence[Column], cells: Sequence[Sequence[str]], style: Style) -> Iterator[str]:
-    """Each row as its first cell and, below, the others with their headings, as many on a line as fit; none where there is none."""
+def _paragraphs(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], numeric: bool, style: Style
+) -> Iterator[str]:
+    """Each row as its first cell (a number with its heading) and, below, the others with their headings, as many on a line as
+    fit; none where there is none.
+    """
     width = style.width or 0
     for row in cells:
-        yield from (style.strong(line) for line in wrapped(row[0], width))
+        first = shown(columns[0].pair(row[0])) if numeric else row[0]
+        yield from (style.strong(line) for line in wrapped(first, width))
         line = ""
         for column, cell in zip(columns[1:], row[1:], strict=True):
             if cell == MISSING:

@@ -86,7 +86,7 @@ def vega_config() -> dict[str, Any]:
         "axisX": {"grid": False},
         "axisY": {"domain": False, "ticks": False, "tickCount": 5, "minExtent": 30},
         "legend": {"labelColor": colour("ink"), "titleColor": colour("muted"), "labelFontSize": 11, "orient": "top",
-                   "title": None, "columns": 4, "labelLimit": 340, "symbolStrokeWidth": 2, "offset": 22},
+                   "title": None, "columns": 4, "labelLimit": 300, "symbolStrokeWidth": 2, "offset": 24},
         "title": {"color": colour("muted"), "fontSize": 11, "fontWeight": "normal", "anchor": "start", "offset": 4},
         "text": {"color": colour("ink"), "fontSize": 11},
         "line": {"strokeWidth": 1.6, "color": colour("ink")},

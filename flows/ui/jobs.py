@@ -16,7 +16,7 @@ from flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from flows.ledger.records import allocations_of, stored_decisions
 from flows.ledger.reports import Report, counting, open_job, reports_by_job
 from flows.show.blocks import Table
-from flows.show.charts import Axis, lines, stacks
+from flows.show.charts import Axis, holdings, lines
 from flows.show.figure import Figure
 from flows.show.formats import percent, utc
 from flows.show.table import rows_of
@@ -278,7 +278,7 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
         marks=[{"x": newest, "text": ""}], height=130,
     )  # fmt: skip
     available = [{"x": pd.Timestamp(row["slot"]), "y": row["available"]} for row in slots]
-    below = stacks(
+    below = holdings(
         [box for row in slots for box in _held(row, step)], {"on-demand": "on-demand", "spot": "series1"}, ends=(start, end),
         y=Axis(title="instances", whole=True, low=0, ticks=4),
         line=[*available, {"x": newest + step, "y": slots[-1]["available"]}], line_name="spot available", height=110,

@@ -189,7 +189,7 @@ def step_rows(
     steps = [int(step) for step in table.index.tolist()]
     return [
         {"x": step, "y": float(table[name].iloc[k]), "series": (titles or {}).get(name) or models.title(name)}
-        | ({} if sure is None else {"mark": bool(sure[name].iloc[k])})
+        | ({} if sure is None else {"point": bool(sure[name].iloc[k])})
         for name in models.names
         if name in table.columns
         for k, step in enumerate(steps)

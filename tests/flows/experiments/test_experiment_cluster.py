@@ -2,20 +2,20 @@
 
 import json
 import os
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call, options_of
+from page_kit import charts_of, rendered
 
 from flows.experiments.cluster import (
     POSTER,
     Scale,
     Study,
     cluster_answer,
-    cluster_page,
+    cluster_report,
     default_mix,
     items_of,
     run_cluster,
@@ -30,7 +30,6 @@ from flows.experiments.cluster_knowledge import (
     finetune_folder,
     learn,
 )
-from flows.show.page import render_page
 from flows.show.plain import plain
 from forecasting.configurations.facts import Predicted, Validity
 from forecasting.configurations.runs import RUNS_FILE
@@ -196,31 +195,12 @@ def test_the_answer_has_what_knowledge_is_worth(answer):
     json.dumps(plain(answer), allow_nan=False)
 
 
-class Checker(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.ids, self.refs, self.far, self.svgs = [], [], [], 0
-
-    def handle_starttag(self, tag, attrs):
-        self.svgs += tag == "svg"
-        for key, value in attrs:
-            if key == "id":
-                self.ids.append(value)
-            if key in ("href", "src", "xlink:href"):
-                (self.refs if value.startswith("#") else self.far).append(value)
-
-
 def test_the_page(answer, tmp_path):
-    text = render_page(cluster_page(answer))
-    found = Checker()
-    found.feed(text)
-    assert len(found.ids) == len(set(found.ids))
-    assert {ref[1:] for ref in found.refs} <= set(found.ids)
-    assert found.far == []
-    assert found.svgs == 3
+    text = rendered(cluster_report(answer))
+    assert len(charts_of(text)) == 5
     assert "here &lt;b&gt;" in text
     assert "Partly synthetic." in text
-    assert render_page(cluster_page(answer)) == text
+    assert rendered(cluster_report(answer)) == text
 
 
 def small_folder(path, lengths=(512, 2048)):
@@ -336,4 +316,4 @@ def test_the_command_on_the_measured_runs(capsys, tmp_path):
     assert 0.6 < fifo["predicted"] < 0.9
     assert 0.3 < sia["predicted"] < fifo["predicted"]
     assert abs(fifo["predicted"] - fifo["oracle"]) < 0.03
-    assert page.read_text().count("<svg") == 3
+    assert len(charts_of(page.read_text())) == 5

@@ -2,10 +2,10 @@
 
 import json
 import sys
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
 from flows import cli
@@ -15,14 +15,13 @@ from flows.experiments.error import (
     ErrorPlan,
     crossing,
     error_answer,
-    error_page,
+    error_report,
     run_error,
     shapes,
     wrong_forecasts,
 )
 from flows.experiments.material import make_scenarios, read_tapes
 from flows.experiments.pool import ideas_and_rules, tradeoff_rows
-from flows.show.page import render_page
 from optimization.policies import PUBLISHED_IDEAS
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.pool import policy_named
@@ -163,37 +162,16 @@ def test_the_ideas_beside_stand_in_the_same_table(run):
 
 def test_the_page(run, tmp_path):
     answer = {**error_answer(run, data="here <b>", seed=1), "notes": ["a note & more"]}
-    text = render_page(error_page(answer))
-    found = Checker()
-    found.feed(text)
-    assert len(found.ids) == len(set(found.ids))
-    assert {ref[1:] for ref in found.refs} <= set(found.ids)
-    assert found.svgs == 2
-    assert found.far == []
+    text = rendered(error_report(answer))
+    assert len(charts_of(text)) == len(KINDS) + 1
     assert "here &lt;b&gt;" in text
     assert "a note &amp; more" in text
     joined = answer["synthetic_jobs"]
     assert 0 < joined <= answer["jobs"]
     assert f"In {joined} of {answer['jobs']} jobs one market" in text
-    measured = render_page(error_page({**answer, "synthetic_jobs": 0}))
+    measured = rendered(error_report({**answer, "synthetic_jobs": 0}))
     assert "Synthetic joins" not in measured
-    assert render_page(error_page(answer)) == text
-
-
-class Checker(HTMLParser):
-    """Collects ids, references and addresses of a page."""
-
-    def __init__(self):
-        super().__init__()
-        self.ids, self.refs, self.far, self.svgs = [], [], [], 0
-
-    def handle_starttag(self, tag, attrs):
-        self.svgs += tag == "svg"
-        for key, value in attrs:
-            if key == "id":
-                self.ids.append(value)
-            if key in ("href", "src", "xlink:href"):
-                (self.refs if value.startswith("#") else self.far).append(value)
+    assert rendered(error_report(answer)) == text
 
 
 def call(monkeypatch, capsys, *words):
@@ -215,12 +193,7 @@ def test_the_command_answers_in_json_and_writes_a_page(folder, tmp_path, monkeyp
     assert answer["jobs"] > 0
     assert answer["seed"] == 2
     text = page.read_text()
-    found = Checker()
-    found.feed(text)
-    assert len(found.ids) == len(set(found.ids))
-    assert {ref[1:] for ref in found.refs} <= set(found.ids)
-    assert found.far == []
-    assert found.svgs >= (3 if name == "pool" else 2)
+    assert len(charts_of(text)) >= (3 if name == "pool" else 2)
     again = json.loads(call(monkeypatch, capsys, *words)[1])
     assert again == answer
     assert page.read_text() == text

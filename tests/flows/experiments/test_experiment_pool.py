@@ -7,6 +7,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 import pytest
+from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
 from flows.config import Settings
@@ -23,16 +24,18 @@ from flows.experiments.pool import (
     CELL,
     COARSE,
     Size,
+    ahap_variants,
     answer_of,
     comparison_of,
+    contrast,
     fast_pool,
     pool_answer,
     pool_experiment,
-    pool_page,
+    pool_report,
+    run_variants,
+    variant_rows,
 )
-from flows.experiments.pool_ahap import ahap_variants, contrast, run_variants, variant_rows
 from flows.experiments.runner import run_pool
-from flows.show.page import render_page
 from forecasting.origins.forecasts import forecast
 from optimization.policies.committed_horizon import Commit
 from optimization.policies.pool import load_pool, policy_named
@@ -307,13 +310,12 @@ def test_the_whole_experiment_and_its_page(tapes, policies, tmp_path):
     assert any("commitment" in claim for claim in answer["claims"])
     ideas = answer["published_ideas"]["rows"]
     assert [row["policy"] for row in ideas] == ["Trust(0.5)", "ROSS(3)"]
-    text = render_page(pool_page(answer))
-    assert text.count("<svg") == 3
+    text = rendered(pool_report(answer))
+    assert len(charts_of(text)) == 2 + len(next(iter(answer["policies"].values()))["relative_gain"])
     assert "here &amp; there" in text
-    assert "http" not in text.replace("http-equiv", "")
     for sentence in [*answer["claims"], *(row["sentence"] for row in ideas)]:
         assert escape(sentence, quote=False).replace("'", "&#39;") in text
-    assert render_page(pool_page(answer)) == text
+    assert rendered(pool_report(answer)) == text
 
 
 def test_contrasts_say_what_they_found():

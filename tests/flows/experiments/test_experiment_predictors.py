@@ -7,17 +7,16 @@ import json
 import numpy as np
 import pytest
 from command_kit import printed
+from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
 from flows.accuracy.error_cost import NONE
 from flows.experiments.predictors import (
     PredictorRounds,
     predictors_answer,
-    predictors_blocks,
-    predictors_page,
+    predictors_report,
     replay_forecasters,
 )
-from flows.show.page import render_page
 from flows.show.plain import plain
 from optimization.selection.choosing import Spans
 from optimization.trials.scenarios import Grid
@@ -58,7 +57,7 @@ def test_from_a_folder_to_an_answer(replayed, capsys):
     again = json.loads(json.dumps(plain(answer), allow_nan=False))
     assert again["jobs"] == 8
     assert again["default"] == "markov"
-    assert "ways of choosing" in printed(predictors_blocks(answer))
+    assert "ways of choosing" in printed(predictors_report(answer).blocks).lower()
 
 
 @pytest.mark.slow
@@ -97,11 +96,11 @@ def test_planning_without_any_forecast_can_be_chosen():
 def test_the_page_and_the_same_again():
     few = made_up("combined", 24)
     answer = predictors_answer(few, data="d", seed=2, fast=False)
-    page = render_page(predictors_page(answer))
-    assert page.count('role="img"') == 2
+    page = rendered(predictors_report(answer))
+    assert len(charts_of(page)) == 2
     assert "10 of 24 jobs" in page
     assert predictors_answer(few, data="d", seed=2, fast=False) == answer
-    quick = predictors_page({**answer, "synthetic_jobs": 0, "fast": True})
+    quick = predictors_report({**answer, "synthetic_jobs": 0, "fast": True})
     assert "a quick look" in quick.about
     assert quick.banner is None
 

@@ -8,17 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import printed
+from page_kit import charts_of, rendered
 
 from flows.experiments.probing import (
     ProbedSeries,
     errors_at,
     follow_series,
     probing_answer,
-    probing_blocks,
-    probing_page,
+    probing_report,
     read_probed,
 )
-from flows.show.page import render_page
 from flows.show.plain import plain
 from optimization.trials.probing import Tracked
 from warehouse.errors import MarketError
@@ -127,7 +126,7 @@ def test_errors_between_two_intervals_are_interpolated():
 
 
 def test_the_page_and_the_tables(answer):
-    page = render_page(probing_page(answer))
-    assert page.count('role="img"') == 2
-    assert render_page(probing_page(answer)) == page
-    assert "errors at the same number of probes" in printed(probing_blocks(answer))
+    page = rendered(probing_report(answer))
+    assert len(charts_of(page)) == 2
+    assert rendered(probing_report(answer)) == page
+    assert "Errors at the same number of probes" in printed(probing_report(answer).blocks)

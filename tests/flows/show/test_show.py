@@ -12,9 +12,11 @@ import pytest
 from command_kit import printed
 from rich.cells import cell_len
 
+from flows.command import Answer
 from flows.show import Banner, Column, Figure, Fold, Grid, Notes, Page, Section, Table, charts
 from flows.show.formats import usd
-from flows.show.page import asset, render_page
+from flows.show.page import asset, breakable, render_page
+from flows.show.terminal import Style
 from flows.show.theme import COLOURS
 
 DECISION = {
@@ -88,6 +90,34 @@ def test_control_characters_are_shown_and_an_empty_table_says_so():
     assert printed([Table("Jobs", [], {"a": "a"})]) == "Jobs: none"
 
 
+def test_a_terminal_prints_the_numbers_of_a_chart_and_nothing_else_that_is_folded():
+    table = Table("", [{"a": 7}], {"a": "seven"})
+    shown = printed([Section("S", [Fold("numbers", [table], printed=True), Fold("more", ["hidden"])])])
+    assert "seven" in shown
+    assert "hidden" not in shown
+
+
+def test_a_row_that_begins_with_a_number_keeps_its_heading_as_a_paragraph():
+    rows = [{"n": 10, "text": "word " * 60, "more": "word " * 60}]
+    text = printed([Table("", rows, {"n": "deadline", "text": "text", "more": "more"})], width=40)
+    assert text.startswith("deadline: 10")
+
+
+def test_an_answer_says_what_it_is_about_before_and_its_notes_after():
+    answer = Answer(
+        title="T", value={}, about="about", banner=Banner("B.", "warned"), blocks=["found"], notes=["noted"]
+    )
+    lines = [line for line in answer.lines(Style()) if line]
+    assert lines == ["about", "B. warned", "found", "Notes", "* noted"]
+    page = render_page(answer.as_page())
+    assert all(word in page for word in ("about", "warned", "found", "noted"))
+
+
+def test_numbers_in_a_page_do_not_break_at_their_commas():
+    assert "<wbr>" not in breakable("14,159.28")
+    assert "<wbr>" in breakable("a,b")
+
+
 EVIL = '<b>x</b></script> & "y"'
 
 
@@ -137,15 +167,19 @@ TIMES = [
 ]
 SPECS = {
     "lines": charts.lines(POINTS, ["a"], x=AXIS, y=AXIS, band=True, rule=1.0, reference="a", marks=[{"x": 1, "text": "1"}]),
+    "scatter": charts.scatter([{"x": 1, "y": 2, "series": "a", "text": "t"}], ["a"], x=AXIS, y=AXIS, rule=1.0, diagonal=(1, 2)),
+    "stacks": charts.stacks([{"x": 1, "x2": 2, "a": 1, "b": 0}], {"a": "band50", "b": "on-demand"}, x=AXIS, y=AXIS),
+    "spans": charts.lines(POINTS, ["a"], x=AXIS, y=charts.Axis(symlog=0.1, at=(0, 1)), spans=True, rule={"known": 1.0},
+                          crosses=[{"x": 1, "y": 1, "series": "a"}]),
     "area": charts.area(POINTS, x=AXIS, y=AXIS),
     "dots": charts.dots([{"label": "a", "value": 1.0, "kind": "", "low": 0.5, "high": 1.5}], ["a"], x=AXIS, bound=2.0, spans=True),
     "bars": charts.bars([{"x": "a", "y": 1.0, "series": "s"}], ["s"], x=AXIS, y=AXIS),
     "guided": charts.lines(
-        [{**row, "mark": False} for row in POINTS], ["a"], x=AXIS, y=AXIS, bold="a", around=(0.5, 1.0),
+        [{**row, "point": False} for row in POINTS], ["a"], x=AXIS, y=AXIS, bold="a", around=(0.5, 1.0),
         faint=[{"x": 0, "y": 1, "of": "m"}], guide=[{"x": 0, "y": 1}, {"x": 3, "y": 1}],
     ),
     "cells": charts.cells(TIMES, ["m"], ends=(AT, AT), states={"done": ("capacity", "D")}),
-    "stacks": charts.stacks(
+    "holdings": charts.holdings(
         [{"x": AT, "x2": AT + pd.Timedelta(hours=1), "y": 0, "y2": 2, "kind": "spot", "planned": False, "held": 2}],
         {"spot": "series1"}, ends=(AT, AT), y=AXIS, line=[{"x": AT, "y": 3}], line_name="available",
     ),
@@ -154,7 +188,7 @@ SPECS = {
                    limit_colour="capacity"),
         starts=[{"x": 0, "text": "noon"}], ticks=[{"x": 1, "text": "+1"}],
     ),
-    "heat": charts.heat([{"x": 1, "y": "a", "z": 1.0}], x=AXIS, y=AXIS, value="gain", diverging=True),
+    "heat": charts.heat([{"x": 1, "y": "a", "z": 1.0}], x=AXIS, y=AXIS, value="gain"),
     "fan": charts.fan(charts.Fan(title="t", past=[{"x": AT, "y": 1.0}], gaps=[], ahead=[], limit=2.0, limit_colour="capacity")),
 }  # fmt: skip
 

@@ -1,0 +1,42 @@
+"""What an HTML page of an answer holds: its charts, each taken by the chart language, and its references, none to outside."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import altair as alt
+
+from flows.show.page import asset, render_page
+
+
+class _Parts(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.ids, self.refs, self.far = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        for key, value in attrs:
+            if key == "id":
+                self.ids.append(value)
+            if key in ("href", "src", "xlink:href"):
+                (self.refs if value.startswith("#") else self.far).append(value)
+
+
+def charts_of(page):
+    """The specifications of a page that is complete in itself."""
+    own = page.replace(asset("vega.js"), "")
+    parts = _Parts()
+    parts.feed(own)
+    assert len(parts.ids) == len(set(parts.ids))
+    assert {ref[1:] for ref in parts.refs} <= set(parts.ids)
+    assert parts.far == []
+    assert not re.search(r"https?:|<svg", own)
+    specs = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', own)]
+    for spec in specs:
+        alt.Chart.from_dict({**spec, "$schema": "https://vega.github.io/schema/vega-lite/v6.json"})
+    return specs
+
+
+def rendered(answer):
+    """The page of an answer, as text."""
+    return render_page(answer.as_page())
