@@ -215,11 +215,6 @@ def lines(
     rows, marks, crosses, faint, guide = list(rows), list(marks), list(crosses), list(faint), list(guide)
     base = named().encode(x=across("x", x, time=time))
     style = named_series(names, reference=reference, order=order)
-    if points:  # the marks tell the lines apart in the legend
-        style["strokeDash"].legend = None
-        style["color"].legend = style["shape"].legend = (
-            alt.Legend(symbolOpacity=1, symbolDash=[1, 0]) if len(names) > 1 else None
-        )
     when = "utcyearmonthdatehoursminutes(x):T" if time else "x:Q"
     tooltip = [
         alt.Tooltip("series:N"),
