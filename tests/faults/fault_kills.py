@@ -88,7 +88,7 @@ def warm(stages: tuple[Stage, ...], folder: Path) -> dict[str, Path]:
             "warehouse",
             "scipy",
             "numba",
-            "matplotlib",
+            "altair",
             "jinja2",
             "statsmodels",
         ):
