@@ -6,9 +6,8 @@ import time
 
 import numpy as np
 
-from optimization.single_instance.policies import make_table, optimum
-from optimization.single_instance.policies import run as run_job
-from optimization.single_instance.scoreboard import settings
+from optimization.single_instance.scoreboard import make_table, optimum, settings
+from optimization.single_instance.scoreboard import run as run_job
 from optimization.single_instance.states import MarketStates, estimate
 
 RUNS = 20

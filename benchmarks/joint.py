@@ -15,8 +15,7 @@ from optimization.fleet.orders import Order, plan_one_by_one
 from optimization.fleet.prices import QUICK, plan_jointly
 from optimization.fleet.problem import JointJob, JointProblem
 from optimization.fleet.search import Search
-from optimization.job.definition import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Job, Linear
 from optimization.market.window import market_window
 
 JOBS, MARKETS, WINDOWS, SEED = 200, 10, (5, 8, 12), 0

@@ -14,9 +14,8 @@ from unittest import mock
 import pyomo.environ as pyo
 
 import optimization.window.program as program
-from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
+from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, Point, concave_pieces
 from optimization.window.program import add_data, add_ending, add_table, add_target, horizon_model, one_size
-from optimization.window.statement import Point, concave_pieces
 
 Form = Callable[[HorizonProblem], pyo.ConcreteModel]
 

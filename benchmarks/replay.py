@@ -15,13 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from optimization.job.definition import Job, Progress
-from optimization.job.throughput import Linear
+from optimization.job.definition import Job, Linear, Progress
 from optimization.market.window import MarketWindow, market_window, record_of
 from optimization.policies.pool import load_pool, policy_named
-from optimization.replay.ledger import perfect_forecasts
-from optimization.replay.risk import simulate_ahead
+from optimization.replay.decision import simulate_ahead
 from optimization.replay.run import Case, PlanMemo, replay_batch, replay_pool, see
+from optimization.replay.score import perfect_forecasts
 
 SLOTS, N_MAX, ROUNDS, PATHS, JOBS = 48, 16, 5, 100, 50
 #: Slots of history before the job, for policies that learn from it.

@@ -20,14 +20,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.milp_forms import EXPECTED_FORMS, FORMS
-from optimization.job.definition import Job
-from optimization.job.throughput import Amdahl, Linear, Power, Throughput
+from optimization.job.definition import Amdahl, Job, Linear, Power, Throughput
 from optimization.market.window import MarketWindow, market_window
-from optimization.replay.hindsight import hindsight
-from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus
+from optimization.replay.score import hindsight
+from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus, target
 from optimization.window.program import require_progress
 from optimization.window.solver import Limits, plan_problem, solve
-from optimization.window.statement import target
 from optimization.window.twin import solve_window
 
 N_MAX, SLOT_HOURS = 16, 0.5

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from forecasting.accuracy.losses import score
-    from forecasting.origins.forecasts import backtest, forecast
+    from forecasting.origins.driver import backtest, forecast
     from forecasting.predictor import Predictor
     from forecasting.quantiles import Forecast
     from forecasting.series import Series
@@ -20,8 +20,8 @@ _HOMES = {
     "Forecast": "forecasting.quantiles",
     "Predictor": "forecasting.predictor",
     "Series": "forecasting.series",
-    "backtest": "forecasting.origins.forecasts",
-    "forecast": "forecasting.origins.forecasts",
+    "backtest": "forecasting.origins.driver",
+    "forecast": "forecasting.origins.driver",
     "score": "forecasting.accuracy.losses",
 }
 

@@ -7,22 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from optimization.job.definition import Job, Progress
+    from optimization.job.definition import Amdahl, Job, Linear, Power, Progress, Table, Throughput
     from optimization.job.request import JobRequest, slot_job
-    from optimization.job.throughput import Amdahl, Linear, Power, Table, Throughput
     from optimization.market.window import MarketWindow, PointForecast, market_window, point_forecast
     from optimization.policies.contract import Policy, View
     from optimization.policies.pool import load_pool, policy_named
     from optimization.replay.decision import Decision, Effort, decide
-    from optimization.replay.hindsight import Bracket, hindsight
     from optimization.replay.run import replay
+    from optimization.replay.score import Bracket, hindsight
     from optimization.replay.standing import LiveJob, live_job
+    from optimization.requests.choice import MarketNow
     from optimization.requests.fill import Filled, fill
-    from optimization.requests.plan import MarketNow
     from optimization.requests.request import TuningRequest
     from optimization.selection.learners import learn
     from optimization.selection.weights import Weights
-    from optimization.window.live import plan
     from optimization.window.plan import (
         Allocation,
         EndRule,
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
         Plan,
         PlanStatus,
     )
+    from optimization.window.solver import plan
 
 __all__ = [
     "Allocation",
@@ -77,8 +76,8 @@ __all__ = [
 
 _HOMES = {
     "Allocation": "optimization.window.plan",
-    "Amdahl": "optimization.job.throughput",
-    "Bracket": "optimization.replay.hindsight",
+    "Amdahl": "optimization.job.definition",
+    "Bracket": "optimization.replay.score",
     "Decision": "optimization.replay.decision",
     "Effort": "optimization.replay.decision",
     "EndRule": "optimization.window.plan",
@@ -87,30 +86,30 @@ _HOMES = {
     "HorizonProblem": "optimization.window.plan",
     "Job": "optimization.job.definition",
     "JobRequest": "optimization.job.request",
-    "Linear": "optimization.job.throughput",
+    "Linear": "optimization.job.definition",
     "LiveJob": "optimization.replay.standing",
-    "MarketNow": "optimization.requests.plan",
+    "MarketNow": "optimization.requests.choice",
     "MarketWindow": "optimization.market.window",
     "Outcome": "optimization.window.plan",
     "Plan": "optimization.window.plan",
     "PlanStatus": "optimization.window.plan",
     "PointForecast": "optimization.market.window",
     "Policy": "optimization.policies.contract",
-    "Power": "optimization.job.throughput",
+    "Power": "optimization.job.definition",
     "Progress": "optimization.job.definition",
-    "Table": "optimization.job.throughput",
-    "Throughput": "optimization.job.throughput",
+    "Table": "optimization.job.definition",
+    "Throughput": "optimization.job.definition",
     "TuningRequest": "optimization.requests.request",
     "View": "optimization.policies.contract",
     "Weights": "optimization.selection.weights",
     "decide": "optimization.replay.decision",
     "fill": "optimization.requests.fill",
-    "hindsight": "optimization.replay.hindsight",
+    "hindsight": "optimization.replay.score",
     "learn": "optimization.selection.learners",
     "live_job": "optimization.replay.standing",
     "load_pool": "optimization.policies.pool",
     "market_window": "optimization.market.window",
-    "plan": "optimization.window.live",
+    "plan": "optimization.window.solver",
     "point_forecast": "optimization.market.window",
     "policy_named": "optimization.policies.pool",
     "slot_job": "optimization.job.request",

@@ -58,7 +58,7 @@ def test_errors_alone_cost_no_import_of_pandas():
 
 def test_the_verb_replay_stays_the_verb_whatever_is_imported_first():
     program = (
-        "import optimization.replay.hindsight, optimization.replay.ledger\n"
+        "import optimization.replay.score, optimization.replay.score\n"
         "from optimization import replay\n"
         "assert callable(replay), replay"
     )

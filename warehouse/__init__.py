@@ -11,8 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warehouse.asof.load import load_history
-    from warehouse.asof.on_demand import HistoryAssumptions
+    from warehouse.asof.load import HistoryAssumptions, load_history
     from warehouse.errors import (
         InputError,
         MarketError,

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from flows.accuracy.issued import Medians, add_missing, panels_of
-from forecasting.origins.forecasts import TIMETABLE
+from forecasting.origins.driver import TIMETABLE
 from forecasting.origins.timetable import Timetable
 from forecasting.predictor import Predictor
 from forecasting.predictors import FLOOR
@@ -25,11 +25,18 @@ from optimization.market.window import PointForecast, whole_counts
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import PlanMemo, replay_pool, spread
+from optimization.replay.score import perfect_forecasts
 from optimization.trials.comparison import interval, resampled_means
-from optimization.trials.scenarios import Draw, Grid, Scenario, draw_scenarios, scenario_of
-from optimization.trials.tapes import Tape, moving_paths
+from optimization.trials.scenarios import (
+    Draw,
+    Grid,
+    Scenario,
+    Tape,
+    draw_scenarios,
+    moving_paths,
+    scenario_of,
+)
 from optimization.window.plan import Outcome
 from warehouse.errors import MarketError, SettingsError
 
@@ -473,7 +480,7 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
 def money_beside_accuracy(cost: ErrorCost, pooled: pd.DataFrame, *, steps: int = 4) -> pd.DataFrame:
     """`RANK_COLUMNS`: the models by money (`ALL_POLICIES`) beside their pooled pinball skill of counts and prices.
 
-    ``pooled`` is the table of `forecasting.accuracy.columns.Accuracy`; skills are means over the first ``steps``, which is
+    ``pooled`` is the table of `forecasting.accuracy.tables.Accuracy`; skills are means over the first ``steps``, which is
     as far as the plans look. A model without scores has NaN there.
     """
     money = cost.table[(cost.table["policy"] == ALL_POLICIES) & cost.table["money_rank"].notna()]
@@ -489,7 +496,7 @@ def money_beside_accuracy(cost: ErrorCost, pooled: pd.DataFrame, *, steps: int =
 def skill_within_markets(cost: ErrorCost, scores: pd.DataFrame, *, steps: int = 4) -> tuple[float, int]:
     """Rank correlation of pinball skill and money over models in each market, both less the market's mean, and the number of pairs.
 
-    ``scores`` is the table of `forecasting.accuracy.columns.Accuracy`; a market's skill of counts is the mean over the first
+    ``scores`` is the table of `forecasting.accuracy.tables.Accuracy`; a market's skill of counts is the mean over the first
     ``steps``. The correlation is NaN where nothing can be ranked.
     """
     near = scores[(scores["variable"] == "count") & (scores["step"] <= steps)]

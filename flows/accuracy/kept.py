@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import forecasting
-from forecasting.accuracy.columns import QUANTILES
+from forecasting.accuracy.tables import QUANTILES
 from forecasting.origins.units import Block, Rolling, Unit, last_slot, seen_by
 from forecasting.predictor import Outlook
 from forecasting.quantiles import LEVELS

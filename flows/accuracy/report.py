@@ -23,7 +23,7 @@ from flows.show.blocks import Block, Notes, Page
 from flows.show.plain import plain
 from flows.show.table import rows_of
 from flows.turn.forecast import timetable_of
-from forecasting.accuracy.columns import Accuracy
+from forecasting.accuracy.tables import Accuracy
 from forecasting.origins.timetable import Timetable
 from forecasting.origins.units import Rolling
 from forecasting.predictors import DEFAULT as DEFAULT_MODEL

@@ -18,7 +18,7 @@ from forecasting.origins.units import second_half
 from forecasting.predictor import Panel
 from forecasting.quantiles import Variable
 from forecasting.series import Series, series_of
-from warehouse.asof.on_demand import HELD_CONSTANT
+from warehouse.asof.load import HELD_CONSTANT
 from warehouse.errors import MarketError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 from warehouse.observations.listing import list_markets

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from flows.accuracy.series import Measured
-from forecasting.accuracy.columns import Accuracy
 from forecasting.accuracy.sums import Tally, tally
-from forecasting.accuracy.tables import accuracy_of
+from forecasting.accuracy.tables import Accuracy, accuracy_of
 from forecasting.origins.timetable import Timetable
 from forecasting.origins.units import Block
 from forecasting.predictor import Outlook, Panel

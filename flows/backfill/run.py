@@ -31,7 +31,7 @@ from flows.turn.score import score_jobs
 from flows.turn.stages import Found, ingest
 from flows.turn.work import Pool, Work, find_work, read_pool, require_markets
 from optimization.replay.decision import Fan, in_turn
-from optimization.replay.record import RECORD_SPAN
+from optimization.replay.standing import RECORD_SPAN
 from warehouse.asof.moving import Span
 from warehouse.errors import SlackwaterError
 from warehouse.store.connection import Store, open_store

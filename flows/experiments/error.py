@@ -25,8 +25,8 @@ from optimization.policies.committed_horizon import Ahap
 from optimization.policies.contract import Policy
 from optimization.policies.pool import load_pool
 from optimization.policies.reactive import Ahanp
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import PlanMemo, replay_pool, spread
+from optimization.replay.score import perfect_forecasts
 from optimization.trials.comparison import interval, resampled_means
 from optimization.trials.scenarios import Grid, Scenario
 

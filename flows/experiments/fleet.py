@@ -45,7 +45,7 @@ from optimization.fleet.stream import (
     run_stream,
 )
 from optimization.trials.comparison import interval, resampled_means
-from optimization.trials.tapes import Tape, aligned
+from optimization.trials.scenarios import Tape, aligned
 from warehouse.errors import MarketError
 
 #: Least zones that make a market to share.

@@ -11,17 +11,28 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.turn.forecast import timetable_of
-from forecasting.origins.forecasts import backtest, key_of
+from forecasting.origins.driver import backtest, key_of
 from forecasting.predictor import FittedPredictor, Panel, Predictor
 from forecasting.predictors import FLOOR, make_predictor
 from forecasting.quantiles import Variable
 from optimization.market.window import PointForecast, Quantiles, of_quantiles
-from optimization.trials.scenarios import Draw, Grid, Scenario, draw_scenarios, scenario_of
-from optimization.trials.tapes import Part, Tape, held_within, moving_paths, peers_of, sample_and_hold
+from optimization.trials.scenarios import (
+    Draw,
+    Grid,
+    Part,
+    Scenario,
+    Tape,
+    draw_scenarios,
+    held_within,
+    moving_paths,
+    peers_of,
+    sample_and_hold,
+    scenario_of,
+)
 from warehouse.asof.choosing import GAPS_UNTIL_STALE, PRICE_MAX_AGE
 from warehouse.errors import MarketError, SourceFileError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
-from warehouse.sources.conventions import known_conventions
+from warehouse.sources.contract import known_conventions
 
 STEP = pd.Timedelta(minutes=30)
 #: The longest deadline of the grid: a series is long enough if its test half is longer (M7).

@@ -23,8 +23,8 @@ from optimization.policies import PUBLISHED_IDEAS
 from optimization.policies.committed_horizon import Ahap, Commit
 from optimization.policies.contract import Policy
 from optimization.policies.pool import load_pool
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import PlanMemo, replay_pool, spread
+from optimization.replay.score import perfect_forecasts
 from optimization.selection.rounds import select_over
 from optimization.trials.comparison import (
     Comparison,
@@ -35,8 +35,7 @@ from optimization.trials.comparison import (
     resampled_means,
     shown_baselines,
 )
-from optimization.trials.scenarios import Grid, Scenario
-from optimization.trials.tapes import Part
+from optimization.trials.scenarios import Grid, Part, Scenario
 from optimization.window.plan import EndRule
 
 #: Columns of a cell, and of the coarser cells of the issue's promise (deadline, load, overhead).

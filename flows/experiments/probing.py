@@ -33,7 +33,7 @@ from optimization.trials.probing import (
     track,
     transitions_seen,
 )
-from optimization.trials.tapes import sample_and_hold
+from optimization.trials.scenarios import sample_and_hold
 from warehouse.errors import MarketError
 
 #: Slots are as long as the distance of probes, but not shorter than this.

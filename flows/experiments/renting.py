@@ -38,7 +38,7 @@ from optimization.renting.simulation import Stream, job_stream
 from optimization.renting.sizes import Exponential
 from optimization.renting.speedup import AmdahlSpeedup, PowerSpeedup
 from optimization.trials.comparison import interval, resampled_means
-from optimization.trials.tapes import Tape
+from optimization.trials.scenarios import Tape
 
 #: Money is in on-demand instance-hours of the market. The budget is this many GPUs at list price, for a load of 6.
 BUDGET, WARM_SLOTS, RESTART_HOURS, WIDEST = 8.0, 48, 0.1, 16

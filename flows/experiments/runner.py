@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from optimization.policies.contract import Policy
-from optimization.replay.hindsight import hindsight
 from optimization.replay.run import replay_pool, spread
+from optimization.replay.score import hindsight
 from optimization.selection.weights import utility_bounds
 from optimization.trials.scenarios import Scenario
 from optimization.window.audit import audit_outcome

@@ -25,9 +25,16 @@ from optimization.policies.pool import load_pool
 from optimization.selection.bandits import BanditRuns, select_with_bandit
 from optimization.selection.contract import Learner, weigh
 from optimization.selection.learners import BANDITS, DEFAULT_LEARNER, LEARNERS
-from optimization.selection.orderings import Order, abundance, orders_of
 from optimization.selection.regret import LeaderChange, why_leader_changed
-from optimization.selection.rounds import Realised, SelectionSummary, select_over, train_learners
+from optimization.selection.rounds import (
+    Order,
+    Realised,
+    SelectionSummary,
+    abundance,
+    orders_of,
+    select_over,
+    train_learners,
+)
 from optimization.selection.weights import attainable_bounds, normalised
 from optimization.trials.scenarios import Grid, Scenario
 

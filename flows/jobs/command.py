@@ -50,8 +50,8 @@ def add(
     """Add a job to the warehouse; it is planned in every later run until it ends."""
     from flows.ledger.jobs import save_jobs
     from flows.turn.markets import find_market, read_history, step_of
+    from optimization.job.definition import infeasible_by
     from optimization.job.request import read_request, slot_job
-    from optimization.job.termination import infeasible_by
     from warehouse.errors import MarketError
 
     request = read_request(file)

@@ -12,8 +12,7 @@ import pandas as pd
 from flows.ledger.jobs import StoredJob
 from flows.show.table import rows_of
 from forecasting.quantiles import Forecast
-from optimization.job.definition import Job
-from optimization.job.progress import finished
+from optimization.job.definition import Job, finished
 from optimization.job.request import JobRequest, job_on
 from optimization.replay.standing import LiveJob, Reported, live_job
 from optimization.window.plan import Allocation

@@ -135,7 +135,7 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
 
 
 def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
-    """Outcomes of these policies in the columns that `optimization.replay.ledger.leaderboard` reads.
+    """Outcomes of these policies in the columns that `optimization.replay.score.leaderboard` reads.
 
     With them ``lost_to_forecast_error`` (units of OD-only cost), NaN where no forecast was issued or it was not measured.
     """

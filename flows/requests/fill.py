@@ -28,11 +28,10 @@ from forecasting.configurations.runs import runs_frame
 from optimization.job.request import JobRequest
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
-from optimization.replay.risk import Expected
+from optimization.replay.decision import Expected
 from optimization.requests import fill as filling
 from optimization.requests.candidates import Candidate, OnDemand, model_name_of
-from optimization.requests.choice import RULES, Loser
-from optimization.requests.plan import Planned
+from optimization.requests.choice import RULES, Loser, Planned
 from optimization.requests.request import Completed
 from optimization.requests.widths import Knowledge
 from warehouse.errors import InputError

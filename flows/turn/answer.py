@@ -21,16 +21,15 @@ from flows.turn.decide import effort_of
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import Followed, choose_markets, find_market, peers_of, read_history, step_of
 from flows.turn.work import deciding_policy, read_pool
-from forecasting.accuracy.pooling import pooled_scores, sourced
+from forecasting.accuracy.tables import pooled_scores, sourced
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
+from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, read_request
-from optimization.job.termination import check_job
 from optimization.policies.pool import policy_named
 from optimization.replay.decision import decide
-from optimization.replay.ledger import perfect_forecasts
-from optimization.replay.record import record_start
-from optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from optimization.replay.score import EndedJob, Scored, ended_job, perfect_forecasts, score_job
+from optimization.replay.standing import record_start
 from warehouse.errors import JobError, MarketError
 from warehouse.issued.vintages import write_forecasts
 from warehouse.store.connection import Store

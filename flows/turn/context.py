@@ -13,8 +13,7 @@ from flows.config import Settings
 from flows.ledger.runs import LIVE, RunRow, failure_kept
 from flows.show.table import rows_of
 from optimization.replay.decision import Fan, in_turn
-from warehouse.asof.grid import Reader
-from warehouse.asof.load import HistoryRequest, load_histories
+from warehouse.asof.load import HistoryRequest, Reader, load_histories
 from warehouse.asof.moving import MovingReader, Span
 from warehouse.errors import MarketError
 from warehouse.history import History

@@ -18,7 +18,7 @@ from flows.turn.context import Turn
 from flows.turn.markets import Followed, peers_of, planned_forecasts, read_all
 from flows.turn.work import Pool, Work
 from optimization.replay.decision import Course, Effort, decide_all
-from optimization.replay.record import record_start
+from optimization.replay.standing import record_start
 
 
 def effort_of(settings: Settings) -> Effort:

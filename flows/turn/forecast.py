@@ -29,19 +29,17 @@ from flows.turn.context import Turn
 from flows.turn.markets import Followed, read_histories, step_of, turn_histories
 from flows.turn.work import Work, panel_mates
 from forecasting.accuracy.losses import Windows, window_scores
-from forecasting.origins.cohort import Basis, Cohort
-from forecasting.origins.forecasts import Batch, estimations, forecasts_from
+from forecasting.origins.driver import Basis, Batch, Cohort, estimations, forecasts_from
 from forecasting.origins.timetable import VARIABLES, Cadence, Timetable
 from forecasting.predictor import FittedPredictor
 from forecasting.predictors import make_predictor
 from forecasting.quantiles import Forecast, Variable
 from forecasting.series import EPOCH, Series, series_of
 from forecasting.state import restored, state_text
-from optimization.replay.record import record_start
+from optimization.replay.standing import record_start
 from warehouse.errors import ForecastError
 from warehouse.history import ROW_KNOWN_AT, History, Market
-from warehouse.issued.fitted import FittedState, forget_fitted, load_fitted, save_fitted
-from warehouse.issued.records import record_assumptions
+from warehouse.issued.records import FittedState, forget_fitted, load_fitted, record_assumptions, save_fitted
 from warehouse.issued.vintages import read_vintages, vintage_times, write_forecasts
 from warehouse.store.connection import Store
 

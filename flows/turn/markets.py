@@ -13,13 +13,12 @@ from flows.ledger.jobs import StoredJob
 from flows.show.table import rows_of
 from flows.turn.context import Reads, Turn
 from forecasting.quantiles import Forecast
-from warehouse.asof.load import HistoryRequest, load_histories
-from warehouse.asof.on_demand import HistoryAssumptions
+from warehouse.asof.load import HistoryAssumptions, HistoryRequest, load_histories
 from warehouse.errors import MarketError
 from warehouse.history import History, Market
 from warehouse.issued.vintages import read_forecasts, read_vintages
 from warehouse.observations.listing import list_markets
-from warehouse.sources.conventions import matches
+from warehouse.sources.contract import matches
 from warehouse.store.connection import Store
 
 #: A market with less history than this is not followed unless a job names it.

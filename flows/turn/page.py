@@ -34,7 +34,7 @@ from flows.show.formats import (
     whole,
 )
 from flows.show.page import write_page
-from forecasting.accuracy.pooling import pooled_scores, shared_scores
+from forecasting.accuracy.tables import pooled_scores, shared_scores
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from warehouse.errors import InputError

@@ -20,7 +20,7 @@ from flows.turn.markets import find_market, read_history, step_of, stored_foreca
 from flows.turn.page import MarketPanel, ReportData
 from flows.turn.work import Pool, read_pool
 from forecasting.quantiles import Forecast
-from optimization.replay.ledger import leaderboard
+from optimization.replay.score import leaderboard
 from optimization.selection.regret import learner_regret, why_leader_changed
 from warehouse.errors import InputError
 from warehouse.history import AVAILABLE, PRICE, History

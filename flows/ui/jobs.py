@@ -23,8 +23,7 @@ from flows.show.table import rows_of
 from flows.turn.markets import Followed, read_histories
 from flows.turn.page import LIKELY, WORRYING, utilities_figure
 from flows.ui.reading import Reading
-from optimization.job.definition import Job, Progress
-from optimization.job.progress import finished
+from optimization.job.definition import Job, Progress, finished
 from optimization.replay.standing import NOTHING, held
 from optimization.window.plan import Allocation
 from warehouse.errors import SlackwaterError

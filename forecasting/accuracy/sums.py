@@ -11,11 +11,15 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
-from forecasting.accuracy.losses import REPORTED, Scale, actual_after, losses_of, scale_of
-from forecasting.accuracy.measures import (
+from forecasting.accuracy.losses import (
+    REPORTED,
+    Scale,
+    actual_after,
     brier,
     chances,
     conditional_frequencies,
+    losses_of,
+    scale_of,
     shares_below,
     transform_span,
 )
@@ -77,7 +81,7 @@ class Tested(Protocol):
 class Yardstick:
     """What the forecasts of one series are measured with, all of it known at its first origin.
 
-    ``scale``: what errors are measured in. ``kind``: its class among `forecasting.accuracy.columns.CLASSES`. ``start``: the
+    ``scale``: what errors are measured in. ``kind``: its class among `forecasting.accuracy.tables.CLASSES`. ``start``: the
     slot that the look-back before the first origin begins at. ``periods`` and ``days`` number each origin's period (from
     0) and day, ``first_day`` since the epoch.
     """

@@ -1,4 +1,4 @@
-"""From tallies to the tables of `Accuracy`: one panel after the other, so that only one panel's losses are held (M6.5)."""
+"""What a backtest found: scores by market and step, pooled over markets, reliability and calibration (M6.5)."""
 
 from __future__ import annotations
 
@@ -10,31 +10,262 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forecasting.accuracy.columns import (
-    DAILY_COLUMNS,
-    FAN_COLUMNS,
-    MEASURES,
-    PERIOD_COLUMNS,
-    QUANTILES,
-    REASON_COLUMNS,
-    SCORE_COLUMNS,
-    Accuracy,
-)
-from forecasting.accuracy.losses import actual_after
-from forecasting.accuracy.measures import diebold_mariano
-from forecasting.accuracy.pooling import (
-    COMMON,
-    NO_ERROR,
-    class_scores,
-    pooled_calibration,
-    pooled_reliability,
-    pooled_scores,
-)
+from forecasting.accuracy.losses import actual_after, diebold_mariano
 from forecasting.accuracy.sums import SUMMED, Tally, Tested, Yardstick, yardstick_of
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 from warehouse.errors import ForecastError
+
+#: The quantile columns of a table.
+QUANTILES = [f"q{round(100 * q):02d}" for q in LEVELS]
+
+#: What is measured in every row of `Accuracy.scores`, `Accuracy.periods` and `Accuracy.pooled`.
+MEASURES = (
+    "n", "mae", "rmse", "mase", "pinball", "skill_pinball", "skill_mae",
+    "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
+    "width_50", "width_80", "width_90", "skill_brier", "absent", "unpredicted", "cover",
+    "coverage_50_closed", "coverage_80_closed", "coverage_90_closed",
+)  # fmt: skip
+SCORE_COLUMNS = (
+    "variable",
+    "model",
+    "market",
+    "step",
+    *MEASURES,
+    "dm",
+    "dm_p",
+    "source",
+    "scale",
+    "capacity",
+    "class",
+)
+PERIOD_COLUMNS = ("variable", "model", "market", "period", "start", "end", "step", *MEASURES, "source")
+POOLED_COLUMNS = (
+    "variable", "model", "step", *MEASURES,
+    "mean_skill_pinball", "median_skill_pinball", "worst_skill_pinball", "share_worse", "markets",
+)  # fmt: skip
+CLASS_COLUMNS = ("variable", "model", "class", *POOLED_COLUMNS[2:])
+#: Classes of markets in the order they are shown: of counts by their stated capacity, of prices by how often they change.
+CLASSES = {"count": ("0/1", "2-15", "16 and more", "offers"), "price": ("moving", "still")}
+RELIABILITY_COLUMNS = ("variable", "model", "step", "level", "share", "n")
+CALIBRATION_COLUMNS = ("model", "step", "bin", "chance", "frequency", "n")
+DAILY_COLUMNS = ("variable", "model", "market", "day", "n", "mae", "pinball", "source")
+REASON_COLUMNS = ("variable", "model", "market", "reason", "n")
+FAN_COLUMNS = (
+    "variable",
+    "model",
+    "market",
+    "origin",
+    "step",
+    "slot",
+    "actual",
+    "mean",
+    *QUANTILES,
+    "source",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """The scores of a backtest and the tables a report draws.
+
+    ``scores`` (`SCORE_COLUMNS`): one row per variable, model, market and step. ``mae`` is of the median, ``rmse`` of
+    the mean; ``mase`` is in units of the mean |y(t) - y(t-1)| of the training part (NaN if that is 0); ``pinball`` is
+    the mean over the 19 levels, half of the CRPS; ``brier`` that of "at least n", averaged over n = 1..capacity.
+    ``skill_pinball`` and ``skill_mae`` are 1 - loss / loss of `FLOOR`; ``skill_brier`` the same against last value's
+    conditional frequencies P(y(t+k) >= n | [y(t) >= n]) counted on the training part. ``dm`` and ``dm_p``: statistic
+    (positive = better than `FLOOR`) and two-sided p value of Diebold and Mariano's test of the pinball loss.
+    ``coverage_P``: mean share of the randomised probability integral transform of the value within the central P % of
+    levels (`forecasting.accuracy.losses.covered`): P for a right law, with point masses or without; ``coverage_P_closed``:
+    share of values in the closed interval of the quantiles, which point masses lift above P however right the law is.
+    ``absent`` and ``unpredicted``: mean instances forecast and not there, there and not forecast; ``cover`` what this step
+    adds to the error of a forecast as a path, in which an instance at a slot nearby is less than two errors
+    (`forecasting.accuracy.losses`). ``scale`` is what pooled losses are divided by: capacity for counts, mean price of the
+    training part for prices. ``class``: one of `CLASSES` (counts by their stated capacity, "offers" without one; a price is
+    "moving" if it changed once a day or more in the training part). A skill is NaN where last value never erred.
+
+    ``periods`` (`PERIOD_COLUMNS`): the same by period of the test part, numbered from 0: calendar weeks (Monday,
+    UTC), or four equal parts where the clock means nothing or the test part is shorter than two weeks; ``start`` and
+    ``end`` are the first and last origin.
+
+    ``pooled`` (`POOLED_COLUMNS`): one row per variable, model and step over all markets: n-weighted means of errors,
+    coverage, width and shares (of those defined); skills are 1 - sum of scaled loss / sum of scaled floor loss, every
+    origin's loss divided by its market's ``scale``. Then mean, median and worst of the markets' own pinball skills,
+    the share of markets below 0, and how many markets there are. ``classes`` (`CLASS_COLUMNS`): the same over the
+    markets of each class.
+
+    ``reliability`` (`RELIABILITY_COLUMNS`): share of actual values at or below the quantile of each level; where
+    values tie with quantiles (counts, flat prices) the expected share of the randomised probability integral
+    transform. ``calibration`` (`CALIBRATION_COLUMNS`, counts): the chance given to "at least n" in ten bins, its mean
+    in the bin and how often it came true. Both are pooled over markets. ``daily`` (`DAILY_COLUMNS`): mean loss over
+    steps of the forecasts issued on each UTC day.
+
+    ``fans`` (`FAN_COLUMNS`): a few forecasts of the default model per market, evenly spread over its test part; rows
+    with step <= 0 are the actual values up to the origin (NaN mean and quantiles). ``notes`` says in words what was
+    left out and why. ``models`` are in the order asked for, ``default`` is the name of the default one. ``reasons``
+    (`REASON_COLUMNS`) counts the forecasts in which another model answered, by the reason given, numbers in it as "#".
+    """
+
+    scores: pd.DataFrame
+    pooled: pd.DataFrame
+    periods: pd.DataFrame
+    reliability: pd.DataFrame
+    calibration: pd.DataFrame
+    daily: pd.DataFrame
+    fans: pd.DataFrame
+    models: tuple[str, ...]
+    default: str
+    step: pd.Timedelta
+    notes: tuple[str, ...] = ()
+    reasons: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(REASON_COLUMNS)))
+    classes: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(CLASS_COLUMNS)))
+
+
+# ---
+# Scores, reliability and calibration of many markets as one.
+
+#: Averaged over markets with their numbers of origins as weights, each over the markets where it is defined.
+WEIGHTED = (
+    "mae", "rmse", "mase", "pinball", "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
+    "width_50", "width_80", "width_90", "absent", "unpredicted", "cover",
+    "coverage_50_closed", "coverage_80_closed", "coverage_90_closed",
+)  # fmt: skip
+_ROW = ["variable", "model", "step"]
+#: A mean loss of last value below this share of a market's scale is none: prices are sums of floats.
+NO_ERROR = 1e-9
+
+
+#: Mean losses of a model and of last value over the origins that both forecast at, and how many those are.
+COMMON = ("pinball_common", "mae_common", "n_common", "pinball_floor", "mae_floor")
+
+
+def pooled_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """`POOLED_COLUMNS` from rows of scores by market, variable, model and step: those of a turn, a warehouse or the report.
+
+    A skill is 1 - sum of scaled loss / sum of scaled floor loss, where a loss summed over origins is divided by its
+    market's ``scale``: the capacity for counts (where none is stated the largest one seen), the mean price before the first
+    origin for prices. So a market of 16 instances counts as much as one of 1, a dear one as much as a cheap one. Brier
+    scores have no unit; they are compared with ``reference``, that of last value's conditional frequencies. Rows without
+    `COMMON` were all measured over the same origins.
+    """
+    if scores.empty:
+        return pd.DataFrame(columns=list(POOLED_COLUMNS))
+    return _pooled(scores, _ROW)[list(POOLED_COLUMNS)]
+
+
+def sourced(scores: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose market is ``market@source``, if they say the source: a market measured in two sources counts as two."""
+    if "source" not in scores:
+        return scores
+    alone = ~scores["market"].astype(str).str.contains("@", regex=False)
+    named = scores["market"].astype(str) + "@" + scores["source"].astype(str)
+    return scores.assign(market=scores["market"].where(~alone, named))
+
+
+def shared_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows of markets, variables and steps at which every model of that variable was measured: only these compare."""
+    models = scores.groupby("variable")["model"].transform("nunique")
+    there = scores[scores["n"] > 0].groupby(["variable", "market", "step"])["model"].transform("nunique")
+    return scores[there.reindex(scores.index).eq(models)]
+
+
+def class_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """`CLASS_COLUMNS`: as `pooled_scores` over the markets of each class, in the order of `CLASSES`."""
+    if scores.empty:
+        return pd.DataFrame(columns=list(CLASS_COLUMNS))
+    rank = {name: place for names in CLASSES.values() for place, name in enumerate(names)}
+    models = {name: place for place, name in enumerate(scores["model"].unique())}
+    made = _pooled(scores, ["variable", "model", "class", "step"])
+    order = made.assign(m=made["model"].map(models), c=made["class"].map(rank))
+    order = order.sort_values(["variable", "m", "c", "step"], kind="stable")
+    return made.loc[order.index, list(CLASS_COLUMNS)].reset_index(drop=True)
+
+
+def _pooled(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """One row for every value of ``keys``, with all other columns of `POOLED_COLUMNS`."""
+    table = _with_common(scores)
+    weight = table["n"].astype(float)
+    sums: dict[str, pd.Series] = {"n": weight}
+    for name in WEIGHTED:
+        sums[name] = table[name] * weight
+        sums[f"{name}|n"] = weight.where(table[name].notna())
+    for loss in ("pinball", "mae"):
+        for kind in ("common", "floor"):
+            sums[f"{loss}_{kind}"] = table[f"{loss}_{kind}"] * table["n_common"] / table["scale"]
+    both = weight.where(table["brier"].notna() & table["reference"].notna())
+    sums["brier_sum"], sums["reference_sum"] = table["brier"] * both, table["reference"] * both
+    added = pd.DataFrame(sums).groupby([table[key] for key in keys], sort=False).sum(min_count=1)
+    out = pd.DataFrame({name: added[name] / added[f"{name}|n"] for name in WEIGHTED}, index=added.index)
+    out["n"] = added["n"].astype(int)
+    out["skill_pinball"] = _skill(added["pinball_common"], added["pinball_floor"], added["n"])
+    out["skill_mae"] = _skill(added["mae_common"], added["mae_floor"], added["n"])
+    out["skill_brier"] = _skill(added["brier_sum"], added["reference_sum"], added["n"])
+    skills = table.groupby(keys, sort=False)["skill_pinball"]
+    out["mean_skill_pinball"], out["median_skill_pinball"] = skills.mean(), skills.median()
+    out["worst_skill_pinball"] = skills.min()
+    out["share_worse"] = skills.agg(lambda own: (own < 0).sum() / own.count() if own.count() else np.nan)
+    out["markets"] = table.groupby(keys, sort=False)["market"].nunique()
+    return out.reset_index()
+
+
+def _with_common(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows with everything that is pooled; what a table does not have was not measured."""
+    table = scores.reindex(
+        columns=list(dict.fromkeys([*scores.columns, *WEIGHTED, "skill_pinball", "reference", "scale"]))
+    )
+    table = table.astype(dict.fromkeys([*WEIGHTED, "skill_pinball", "reference", "scale"], float))
+    if table["scale"].isna().all():  # measured before scales were kept: every unit counts as one
+        table = table.assign(scale=1.0)
+    if set(COMMON) <= set(scores.columns):
+        return table
+    keys = ["variable", "market", "step"]
+    floor = scores[scores["model"] == FLOOR].set_index(keys)[["pinball", "mae"]].astype(float)
+    table = table.join(floor.add_suffix("_floor"), on=keys)
+    return table.assign(
+        pinball_common=table["pinball"], mae_common=table["mae"], n_common=table["n"].astype(float)
+    )
+
+
+def _skill(loss: pd.Series, floor: pd.Series, n: pd.Series) -> pd.Series:
+    return (1.0 - loss / floor).where(floor > NO_ERROR * n)
+
+
+def pooled_reliability(below: dict[tuple[str, str], np.ndarray]) -> pd.DataFrame:
+    """`RELIABILITY_COLUMNS` from sums of `shares_below` and n, (h, 19 + 1), by variable and model."""
+    rows: list[pd.DataFrame] = []
+    for (variable, model), table in sorted(below.items()):
+        horizon, n = table.shape[0], table[:, -1:]
+        rows.append(
+            pd.DataFrame(
+                {
+                    "variable": variable,
+                    "model": model,
+                    "step": np.repeat(np.arange(1, horizon + 1), LEVELS.size),
+                    "level": np.tile(LEVELS, horizon),
+                    "share": (table[:, :-1] / np.where(n > 0, n, np.nan)).ravel(),
+                    "n": np.repeat(n[:, 0].astype(int), LEVELS.size),
+                }
+            )
+        )
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=list(RELIABILITY_COLUMNS))
+
+
+def pooled_calibration(bins: dict[str, np.ndarray]) -> pd.DataFrame:
+    """`CALIBRATION_COLUMNS` from numbers, sums of chances and hits, (h, bins, 3), by model."""
+    rows: list[dict[str, Any]] = []
+    for model, table in sorted(bins.items()):
+        for step, place in np.argwhere(table[..., 0] > 0):
+            n, chance, hits = table[step, place]
+            rows.append(
+                {"model": model, "step": int(step) + 1, "bin": int(place), "chance": chance / n,
+                 "frequency": hits / n, "n": int(n)}
+            )  # fmt: skip
+    return pd.DataFrame(rows, columns=list(CALIBRATION_COLUMNS))
+
+
+# ---
+# From tallies to the tables of `Accuracy`: one panel after the other, so that only one panel's losses are held (M6.5).
 
 #: Slots shown before the origin of an example forecast.
 SHOWN_BEFORE = 24

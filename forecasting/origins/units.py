@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forecasting.origins.cohort import Cohort, cohorts_of, outlook_from
+from forecasting.origins.driver import Cohort, cohorts_of, outlook_from
 from forecasting.origins.timetable import Timetable
 from forecasting.predictor import Outlook, Panel, Predictor
 from forecasting.quantiles import Variable

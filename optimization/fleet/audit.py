@@ -7,7 +7,7 @@ arithmetic of M2. A check that fails raises `AuditError`.
 from __future__ import annotations
 
 from optimization.fleet.problem import JointJob, JointPlan, JointProblem, Place, Route, spot_used
-from optimization.job.progress import finished, needed
+from optimization.job.definition import finished, needed
 from optimization.kernels.rules import slots_needed
 from warehouse.errors import AuditError
 

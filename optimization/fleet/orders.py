@@ -12,7 +12,7 @@ import numpy as np
 
 from optimization.fleet.problem import JointJob, JointPlan, JointProblem, Route
 from optimization.fleet.search import Search
-from optimization.job.throughput import rates
+from optimization.job.definition import rates
 from optimization.window.plan import PlanStatus
 
 

@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from optimization.fleet.problem import NO_ENDING, NOWHERE, Ending, JointJob, JointProblem, Place, Route
-from optimization.job.progress import needed
-from optimization.job.throughput import rates
+from optimization.job.definition import needed, rates
 from optimization.kernels.routes import (
     MOVE,
     Asked,

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from optimization.fleet.problem import JointJob, JointPlan, JointProblem, Place
-from optimization.job.definition import Job, Progress
-from optimization.job.progress import finished
-from optimization.job.termination import on_demand_to_go
-from optimization.job.throughput import Linear
+from optimization.job.definition import Job, Linear, Progress, finished, on_demand_to_go
 from optimization.market.window import market_window
 from warehouse.errors import MarketError
 

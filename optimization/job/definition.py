@@ -1,13 +1,132 @@
-"""The job, its progress and its value (M2.1, M2.5)."""
+"""The job: how fast it runs, how far it is, what it is worth, and how it ends on on-demand alone (M2.1, M2.2, M2.4-M2.6)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol
 
-from optimization.job.throughput import Throughput, rates
-from optimization.kernels.rules import Restart, Value, efficiency, late_limit, value_at
+import numpy as np
+
+from optimization.kernels.rules import (
+    Restart,
+    Value,
+    after_growing,
+    efficiency,
+    ending,
+    late_limit,
+    slots_needed,
+    value_at,
+)
 from warehouse.errors import JobError
+
+#: A job is finished when its progress is within this share of the workload. Sums of slot gains carry rounding
+#: errors of about 1e-15 each, so that a plan which finishes exactly must not fail by them.
+TOLERANCE = 1e-9
+
+
+def needed(workload: float) -> float:
+    """The progress at which a workload counts as done.
+
+    >>> needed(100.0) < 100.0
+    True
+    """
+    return workload * (1.0 - TOLERANCE)
+
+
+def finished(done: float, workload: float) -> bool:
+    """True once ``done`` work units finish the job: z >= L, up to `TOLERANCE` (M2.4)."""
+    return done >= needed(workload)
+
+
+# ---
+# How fast a job runs on n instances: H(n) in work units per hour (M2.2).
+
+
+class Throughput(Protocol):
+    """H(n), work units per hour on n instances; H(0) = 0. An immutable, hashable value."""
+
+    def __hash__(self) -> int:
+        """Equal throughputs have equal hashes."""
+        ...
+
+    def rate(self, n: int) -> float:
+        """Work units per hour on ``n`` instances."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """H(n) = alpha n + beta for n >= 1 (paper A)."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+
+    def rate(self, n: int) -> float:
+        """Work units per hour on ``n`` instances."""
+        return self.alpha * n + self.beta if n >= 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amdahl:
+    """H(n) = scale / ((1 - f) + f / n): a share f of the work is parallel."""
+
+    parallel: float
+    scale: float = 1.0
+
+    def rate(self, n: int) -> float:
+        """Work units per hour on ``n`` instances."""
+        return self.scale / ((1.0 - self.parallel) + self.parallel / n) if n >= 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """H(n) = scale n^p."""
+
+    exponent: float
+    scale: float = 1.0
+
+    def rate(self, n: int) -> float:
+        """Work units per hour on ``n`` instances."""
+        return self.scale * float(n) ** self.exponent if n >= 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """H(n) measured: ``rates[n - 1]`` work units per hour on n instances."""
+
+    rates: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rates", tuple(self.rates))
+
+    def rate(self, n: int) -> float:
+        """Work units per hour on ``n`` instances; raises `JobError` beyond the table."""
+        if n < 1:
+            return 0.0
+        if n > len(self.rates):
+            raise JobError(
+                f"throughput table ends at {len(self.rates)} instances, asked for {n}", remedy="lower n_max"
+            )
+        return self.rates[n - 1]
+
+
+@lru_cache(maxsize=512)
+def rates(throughput: Throughput, n_max: int) -> np.ndarray:
+    """H(0..n_max), shape (n_max + 1,), work units per hour; one array for all who ask, closed for writing.
+
+    Raises `JobError` if any rate is not positive and finite. A throughput is a hashable value.
+    """
+    table = np.array([throughput.rate(n) for n in range(n_max + 1)], dtype=float)
+    if not np.isfinite(table).all() or (table[1:] <= 0).any():
+        raise JobError(f"throughput {throughput} gives rates {table[1:]}", expected="positive finite rates")
+    table.flags.writeable = False
+    return table
+
+
+# ---
+# The job, its progress and its value (M2.1, M2.5).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +210,68 @@ def validate_job(job: Job) -> None:
     if job.value < 0:
         raise JobError(f"job {job.name!r}: value {job.value} USD", expected="a value >= 0")
     rates(job.throughput, job.n_max)
+
+
+# ---
+# The ending on on-demand alone: M2.6, and the terminal value of M3.3 (b) (ours).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToGo:
+    """The best ending from a state: ``n`` on-demand instances for ``slots`` slots, worth ``value_usd`` net of their cost.
+
+    n = 0 and slots = 0 mean that the job is finished (value V) or given up (value 0).
+    """
+
+    value_usd: float
+    n: int
+    slots: int
+
+
+def on_demand_to_go(
+    job: Job, *, done: float, n_previous: int, slot: int, on_demand_usd: float, slot_hours: float
+) -> ToGo:
+    """max over constant n of V(slot + k) - k n p_o Delta, or 0 if none is positive (M2.6 with slot = d, M3.3 (b)).
+
+    k is the number of slots that n instances need from ``done`` work units, the first of them at the efficiency of
+    M2.4. Of equal values the least n is taken. A finished job is worth V(slot).
+    """
+    sizes, gain = _held(job, slot_hours)
+    best = ending(
+        sizes, gain, job.restart, job.worth, on_demand_usd * slot_hours, slot, needed(job.workload) - done,
+        n_previous,
+    )  # fmt: skip
+    return ToGo(value_usd=best.usd, n=sizes[best.size], slots=best.slots)
+
+
+@lru_cache(maxsize=512)
+def _held(job: Job, slot_hours: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Sizes (0 and n_min..n_max) and the work each does in a slot: a job asks for many endings."""
+    gain = rates(job.throughput, job.n_max) * slot_hours
+    sizes = (0, *range(job.n_min, job.n_max + 1))
+    return sizes, tuple(float(gain[n]) for n in sizes)
+
+
+def infeasible_by(job: Job, *, slot_hours: float) -> int:
+    """By how many slots on-demand alone misses gamma d at its fastest; 0 if the job can be finished before it (M2.7).
+
+    A job is worth nothing from gamma d on, so finishing needs k < gamma d slots.
+    """
+    sizes, gain = _held(job, slot_hours)
+    rest = needed(job.workload)
+    fastest = min(
+        slots_needed(rest, after_growing(job.restart, n) * g, g)
+        for n, g in zip(sizes[1:], gain[1:], strict=True)
+    )
+    last = math.ceil(job.late_limit) - 1
+    return max(0, fastest - last)
+
+
+def check_job(job: Job, *, uses_spot: bool) -> None:
+    """Raise `JobError` if spot is asked for a job that cannot resume from a checkpoint (M2.7)."""
+    if uses_spot and not job.resumable:
+        raise JobError(
+            f"job {job.name!r} cannot resume from a checkpoint and may not use spot",
+            expected="a resumable job, or no spot",
+            remedy="plan it on on-demand only (OD-only), or let it write checkpoints",
+        )

@@ -9,14 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from optimization.job.definition import Job, Progress
-from optimization.job.progress import finished
-from optimization.job.termination import check_job, on_demand_to_go
+from optimization.job.definition import Job, Progress, check_job, finished, on_demand_to_go
 from optimization.policies.baselines import MaximalSpot, UniformProgress
 from optimization.policies.committed_horizon import Ahap, Solve, expected_by_chains, solve_by_labels
 from optimization.policies.contract import Policy, View
-from optimization.policies.narration import narrate
-from optimization.policies.pace import HOLD_NOTHING, is_done, step, work_price
+from optimization.policies.pace import HOLD_NOTHING, is_done, narrate, step, work_price
 from optimization.window.plan import Allocation, EndRule
 from warehouse.errors import SettingsError
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from optimization.job.definition import Job
-from optimization.job.termination import check_job
+from optimization.job.definition import Job, check_job
 from optimization.policies.contract import View
-from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
@@ -17,6 +15,7 @@ from optimization.policies.pace import (
     is_done,
     keeps_deadline,
     least_size,
+    narrate,
     pace,
     safety_net,
     slots_left,

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from optimization.job.definition import Job
-from optimization.job.termination import check_job
+from optimization.job.definition import Job, check_job
 from optimization.policies.contract import View
-from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
@@ -19,6 +17,7 @@ from optimization.policies.pace import (
     finishing_size,
     is_done,
     least_net,
+    narrate,
     split,
     spot_is_cheaper,
 )

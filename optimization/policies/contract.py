@@ -8,8 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from optimization.job.definition import Job, Progress
-from optimization.market.belief import Belief, Believed
-from optimization.market.chains import Forgetting
+from optimization.market.belief import Belief, Believed, Forgetting
 from optimization.market.window import MarketWindow, Past, PointForecast
 from optimization.window.plan import Allocation
 

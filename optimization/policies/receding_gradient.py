@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from optimization.job.definition import Job
-from optimization.job.termination import check_job
+from optimization.job.definition import Job, check_job
 from optimization.policies.contract import View
 from optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
-from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     expected_progress,
     finishing_size,
     is_done,
+    narrate,
     pace,
     safety_net,
     split,

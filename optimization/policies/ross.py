@@ -10,15 +10,14 @@ import math
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from optimization.job.definition import Job
-from optimization.job.termination import check_job
+from optimization.job.definition import Job, check_job
 from optimization.policies.contract import View
-from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
     all_spot,
     is_done,
     least_size,
+    narrate,
     safety_net,
     slots_left,
     split,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from optimization.job.definition import Job
-from optimization.job.termination import check_job
+from optimization.job.definition import Job, check_job
 from optimization.policies.contract import View
-from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     expected_progress,
     is_done,
+    narrate,
     pace,
     safety_net,
     slots_left,

@@ -10,29 +10,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from optimization.job.definition import Job
-from optimization.job.progress import needed
-from optimization.job.termination import check_job
-from optimization.job.throughput import rates
+from optimization.job.definition import Job, check_job, needed, rates
 from optimization.kernels.induction import Asked, Game, chosen_size, chosen_sizes, induct
 from optimization.kernels.rules import least_efficiency
-from optimization.market.belief import Belief
-from optimization.market.chains import MOST_STATES, CountChain, Forgetting, PriceChain
+from optimization.market.belief import MOST_STATES, Belief, CountChain, Forgetting, PriceChain
 from optimization.policies.contract import Paths, View, on_path
-from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     deadline_in_reach,
     is_done,
     least_net,
+    narrate,
     pace,
     slots_left,
     split,
     work_left,
 )
-from optimization.window.plan import Allocation, ExpectedToGo
-from optimization.window.statement import sizes
+from optimization.window.plan import Allocation, ExpectedToGo, sizes
 from warehouse.errors import SettingsError
 
 #: Points of the grid of work left: parts of one instance's slot while there are at most so many.

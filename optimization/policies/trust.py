@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from optimization.job.definition import Job
-from optimization.job.termination import check_job
+from optimization.job.definition import Job, check_job
 from optimization.policies.contract import View
-from optimization.policies.narration import narrate
 from optimization.policies.pace import (
     HOLD_NOTHING,
     all_spot,
     is_done,
+    narrate,
     pace,
     safety_net,
     slots_left,

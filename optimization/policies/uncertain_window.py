@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from optimization.job.definition import Job
-from optimization.job.termination import check_job
+from optimization.job.definition import Job, check_job
 from optimization.policies.committed_horizon import Ahap, Commit, Commitments, Solve, solve_by_labels
 from optimization.policies.contract import View
 from optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
-from optimization.policies.narration import narrate
-from optimization.policies.pace import HOLD_NOTHING, is_done
+from optimization.policies.pace import HOLD_NOTHING, is_done, narrate
 from optimization.policies.trust import growth_cost
 from optimization.window.plan import Allocation, EndRule
 from warehouse.errors import SettingsError

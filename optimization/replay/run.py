@@ -18,9 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from optimization.job.definition import Job, Progress
-from optimization.job.progress import finished
-from optimization.job.termination import check_job, on_demand_to_go
+from optimization.job.definition import Job, Progress, check_job, finished, on_demand_to_go
 from optimization.market.belief import Believed
 from optimization.market.window import MarketWindow, PointForecast, Record
 from optimization.policies.committed_horizon import Solve, solve_by_labels

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from forecasting.configurations.facts import architecture, gpu
-from optimization.job.definition import Job
-from optimization.job.progress import needed
+from optimization.job.definition import Job, Table, needed, rates
 from optimization.job.request import FilledConfiguration, JobRequest, parse_request, slot_job
-from optimization.job.throughput import Table, rates
 from optimization.kernels.rules import after_growing, slots_needed
 from optimization.requests.offers import Offer
 from optimization.requests.request import Completed

@@ -1,16 +1,169 @@
-"""Which configuration a request is filled with, and one sentence on why each other one lost (M9.1)."""
+"""Which configuration a request is filled with: what is worth a plan, what each is expected to cost, why others lost (M9)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
-from optimization.requests.plan import Planned
+from forecasting.quantiles import Forecast
+from optimization.job.request import job_on
+from optimization.policies.contract import Policy
+from optimization.replay.decision import Decision, Effort, Expected, decide
+from optimization.replay.standing import LiveJob, live_job
+from optimization.requests.candidates import Candidate, OnDemand
 from optimization.requests.request import Completed
-from optimization.requests.screen import Screened
+from optimization.trials.misjudged import Misjudged
 from warehouse.errors import JobError
+from warehouse.history import History
+
+#: Candidates of one GPU model and one number of GPUs an instance that are planned, so that others are looked at too.
+MOST_OF_A_KIND = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """A candidate with what on-demand alone would do at the median and at the low end, and a rough cost with spot.
+
+    ``cost_usd`` is that of the widest width for as long as the median needs, spot as over the last day: for ranking only.
+    """
+
+    candidate: Candidate
+    alone: OnDemand
+    alone_low: OnDemand
+    cost_usd: float
+    hours: float
+
+    @property
+    def in_time(self) -> bool:
+        """Whether on-demand alone meets the deadline at the low end of the predicted throughput."""
+        return self.alone_low.late_by == 0
+
+
+def screened_of(candidates: Sequence[Candidate], step: pd.Timedelta) -> list[Screened]:
+    """Every candidate screened, in the order given."""
+    found = []
+    for one in candidates:
+        widest = one.widths[-1]
+        hours = one.request.workload.amount / widest.tokens_per_second / 3600.0
+        found.append(
+            Screened(
+                candidate=one,
+                alone=one.alone(step),
+                alone_low=one.alone(step, "low"),
+                cost_usd=hours * one.offer.screened_usd(widest.instances),
+                hours=hours,
+            )
+        )
+    return found
+
+
+def finalists_of(screened: Sequence[Screened], *, most: int, objective: str) -> list[Screened]:
+    """Of those in time the ``most`` that look best, at most `MOST_OF_A_KIND` of a kind.
+
+    Of one market and one number of GPUs only the best batch and number format comes.
+    """
+    ranked = sorted((one for one in screened if one.in_time), key=lambda one: _rank(one, objective))
+    kinds: dict[tuple[str, int], int] = {}
+    seen: set[tuple[str, int]] = set()
+    chosen: list[Screened] = []
+    for one in ranked:
+        terms = one.candidate.terms
+        kind = (terms.gpu_model, terms.gpus)
+        same = (one.candidate.offer.key, one.candidate.gpus)
+        if len(chosen) < most and kinds.get(kind, 0) < MOST_OF_A_KIND and same not in seen:
+            kinds[kind] = kinds.get(kind, 0) + 1
+            seen.add(same)
+            chosen.append(one)
+    return chosen
+
+
+def _rank(one: Screened, objective: str) -> tuple[float, ...]:
+    """Best first, what differs by less than about one per cent by the smaller batch; bfloat16 before float16."""
+    cost, hours = (round(math.log(max(value, 1e-9)), 2) for value in (one.cost_usd, one.hours))
+    first, second = (hours, cost) if objective == "time" else (cost, hours)
+    terms = one.candidate.terms
+    return first, second, one.candidate.gpus, terms.batch_size, terms.torch_dtype != "bfloat16"
+
+
+# ---
+# What finalists are expected to cost and when they finish, each planned on the current forecast of its market (M9.4, M4).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarketNow:
+    """What a market is planned on: its history up to now, the forecast issued in its last slot, and its peers (M4.6)."""
+
+    history: History
+    forecasts: Sequence[Forecast] = ()
+    peers: Sequence[History] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A candidate planned on the current forecast: its first decision with what to expect, and what to expect at both ends.
+
+    ``low`` and ``high`` are expected where the throughput is really at that end, the plan goes on believing its own H(n),
+    and progress is reported every slot (`optimization.trials.misjudged`).
+    """
+
+    screened: Screened
+    history: History
+    live: LiveJob
+    decision: Decision
+    low: Expected
+    high: Expected
+
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate that was planned."""
+        return self.screened.candidate
+
+    @property
+    def expected(self) -> Expected:
+        """What to expect if the throughput is as the job says."""
+        return self.decision.expected
+
+
+def planned_of(
+    finalists: Sequence[Screened], markets: Mapping[str, MarketNow], policy: Policy[Any], effort: Effort
+) -> list[Planned]:
+    """The finalists planned by one policy; ``markets`` by the `Offer.key` of each, with nothing later than the offer's time."""
+    found = []
+    for one in finalists:
+        market = markets[one.candidate.offer.key]
+        live = live_job(
+            *job_on(one.candidate.request, market.history),
+            market.history,
+            decided={},
+            forecasts=market.forecasts,
+            peers=market.peers,
+        )
+        found.append(
+            Planned(
+                screened=one,
+                history=market.history,
+                live=live,
+                decision=decide(live, policy, effort),
+                low=_at_end(one.candidate, live, policy, effort, "low"),
+                high=_at_end(one.candidate, live, policy, effort, "high"),
+            )
+        )
+    return found
+
+
+def _at_end(candidate: Candidate, live: LiveJob, policy: Policy[Any], effort: Effort, bound: str) -> Expected:
+    """What to expect where the throughput is at one end of its interval and the plan does not know."""
+    true = replace(candidate.job(pd.Timedelta(live.step), bound), value=live.job.value)
+    other = replace(live, job=true, seen=replace(live.seen, windows={}, tables={}))
+    return decide(other, Misjudged(policy=policy, believes=live.job), effort).expected
+
+
+# ---
+# Which configuration a request is filled with, and one sentence on why each other one lost (M9.1).
 
 #: Costs (or times) this much above the least count as equal to it: forecasts are not surer than that (ours).
 ALIKE = 0.01

@@ -11,11 +11,19 @@ import pandas as pd
 from optimization.policies.contract import Policy
 from optimization.replay.decision import Effort
 from optimization.requests.candidates import Candidate, candidates_of
-from optimization.requests.choice import Loser, chosen_of, losers_of, require_in_time
+from optimization.requests.choice import (
+    Loser,
+    MarketNow,
+    Planned,
+    chosen_of,
+    finalists_of,
+    losers_of,
+    planned_of,
+    require_in_time,
+    screened_of,
+)
 from optimization.requests.offers import Offer, offer_of
-from optimization.requests.plan import MarketNow, Planned, planned_of
 from optimization.requests.request import Completed, TuningRequest, completed
-from optimization.requests.screen import finalists_of, screened_of
 from optimization.requests.widths import Knowledge, Predictions
 
 #: Configurations that are planned on forecasts.

@@ -18,8 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from optimization.job.definition import Job
-from optimization.job.throughput import rates
+from optimization.job.definition import Job, rates
 from optimization.kernels.rules import least_efficiency
 from warehouse.errors import SettingsError
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from optimization.market.chains import CountChain, forgotten
+from optimization.market.belief import CountChain, forgotten
 from warehouse.errors import SettingsError
 
 #: Rounds of policy iteration after which it must have settled: it takes a handful.

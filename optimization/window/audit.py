@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from optimization.job.definition import Job
-from optimization.job.progress import finished
-from optimization.job.termination import ToGo, on_demand_to_go
+from optimization.job.definition import Job, ToGo, finished, on_demand_to_go
 from optimization.market.window import MarketWindow
 from optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome, Plan, PlanStatus
 from warehouse.errors import AuditError

@@ -26,10 +26,9 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from optimization.job.progress import TOLERANCE
+from optimization.job.definition import TOLERANCE
 from optimization.kernels.rules import after_growing, after_shrinking, least_efficiency, slots_needed
-from optimization.window.plan import EndRule, HorizonProblem
-from optimization.window.statement import concave_pieces, sizes, slot_costs, slot_gains
+from optimization.window.plan import EndRule, HorizonProblem, concave_pieces, sizes, slot_costs, slot_gains
 from warehouse.errors import JobError
 
 #: Share of the workload that counts as all of it: between 1 and what `finished` accepts, so that neither side's rounding matters.

@@ -6,12 +6,23 @@ from functools import lru_cache
 
 import numpy as np
 
-from optimization.job.definition import Job
-from optimization.job.progress import needed
-from optimization.kernels.bounds import EXPECTED, TARGET, TO_GO, Terms
-from optimization.kernels.labels import BEST_FOUND, NOTHING_TO_DO, UNSOUND, solve
-from optimization.window.plan import Allocation, EndRule, HorizonProblem, Plan, PlanStatus
-from optimization.window.statement import (
+from optimization.job.definition import Job, needed
+from optimization.kernels.labels import (
+    BEST_FOUND,
+    EXPECTED,
+    NOTHING_TO_DO,
+    TARGET,
+    TO_GO,
+    UNSOUND,
+    Terms,
+    solve,
+)
+from optimization.window.plan import (
+    Allocation,
+    EndRule,
+    HorizonProblem,
+    Plan,
+    PlanStatus,
     sizes,
     slot_gains,
     target,

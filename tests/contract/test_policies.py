@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, EndRule, Job, PointForecast, Progress, View
-from optimization.job.throughput import Amdahl, Linear, Power, Table, Throughput
+from optimization.job.definition import Amdahl, Linear, Power, Table, Throughput
 from optimization.market.window import MarketWindow, Record, market_window, record_of
 from optimization.policies import POLICIES, PUBLISHED_IDEAS, AdaSwitch, UncertainWindow
 from optimization.policies.committed_horizon import Ahap

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from optimization import Allocation, Job, View
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import market_window
 from optimization.replay.run import replay
 

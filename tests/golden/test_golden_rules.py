@@ -14,11 +14,9 @@ import pytest
 
 from optimization.fleet.problem import JointJob, JointProblem
 from optimization.fleet.search import Search
-from optimization.job.definition import Job, Progress
-from optimization.job.progress import TOLERANCE, needed
-from optimization.job.termination import on_demand_to_go
-from optimization.job.throughput import Linear
-from optimization.kernels import bounds, rules
+from optimization.job.definition import TOLERANCE, Job, Linear, Progress, needed, on_demand_to_go
+from optimization.kernels import labels as bounds
+from optimization.kernels import rules
 from optimization.kernels.compiling import kernel
 from optimization.kernels.induction import Game, induct
 from optimization.kernels.labels import end_value
@@ -27,9 +25,8 @@ from optimization.market.window import market_window
 from optimization.policies.contract import View
 from optimization.policies.pace import pace
 from optimization.policies.pace import split as policy_split
-from optimization.window.plan import EndRule, HorizonProblem
+from optimization.window.plan import EndRule, HorizonProblem, slot_costs, slot_usd, split
 from optimization.window.program import horizon_model, possible_endings
-from optimization.window.statement import slot_costs, slot_usd, split
 from optimization.window.twin import terms_of
 
 #: Less than any rounding of work that matters: an amount that is exact by hand may be a hair more in binary.

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from optimization.job.definition import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Job, Linear
 from optimization.market.window import market_window
-from optimization.replay.hindsight import hindsight
+from optimization.replay.score import hindsight
 from optimization.window.audit import audit_plan
 from optimization.window.plan import EndRule, HorizonProblem, PlanStatus
 from optimization.window.solver import plan_problem

@@ -11,7 +11,7 @@ import pandas as pd
 from flows.accuracy.error_cost import NONE, PERFECT, ErrorCost, summarise
 from flows.accuracy.page import About, accuracy_page
 from flows.show.page import render_page
-from forecasting.accuracy.columns import (
+from forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
     DAILY_COLUMNS,
     FAN_COLUMNS,
@@ -20,8 +20,9 @@ from forecasting.accuracy.columns import (
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
     Accuracy,
+    class_scores,
+    pooled_scores,
 )
-from forecasting.accuracy.pooling import class_scores, pooled_scores
 from forecasting.diagnosis.predictability import predictability_columns
 
 START = pd.Timestamp("2025-10-10T00:00Z")

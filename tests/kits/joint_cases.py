@@ -7,8 +7,7 @@ import numpy as np
 from window_cases import OWING, SHARES, random_throughput
 
 from optimization.fleet.problem import Ending, JointJob, JointProblem, Team
-from optimization.job.definition import Job
-from optimization.job.progress import finished, needed
+from optimization.job.definition import Job, finished, needed
 from optimization.kernels.rules import slots_needed
 from optimization.market.window import market_window
 

@@ -31,7 +31,7 @@ from optimization.fleet.problem import (
     Route,
     validate_joint,
 )
-from optimization.job.progress import finished
+from optimization.job.definition import finished
 from optimization.kernels.rules import slots_needed
 from optimization.window.plan import Allocation, PlanStatus
 from optimization.window.program import WHOLE

@@ -6,12 +6,9 @@ from functools import cache
 import numpy as np
 from window_cases import allowed
 
-from optimization.job.definition import Job
-from optimization.job.progress import TOLERANCE
-from optimization.job.termination import on_demand_to_go
-from optimization.job.throughput import Amdahl, Linear, Power, Table, rates
+from optimization.job.definition import TOLERANCE, Amdahl, Job, Linear, Power, Table, on_demand_to_go, rates
 from optimization.kernels.induction import Game
-from optimization.window.statement import sizes
+from optimization.window.plan import sizes
 
 #: Throughputs whose gains at the efficiencies below are whole steps of half-hour slots: (H, step).
 ON_GRID = [

@@ -4,8 +4,7 @@ import itertools
 
 import numpy as np
 
-from optimization.job.definition import Job
-from optimization.job.throughput import Amdahl, Linear, Power, Table
+from optimization.job.definition import Amdahl, Job, Linear, Power, Table
 from optimization.market.window import market_window
 from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
 

@@ -1,25 +1,351 @@
 """The one way data leaves the warehouse: a market's history on a slot grid, as known at one time (M1.2, M1.3).
 
-A request is answered in three steps: which series answer (`warehouse.asof.choosing`), their values on the slots
-(`warehouse.asof.grid`), and what is assumed where nothing was measured, each assumption in words.
-"""
+What was not measured is used under an assumption only, which is said in words wherever the result is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
-from warehouse.asof.choosing import Grid, KnownSeries, only_product, pick_series, require_source
-from warehouse.asof.grid import NEVER, GridPath, PathAsked, Reader, grid_slots, readings_within, within_asked
-from warehouse.asof.on_demand import HELD_CONSTANT, BorrowedPath, HistoryAssumptions, find_on_demand
+from warehouse.asof.choosing import (
+    Grid,
+    KnownSeries,
+    known_series,
+    only_product,
+    pick_series,
+    require_source,
+    trust_rank,
+)
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from warehouse.packaged import read_data, read_sql
+from warehouse.sources.contract import Conventions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
+
+_Asked = TypeVar("_Asked", bound=Hashable)
+#: When a gap became known: the integer of NaT.
+NEVER = np.iinfo(np.int64).min
+#: At most so many readings between two slots are taken.
+MOST_WITHIN = 5
+#: A reading between slots older than so many nominal gaps is none (ours).
+WITHIN_GAPS = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridPath:
+    """One variable on the grid: values and when each became known (microseconds, NaT's integer in gaps)."""
+
+    values: np.ndarray
+    known_us: np.ndarray
+    words: tuple[str, ...] = ()
+    series: KnownSeries | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathAsked:
+    """A series wanted on a grid; values older than ``age_us`` are gaps, unless a price is kept alive by the series ``probe``."""
+
+    series: KnownSeries
+    grid: Grid
+    age_us: int
+    probe: KnownSeries | None = None
+
+
+def grid_paths(store: Store, asked: Sequence[PathAsked]) -> list[GridPath]:
+    """Series of one kind on grids of one step, known at one time; one query."""
+    if not asked:
+        return []
+    grids = [one.grid for one in asked]
+    parameters: dict[str, object] = {
+        "sid": [one.series.sid for one in asked],
+        "first_us": [int(grid_slots(grid)[0]) for grid in grids],
+        "last_us": [grid.last_us for grid in grids],
+        "step_us": grids[0].step_us,
+        "known_at": grids[0].known_at,
+        "max_age_us": [one.age_us for one in asked],
+    }
+    price = asked[0].series.kind == "price"
+    if price:
+        parameters["probe_sid"] = [-1 if one.probe is None else one.probe.sid for one in asked]
+        parameters["probe_age_us"] = [0 if one.probe is None else one.probe.age(one.grid) for one in asked]
+    columns = store.arrays(read_sql(__package__, "price_grid" if price else "count_grid"), parameters)
+    ends = np.searchsorted(columns["place"], np.arange(len(asked) + 1))
+    return [
+        GridPath(values=columns["value"][a:b], known_us=columns["known_us"][a:b], series=one.series)
+        for one, a, b in zip(asked, ends[:-1], ends[1:], strict=True)
+    ]
+
+
+def within_asked(grid: Grid, series: KnownSeries | None) -> list[PathAsked]:
+    """The grids between the slots that `readings_within` reads, oldest first; none where the source reads about once a slot."""
+    if series is None or grid.first_us is None or not series.nominal_us:
+        return []
+    m = min(round(grid.step_us / series.nominal_us) - 1, MOST_WITHIN)
+    backs = [grid.step_us * (m - j) // (m + 1) for j in range(m)]
+    age_us = int(WITHIN_GAPS * series.nominal_us)
+    return [
+        PathAsked(
+            series=series,
+            grid=replace(grid, first_us=grid.first_us - back, last_us=grid.last_us - back),
+            age_us=age_us,
+        )
+        for back in backs
+    ]
+
+
+def readings_within(grid: Grid, paths: Sequence[GridPath]) -> np.ndarray | None:
+    """Readings between slots from the paths of `within_asked`, shape (slots, m), oldest first; None without one."""
+    if not paths:
+        return None
+    slots = grid_slots(grid)
+    return np.stack([np.where(path.known_us <= slots, path.values, np.nan) for path in paths], axis=1)
+
+
+def grid_slots(grid: Grid) -> np.ndarray:
+    """The slots in microseconds since the epoch; raises `MarketError` on a grid that has no first one yet."""
+    if grid.first_us is None:
+        raise MarketError("a grid without a first slot")
+    return np.arange(grid.first_us, grid.last_us + 1, grid.step_us, dtype=np.int64)
+
+
+class Reader:
+    """Answers from the store, each kept for as long as the reader lives: make one per call, within one state of the file.
+
+    `fetch_known` and `fetch_paths` ask for many at once; what was not fetched before is asked for when it is needed.
+    ``conventions``: what is known of the sources beside their rows, by default what is shipped.
+    """
+
+    def __init__(self, store: Store, conventions: Conventions | None = None) -> None:
+        self.store = store
+        self.conventions = conventions or known_conventions()
+        self._known: dict[tuple[Market, Grid], list[KnownSeries]] = {}
+        self._paths: dict[PathAsked, GridPath] = {}
+        self._on_demand: dict[
+            tuple[str, str, dt.datetime], list[tuple[int, str, str, str, str, float, int]]
+        ] = {}
+
+    def fetch_known(self, asked: Iterable[tuple[Market, Grid]]) -> None:
+        """Ask which series several markets have."""
+        new = [one for one in dict.fromkeys(asked) if one not in self._known]
+        for group in _alike(new, lambda one: (one[1].known_at, one[1].price_age())):
+            self._known |= zip(group, known_series(self.store, group), strict=True)
+
+    def known(self, market: Market, grid: Grid) -> list[KnownSeries]:
+        """All series of a market that are known at the grid's time."""
+        self.fetch_known([(market, grid)])
+        return self._known[market, grid]
+
+    def fetch_paths(self, asked: Iterable[PathAsked]) -> None:
+        """Ask for several series on their grids."""
+        new = [one for one in dict.fromkeys(asked) if one not in self._paths]
+        for group in _alike(new, lambda one: (one.series.kind, one.grid.step_us, one.grid.known_at)):
+            self._paths |= zip(group, grid_paths(self.store, group), strict=True)
+
+    def path(self, asked: PathAsked) -> GridPath:
+        """One series on its grid."""
+        self.fetch_paths([asked])
+        return self._paths[asked]
+
+    def on_demand(
+        self, market: Market, known_at: dt.datetime
+    ) -> list[tuple[int, str, str, str, str, float, int]]:
+        """Latest on-demand prices stated for the instance type of a market (``on_demand.sql``)."""
+        key = market.provider, market.instance_type, known_at
+        if key not in self._on_demand:
+            values = dict(zip(("provider", "instance_type", "known_at"), key, strict=True))
+            self._on_demand[key] = self.store.execute(read_sql(__package__, "on_demand"), values)
+        return self._on_demand[key]
+
+
+def _alike(asked: Iterable[_Asked], key: Callable[[_Asked], Hashable]) -> list[list[_Asked]]:
+    """What can be asked for by one statement, together."""
+    groups: dict[Hashable, list[_Asked]] = {}
+    for one in asked:
+        groups.setdefault(key(one), []).append(one)
+    return list(groups.values())
+
+
+# ---
+# What may be assumed where nothing was measured, each said in words wherever the result is shown.
+
+#: Spot price as a share of on-demand: the floor of AWS's V100 prices in 2021 and 2023 was exactly this.
+USUAL_SPOT_SHARE = 0.30
+#: How the assumption begins that a price which was read once, or never changed, still holds.
+HELD_CONSTANT = "catalogue price held constant"
+
+
+_NO_SHIFT = pd.Timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BorrowedPath:
+    """Another market's path: the value in slot t is that market's value at t + ``shift``, as known at known_at + ``shift``.
+
+    ``source`` None: its most trusted source. ``product`` None: the usual choice.
+    """
+
+    market: Market
+    source: str | None = None
+    product: str | None = None
+    shift: pd.Timedelta = _NO_SHIFT
+
+    @property
+    def words(self) -> str:
+        """``market (source), shifted by ...``."""
+        label = self.market.key + (f" ({self.source})" if self.source else "")
+        return f"{label}, shifted by {self.shift}" if self.shift else label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryAssumptions:
+    """What `load_history` may assume; without any, a variable that was not observed is an error.
+
+    Where a market has no price: ``constant_price_usd`` (USD per instance-hour), else ``spot_share`` of the on-demand price.
+    Where it has no counts: ``always_available`` instances. Where no on-demand price is known: ``on_demand_usd``.
+    ``price_from`` / ``counts_from`` take another market's path whether the market has its own or not (a synthetic join, M7).
+    """
+
+    constant_price_usd: float | None = None
+    spot_share: float | None = None
+    price_from: BorrowedPath | None = None
+    always_available: int | None = None
+    counts_from: BorrowedPath | None = None
+    on_demand_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `SettingsError` on a value out of range."""
+        if self.constant_price_usd is not None and not 0 <= self.constant_price_usd < float("inf"):
+            raise SettingsError(f"constant price {self.constant_price_usd}", expected="USD per hour >= 0")
+        if self.spot_share is not None and not 0 < self.spot_share <= 1:
+            raise SettingsError(f"spot share {self.spot_share}", expected="a share of on-demand in (0, 1]")
+        if self.always_available is not None and self.always_available < 1:
+            raise SettingsError(f"always available {self.always_available}", expected="at least 1 instance")
+        if self.on_demand_usd is not None and not 0 < self.on_demand_usd < float("inf"):
+            raise SettingsError(f"on-demand price {self.on_demand_usd}", expected="USD per hour > 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPrice:
+    """An on-demand list price: USD per instance-hour, or per GPU-hour (``per_gpu``: then times N for ``<type>_xN``)."""
+
+    provider: str
+    instance_type: str
+    usd: float
+    per_gpu: bool
+    date: str
+    source: str
+
+    def price_of(self, provider: str, instance_type: str) -> float | None:
+        """USD per hour of an instance of this type, None if this entry says nothing about it."""
+        if provider != self.provider:
+            return None
+        base, mark, gpus = instance_type.rpartition("_x")
+        if instance_type == self.instance_type:
+            return self.usd
+        if self.per_gpu and mark and base == self.instance_type and gpus.isdigit():
+            return self.usd * int(gpus)
+        return None
+
+
+@cache
+def list_prices() -> tuple[ListPrice, ...]:
+    """The entries of ``warehouse/asof/data/on_demand_prices.toml``."""
+    return tuple(
+        ListPrice(
+            provider=entry["provider"],
+            instance_type=entry["instance_type"],
+            usd=float(entry["usd_per_hour"]),
+            per_gpu=bool(entry.get("per_gpu", False)),
+            date=str(entry["date"]),
+            source=entry["source"],
+        )
+        for entry in read_data(__package__, "on_demand_prices")["price"]
+    )
+
+
+def find_on_demand(
+    reader: Reader,
+    market: Market,
+    grid: Grid,
+    *,
+    prices: tuple[KnownSeries | None, KnownSeries | None],
+    assumptions: HistoryAssumptions,
+    trust: Sequence[str],
+) -> tuple[float, tuple[str, ...]]:
+    """USD per instance-hour and the assumption behind it, if any; ``prices`` are the market's own series and a borrowed one.
+
+    In this order: the latest price stated in the market's own series; in the borrowed series; in the same provider, region and
+    instance type of any source; in any region; the assumed one; the list price; the highest spot price known by then.
+    Raises `MarketError` if there is none of them.
+    """
+    own, borrowed = prices
+    if own is not None and own.on_demand_usd is not None and borrowed is None:
+        return own.on_demand_usd, ()
+    if borrowed is not None and borrowed.on_demand_usd is not None:
+        return borrowed.on_demand_usd, (
+            f"on-demand price {borrowed.on_demand_usd:g} USD of the borrowed price path",
+        )
+    if own is not None and own.on_demand_usd is not None:
+        return own.on_demand_usd, ()
+    elsewhere = _elsewhere(reader, market, grid, trust)
+    if elsewhere is not None:
+        usd, place = elsewhere
+        return usd, (f"on-demand price {usd:g} USD taken from {place}",)
+    if assumptions.on_demand_usd is not None:
+        usd = assumptions.on_demand_usd
+        return usd, (f"on-demand price assumed to be {usd:g} USD",)
+    for entry in list_prices():
+        listed = entry.price_of(market.provider, market.instance_type)
+        if listed is not None:
+            return listed, (
+                f"on-demand price {listed:g} USD is a list price of {entry.date} ({entry.source})",
+            )
+    for series in (borrowed, own):
+        if series is not None and series.highest > 0:
+            return series.highest, (
+                f"on-demand price unknown: the highest spot price known, {series.highest:g} USD",
+            )
+    raise MarketError(
+        f"{market.key} has no on-demand price: none observed, none in the list",
+        remedy="state one (assumed on-demand price), or ingest prices of this instance type",
+    )
+
+
+def _elsewhere(reader: Reader, market: Market, grid: Grid, trust: Sequence[str]) -> tuple[float, str] | None:
+    """The best on-demand price stated for the same instance type: same region first, then same zone, trust, newest."""
+    rows = reader.on_demand(market, grid.known_at)
+    if not rows:
+        return None
+
+    def rank(row: tuple[int, str, str, str, str, float, int]) -> tuple[object, ...]:
+        _, region, zone, source, product, _, at_us = row
+        return (
+            region != market.region,
+            zone != market.zone,
+            trust_rank(source, trust)[0],
+            -at_us,
+            source,
+            region,
+            zone,
+            product,
+        )
+
+    _, region, zone, source, _, usd, _ = min(rows, key=rank)
+    return usd, f"{market.provider}/{region}/{zone} ({source})"
+
+
+# ---
+# The one way data leaves the warehouse: a market's history on a slot grid, as known at one time (M1.2, M1.3).
+#
+# A request is answered in three steps: which series answer (`warehouse.asof.choosing`), their values on the slots
+# (`warehouse.asof.load`), and what is assumed where nothing was measured, each assumption in words.
 
 #: Nothing is assumed.
 NO_ASSUMPTIONS = HistoryAssumptions()

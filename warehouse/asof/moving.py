@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from warehouse.asof.choosing import Grid, KnownSeries
-from warehouse.asof.grid import GridPath, PathAsked, Reader, grid_paths, grid_slots
+from warehouse.asof.load import GridPath, PathAsked, Reader, grid_paths, grid_slots
 from warehouse.errors import SettingsError
 from warehouse.history import Market
 from warehouse.packaged import read_sql

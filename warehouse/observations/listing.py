@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from warehouse.packaged import read_sql
-from warehouse.sources.conventions import known_conventions
+from warehouse.sources.contract import known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds
 

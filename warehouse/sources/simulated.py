@@ -32,8 +32,16 @@ from pydantic import Field
 
 from warehouse.errors import SettingsError, SourceFileError
 from warehouse.packaged import read_data
-from warehouse.sources.contract import Batch, SourceOptions, batch_of
-from warehouse.sources.options import Moment, Options, help_of, label_option, read_options
+from warehouse.sources.contract import (
+    Batch,
+    Moment,
+    Options,
+    SourceOptions,
+    batch_of,
+    help_of,
+    label_option,
+    read_options,
+)
 
 #: Stands for the simulated market where a file is asked for.
 PSEUDO_PATH = Path("simulated:")

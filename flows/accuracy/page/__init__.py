@@ -21,7 +21,7 @@ from flows.accuracy.page.sections import (
 )
 from flows.show.blocks import Block, Fold, Notes, Page
 from flows.show.formats import duration, plural, utc
-from forecasting.accuracy.columns import Accuracy
+from forecasting.accuracy.tables import Accuracy
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from flows.show.charts import Axis, Fan, fans, held, lines
 from flows.show.figure import Figure
 from flows.show.formats import MISSING, fixed, listed, missing, number, percent, plural, significant, whole
 from flows.turn.page import BANDS, MEDIAN, gap_runs
-from forecasting.accuracy.columns import QUANTILES, Accuracy
+from forecasting.accuracy.tables import QUANTILES, Accuracy
 
 #: Rows of the table of markets that a terminal shows.
 ON_TERMINAL: Final = 40

@@ -21,7 +21,7 @@ from flows.accuracy.page.reading import (
     shown_steps,
 )
 from flows.show.formats import MISSING, as_number, listed, number, plural, ranges, significant
-from forecasting.diagnosis.answers import ANY, answers
+from forecasting.diagnosis.predictability import ANY, answers
 
 #: Markets named in a sentence; the others are counted.
 NAMED = 6
@@ -212,7 +212,8 @@ UNDECIDED: Final = "undecided"
 def claims(scores: pd.DataFrame, models: Models) -> dict[str, Claim]:
     """The answer to the paper's claim for every market; the sentences name models.
 
-    Tests are `forecasting.diagnosis.answers.answers`' over all models but last value, with Holm's correction within a market.
+    Tests are those of `forecasting.diagnosis.predictability.answers` over all models but last value, with
+     Holm's correction within a market.
     """
     asked = [model for model in models.names if model != LAST_VALUE]
     if not asked:

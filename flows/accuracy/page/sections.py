@@ -27,8 +27,8 @@ from flows.show.blocks import Block, Column, Fold, Grid, Notes, Section, Table
 from flows.show.charts import Axis, dots, lines
 from flows.show.figure import Figure
 from flows.show.formats import MISSING, as_number, fixed, listed, number, percent, plural, significant, whole
-from forecasting.accuracy.columns import Accuracy
 from forecasting.accuracy.losses import PERCENTS
+from forecasting.accuracy.tables import Accuracy
 
 if TYPE_CHECKING:
     from flows.accuracy.error_cost import ErrorCost

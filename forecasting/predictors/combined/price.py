@@ -15,8 +15,7 @@ from forecasting.predictor import FittedPredictor, Model, Outlook, Panel
 from forecasting.predictors.last_value import is_stale
 from forecasting.predictors.laws import ahead
 from forecasting.predictors.lightgbm.price import BoostedPrice
-from forecasting.predictors.price_changes import ChangeProcess
-from forecasting.predictors.price_features import price_state
+from forecasting.predictors.price_changes import ChangeProcess, price_state
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 from forecasting.state import stored

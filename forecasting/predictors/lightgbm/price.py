@@ -12,8 +12,14 @@ import pandas as pd
 
 from forecasting.predictor import Outlook, Panel
 from forecasting.predictors.last_value import is_stale
-from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
-from forecasting.predictors.price_features import STATE_COLUMNS, PriceState, price_rows, price_state
+from forecasting.predictors.price_changes import (
+    STATE_COLUMNS,
+    ChangeProcess,
+    FittedChangeProcess,
+    PriceState,
+    price_rows,
+    price_state,
+)
 from forecasting.predictors.remembered import Remembered
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series

@@ -46,10 +46,10 @@ from flows.accuracy.units import Course, run_course
 from flows.experiments.material import history_of, read_tapes
 from flows.show import Fold, Grid, Section, Table
 from flows.show.page import asset, render_page
-from forecasting.accuracy.columns import Accuracy
+from forecasting.accuracy.tables import Accuracy
 from forecasting.diagnosis.drift import drift_sentences, drift_table
 from forecasting.diagnosis.predictability import predictability
-from forecasting.origins.forecasts import TIMETABLE
+from forecasting.origins.driver import TIMETABLE
 from forecasting.origins.units import Rolling, second_half
 from forecasting.predictors import make_predictor
 from forecasting.series import series_of

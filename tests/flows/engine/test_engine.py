@@ -18,11 +18,11 @@ from flows.command.session import Session
 from flows.config import Settings, read_settings
 from flows.engine.prepare import ENGINE_SETTINGS, prepare_engine
 from optimization import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import market_window
 from optimization.policies.pool import policy_named
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import Case, replay_batch, replay_case
+from optimization.replay.score import perfect_forecasts
 from warehouse.errors import InputError, MarketError
 from warehouse.issued.records import read_rows
 from warehouse.store.connection import open_reader

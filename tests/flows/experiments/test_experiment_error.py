@@ -26,8 +26,8 @@ from optimization.policies import PUBLISHED_IDEAS
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.pool import policy_named
 from optimization.policies.reactive import Ahanp
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import replay
+from optimization.replay.score import perfect_forecasts
 from optimization.trials.scenarios import Grid
 
 SIZES = (0.0, 0.3, 1.0)

@@ -36,13 +36,12 @@ from flows.experiments.pool import (
     variant_rows,
 )
 from flows.experiments.runner import run_pool
-from forecasting.origins.forecasts import forecast
+from forecasting.origins.driver import forecast
 from optimization.policies.committed_horizon import Commit
 from optimization.policies.pool import load_pool, policy_named
-from optimization.replay.ledger import on_demand_only_cost, perfect_forecasts
 from optimization.replay.run import replay, spread
-from optimization.trials.scenarios import Grid, scenario_of
-from optimization.trials.tapes import Tape, peers_of
+from optimization.replay.score import on_demand_only_cost, perfect_forecasts
+from optimization.trials.scenarios import Grid, Tape, peers_of, scenario_of
 from optimization.window.plan import EndRule
 from warehouse.errors import SettingsError
 

@@ -24,7 +24,7 @@ from flows.show.plain import plain
 from optimization.policies.pool import policy_named
 from optimization.selection.contract import weigh
 from optimization.selection.learners import BANDITS, LEARNERS
-from optimization.selection.orderings import abundance
+from optimization.selection.rounds import abundance
 from optimization.selection.weights import attainable_bounds
 from optimization.trials.scenarios import Grid
 

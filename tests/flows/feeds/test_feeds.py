@@ -308,7 +308,7 @@ def test_rows_from_the_future_are_kept_but_not_seen_before_their_time(store):
     assert pd.Timestamp("2026-01-05T14:00Z") in set(last["known_at"])
     market = Market.parse("aws/us-east-1/us-east-1a/p3.2xlarge")
     asked = {"step": HOUR, "source": "aws-spot"}
-    from warehouse.asof.on_demand import HistoryAssumptions
+    from warehouse.asof.load import HistoryAssumptions
 
     assumed = HistoryAssumptions(always_available=4, on_demand_usd=10.0)
     seen = load_history(store, market, end=AT + 2 * HOUR, known_at=AT + HOUR, assumptions=assumed, **asked)

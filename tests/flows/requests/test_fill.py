@@ -14,15 +14,14 @@ from flows.requests.offers import offers_of
 from flows.requests.score import run_filled, score_answer
 from forecasting.configurations.facts import gpu
 from forecasting.configurations.model import fit_configurations
-from optimization.job.progress import finished
+from optimization.job.definition import finished
 from optimization.job.request import slot_job
 from optimization.policies.pool import policy_named
 from optimization.replay.run import replay
 from optimization.requests.candidates import Candidate, candidates_of
-from optimization.requests.choice import RULES, spread
+from optimization.requests.choice import RULES, screened_of, spread
 from optimization.requests.offers import gpu_type_of, gpu_types
 from optimization.requests.request import completed, parse_tuning_request
-from optimization.requests.screen import screened_of
 from optimization.requests.widths import Knowledge, Terms, Width, usable, widths_of
 from optimization.trials.misjudged import Misjudged
 from warehouse.errors import InputError, JobError, MarketError

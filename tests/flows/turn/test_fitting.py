@@ -15,7 +15,7 @@ from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
 from flows.turn.markets import Followed, read_histories
 from flows.turn.work import find_work
-from forecasting.origins.cohort import Cohort
+from forecasting.origins.driver import Cohort
 from forecasting.predictor import NEVER_SEEN
 from forecasting.series import series_of, slot_at
 from optimization.replay.decision import in_turn

@@ -9,7 +9,7 @@ import pytest
 from flows.config import Settings, read_settings
 from flows.ledger.rounds import save_scored, stored_rounds
 from optimization import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import market_window
 from optimization.policies.pool import policy_named
 from optimization.replay.score import EndedJob, Scored, score_job

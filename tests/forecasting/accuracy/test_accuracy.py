@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 from series_kit import MARKET, history, wandering
 
-from forecasting.accuracy.losses import LOSSES, SCORE_COLUMNS, scale_of, score
-from forecasting.accuracy.measures import pinball
-from forecasting.origins.forecasts import backtest
+from forecasting.accuracy.losses import LOSSES, SCORE_COLUMNS, pinball, scale_of, score
+from forecasting.origins.driver import backtest
 from forecasting.quantiles import LEVELS, Forecast
 from forecasting.series import series_of
 from warehouse.errors import ForecastError

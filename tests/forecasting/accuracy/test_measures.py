@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forecasting.accuracy.measures import (
+from forecasting.accuracy.losses import (
     brier,
     chances,
     conditional_frequencies,

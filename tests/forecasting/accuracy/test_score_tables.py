@@ -23,7 +23,9 @@ from rolling_kit import (
 )
 from series_kit import DATA, history, real_histories, wandering
 
-from forecasting.accuracy.columns import (
+from forecasting.accuracy.losses import conditional_frequencies, diebold_mariano, score
+from forecasting.accuracy.sums import tally, yardstick_of
+from forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
     CLASS_COLUMNS,
     DAILY_COLUMNS,
@@ -33,12 +35,9 @@ from forecasting.accuracy.columns import (
     REASON_COLUMNS,
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
+    accuracy_of,
 )
-from forecasting.accuracy.losses import score
-from forecasting.accuracy.measures import conditional_frequencies, diebold_mariano
-from forecasting.accuracy.sums import tally, yardstick_of
-from forecasting.accuracy.tables import accuracy_of
-from forecasting.origins.forecasts import backtest
+from forecasting.origins.driver import backtest
 from forecasting.origins.units import second_half
 from forecasting.predictor import Panel
 from forecasting.predictors import make_predictor

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecasting.diagnosis.answers import ANSWER_COLUMNS, ANY, answer_sentences, answers
+from forecasting.diagnosis.predictability import ANSWER_COLUMNS, ANY, answer_sentences, answers
 from warehouse.errors import ForecastError
 
 

@@ -20,7 +20,7 @@ from rolling_kit import (
 )
 from series_kit import history
 
-from forecasting.origins.cohort import NO_NUMBER, Cohort
+from forecasting.origins.driver import NO_NUMBER, Cohort
 from forecasting.origins.units import Rolling, forecast_blocks, second_half, units_of
 from forecasting.predictor import EachAlone, Outlook, Panel
 from forecasting.predictors import PREDICTORS, make_predictor

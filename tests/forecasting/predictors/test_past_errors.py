@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from series_kit import history, wandering
 
-from forecasting.predictors.past_errors import spread_around, time_since_change
+from forecasting.predictors.arima import spread_around, time_since_change
 from forecasting.quantiles import LEVELS
 from forecasting.series import series_of
 

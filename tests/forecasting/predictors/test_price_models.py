@@ -26,8 +26,13 @@ from forecasting.predictors.combined.price import (
 )
 from forecasting.predictors.last_value import LastValue
 from forecasting.predictors.lightgbm.price import BoostedPrice, FittedBoostedPrice, law_quantiles
-from forecasting.predictors.price_changes import ChangeProcess, FittedChangeProcess
-from forecasting.predictors.price_features import STATE_COLUMNS, price_rows, price_state
+from forecasting.predictors.price_changes import (
+    STATE_COLUMNS,
+    ChangeProcess,
+    FittedChangeProcess,
+    price_rows,
+    price_state,
+)
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series, series_of
 from forecasting.state import restored, state_text

@@ -13,8 +13,7 @@ from optimization.fleet.orders import Order, improved, plan_apart, plan_one_by_o
 from optimization.fleet.prices import QUICK, THOROUGH, plan_jointly
 from optimization.fleet.problem import Ending, JointJob, JointProblem, Place, Team, spot_used, validate_joint
 from optimization.fleet.search import EXACT, Search
-from optimization.job.definition import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Job, Linear
 from optimization.market.window import market_window
 from optimization.window.plan import Allocation, EndRule, PlanStatus
 from optimization.window.twin import solve_window

@@ -5,10 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization.job.definition import Job
-from optimization.job.termination import on_demand_to_go
-from optimization.job.terms import VALUE_MARGIN, mu_from_overhead, must_finish_value, workload_units
-from optimization.job.throughput import Amdahl, Linear, Power, Table
+from optimization.job.definition import Amdahl, Job, Linear, Power, Table, on_demand_to_go
+from optimization.job.request import VALUE_MARGIN, mu_from_overhead, must_finish_value, workload_units
 from warehouse.errors import JobError
 
 

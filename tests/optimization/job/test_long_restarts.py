@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimization import Job, Progress, View
-from optimization.job.termination import infeasible_by, on_demand_to_go
-from optimization.job.terms import mu_from_overhead
-from optimization.job.throughput import Linear, Table
+from optimization.job.definition import Linear, Table, infeasible_by, on_demand_to_go
+from optimization.job.request import mu_from_overhead
 from optimization.market.window import MarketWindow, market_window
 from optimization.policies.pace import fastest_size, pace, soonest_size
 from optimization.policies.pool import policy_named
-from optimization.replay.ledger import on_demand_only_cost
 from optimization.replay.run import replay
+from optimization.replay.score import on_demand_only_cost
 from optimization.window.audit import audit_outcome
 from warehouse.errors import JobError
 

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from window_cases import random_problem, to_go
 
-from optimization.job.definition import Job
-from optimization.job.progress import TOLERANCE, finished, needed
-from optimization.job.termination import ToGo, check_job, infeasible_by, on_demand_to_go
-from optimization.job.throughput import Linear
+from optimization.job.definition import (
+    TOLERANCE,
+    Job,
+    Linear,
+    ToGo,
+    check_job,
+    finished,
+    infeasible_by,
+    needed,
+    on_demand_to_go,
+)
 from optimization.kernels.rules import slots_needed
 from optimization.window.plan import EndRule
 from warehouse.errors import JobError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from optimization.job.throughput import Amdahl, Linear, Power, Table, rates
+from optimization.job.definition import Amdahl, Linear, Power, Table, rates
 from warehouse.errors import JobError
 
 

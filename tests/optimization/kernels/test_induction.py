@@ -10,11 +10,11 @@ from market_games import HALF_HOUR, by_tree, game_of, random_game, random_job
 from numpy.testing import assert_allclose
 
 from optimization import EndRule, HorizonProblem, Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.kernels.induction import best_size, induct
 from optimization.kernels.rules import slot_cost, spot_held
 from optimization.market.window import market_window
-from optimization.replay.hindsight import hindsight
+from optimization.replay.score import hindsight
 from optimization.window.twin import solve_window
 
 #: Tables are kept in single precision.

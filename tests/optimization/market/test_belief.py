@@ -9,17 +9,18 @@ import pytest
 
 from forecasting.quantiles import LEVELS, count_law
 from optimization import Job, Progress
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.belief import (
     FINE_COUNTS,
+    MOST_STATES,
     Belief,
+    Forgetting,
     Now,
     count_states,
     make_belief,
     price_law,
     tilt,
 )
-from optimization.market.chains import MOST_STATES, Forgetting
 from optimization.market.window import (
     Past,
     PointForecast,
@@ -32,7 +33,7 @@ from optimization.market.window import (
 )
 from optimization.policies.contract import belief_of
 from optimization.policies.pool import policy_named
-from optimization.replay.risk import simulate_ahead
+from optimization.replay.decision import simulate_ahead
 from optimization.replay.run import Seen, see
 
 NAN = float("nan")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimization.market.chains import (
+from optimization.market.belief import (
     LEVEL_WIDTH,
     MOST_STATES,
     CountChain,

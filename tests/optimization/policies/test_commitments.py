@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, EndRule, HorizonProblem, Job, PointForecast, Progress, View
-from optimization.job.termination import on_demand_to_go
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear, on_demand_to_go
 from optimization.market.window import market_window
 from optimization.policies.committed_horizon import Ahap, Commit
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import PlanMemo, replay, see, with_shared_plans
+from optimization.replay.score import perfect_forecasts
 from optimization.window.plan import ExpectedToGo
 from optimization.window.twin import solve_window
 

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, Job, PointForecast, Progress
-from optimization.job.termination import on_demand_to_go
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear, on_demand_to_go
 from optimization.market.window import MarketWindow, market_window, record_of
 from optimization.policies.ada_switch import ROBUST, AdaSwitch, worth_after
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.pace import step
 from optimization.policies.pool import policy_named
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import replay, replay_pool, see
+from optimization.replay.score import perfect_forecasts
 from warehouse.errors import SettingsError
 
 SLOTS, HISTORY = 16, 60

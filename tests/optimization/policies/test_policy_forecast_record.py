@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from optimization import Job, PointForecast, Progress
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import MarketWindow, market_window, record_of
 from optimization.policies.forecast_record import (
     MEMORY,
@@ -18,8 +18,8 @@ from optimization.policies.forecast_record import (
     noted,
     usd_per_slot,
 )
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import see
+from optimization.replay.score import perfect_forecasts
 
 STEPS, SLOTS = 3, 12
 JOB = Job(name="r", workload=60, deadline_slots=SLOTS, n_min=1, n_max=8, throughput=Linear(), value=90)

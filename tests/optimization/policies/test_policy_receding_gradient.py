@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from optimization import Job, PointForecast, Progress
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import market_window
 from optimization.policies.forecast_record import ForecastRecord, noted
 from optimization.policies.pace import step
 from optimization.policies.pool import policy_named
 from optimization.policies.receding_gradient import LEAST_SMOOTHING, RecedingGradient, accurate_steps
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import replay, see
+from optimization.replay.score import perfect_forecasts
 from warehouse.errors import SettingsError
 
 SLOTS = 14

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, Job, Progress
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import MarketWindow, market_window
 from optimization.policies.ross import Ross, _drawn, buying_chance
 from optimization.replay.run import replay, see

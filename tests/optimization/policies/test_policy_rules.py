@@ -19,8 +19,7 @@ from optimization import (
     Progress,
     View,
 )
-from optimization.job.termination import on_demand_to_go
-from optimization.job.throughput import Linear, Table
+from optimization.job.definition import Linear, Table, on_demand_to_go
 from optimization.market.window import market_window
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from optimization.policies.committed_horizon import Ahap, Commitments

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optimization import Job, PointForecast, Progress
-from optimization.job.throughput import Amdahl, Linear
+from optimization.job.definition import Amdahl, Linear
 from optimization.market.window import market_window
 from optimization.policies.pool import policy_named
 from optimization.policies.trust import Trust, growth_cost, kept_spot

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimization import Job, PointForecast, Progress
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import market_window
 from optimization.policies.pace import step
 from optimization.policies.pool import policy_named
 from optimization.policies.uncertain_window import UncertainWindow, balanced_window
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import replay, replay_pool, see
+from optimization.replay.score import perfect_forecasts
 from warehouse.errors import SettingsError
 
 SLOTS = 14

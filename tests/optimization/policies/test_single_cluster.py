@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, Job, Progress, View
-from optimization.job.throughput import Linear, Table
+from optimization.job.definition import Linear, Table
 from optimization.market.window import market_window
 from optimization.policies.pool import expand, policy_named
 from optimization.policies.single_cluster import Held, SingleCluster, cluster_size

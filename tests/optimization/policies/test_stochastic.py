@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimization import Allocation, Job, Progress
-from optimization.job.throughput import Amdahl, Linear, Table, Throughput
-from optimization.market.chains import Forgetting
+from optimization.job.definition import Amdahl, Linear, Table, Throughput
+from optimization.market.belief import Forgetting
 from optimization.market.window import MarketWindow, Record, market_window, record_of
 from optimization.policies import stochastic
 from optimization.policies.pace import pace

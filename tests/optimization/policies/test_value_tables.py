@@ -9,10 +9,8 @@ import pytest
 from market_games import HALF_HOUR, by_tree
 
 from optimization import EndRule, HorizonProblem, Job, Progress
-from optimization.job.termination import on_demand_to_go
-from optimization.job.throughput import Linear, Table
-from optimization.market.belief import Now, make_belief
-from optimization.market.chains import MOST_STATES, Forgetting
+from optimization.job.definition import Linear, Table, on_demand_to_go
+from optimization.market.belief import MOST_STATES, Forgetting, Now, make_belief
 from optimization.market.window import Past, market_window, record_of
 from optimization.policies.pace import pace
 from optimization.policies.stochastic import (

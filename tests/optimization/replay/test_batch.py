@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import market_window, record_of
 from optimization.policies.pool import policy_named
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import Case, replay, replay_batch, spread
+from optimization.replay.score import perfect_forecasts
 from warehouse.errors import MarketError, SettingsError
 
 POLICIES = [

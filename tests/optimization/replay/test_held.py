@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from optimization.job.definition import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Job, Linear
 from optimization.market.window import market_window
 from optimization.replay.run import see
 from optimization.replay.standing import Reported, held_so_far

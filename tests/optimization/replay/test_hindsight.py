@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import optimization.window.twin as labels
-from optimization.job.definition import Job
-from optimization.job.throughput import Amdahl, Linear, Power
+from optimization.job.definition import Amdahl, Job, Linear, Power
 from optimization.market.window import market_window
 from optimization.policies.contract import View
-from optimization.replay.hindsight import hindsight
 from optimization.replay.run import replay
+from optimization.replay.score import hindsight
 from optimization.window.audit import audit_outcome
 from optimization.window.plan import EndRule, HorizonProblem
 from optimization.window.solver import Limits, plan_problem

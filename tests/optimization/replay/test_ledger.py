@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from optimization import Job, PointForecast
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import market_window
 from optimization.policies.pool import policy_named
-from optimization.replay.ledger import (
+from optimization.replay.run import PlanMemo, replay, replay_pool
+from optimization.replay.score import (
     leaderboard,
     ledger_frame,
     on_demand_only_cost,
@@ -19,7 +20,6 @@ from optimization.replay.ledger import (
     perfect_outcomes,
     score,
 )
-from optimization.replay.run import PlanMemo, replay, replay_pool
 from optimization.selection.weights import even_weights, update
 from warehouse.errors import SettingsError
 

@@ -11,12 +11,11 @@ import pandas as pd
 import pytest
 
 from optimization import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import MarketWindow, market_window, record_of
 from optimization.policies.pool import load_pool
-from optimization.replay.hindsight import hindsight
-from optimization.replay.ledger import leaderboard, perfect_forecasts, score
 from optimization.replay.run import replay, replay_pool
+from optimization.replay.score import hindsight, leaderboard, perfect_forecasts, score
 from optimization.window.audit import audit_outcome
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, Job, PointForecast, Progress, View
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import MarketWindow, market_window, record_of
 from optimization.policies.pool import load_pool, policy_named
-from optimization.replay.hindsight import hindsight
-from optimization.replay.ledger import perfect_forecasts
 from optimization.replay.run import PlanMemo, catch_up, in_force, replay, replay_pool, see, with_shared_plans
+from optimization.replay.score import hindsight, perfect_forecasts
 from optimization.window.audit import audit_outcome
 from warehouse.errors import JobError, MarketError, PolicyError
 

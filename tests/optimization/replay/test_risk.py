@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from optimization import Job, PointForecast, Progress
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import market_window, record_of
 from optimization.policies.pace import step
 from optimization.policies.pool import policy_named
-from optimization.replay.ledger import perfect_forecasts
-from optimization.replay.risk import simulate_ahead
+from optimization.replay.decision import simulate_ahead
 from optimization.replay.run import catch_up, replay, see
+from optimization.replay.score import perfect_forecasts
 from warehouse.errors import MarketError
 
 JOB = Job(

@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 
 from optimization import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.market.window import market_window
 from optimization.selection.contract import weigh
 from optimization.selection.learners import DEFAULT_LEARNER, LEARNERS
-from optimization.selection.orderings import Order, abundance, hostile_order, orders_of, switch_order
-from optimization.selection.rounds import SETTLING, compare_learners, select_over, train_learners
+from optimization.selection.rounds import (
+    SETTLING,
+    Order,
+    abundance,
+    compare_learners,
+    hostile_order,
+    orders_of,
+    select_over,
+    switch_order,
+    train_learners,
+)
 from warehouse.errors import SettingsError
 
 M, K = 20, 1000

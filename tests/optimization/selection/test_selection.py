@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from optimization import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Linear
 from optimization.selection.contract import play, weigh
 from optimization.selection.learners import LEARNERS
 from optimization.selection.regret import learner_regret, regret, why_leader_changed

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimization import Job
-from optimization.job.throughput import Amdahl, Linear
+from optimization.job.definition import Amdahl, Linear
 from optimization.market.window import market_window
 from optimization.policies.contract import View
 from optimization.replay.run import replay

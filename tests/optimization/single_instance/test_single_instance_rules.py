@@ -11,7 +11,14 @@ from hypothesis import settings as testing
 from hypothesis import strategies as st
 
 from optimization.kernels.single import NONE, ON_DEMAND, SPOT
-from optimization.single_instance.policies import Greedy, OnDemandOnly, UniformProgress, optimum, run, settle
+from optimization.single_instance.scoreboard import (
+    Greedy,
+    OnDemandOnly,
+    UniformProgress,
+    optimum,
+    run,
+    settle,
+)
 from optimization.single_instance.setting import Setting
 from warehouse.errors import PolicyError, SettingsError
 

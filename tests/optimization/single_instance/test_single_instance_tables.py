@@ -12,7 +12,7 @@ from hypothesis import settings as testing
 from hypothesis import strategies as st
 
 from optimization.kernels.single import NONE, ON_DEMAND, SPOT
-from optimization.single_instance.policies import Greedy, UniformProgress, make_table, optimum, run
+from optimization.single_instance.scoreboard import Greedy, UniformProgress, make_table, optimum, run
 from optimization.single_instance.setting import Setting
 from optimization.single_instance.states import Chain, MarketStates, estimate, recent_share, run_ages
 from warehouse.errors import PolicyError, SettingsError

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from optimization.market.chains import CountChain
+from optimization.market.belief import CountChain
 from optimization.trials.probing import (
     Stakes,
     Watch,

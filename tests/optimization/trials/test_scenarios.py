@@ -4,15 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization.trials.scenarios import Grid, draw_scenarios, scenario_of
-from optimization.trials.tapes import (
+from optimization.trials.scenarios import (
     MOST_GAPS,
     WARM_SLOTS,
+    Grid,
     Tape,
     aligned,
+    draw_scenarios,
     moving_paths,
     peers_of,
     sample_and_hold,
+    scenario_of,
     starts,
 )
 from warehouse.errors import MarketError, SettingsError

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from window_cases import programs
 
-from optimization.job.definition import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Job, Linear
 from optimization.market.window import market_window
 from optimization.window.audit import audit_outcome, audit_plan
 from optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome, PlanStatus

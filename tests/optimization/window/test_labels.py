@@ -8,15 +8,22 @@ import pytest
 from window_cases import OWING, SHARES, by_enumeration, end_worth, programs, random_problem
 
 import optimization.window.twin as labels
-from optimization.job.definition import Job
-from optimization.job.throughput import Linear
-from optimization.kernels.bounds import least_loss, optimistic_at
-from optimization.kernels.bounds import slot_costs as kernel_costs
-from optimization.kernels.labels import end_value, solve
+from optimization.job.definition import Job, Linear
+from optimization.kernels.labels import end_value, least_loss, optimistic_at, solve
+from optimization.kernels.labels import slot_costs as kernel_costs
 from optimization.market.window import market_window
 from optimization.window.audit import audit_plan
-from optimization.window.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, PlanStatus
-from optimization.window.statement import sizes, slot_costs, slot_gains, worth
+from optimization.window.plan import (
+    Allocation,
+    EndRule,
+    ExpectedToGo,
+    HorizonProblem,
+    PlanStatus,
+    sizes,
+    slot_costs,
+    slot_gains,
+    worth,
+)
 from optimization.window.twin import solve_window, terms_of
 from warehouse.errors import JobError, MarketError
 

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from window_cases import flat_problem
 
-from optimization.job.definition import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Job, Linear
 from optimization.market.window import market_window
-from optimization.window import live
+from optimization.window import solver as live
 from optimization.window.audit import audit_plan
-from optimization.window.live import LiveSolver
-from optimization.window.plan import EndRule, HorizonProblem, PlanStatus
-from optimization.window.statement import worth
+from optimization.window.plan import EndRule, HorizonProblem, PlanStatus, worth
+from optimization.window.solver import LiveSolver
 from optimization.window.twin import solve_window
 
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization.job.definition import Job
-from optimization.job.throughput import Linear
+from optimization.job.definition import Job, Linear
 from optimization.market.window import market_window
 from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
 from warehouse.errors import JobError

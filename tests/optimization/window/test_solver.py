@@ -8,8 +8,7 @@ import pyomo.environ as pyo
 import pytest
 from window_cases import OWING, SHARES, by_enumeration, flat_problem, programs, random_problem, random_table
 
-from optimization.job.definition import Job
-from optimization.job.throughput import Amdahl, Linear
+from optimization.job.definition import Amdahl, Job, Linear
 from optimization.market.window import market_window
 from optimization.window.audit import audit_plan
 from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_cases import OWING, SHARES, random_problem
 
-from optimization.job.progress import finished
-from optimization.job.throughput import Table
+from optimization.job.definition import Table, finished
 from optimization.market.window import market_window
 from optimization.window.plan import EndRule, HorizonProblem
 from optimization.window.twin import solve_window

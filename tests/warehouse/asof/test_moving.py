@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 from storekit import HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
 
-from warehouse.asof.load import HistoryRequest, load_histories
+from warehouse.asof.load import HistoryAssumptions, HistoryRequest, load_histories
 from warehouse.asof.moving import MovingReader, Span
-from warehouse.asof.on_demand import HistoryAssumptions
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
 from warehouse.observations.ingest import append

@@ -8,15 +8,20 @@ from hypothesis import strategies as st
 from storekit import DAY, HOUR, MARKET, MINUTE, T0, count_row, price_row, random_observations
 from storekit import batch as make_batch
 
-from warehouse.asof.grid import Reader
-from warehouse.asof.load import HistoryRequest, load_histories, load_history
-from warehouse.asof.on_demand import BorrowedPath, HistoryAssumptions
+from warehouse.asof.load import (
+    BorrowedPath,
+    HistoryAssumptions,
+    HistoryRequest,
+    Reader,
+    load_histories,
+    load_history,
+)
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
 from warehouse.issued.records import read_rows, record_assumptions
 from warehouse.observations.ingest import append
 from warehouse.observations.listing import list_markets
-from warehouse.sources.conventions import Conventions, known_conventions
+from warehouse.sources.contract import Conventions, known_conventions
 from warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)

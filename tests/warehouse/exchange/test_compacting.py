@@ -7,8 +7,7 @@ from storeprocess import writer
 
 from warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
 from warehouse.exchange.compact import compact
-from warehouse.issued.fitted import FittedState, load_fitted, save_fitted
-from warehouse.issued.records import read_rows
+from warehouse.issued.records import FittedState, load_fitted, read_rows, save_fitted
 from warehouse.observations.ingest import append
 from warehouse.store.connection import open_reader, open_store
 from warehouse.store.schema import TABLES

@@ -5,8 +5,7 @@ import pytest
 from storekit import DAY, HOUR, T0
 
 from warehouse.errors import SettingsError, StoreError
-from warehouse.issued.fitted import FittedState, load_fitted, save_fitted
-from warehouse.issued.records import read_rows
+from warehouse.issued.records import FittedState, load_fitted, read_rows, save_fitted
 from warehouse.store.connection import open_store
 
 

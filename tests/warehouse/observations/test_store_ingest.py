@@ -399,7 +399,7 @@ def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
     rows += [("price", price_row(T0 + k * MINUTE, 2.0, 100 + k, source="long")) for k in range(5)]
     with open_store(":memory:") as whole, open_store(":memory:") as parts:
         expected = append(whole, by_kind(rows), source="t")
-        monkeypatch.setattr("warehouse.observations.merge.PART_ROWS", part_rows)
+        monkeypatch.setattr("warehouse.observations.ingest.PART_ROWS", part_rows)
         assert append(parts, by_kind(rows), source="t") == expected
         assert expected.rejected == 5
         assert tables(parts) == tables(whole)

@@ -9,10 +9,9 @@ import pytest
 from storeprocess import let_go, run_python, writer
 
 from warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
-from warehouse.store.connection import open_reader, open_store
+from warehouse.store.connection import newest_snapshot, open_reader, open_store, snapshot_folder
 from warehouse.store.lock import try_lock
 from warehouse.store.schema import MIGRATIONS, migrate
-from warehouse.store.snapshots import newest_snapshot, snapshot_folder
 
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 

@@ -12,10 +12,19 @@ import pyarrow.compute as pc
 
 from warehouse.errors import SourceFileError
 from warehouse.packaged import read_data
-from warehouse.sources.contract import Batch, Kind, Row, batch_of, pack, rejected_batch, rejection
+from warehouse.sources.contract import (
+    Batch,
+    Kind,
+    Options,
+    Row,
+    batch_of,
+    label_option,
+    pack,
+    rejected_batch,
+    rejection,
+)
 from warehouse.sources.files.places import region_of
 from warehouse.sources.files.reading import CsvChunk, FileSource, csv_chunks, head, read_json
-from warehouse.sources.options import Options, label_option
 
 _JSON = 'the JSON of describe-spot-price-history: {"SpotPriceHistory": [{"AvailabilityZone": ...}]}'
 _TSV = "five fields separated by tabs: zone ID, instance type, product, price, time"

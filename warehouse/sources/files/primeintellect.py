@@ -11,9 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
-from warehouse.sources.contract import Batch, Kind, Row, pack, rejection
+from warehouse.sources.contract import Batch, Kind, Options, Row, label_option, pack, rejection
 from warehouse.sources.files.reading import FileSource, head, numbered_lines
-from warehouse.sources.options import Options, label_option
 
 PER_GPU_MEDIAN = "per GPU, median over offers"
 PER_GPU_MIN = "per GPU, min over offers"

@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, SourceOptions, rejected_batch
-from warehouse.sources.options import OptionsT, help_of, read_options
+from warehouse.sources.contract import Batch, OptionsT, SourceOptions, help_of, read_options, rejected_batch
 
 #: A file none of whose first lines is of the format is refused without reading on.
 HOPELESS_ROWS = 10_000

@@ -12,10 +12,9 @@ from typing import Any
 from pydantic import Field
 
 from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, Kind, Row, batch_of, pack, rejection
+from warehouse.sources.contract import Batch, Kind, Options, Row, batch_of, label_option, pack, rejection
 from warehouse.sources.files.places import instance_type_in, market_of, region_of
 from warehouse.sources.files.reading import FileSource, csv_chunks, head, numbered_lines, read_json, shown
-from warehouse.sources.options import Options, label_option
 
 _GAP_SAMPLE = 1000
 _LONGEST_GAP_SECONDS = 31 * 86_400

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, batch_of
+from warehouse.sources.contract import Batch, Options, batch_of, label_option
 from warehouse.sources.files.reading import FileSource, csv_chunks, numbered_lines, shown
-from warehouse.sources.options import Options, label_option
 
 Form = Literal["price", "availability"]
 

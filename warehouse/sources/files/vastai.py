@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field
 
 from warehouse.packaged import read_data
-from warehouse.sources.contract import Batch, Kind, Row, pack, rejection
+from warehouse.sources.contract import Batch, Kind, Options, Row, label_option, pack, rejection
 from warehouse.sources.files.reading import FileSource, csv_chunks, head
-from warehouse.sources.options import Options, label_option
 
 COLUMNS = (
     "date", "provider", "gpu_model", "gpu_count", "region", "rental_type", "price_min_usd",

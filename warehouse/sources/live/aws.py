@@ -15,10 +15,19 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from warehouse.errors import FetchError, SettingsError
-from warehouse.sources.contract import Batch, Kind, Row, pack, rejection
+from warehouse.sources.contract import (
+    Address,
+    Batch,
+    Kind,
+    Options,
+    Row,
+    Texts,
+    label_option,
+    pack,
+    rejection,
+)
 from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed, next_page
 from warehouse.sources.live.transport import Throttled, Transport, shown
-from warehouse.sources.options import Address, Options, Texts, label_option
 
 _THROTTLING = {
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",

@@ -11,10 +11,19 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import Field, field_validator
 
 from warehouse.errors import FetchError
-from warehouse.sources.contract import Batch, Kind, Row, pack, rejection
+from warehouse.sources.contract import (
+    Address,
+    Batch,
+    Kind,
+    Options,
+    Row,
+    Texts,
+    label_option,
+    pack,
+    rejection,
+)
 from warehouse.sources.live.contract import Asked, Example, LiveSource, Page, PartFailed, next_page
 from warehouse.sources.live.transport import Transport
-from warehouse.sources.options import Address, Options, Texts, label_option
 
 BASE = "https://prices.azure.com/api/retail/prices"
 VERSION = "2023-01-01-preview"

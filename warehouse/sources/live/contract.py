@@ -21,8 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic
 
 from warehouse.errors import FetchError
-from warehouse.sources.contract import Batch
-from warehouse.sources.options import OptionsT, help_of, read_options
+from warehouse.sources.contract import Batch, OptionsT, help_of, read_options
 
 if TYPE_CHECKING:
     from warehouse.sources.live.transport import Transport

@@ -13,10 +13,9 @@ from pydantic import Field
 
 from warehouse.errors import FetchError
 from warehouse.packaged import read_data
-from warehouse.sources.contract import Kind, Row, pack, rejection
+from warehouse.sources.contract import Address, Kind, Options, Row, Texts, label_option, pack, rejection
 from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed, next_page
 from warehouse.sources.live.transport import Transport
-from warehouse.sources.options import Address, Options, Texts, label_option
 
 BASE = "https://cloudbilling.googleapis.com"
 #: Compute Engine in the catalogue.

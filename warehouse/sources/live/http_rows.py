@@ -14,10 +14,20 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 from pydantic import Field, ValidationInfo, field_validator
 
 from warehouse.errors import FetchError
-from warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, Kind, Row, pack, rejection
+from warehouse.sources.contract import (
+    AVAILABILITY_COLUMNS,
+    PRICE_COLUMNS,
+    Address,
+    Kind,
+    Options,
+    Row,
+    Table,
+    label_option,
+    pack,
+    rejection,
+)
 from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed, next_page
 from warehouse.sources.live.transport import Answer, Transport
-from warehouse.sources.options import Address, Options, Table, label_option
 
 #: Columns that are ours to fill.
 _OWN = ("source", "file", "line", "known_at")

@@ -22,10 +22,9 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from warehouse.errors import FetchError, MarketError
 from warehouse.history import Market
-from warehouse.sources.contract import Kind, Row, pack
+from warehouse.sources.contract import Kind, Options, Row, Texts, label_option, pack
 from warehouse.sources.live.contract import Asked, Example, LiveSource, Page, PartFailed
 from warehouse.sources.live.transport import Transport
-from warehouse.sources.options import Options, Texts, label_option
 from warehouse.times import steady_seconds
 
 #: A count and what goes with it need no more.

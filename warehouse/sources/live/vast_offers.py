@@ -13,11 +13,10 @@ from typing import Any
 from pydantic import Field
 
 from warehouse.errors import FetchError
-from warehouse.sources.contract import Kind, Row, pack, rejection
+from warehouse.sources.contract import Address, Kind, Options, Row, Texts, label_option, pack, rejection
 from warehouse.sources.files.vastai import MEDIAN, MINIMUM
 from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed
 from warehouse.sources.live.transport import Transport
-from warehouse.sources.options import Address, Options, Texts, label_option
 
 BASE = "https://console.vast.ai"
 #: Quartiles beside minimum and median; named so that the median stays the first product by name.
