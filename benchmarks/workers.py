@@ -47,7 +47,7 @@ def measured(folder: Path) -> dict[str, Any]:
     """Seconds by runner."""
     from distributed import LocalCluster
 
-    from flows.engine.runners import chosen_runner
+    from flows.engine.flows import chosen_runner
 
     runners: dict[str, Any] = {"threads": turns_on(folder, "threads", chosen_runner({}))}
     for workers in WORKERS:

@@ -25,7 +25,7 @@ from typing import Any
 
 import pandas as pd
 
-from flows.engine.runners import ADDRESS, KIND
+from flows.engine.flows import ADDRESS, KIND
 from flows.ledger.runs import STAGES
 from warehouse.errors import StoreError
 from warehouse.issued.records import read_rows

@@ -4,7 +4,7 @@ object (E4)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +12,9 @@ from typing import Any
 
 import pandas as pd
 
+from flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
+from flows.accuracy.issued import Medians
+from flows.accuracy.kept import kept_path, read_blocks
 from flows.accuracy.series import VARIABLES, Asked, Measured, measured_panels
 from flows.accuracy.units import Course, cores, run_course
 from flows.accuracy.vintages import accuracy_of_vintages
@@ -20,15 +23,93 @@ from flows.command.progress import progress
 from flows.command.session import Session, parsed_duration
 from flows.config import Settings
 from flows.show.blocks import Block, Notes, Page
-from flows.show.plain import plain
-from flows.show.table import rows_of
+from flows.show.formats import plain, rows_of
 from flows.turn.forecast import timetable_of
 from forecasting.accuracy.tables import Accuracy
+from forecasting.diagnosis.alternation import alternation_sentences, alternations
+from forecasting.diagnosis.drift import drift_sentences, drift_table
+from forecasting.diagnosis.predictability import predictability
 from forecasting.origins.timetable import Timetable
-from forecasting.origins.units import Rolling
+from forecasting.origins.units import Rolling, units_of
 from forecasting.predictors import DEFAULT as DEFAULT_MODEL
 from forecasting.predictors import FLOOR, make_predictor
-from warehouse.errors import SettingsError
+from forecasting.series import Series
+from warehouse.errors import DamagedStoreError, MarketError, SettingsError
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """Tables and sentences beside the scores.
+
+    ``predictability`` and ``drift`` are tables of `forecasting.diagnosis.predictability` and `forecasting.diagnosis.drift`,
+    ``alternation`` and ``drift_words`` sentences. ``cost`` is None where no job could be drawn; ``notes`` says why.
+    """
+
+    predictability: pd.DataFrame
+    alternation: tuple[str, ...]
+    drift: pd.DataFrame
+    drift_words: tuple[str, ...]
+    cost: ErrorCost | None
+    notes: tuple[str, ...] = ()
+
+
+#: The default before its intervals are corrected: it plans as the default does, so its errors cost the same.
+UNCALIBRATED = "uncalibrated"
+
+
+def background_of(
+    course: Course, *, plan: CostPlan | None = None, progress: Progress | None = None
+) -> Background:
+    """All of it for the series and models of a backtest; forecasts that it kept are read, not made again.
+
+    ``progress(done, total)`` counts the jobs behind the costs.
+    """
+    series = [one for panel in course.rolling.panels for one in panel.series]
+    drift = drift_table(series)
+    priced = {name: one for name, one in course.rolling.predictors.items() if name != UNCALIBRATED}
+    try:
+        cost = error_cost(
+            series,
+            priced,
+            timetable=course.rolling.timetable,
+            plan=plan,
+            issued=kept_medians(course),
+            progress=progress,
+        )
+        notes: tuple[str, ...] = ()
+    except MarketError as error:
+        cost, notes = None, (f"what errors cost was not measured: {error}",)
+    return Background(
+        predictability=predictability(series, horizon=course.rolling.horizon),
+        alternation=tuple(alternation_sentences(alternations(series))),
+        drift=drift,
+        drift_words=tuple(drift_sentences(drift, series)),
+        cost=cost,
+        notes=notes,
+    )
+
+
+def kept_medians(course: Course) -> Medians:
+    """The medians among the forecasts that a backtest kept; empty if it kept none."""
+    medians = Medians()
+    if course.keep is None:
+        return medians
+    for unit in units_of(course.rolling):
+        if not _read_by_jobs([course.rolling.panels[unit.panel].series[which] for which, _ in unit.origins]):
+            continue
+        path = kept_path(course.keep, unit, course.rolling)
+        if path.exists():
+            with suppress(DamagedStoreError):  # what is missing is made again by those who ask for it
+                medians.add(read_blocks(path, unit, course.rolling), course.rolling.panels)
+    return medians
+
+
+def _read_by_jobs(series: Sequence[Series]) -> bool:
+    """Whether a job could stand on any of these series: its forecasts are worth reading."""
+    return any(one.variable == "count" or one.on_demand_usd > 0 for one in series)
+
 
 #: The default before its intervals are corrected.
 UNCALIBRATED = "uncalibrated"
@@ -218,9 +299,9 @@ def accuracy_blocks(accuracy: Accuracy) -> list[Block]:
 
 def made_page(accuracy: Accuracy, course: Course, data: str, *, processes: int) -> Page:
     """The whole report as a page: scores, predictability, drift, and what the errors cost; ``course`` keeps its forecasts."""
-    from flows.accuracy.background import background_of
     from flows.accuracy.error_cost import CostPlan
     from flows.accuracy.page import About, accuracy_page
+    from flows.accuracy.report import background_of
 
     with progress("what the errors cost") as tell:
         beside = background_of(course, plan=CostPlan(processes=processes), progress=tell)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from flows.turn.markets import Followed, own_time, read_history, step_of
 from forecasting.origins.units import second_half
 from forecasting.predictor import Panel

@@ -5,8 +5,7 @@ What is shared is declared once: the options of `Session`, printing, ``--json``,
 
 from flows.command.answer import Answer
 from flows.command.application import Program
-from flows.command.options import option
-from flows.command.session import Output, Query, QueryAt, Session, Warehouse
+from flows.command.session import Output, Query, QueryAt, Session, Warehouse, option
 
 __all__ = [
     "Answer",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.show.blocks import Banner, Block, Notes, Page, Section
-from flows.show.plain import as_json
+from flows.show.formats import as_json
 from flows.show.terminal import Style, lines_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import Any, Final
 from cyclopts import App, CycloptsError, Parameter
 
 from flows.command.answer import Answer, deliver
-from flows.command.options import shown_default
-from flows.command.session import Output
+from flows.command.session import Output, shown_default
 
 #: Exit codes: a user's error, and a command that was stopped (128 and the number of the signal).
 USER_ERROR, STOPPED, NOBODY_READS = 2, 130, 141

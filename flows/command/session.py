@@ -1,16 +1,15 @@
-"""The options that commands share, and what they open: warehouse, settings, logical time."""
+"""The options that commands share, how one is described, and what they open: warehouse, settings, logical time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, dataclass_transform
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
-from flows.command.options import option
 from flows.command.progress import say
 
 if TYPE_CHECKING:
@@ -18,6 +17,27 @@ if TYPE_CHECKING:
 
     from flows.config import Settings
     from warehouse.store.connection import Store
+
+
+def option(
+    help: str,
+    *,
+    name: str | Iterable[str] | None = None,
+    metavar: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Parameter:
+    """An option or argument: what it is, its name if not the parameter's, what stands for its value, and its bounds."""
+    more: dict[str, Any] = {}
+    if least is not None or most is not None:
+        more["validator"] = validators.Number(gte=least, lte=most)
+    return Parameter(name=name, help=help, metavar=metavar, **more)
+
+
+def shown_default(value: Any) -> str | None:
+    """What a help text says of a default: nothing of a flag that is off and of what is simply not given."""
+    return None if value is None or value is False or value in ((), [], "") else str(value)
+
 
 T = TypeVar("T")
 DEFAULT_DB: Final = Path("slackwater.duckdb")

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from flows.ledger.fields import DECISION, whole_row
-from flows.show.plain import plain
+from flows.show.formats import plain
 from warehouse.errors import InputError
 from warehouse.history import Market
 

@@ -8,11 +8,12 @@ in a few coarse tasks that get values and return values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pandas as pd
 from prefect import flow, task
@@ -20,15 +21,16 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import FlowRunContext
+from prefect.futures import PrefectFuture
+from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 from prefect.tasks import Task, exponential_backoff
 
 from flows.command.progress import say
 from flows.command.session import DEFAULT_DB
 from flows.config import Settings, read_settings
-from flows.engine.runners import chosen_runner
 from flows.ledger.runs import worth_another_try
 from flows.monitoring.events import raise_alarms
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from flows.turn import stages
 from flows.turn.context import Turn, run_id_of
 from flows.turn.markets import step_of
@@ -38,6 +40,53 @@ from optimization.job.request import JobRequest
 from optimization.replay.decision import Fan
 from warehouse.errors import SettingsError
 from warehouse.store.connection import open_store
+
+#: Environment variables: the kind of runner, how many tasks at the same time, and the scheduler of a running Dask cluster.
+KIND, WORKERS, ADDRESS = "SLACKWATER_RUNNER", "SLACKWATER_WORKERS", "SLACKWATER_DASK_ADDRESS"
+KINDS = ("threads", "processes", "dask")
+#: Tasks at the same time; the heavy libraries let go of the interpreter lock while they calculate.
+DEFAULT_WORKERS = 2
+
+Runner = TaskRunner[PrefectFuture[Any]]
+
+
+def chosen_runner(environment: Mapping[str, str] = os.environ) -> Runner:
+    """The task runner that the environment asks for; threads if it does not say.
+
+    Raises `SettingsError` naming the variable: an unknown kind, a number of workers that is none, Dask that is not installed.
+    """
+    kind = environment.get(KIND, KINDS[0])
+    text = environment.get(WORKERS, str(DEFAULT_WORKERS))
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingsError(f"{WORKERS}={text!r}", expected="a whole number of at least 1")
+    if kind == "threads":
+        return ThreadPoolTaskRunner(max_workers=int(text))  # type: ignore[return-value]
+    if kind == "processes":
+        return ProcessPoolTaskRunner(max_workers=int(text))  # type: ignore[return-value]
+    if kind == "dask":
+        return dask_runner(int(text), environment.get(ADDRESS))
+    raise SettingsError(f"{KIND}={kind!r}", expected=f"one of {', '.join(KINDS)}")
+
+
+def dask_runner(workers: int, address: str | None = None) -> Runner:
+    """Prefect's Dask runner on the cluster at ``address``, else on worker processes of its own for every flow run.
+
+    A cluster of its own costs each flow run the start of its workers (each of them imports everything), so one that runs already
+    is worth naming. Raises `SettingsError` if the extra is not installed.
+    """
+    try:
+        from prefect_dask.task_runners import DaskTaskRunner
+    except ImportError as error:
+        raise SettingsError(
+            f"{KIND}=dask, but Dask is not installed ({error})",
+            expected="the optional extra",
+            remedy='pip install "slackwater[dask]"',
+        ) from error
+    if address:
+        return cast("Runner", DaskTaskRunner(address=address))
+    # One thread a worker: what more than one core is wanted for holds the interpreter lock, or is threaded itself.
+    cluster = {"n_workers": workers, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    return cast("Runner", DaskTaskRunner(cluster_kwargs=cluster))
 
 
 def slot_of(at: datetime | None, settings: Settings) -> pd.Timestamp:

@@ -105,7 +105,7 @@ def _source_row(name: str, options: Mapping[str, str]) -> dict[str, Any]:
 
 def markets(*, session: Session = Session()) -> Answer:
     """List the markets the warehouse knows: what was measured, how often, and what is missing."""
-    from flows.show.table import rows_of
+    from flows.show.formats import rows_of
     from warehouse.observations.listing import list_markets
 
     with session.market_data() as store:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from flows.config import Feed, Settings
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from warehouse.errors import FetchError, InputError, SettingsError
 from warehouse.issued.records import read_rows, write_rows
 from warehouse.observations.ingest import FollowedSince, append

@@ -44,9 +44,8 @@ def plan(
 
     It advises: nothing is stored, and the decisions of `slackwater run` stay as they are.
     """
-    from flows.fleet.answer import fleet_answer, request_on
     from flows.fleet.file import read_terms
-    from flows.fleet.plan import common_time, make_fleet
+    from flows.fleet.plan import common_time, fleet_answer, make_fleet, request_on
     from flows.turn.context import Turn
     from flows.turn.markets import step_of
 

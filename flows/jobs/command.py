@@ -132,7 +132,7 @@ def show(
     from flows.jobs.predicted import reports_shown
     from flows.ledger.jobs import find_job
     from flows.ledger.records import decisions_of
-    from flows.show.table import rows_of
+    from flows.show.formats import rows_of
     from warehouse.errors import JobError
     from warehouse.issued.records import read_rows
 

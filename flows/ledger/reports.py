@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from flows.ledger.jobs import StoredJob
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, finished
 from optimization.job.request import JobRequest, job_on

@@ -27,7 +27,7 @@ from flows.monitoring.checks import (
     rejected_rows,
     stale_sources,
 )
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from warehouse.issued.records import read_rows, write_rows
 from warehouse.store.connection import Store
 from warehouse.times import moment

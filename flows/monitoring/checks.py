@@ -15,7 +15,7 @@ import pandas as pd
 from flows.config import AlarmSettings, Settings
 from flows.monitoring.completeness import told_span
 from flows.monitoring.freshness import Promise, feed_freshness, freshness, promises_of
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from flows.turn.markets import Followed, read_histories, step_of
 from forecasting.diagnosis.drift import RULE, drift_table
 from forecasting.series import series_of

@@ -26,7 +26,7 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.runs import STAGES
 from flows.monitoring.freshness import Promise, promises_of
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from flows.turn.markets import find_market, step_of
 from warehouse.errors import MarketError, SettingsError
 from warehouse.observations.listing import list_markets

@@ -16,8 +16,8 @@ from flows.monitoring.alarms import settle_alarms
 from flows.monitoring.events import emit_alarms
 from flows.monitoring.page import status_page
 from flows.monitoring.status import status_of
+from flows.show.formats import plain
 from flows.show.page import write_page
-from flows.show.plain import plain
 from warehouse.store.connection import open_reader, open_store
 
 

@@ -12,8 +12,7 @@ from flows.monitoring.completeness import NOT_DONE, STATES, told_span
 from flows.monitoring.status import Status
 from flows.show.blocks import Banner, Block, Column, Fold, Page, Section, Table, keyed
 from flows.show.figure import Figure
-from flows.show.formats import missing, utc, whole
-from flows.show.table import rows_of
+from flows.show.formats import missing, rows_of, utc, whole
 
 #: States that are drawn, each with its colour and the letter in its boxes, so that none needs colour to be read.
 LOOKS: Final[dict[str, tuple[str, str]]] = {

@@ -18,7 +18,7 @@ from flows.monitoring.completeness import (
     window_of,
 )
 from flows.monitoring.freshness import feed_freshness, freshness
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from warehouse.errors import MarketError
 from warehouse.store.connection import Store
 

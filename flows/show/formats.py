@@ -5,11 +5,14 @@ Nothing here imports pandas or NumPy: their scalars are recognised by what they 
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, cast
+
+import pandas as pd
 
 MISSING: Final = "—"
 #: A time as ISO 8601; a person reads it to the minute, in UTC.
@@ -227,3 +230,36 @@ def listed(items: Iterable[str]) -> str:
     """
     words = list(items)
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+# ---
+# Values as JSON has them.
+
+
+def as_json(value: Any) -> str:
+    """One JSON object as text: no NaN, times as ISO 8601."""
+    return json.dumps(plain(value), indent=2, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """The value with NaN as null and times as text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "isoformat"):
+        return None if str(value) == "NaT" else value.isoformat()
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+# ---
+# Table rows as plain dictionaries.
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table with named columns, in order."""
+    return cast("list[dict[str, Any]]", frame.to_dict("records"))

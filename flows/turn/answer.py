@@ -15,7 +15,7 @@ from flows.ledger.fields import decision_row
 from flows.ledger.jobs import find_job
 from flows.ledger.records import allocations_of, decisions_of
 from flows.ledger.reports import Report, every_report, open_job
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from flows.turn.context import Turn
 from flows.turn.decide import effort_of
 from flows.turn.forecast import forecasts_of, ready

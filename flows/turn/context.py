@@ -11,7 +11,7 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.ledger.runs import LIVE, RunRow, failure_kept
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from optimization.replay.decision import Fan, in_turn
 from warehouse.asof.load import HistoryRequest, Reader, load_histories
 from warehouse.asof.moving import MovingReader, Span

@@ -10,7 +10,7 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.ledger.jobs import StoredJob
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from flows.turn.context import Reads, Turn
 from forecasting.quantiles import Forecast
 from warehouse.asof.load import HistoryAssumptions, HistoryRequest, load_histories

@@ -13,7 +13,7 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.records import measured_errors, stored_decisions
 from flows.ledger.rounds import outcome_frame
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from flows.turn.context import Turn
 from flows.turn.ingest import Counts
 from flows.turn.markets import find_market, read_history, step_of, stored_forecasts

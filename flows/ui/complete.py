@@ -12,7 +12,7 @@ from flows.ledger.runs import STAGES
 from flows.monitoring.alarms import standing_alarms
 from flows.monitoring.completeness import DEFAULT_SPAN, STATES, completeness_of
 from flows.monitoring.page import legend, stage_map
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from flows.ui.reading import Reading
 
 #: States that are listed slot by slot: something that was due is not as it should be.

@@ -18,8 +18,7 @@ from flows.ledger.reports import Report, counting, open_job, reports_by_job
 from flows.show.blocks import Table
 from flows.show.charts import Axis, holdings, lines
 from flows.show.figure import Figure
-from flows.show.formats import percent, utc
-from flows.show.table import rows_of
+from flows.show.formats import percent, rows_of, utc
 from flows.turn.markets import Followed, read_histories
 from flows.turn.page import LIKELY, WORRYING, utilities_figure
 from flows.ui.reading import Reading

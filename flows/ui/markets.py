@@ -11,8 +11,7 @@ import pandas as pd
 
 from flows.show.charts import Fan, fan, held
 from flows.show.figure import Figure
-from flows.show.formats import number, plural, price, utc
-from flows.show.table import rows_of
+from flows.show.formats import number, plural, price, rows_of, utc
 from flows.turn.markets import Followed, find_market, read_history, stored_forecasts
 from flows.turn.page import gap_rows
 from flows.ui.reading import Reading

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pandas as pd
 
 from flows.ledger.runs import STAGES
-from flows.show.table import rows_of
+from flows.show.formats import rows_of
 from flows.ui.reading import Reading
 from warehouse.issued.records import read_rows
 

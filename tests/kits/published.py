@@ -5,7 +5,7 @@ import json
 import jsonschema
 
 from flows.schemas.forms import schema
-from flows.show.plain import as_json
+from flows.show.formats import as_json
 
 CHECKER = jsonschema.Draft202012Validator
 

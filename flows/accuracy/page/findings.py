@@ -212,8 +212,8 @@ UNDECIDED: Final = "undecided"
 def claims(scores: pd.DataFrame, models: Models) -> dict[str, Claim]:
     """The answer to the paper's claim for every market; the sentences name models.
 
-    Tests are those of `forecasting.diagnosis.predictability.answers` over all models but last value, with
-     Holm's correction within a market.
+    Tests are those of `forecasting.diagnosis.predictability.answers` over all models but last
+    value, with Holm's correction within a market.
     """
     asked = [model for model in models.names if model != LAST_VALUE]
     if not asked:

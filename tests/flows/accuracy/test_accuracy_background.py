@@ -11,9 +11,9 @@ import pytest
 from tidy_folder import write_tidy
 
 from flows import cli
-from flows.accuracy.background import background_of, kept_medians
 from flows.accuracy.error_cost import COST_COLUMNS, CostPlan
 from flows.accuracy.issued import panels_of
+from flows.accuracy.report import background_of, kept_medians
 from flows.accuracy.units import Course, run_course
 from flows.experiments.material import history_of, read_tapes
 from forecasting.diagnosis.drift import DRIFT_COLUMNS

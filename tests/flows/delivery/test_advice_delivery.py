@@ -15,9 +15,8 @@ from advice_kit import BEGIN, SETTINGS, STEP, add_job, decided_row, handed, keep
 from pydantic import ValidationError
 
 from flows.config import Sink, read_settings
-from flows.delivery.deliver import Pace, deliveries_of
+from flows.delivery.deliver import Pace, deliveries_of, signature
 from flows.delivery.document import document, file_name, folder_name
-from flows.delivery.webhook import signature
 from flows.ledger.jobs import find_job
 from flows.ledger.reports import Report, save_report
 from flows.turn import stages

@@ -18,7 +18,8 @@ from command_kit import call
 from test_turn import AT, dump, one_turn, small_settings
 
 from flows.config import Settings, read_settings
-from flows.engine.deployments import (
+from flows.engine.flows import ADDRESS, KIND, WORKERS, chosen_runner, opened_turn, slot_of
+from flows.engine.serving import (
     BACKFILL_QUEUE,
     DEPLOYMENTS,
     LIVE_QUEUE,
@@ -27,11 +28,11 @@ from flows.engine.deployments import (
     flow_name,
     full_name,
     prefect_yaml,
+    require_free,
+    require_scheduler,
     runner_deployment,
+    turn_interval,
 )
-from flows.engine.flows import opened_turn, slot_of
-from flows.engine.runners import ADDRESS, KIND, WORKERS, chosen_runner
-from flows.engine.serving import require_free, require_scheduler, turn_interval
 from flows.ledger.runs import reason_of, worth_another_try
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import whole_turn

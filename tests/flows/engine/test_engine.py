@@ -100,8 +100,7 @@ def test_processes_estimate_and_forecast_the_same_over_panels(engine, plain_pane
 
 @pytest.mark.slow
 def test_dask_workers_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
-    from flows.engine.flows import pipeline
-    from flows.engine.runners import dask_runner
+    from flows.engine.flows import dask_runner, pipeline
 
     file, plain = plain_panels
     db = tmp_path / "dask.duckdb"

@@ -30,7 +30,7 @@ from flows.experiments.cluster_knowledge import (
     finetune_folder,
     learn,
 )
-from flows.show.plain import plain
+from flows.show.formats import plain
 from forecasting.configurations.facts import Predicted, Validity
 from forecasting.configurations.runs import RUNS_FILE
 from optimization.cluster.simulation import Cluster

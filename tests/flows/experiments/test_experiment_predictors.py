@@ -17,7 +17,7 @@ from flows.experiments.predictors import (
     predictors_report,
     replay_forecasters,
 )
-from flows.show.plain import plain
+from flows.show.formats import plain
 from optimization.selection.choosing import Spans
 from optimization.trials.scenarios import Grid
 from warehouse.errors import SettingsError

@@ -18,7 +18,7 @@ from flows.experiments.probing import (
     probing_report,
     read_probed,
 )
-from flows.show.plain import plain
+from flows.show.formats import plain
 from optimization.trials.probing import Tracked
 from warehouse.errors import MarketError
 

@@ -20,7 +20,7 @@ from flows.experiments.selection import (
     selection_report,
     told_rounds,
 )
-from flows.show.plain import plain
+from flows.show.formats import plain
 from optimization.policies.pool import policy_named
 from optimization.selection.contract import weigh
 from optimization.selection.learners import BANDITS, LEARNERS

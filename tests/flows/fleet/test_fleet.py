@@ -9,8 +9,8 @@ import pytest
 from command_kit import call
 
 from flows.experiments.fleet import METHODS, fleet_answer, fleet_page
-from flows.fleet.answer import _otherwise
 from flows.fleet.file import read_terms
+from flows.fleet.plan import _otherwise
 from flows.show.page import render_page
 from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
 from optimization.fleet.stream import World, draw_stream, jain, problem_at, run_stream
