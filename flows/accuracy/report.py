@@ -111,8 +111,6 @@ def _read_by_jobs(series: Sequence[Series]) -> bool:
     return any(one.variable == "count" or one.on_demand_usd > 0 for one in series)
 
 
-#: The default before its intervals are corrected.
-UNCALIBRATED = "uncalibrated"
 #: The name under which the default model is shown beside its own.
 DEFAULT = "default"
 #: Longest horizon that can be asked for: 12 hours of 10-minute slots are 72 of them.

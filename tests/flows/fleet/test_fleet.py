@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call
+from page_kit import charts_of, rendered
 
-from flows.experiments.fleet import METHODS, fleet_answer, fleet_page
+from flows.experiments.fleet import METHODS, fleet_answer, fleet_report
 from flows.fleet.file import read_terms
 from flows.fleet.plan import _otherwise
-from flows.show.page import render_page
 from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
 from optimization.fleet.stream import World, draw_stream, jain, problem_at, run_stream
 from optimization.window.plan import Allocation
@@ -186,9 +186,8 @@ def test_the_experiment_repeats_itself_and_its_page_holds_it(folder, tmp_path):
     assert {row["method"] for row in answer["methods"]} == set(METHODS)
     hard = [row for row in answer["gains"] if row["scarcity"] == 2.0 and row["over"] == "alone"]
     assert hard[0]["gain"] > 0
-    page = render_page(fleet_page(answer))
-    assert "<svg" in page
-    assert "http" not in page.split("<svg")[0]
+    page = rendered(fleet_report(answer))
+    assert charts_of(page)
 
 
 def test_a_job_that_the_turn_decided_otherwise_is_named_and_why():

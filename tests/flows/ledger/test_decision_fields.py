@@ -17,7 +17,7 @@ from flows.show.blocks import Page
 from flows.show.page import render_page
 from flows.turn.command import decision_table
 from flows.turn.page import decisions_section
-from flows.ui.pages import decided_table
+from flows.ui.jobs import decided_table
 from warehouse.errors import InputError
 from warehouse.issued.records import read_rows, write_rows
 
