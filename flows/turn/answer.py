@@ -14,7 +14,7 @@ from flows.config import Settings
 from flows.ledger.fields import decision_row
 from flows.ledger.jobs import find_job
 from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import Report, every_report, open_job
+from flows.ledger.reports import OpenJob, Report, every_report, open_job
 from flows.show.formats import rows_of
 from flows.turn.context import Turn
 from flows.turn.decide import effort_of
@@ -88,9 +88,17 @@ def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
 
 
 def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | None) -> dict[str, Any]:
-    """The decision of one job's next slot, and why its policy was chosen; nothing is stored.
+    """The decision of one job's next slot, and why its policy was chosen; nothing is stored."""
+    running = job_as_of(turn, job, market=market)
+    by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
+    return decision_row(running, decide(running.live, by, effort_of(turn.settings))) | {"chosen_because": why}
 
-    ``job`` is a file or the name of a stored job. Raises `JobError` where the market is taken outside of the job's time.
+
+def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
+    """A job at the time of ``turn``: where it stands, what was decided and reported of it, its market and the forecast in force.
+
+    ``job`` is a file or the name of a stored job, ``market`` where it runs if it does not say so. Raises `JobError` where the
+    market is taken outside of the job's time.
     """
     settings = turn.settings
     request, decisions, reports = _asked_job(turn.store, job)
@@ -110,18 +118,14 @@ def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | 
     turn = replace(turn, at=followed.at)
     histories, prepared = ready(turn, {followed: slots}, [settings.planner])
     history = histories[followed]
-    forecasts = forecasts_of(history, prepared.batches[followed], settings=settings)
-    by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
-    peers = peers_of(turn, [followed], start=record_start(first))[followed]
-    running = open_job(
+    return open_job(
         request,
         history,
         decided=allocations_of(decisions),
-        forecasts=forecasts,
-        peers=peers,
+        forecasts=forecasts_of(history, prepared.batches[followed], settings=settings),
+        peers=peers_of(turn, [followed], start=record_start(first))[followed],
         reports=reports,
     )
-    return decision_row(running, decide(running.live, by, effort_of(settings))) | {"chosen_because": why}
 
 
 def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
