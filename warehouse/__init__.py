@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "Appended": "observations.ingest",
     "History": "history",
-    "HistoryAssumptions": "asof.on_demand",
+    "HistoryAssumptions": "asof.load",
     "InputError": "errors",
     "Market": "history",
     "MarketError": "errors",

@@ -10,9 +10,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 MISSING: Final = "—"
 #: A time as ISO 8601; a person reads it to the minute, in UTC.
