@@ -126,10 +126,14 @@ def decisions(
     return list(replay(policy, job, market, forecasts=forecasts, record=record).allocations)
 
 
+#: Policies that make value tables in every slot: fewer cases of them.
+TABLED = ("Stochastic", "AdaSwitch", "Window")
+
+
 @every_policy
 def test_legal_on_anything(policy):
     """The replay itself refuses what breaks M2.3; no market, forecast or workload may lead there."""
-    for seed in range(25):
+    for seed in range(10 if policy.name.startswith(TABLED) else 25):
         rng = np.random.default_rng(seed)
         job = random_job(rng)
         market = random_market(rng, job.deadline_slots, job.n_max)

@@ -32,7 +32,8 @@ def charts_of(page):
     assert parts.far == []
     assert not re.search(r"https?:|<svg", own)
     specs = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', own)]
-    for spec in specs:
+    forms = {json.dumps({**spec, "datasets": {}}, sort_keys=True): spec for spec in specs}
+    for spec in forms.values():
         alt.Chart.from_dict({**spec, "$schema": "https://vega.github.io/schema/vega-lite/v6.json"})
     return specs
 
