@@ -1,6 +1,6 @@
 """What every predictor must keep to, whatever it is (M1.2, M6.1-M6.4).
 
-A new one in `PREDICTORS` is checked by itself; `drift` is one that somebody else wrote.
+A new one in `PREDICTORS` is checked by itself; `others_drift` is one that somebody else wrote.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from forecasting.state import restored, state_text
 from warehouse.errors import SettingsError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT
 
-NAMES = [*sorted(PREDICTORS), "drift"]
+NAMES = [*sorted(PREDICTORS), "others_drift"]
 NAN = float("nan")
 
 
 def standing(name, history):
     """The predictor of that name, estimated on a history and standing at its end."""
-    return stand(drift() if name == "drift" else make_predictor(name), history)
+    return stand(drift() if name == "others_drift" else make_predictor(name), history)
 
 
 ODD = {

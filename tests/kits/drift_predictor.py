@@ -15,7 +15,7 @@ from forecasting.state import stored
 class Drift:
     """The newest value, moved on by the mean change of all markets it was shown, with the spread of their changes."""
 
-    name: str = "drift"
+    name: str = "others_drift"
     pooled: bool = True
 
     def fit(self, panel: Panel) -> FittedDrift:
@@ -27,7 +27,7 @@ class Drift:
         return FittedDrift(drift=float(known.mean()), spread=spread, reason="")
 
 
-@stored("drift")
+@stored("others_drift")
 @dataclass(frozen=True)
 class FittedDrift:
     drift: float

@@ -143,12 +143,12 @@ def test_the_report_the_stored_vintages_and_the_turn_are_scored_alike(db, settin
 
 def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_path, settings, data):
     """One file and one line: a turn, a backfill, the report on both, and an experiment."""
-    monkeypatch.setitem(PREDICTORS, "drift", Entry("drift_predictor:drift"))
-    own = settings.model_copy(update={"models": ("last_value", "drift"), "planner": "drift"})
+    monkeypatch.setitem(PREDICTORS, "others_drift", Entry("drift_predictor:drift"))
+    own = settings.model_copy(update={"models": ("last_value", "others_drift"), "planner": "others_drift"})
     db = tmp_path / "w.duckdb"
     result = one_turn(db, own, at=AT, data=data)
-    assert {row["model"] for row in result.accuracy} == {"last_value", "drift"}
-    assert "drift" in {row.split(":")[0] for row in _stored(db)}
+    assert {row["model"] for row in result.accuracy} == {"last_value", "others_drift"}
+    assert "others_drift" in {row.split(":")[0] for row in _stored(db)}
     stretch = Stretch(
         start=AT - 4 * STEP, end=AT - STEP, step=STEP, stages=("ingest", "forecast", "allocate", "score")
     )
@@ -157,17 +157,17 @@ def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_p
     with open_store(db) as store:
         measured = measured_panels(store, own, Asked())
         rolling = replace(rolling_of(measured, own, [AT - STEP, AT]))
-        report = run_course(Course(rolling=rolling, default="drift"))
+        report = run_course(Course(rolling=rolling, default="others_drift"))
         stored = accuracy_of_vintages(
-            store, measured, own.models, horizon=4, timetable=timetable_of(own), default="drift"
+            store, measured, own.models, horizon=4, timetable=timetable_of(own), default="others_drift"
         )
     for accuracy in (report, stored):
-        assert set(accuracy.scores["model"]) == {"last_value", "drift"}
+        assert set(accuracy.scores["model"]) == {"last_value", "others_drift"}
     rounds = replay_forecasters(
-        write_tidy(tmp_path / "tidy"), ("last_value", "drift"), seed=1, per_cell=1,
+        write_tidy(tmp_path / "tidy"), ("last_value", "others_drift"), seed=1, per_cell=1,
         grid=Grid(deadlines=(10,), loads=(0.5,), mu_ups=(0.9,), n_maxes=(4,)),
     )  # fmt: skip
-    assert rounds.arms[:2] == ("last_value", "drift")
+    assert rounds.arms[:2] == ("last_value", "others_drift")
 
 
 def _stored(db) -> list[str]:

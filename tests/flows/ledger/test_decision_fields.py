@@ -22,7 +22,7 @@ from warehouse.errors import InputError
 from warehouse.issued.records import read_rows, write_rows
 
 #: What somebody who adds a field writes.
-ENERGY = Field(
+WATER = Field(
     kind=float | None,
     limits={"minimum": 0},
     words="Energy that the instances take in the slot.",
@@ -54,37 +54,37 @@ def rendered(rows):
 
 def test_a_field_more_is_stored_published_printed_and_drawn(store, tmp_path, monkeypatch):
     keep(store, turn_at(store, 4), [decided_row(store, 4)])
-    monkeypatch.setitem(DECISION, "energy_kwh", ENERGY)
+    monkeypatch.setitem(DECISION, "water_litres", WATER)
     made = decided_row(store, 5)
     energy = 1.25 * (made["on_demand"] + made["spot"])
     keep(store, turn_at(store, 5), [made])
     before, now = decisions_of(store, "demo")
-    assert (before["energy_kwh"], now["energy_kwh"]) == (None, energy)
+    assert (before["water_litres"], now["water_litres"]) == (None, energy)
     assert (
-        json.loads(read_rows(store, "decisions", order_by=["slot"])["details"].iloc[-1])["energy_kwh"]
+        json.loads(read_rows(store, "decisions", order_by=["slot"])["details"].iloc[-1])["water_litres"]
         == energy
     )
 
     form = schema("decision")
-    assert form["properties"]["energy_kwh"] == {
-        "type": ["number", "null"], "minimum": 0, "description": ENERGY.words,
+    assert form["properties"]["water_litres"] == {
+        "type": ["number", "null"], "minimum": 0, "description": WATER.words,
     }  # fmt: skip
     for row in (before, now):
         whole = document(row)
         jsonschema.Draft202012Validator(form).validate(whole)
-        assert whole["energy_kwh"] == row["energy_kwh"]
+        assert whole["water_litres"] == row["water_litres"]
     rows = schema("run")["properties"]["decisions"]["items"]
-    assert "energy_kwh" in rows["properties"]
+    assert "water_litres" in rows["properties"]
 
     terminal = printed([decision_table("Decisions", [before, now])])
     assert "energy, kWh" in terminal
     assert f"{energy:.4g}" in terminal
-    assert list(columns_of(DECISION))[-4:] == ["energy_kwh", "late_probability", "policy", "reason"]
+    assert list(columns_of(DECISION))[-4:] == ["water_litres", "late_probability", "policy", "reason"]
     page = rendered([before, now])
-    assert f'title="{ENERGY.words}">energy, kWh' in page
+    assert f'title="{WATER.words}">energy, kWh' in page
     table = decided_table({"slots": [], "decisions": [before, now]})
-    assert "energy_kwh" in table.columns
-    place = list(table.columns).index("energy_kwh")
+    assert "water_litres" in table.columns
+    place = list(table.columns).index("water_litres")
     assert [row[place] for row in table.cells()] == [f"{energy:.4g}", "—"]
 
     store.close()

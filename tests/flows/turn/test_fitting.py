@@ -15,7 +15,7 @@ from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
 from flows.turn.markets import Followed, read_histories
 from flows.turn.work import find_work
-from forecasting.origins.driver import Cohort
+from forecasting.origins.driver import TIMETABLE, Cohort
 from forecasting.predictor import NEVER_SEEN
 from forecasting.series import series_of, slot_at
 from optimization.replay.decision import in_turn
@@ -264,3 +264,7 @@ def test_a_turn_killed_while_it_estimates_ends_with_the_same_tables(tmp_path, se
         assert read_rows(store, "fitted").empty
     run_through(db, settings_file)
     assert dump(db) == whole
+
+
+def test_what_experiments_and_the_library_forecast_by_is_the_timetable_of_turns():
+    assert timetable_of(Settings()) == TIMETABLE
