@@ -39,6 +39,10 @@ ANCIENT = {
     "spot": 2,
     "reason": "because",
 }
+#: The run that made it.
+OLD_RUN = {
+    "run": "run-old", "logical_at": BEGIN, "stage": "allocate", "status": "done", "details": "{}", "made": "live",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -99,15 +103,7 @@ def test_rows_of_an_older_version_are_readable_everywhere(store, tmp_path):
     row = {name: ANCIENT[name] for name in ("job", "policy", "on_demand", "spot", "reason")}
     stored = row | {"slot": BEGIN, "run": "run-old", "details": json.dumps(ANCIENT)}
     write_rows(store, "decisions", [stored])
-    done = {
-        "run": "run-old",
-        "logical_at": BEGIN,
-        "stage": "allocate",
-        "status": "done",
-        "details": "{}",
-        "made": "live",
-    }
-    write_rows(store, "runs", [done])
+    write_rows(store, "runs", [OLD_RUN])
     ((run, found),) = stored_decisions(store, {"job": "demo"})
     assert run == "run-old"
     assert found["expected_cost_usd"] is None
@@ -130,15 +126,7 @@ def test_rows_of_an_older_version_are_readable_everywhere(store, tmp_path):
 def test_a_warehouse_whose_newest_decision_is_of_an_older_version_has_every_page(store, tmp_path):
     stored = ANCIENT | {"slot": BEGIN, "run": "run-old", "details": json.dumps(ANCIENT)}
     write_rows(store, "decisions", [stored])
-    done = {
-        "run": "run-old",
-        "logical_at": BEGIN,
-        "stage": "allocate",
-        "status": "done",
-        "details": "{}",
-        "made": "live",
-    }
-    write_rows(store, "runs", [done])
+    write_rows(store, "runs", [OLD_RUN])
     path = tmp_path / "w.duckdb"
     store.close()
     client = client_of(path, SETTINGS, now=BEGIN + pd.Timedelta("10min"))
