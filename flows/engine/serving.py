@@ -83,6 +83,12 @@ class Deployment:
         }
 
 
+_STAGES = (
+    ("first", "ingest", ""),
+    ("second", "forecast", ": issue the forecasts of a slot and measure them"),
+    ("third", "allocate", ": decide a slot for every running job"),
+    ("last", "score", ": replay the pool on the jobs that ended and learn from them"),
+)
 _DB = {"db": "slackwater.duckdb"}
 #: Every deployment, the scheduled ones first.
 DEPLOYMENTS = (
@@ -112,33 +118,15 @@ DEPLOYMENTS = (
         tags=("slackwater", "report"),
         collision="CANCEL_NEW",
     ),
-    Deployment(
-        name="by-hand",
-        flow="flows.engine.flows.ingest",
-        description="The first stage of a turn alone.",
-        parameters=_DB,
-        tags=("slackwater", "stage"),
-    ),
-    Deployment(
-        name="by-hand",
-        flow="flows.engine.flows.forecast",
-        description="The second stage of a turn alone: issue the forecasts of a slot and measure them.",
-        parameters=_DB,
-        tags=("slackwater", "stage"),
-    ),
-    Deployment(
-        name="by-hand",
-        flow="flows.engine.flows.allocate",
-        description="The third stage of a turn alone: decide a slot for every running job.",
-        parameters=_DB,
-        tags=("slackwater", "stage"),
-    ),
-    Deployment(
-        name="by-hand",
-        flow="flows.engine.flows.score",
-        description="The last stage of a turn alone: replay the pool on the jobs that ended and learn from them.",
-        parameters=_DB,
-        tags=("slackwater", "stage"),
+    *(
+        Deployment(
+            name="by-hand",
+            flow=f"flows.engine.flows.{stage}",
+            description=f"The {place} stage of a turn alone{words}.",
+            parameters=_DB,
+            tags=("slackwater", "stage"),
+        )
+        for place, stage, words in _STAGES
     ),
     Deployment(
         name="by-hand",
