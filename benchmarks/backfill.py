@@ -23,7 +23,7 @@ from flows.backfill.run import Backfill, backfill
 from flows.config import Settings
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import whole_turn
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 
 MARKETS = 10

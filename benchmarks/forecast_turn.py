@@ -26,8 +26,8 @@ from flows.turn.ingest import ingest_paths
 from flows.turn.markets import Followed
 from flows.turn.work import Work
 from warehouse.history import Market
-from warehouse.issued.records import read_rows
-from warehouse.observations.listing import list_markets
+from warehouse.issued import read_rows
+from warehouse.observations import list_markets
 from warehouse.store.connection import Store, open_store
 
 MARKETS = 50

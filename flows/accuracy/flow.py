@@ -24,7 +24,7 @@ from flows.command.session import DEFAULT_DB, Session
 from flows.engine.flows import RUNNER, TASKS_A_STAGE
 from flows.show.page import write_page
 from forecasting.accuracy.tables import Accuracy
-from forecasting.origins.units import Unit, units_of
+from forecasting.origins import Unit, units_of
 
 #: The report is not urgent: it waits long before each further try, and is stopped (seconds) well before the next day's.
 TRIES, RETRY_SECONDS, TIMEOUT = 2, 300, 6 * 3600

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from forecasting.origins.timetable import Timetable
-from forecasting.origins.units import Block, Rolling, Unit, forecast_blocks, units_of
+from forecasting.origins import Block, Rolling, Timetable, Unit, forecast_blocks, units_of
 from forecasting.predictor import Panel, Predictor
 from forecasting.quantiles import LEVELS, Variable
 from forecasting.series import Series

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 import forecasting
 from forecasting.accuracy.tables import QUANTILES
-from forecasting.origins.units import Block, Rolling, Unit, last_slot, seen_by
+from forecasting.origins import Block, Rolling, Unit, last_slot, seen_by
 from forecasting.predictor import Outlook
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series

@@ -26,11 +26,9 @@ from flows.show.blocks import Block, Notes, Page
 from flows.show.formats import plain, rows_of
 from flows.turn.forecast import timetable_of
 from forecasting.accuracy.tables import Accuracy
-from forecasting.diagnosis.alternation import alternation_sentences, alternations
 from forecasting.diagnosis.drift import drift_sentences, drift_table
-from forecasting.diagnosis.predictability import predictability
-from forecasting.origins.timetable import Timetable
-from forecasting.origins.units import Rolling, units_of
+from forecasting.diagnosis.predictability import alternation_sentences, alternations, predictability
+from forecasting.origins import Rolling, Timetable, units_of
 from forecasting.predictors import DEFAULT as DEFAULT_MODEL
 from forecasting.predictors import FLOOR, make_predictor
 from forecasting.series import Series

@@ -14,14 +14,14 @@ import pandas as pd
 from flows.config import Settings
 from flows.show.formats import rows_of
 from flows.turn.markets import Followed, own_time, read_history, step_of
-from forecasting.origins.units import second_half
+from forecasting.origins import second_half
 from forecasting.predictor import Panel
 from forecasting.quantiles import Variable
 from forecasting.series import Series, series_of
-from warehouse.asof.load import HELD_CONSTANT
+from warehouse.asof import HELD_CONSTANT
 from warehouse.errors import MarketError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
-from warehouse.observations.listing import list_markets
+from warehouse.observations import list_markets
 from warehouse.store.connection import Store
 
 VARIABLES: tuple[Variable, ...] = ("count", "price")

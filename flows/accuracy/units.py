@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flows.accuracy.kept import kept_path, read_blocks, writer
-from forecasting.accuracy.sums import Tally, tally
-from forecasting.accuracy.tables import Accuracy, accuracy_of
-from forecasting.origins.units import Block, Rolling, Unit, forecast_blocks, units_of
+from forecasting.accuracy.tables import Accuracy, Tally, accuracy_of, tally
+from forecasting.origins import Block, Rolling, Unit, forecast_blocks, units_of
 from optimization.replay.run import spread
 from warehouse.errors import DamagedStoreError
 

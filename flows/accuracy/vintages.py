@@ -9,21 +9,19 @@ import numpy as np
 import pandas as pd
 
 from flows.accuracy.series import Measured
-from forecasting.accuracy.sums import Tally, tally
-from forecasting.accuracy.tables import Accuracy, accuracy_of
-from forecasting.origins.timetable import Timetable
-from forecasting.origins.units import Block
+from forecasting.accuracy.tables import Accuracy, Tally, accuracy_of, tally
+from forecasting.origins import Block, Timetable
 from forecasting.predictor import Outlook, Panel
 from forecasting.quantiles import Forecast
 from forecasting.series import Series, slot_at
 from warehouse.errors import MarketError
-from warehouse.issued.vintages import read_vintages, vintage_times
+from warehouse.issued import read_vintages, vintage_times
 from warehouse.store.connection import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """What was forecast, as `forecasting.accuracy.sums.Tested` has it; origins are those of any model."""
+    """What was forecast, as `forecasting.accuracy.tables.Tested` has it; origins are those of any model."""
 
     panels: tuple[Panel, ...]
     origins: tuple[tuple[np.ndarray, ...], ...]

@@ -12,7 +12,7 @@ import pandas as pd
 from flows.ledger.runs import STAGES
 from flows.turn.context import run_id_of
 from warehouse.errors import SettingsError
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import Store
 
 Reprocess = Literal["missing", "failed", "all"]

@@ -40,9 +40,8 @@ from flows.turn.forecast import (
 from flows.turn.score import score_jobs
 from flows.turn.stages import Found, ingest
 from flows.turn.work import Pool, Work, find_work, read_pool, require_markets
-from optimization.replay.decision import Fan, in_turn
-from optimization.replay.standing import RECORD_SPAN
-from warehouse.asof.moving import Span
+from optimization.replay.decision import RECORD_SPAN, Fan, in_turn
+from warehouse.asof import Span
 from warehouse.errors import SlackwaterError
 from warehouse.store.connection import Store, open_store
 

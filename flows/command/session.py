@@ -118,7 +118,7 @@ class QueryAt(Query):
         import pandas as pd
 
         from warehouse.errors import MarketError
-        from warehouse.observations.listing import list_markets
+        from warehouse.observations import list_markets
 
         if self.time is not None:
             return self.time, False
@@ -157,7 +157,7 @@ def folder_store(data: Path) -> Iterator[Store]:
 
     import pandas as pd
 
-    from warehouse.observations.ingest import ingest
+    from warehouse.observations import ingest
     from warehouse.store.connection import open_store
 
     with (

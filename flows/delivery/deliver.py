@@ -25,7 +25,7 @@ from flows.ledger.records import stored_decisions
 from flows.ledger.runs import LIVE
 from flows.show.formats import rows_of
 from warehouse.errors import InputError
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
 from warehouse.times import steady_seconds
 

@@ -48,7 +48,7 @@ def ingest(
     from flows.clock import now
     from flows.turn.ingest import ingest_paths
     from warehouse.errors import InputError
-    from warehouse.observations.ingest import find_source
+    from warehouse.observations import find_source
 
     if not source:
         raise InputError(
@@ -106,7 +106,7 @@ def _source_row(name: str, options: Mapping[str, str]) -> dict[str, Any]:
 def markets(*, session: Session = Session()) -> Answer:
     """List the markets the warehouse knows: what was measured, how often, and what is missing."""
     from flows.show.formats import rows_of
-    from warehouse.observations.listing import list_markets
+    from warehouse.observations import list_markets
 
     with session.market_data() as store:
         rows = rows_of(list_markets(store, known_at=session.time))
@@ -124,7 +124,7 @@ def export(
     session: Query = Query(),
 ) -> Answer:
     """Write the warehouse as Parquet: one file a table, and a manifest with row counts and content hashes."""
-    from warehouse.exchange.export import export_store
+    from warehouse.exchange import export_store
 
     names = [name.strip() for name in (tables or "").split(",") if name.strip()]
     with session.reading() as store:
@@ -149,7 +149,7 @@ def import_(
     session: Query = Query(),
 ) -> Answer:
     """Merge an exported folder into a warehouse, new or not; the same folder again adds nothing."""
-    from warehouse.exchange.import_ import import_folder
+    from warehouse.exchange import import_folder
     from warehouse.store.folders import read_manifest
 
     read_manifest(folder)  # before a warehouse is made for it
@@ -179,7 +179,7 @@ def compact(
     """Rewrite the warehouse without what it no longer needs, verified before it takes the old file's place."""
     import pandas as pd
 
-    from warehouse.exchange import compact as compacting
+    from warehouse import exchange as compacting
 
     with session.reading():
         pass  # a warehouse that is not there is not made
@@ -209,11 +209,11 @@ def publish(
     """Publish the warehouse for many readers on shared storage; with --form parquet they name DIR as their --db."""
     with session.reading() as store:
         if form == "ducklake":
-            from warehouse.exchange.share import publish_to_lake
+            from warehouse.exchange import publish_to_lake
 
             done = publish_to_lake(store, folder, keep=keep)
         else:
-            from warehouse.exchange.share import publish_generation
+            from warehouse.exchange import publish_generation
 
             done = publish_generation(store, folder, keep=keep)
     row = {"folder": str(folder), "form": form, "generation": done.number, "published": done.new}

@@ -15,16 +15,18 @@ from flows.experiments.study import StudyOptions
 from flows.show.blocks import Fold, Section, numbers
 from flows.show.charts import Axis, dots
 from flows.show.figure import Figure
-from optimization.single_instance.scoreboard import (
+from optimization.single_instance import (
     BLANK,
     DEADLINE_HOURS,
     DEFAULT,
     EAGER,
     PUBLISHED,
     Scores,
+    Trace,
     score_split,
+    single_traces,
+    splits,
 )
-from optimization.single_instance.traces import Trace, single_traces, splits
 from warehouse.errors import MarketError
 
 SLOT_MINUTES: Final = 10

@@ -19,9 +19,7 @@ from flows.show.blocks import Banner, Fold, Section, numbers
 from flows.show.blocks import Grid as Figures
 from flows.show.charts import Axis, lines
 from flows.show.figure import Figure
-from optimization.cluster.schedulers.fifo import Fifo
-from optimization.cluster.schedulers.partial import PartialOrder, completion_times, partly_known
-from optimization.cluster.schedulers.sia import Sia
+from optimization.cluster.schedulers import Fifo, PartialOrder, Sia, completion_times, partly_known
 from optimization.cluster.simulation import (
     Attempt,
     Cluster,

@@ -19,7 +19,7 @@ from flows.show.blocks import Fold, Section, Table, numbers
 from flows.show.blocks import Grid as Figures
 from flows.show.charts import Axis, lines, scatter
 from flows.show.figure import Figure
-from forecasting.futures.errors import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
+from forecasting.futures import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
 from optimization.market.window import PointForecast
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.contract import Policy

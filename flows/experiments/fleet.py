@@ -29,8 +29,7 @@ from flows.show.blocks import Grid as Figures
 from flows.show.charts import Axis, lines
 from flows.show.figure import Figure
 from forecasting.quantiles import LEVELS
-from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
-from optimization.fleet.prices import Effort, plan_jointly
+from optimization.fleet.prices import Effort, Order, plan_apart, plan_jointly, plan_one_by_one
 from optimization.fleet.problem import JointPlan, JointProblem
 from optimization.fleet.search import Search
 from optimization.fleet.stream import (

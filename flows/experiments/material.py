@@ -11,7 +11,7 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.turn.forecast import timetable_of
-from forecasting.origins.driver import backtest, key_of
+from forecasting.origins import backtest, key_of
 from forecasting.predictor import FittedPredictor, Panel, Predictor
 from forecasting.predictors import FLOOR, make_predictor
 from forecasting.quantiles import Variable
@@ -29,7 +29,7 @@ from optimization.trials.scenarios import (
     sample_and_hold,
     scenario_of,
 )
-from warehouse.asof.choosing import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
 from warehouse.errors import MarketError, SourceFileError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 from warehouse.sources.contract import known_conventions

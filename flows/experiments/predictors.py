@@ -20,9 +20,9 @@ from flows.show.charts import Axis, dots
 from flows.show.figure import Figure
 from forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from optimization.replay.run import spread
-from optimization.selection.choosing import Spans, follow_least_loss, play_delayed, play_delayed_bandit
+from optimization.selection.contract import normalised, utility_bounds
 from optimization.selection.learners import BANDITS, LEARNERS
-from optimization.selection.weights import normalised, utility_bounds
+from optimization.selection.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
 from optimization.trials.comparison import interval, resampled_means
 from optimization.trials.scenarios import Grid, Scenario
 from warehouse.errors import SettingsError

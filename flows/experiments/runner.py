@@ -12,7 +12,7 @@ import pandas as pd
 from optimization.policies.contract import Policy
 from optimization.replay.run import replay_pool, spread
 from optimization.replay.score import hindsight
-from optimization.selection.weights import utility_bounds
+from optimization.selection.contract import utility_bounds
 from optimization.trials.scenarios import Scenario
 from optimization.window.audit import audit_outcome
 from optimization.window.plan import Outcome

@@ -22,20 +22,20 @@ from flows.show.charts import Axis, area, lines
 from flows.show.figure import Figure
 from optimization.policies.contract import Policy
 from optimization.policies.pool import load_pool
-from optimization.selection.bandits import BanditRuns, select_with_bandit
-from optimization.selection.contract import Learner, weigh
+from optimization.selection.contract import Learner, attainable_bounds, normalised, weigh
+from optimization.selection.learned import LeaderChange, why_leader_changed
 from optimization.selection.learners import BANDITS, DEFAULT_LEARNER, LEARNERS
-from optimization.selection.regret import LeaderChange, why_leader_changed
 from optimization.selection.rounds import (
+    BanditRuns,
     Order,
     Realised,
     SelectionSummary,
     abundance,
     orders_of,
     select_over,
+    select_with_bandit,
     train_learners,
 )
-from optimization.selection.weights import attainable_bounds, normalised
 from optimization.trials.scenarios import Grid, Scenario
 
 #: Jobs for each cell of the grid, on the test and on the training part: 54 cells, so 1,080 and 540.

@@ -21,8 +21,7 @@ from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import Followed, choose_markets, find_market, own_time, step_of
 from optimization.fleet.audit import audit_joint
-from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
-from optimization.fleet.prices import QUICK, Effort, plan_jointly
+from optimization.fleet.prices import QUICK, Effort, Order, plan_apart, plan_jointly, plan_one_by_one
 from optimization.fleet.problem import JointJob, JointPlan, JointProblem, spot_used
 from optimization.fleet.search import Search
 from optimization.job.definition import Job
@@ -30,7 +29,7 @@ from optimization.job.request import JobRequest, read_request, slot_job
 from optimization.market.window import MarketWindow, market_window, point_forecast
 from warehouse.errors import JobError, MarketError
 from warehouse.history import AVAILABLE, PRICE, History
-from warehouse.observations.listing import list_markets
+from warehouse.observations import list_markets
 from warehouse.store.connection import Store
 
 

@@ -91,7 +91,7 @@ def list_(*, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs."""
     from flows.ledger.jobs import stored_jobs
     from flows.ledger.reports import reports_by_job
-    from warehouse.issued.records import read_rows
+    from warehouse.issued import read_rows
 
     with session.reading() as store:
         jobs = stored_jobs(store)
@@ -134,7 +134,7 @@ def show(
     from flows.ledger.records import decisions_of
     from flows.show.formats import rows_of
     from warehouse.errors import JobError
-    from warehouse.issued.records import read_rows
+    from warehouse.issued import read_rows
 
     if not session.db.exists():
         raise JobError(

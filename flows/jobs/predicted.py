@@ -22,7 +22,7 @@ from flows.ledger.reports import (
     work_said,
 )
 from flows.turn.markets import find_market, read_history
-from optimization.replay.standing import record_start
+from optimization.replay.decision import record_start
 from optimization.window.plan import Allocation
 from warehouse.errors import MarketError
 from warehouse.store.connection import Store

@@ -11,7 +11,7 @@ import pandas as pd
 
 from optimization.job.request import JobRequest, first_slot
 from warehouse.errors import JobError
-from warehouse.issued.records import write_rows
+from warehouse.issued import write_rows
 from warehouse.store.connection import Store
 from warehouse.times import utc_index
 

@@ -65,7 +65,7 @@ class MeasuredRun:
         }
 
     def run(self) -> dict[str, Any]:
-        """It as a row of measured runs: rounds of whole batches a GPU, as `optimization.requests.widths` predicts them."""
+        """It as a row of measured runs: rounds of whole batches a GPU, as `optimization.requests.candidates` predicts them."""
         place = self.instances - 1
         samples = self.filled.round_samples[place]
         return {

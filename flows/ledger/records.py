@@ -11,7 +11,7 @@ import pandas as pd
 
 from flows.ledger.fields import DECISION, whole_row
 from optimization.window.plan import Allocation
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
 
 

@@ -14,11 +14,11 @@ from flows.show.formats import rows_of
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, finished
 from optimization.job.request import JobRequest, job_on
-from optimization.replay.standing import LiveJob, Reported, live_job
+from optimization.replay.decision import LiveJob, Reported, live_job
 from optimization.window.plan import Allocation
 from warehouse.errors import JobError
 from warehouse.history import History
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
 
 #: The least time there is in the warehouse.

@@ -13,7 +13,7 @@ import pandas as pd
 from optimization.replay.score import Scored
 from optimization.selection.contract import Learner, weigh
 from optimization.selection.learned import Rounds
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
 from warehouse.times import microseconds
 

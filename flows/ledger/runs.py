@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from warehouse.errors import DamagedStoreError, InputError, SchemaError, StoreError
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
 
 #: How a stage of a run was made: in its own slot, or afterwards.

@@ -28,7 +28,7 @@ from flows.monitoring.checks import (
     stale_sources,
 )
 from flows.show.formats import rows_of
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
 from warehouse.times import moment
 

@@ -29,7 +29,7 @@ from flows.monitoring.freshness import Promise, promises_of
 from flows.show.formats import rows_of
 from flows.turn.markets import find_market, step_of
 from warehouse.errors import MarketError, SettingsError
-from warehouse.observations.listing import list_markets
+from warehouse.observations import list_markets
 from warehouse.packaged import read_sql
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment

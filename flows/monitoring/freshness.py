@@ -9,9 +9,9 @@ from typing import Any, Final
 import pandas as pd
 
 from flows.config import Settings
-from warehouse.asof.choosing import Grid, KnownSeries, known_series, pick_product
+from warehouse.asof import Grid, KnownSeries, known_series, pick_product
 from warehouse.history import Market
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.sources.contract import known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment

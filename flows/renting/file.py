@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from optimization.renting.budget import JobType
 from optimization.renting.price import DeadlineDelay, Delay, PricedDelay
-from optimization.renting.sizes import SIZE_LAWS
-from optimization.renting.speedup import AmdahlSpeedup, PowerSpeedup, Speedup, TableSpeedup
+from optimization.renting.speedup import SIZE_LAWS, AmdahlSpeedup, PowerSpeedup, Speedup, TableSpeedup
 from warehouse.errors import JobError, SlackwaterError
 
 EXAMPLE = "see examples/types.toml"

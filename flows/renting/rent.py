@@ -27,7 +27,7 @@ from optimization.renting.simulation import (
     play_widths,
     sensitivity,
 )
-from optimization.renting.sizes import Exponential
+from optimization.renting.speedup import Exponential
 from warehouse.errors import SettingsError
 
 if TYPE_CHECKING:

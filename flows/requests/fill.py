@@ -29,11 +29,10 @@ from optimization.job.request import JobRequest
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
 from optimization.replay.decision import Expected
-from optimization.requests import fill as filling
-from optimization.requests.candidates import Candidate, OnDemand, model_name_of
+from optimization.requests import choice as filling
+from optimization.requests.candidates import Candidate, Knowledge, OnDemand, model_name_of
 from optimization.requests.choice import RULES, Loser, Planned
 from optimization.requests.request import Completed
-from optimization.requests.widths import Knowledge
 from warehouse.errors import InputError
 from warehouse.store.connection import Store
 

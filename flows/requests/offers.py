@@ -9,9 +9,8 @@ import pandas as pd
 from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import LEAST_SPAN, Followed, find_market, own_time, peers_of, read_histories, step_of
-from optimization.replay.standing import record_start
-from optimization.requests.choice import MarketNow
-from optimization.requests.offers import (
+from optimization.replay.decision import record_start
+from optimization.requests.candidates import (
     LATELY,
     GpuType,
     Offer,
@@ -20,6 +19,7 @@ from optimization.requests.offers import (
     gpu_types,
     offer_of,
 )
+from optimization.requests.choice import MarketNow
 from warehouse.errors import MarketError
 from warehouse.history import Market
 

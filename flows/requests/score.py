@@ -18,15 +18,14 @@ from optimization.job.request import first_slot, job_on
 from optimization.policies import OnDemandOnly
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
+from optimization.replay.decision import record_start
 from optimization.replay.run import PlanMemo, replay_pool
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
-from optimization.replay.standing import record_start
 from optimization.requests.candidates import filled_of, with_rates
-from optimization.requests.choice import Planned
-from optimization.trials.misjudged import Misjudged
+from optimization.requests.choice import Misjudged, Planned
 from optimization.window.plan import Outcome
 from warehouse.errors import MarketError
-from warehouse.observations.listing import list_markets
+from warehouse.observations import list_markets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,11 +27,10 @@ from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, read_request
 from optimization.policies.pool import policy_named
-from optimization.replay.decision import decide
+from optimization.replay.decision import decide, record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, perfect_forecasts, score_job
-from optimization.replay.standing import record_start
 from warehouse.errors import JobError, MarketError
-from warehouse.issued.vintages import write_forecasts
+from warehouse.issued import write_forecasts
 from warehouse.store.connection import Store
 
 if TYPE_CHECKING:

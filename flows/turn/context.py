@@ -13,11 +13,10 @@ from flows.config import Settings
 from flows.ledger.runs import LIVE, RunRow, failure_kept
 from flows.show.formats import rows_of
 from optimization.replay.decision import Fan, in_turn
-from warehouse.asof.load import HistoryRequest, Reader, load_histories
-from warehouse.asof.moving import MovingReader, Span
+from warehouse.asof import HistoryRequest, MovingReader, Reader, Span, load_histories
 from warehouse.errors import MarketError
 from warehouse.history import History
-from warehouse.observations.listing import list_markets, list_markets_at
+from warehouse.observations import list_markets, list_markets_at
 from warehouse.store.connection import Store
 
 

@@ -17,8 +17,7 @@ from flows.ledger.runs import save_runs
 from flows.turn.context import Turn
 from flows.turn.markets import Followed, peers_of, planned_forecasts, read_all
 from flows.turn.work import Pool, Work
-from optimization.replay.decision import Course, Effort, decide_all
-from optimization.replay.standing import record_start
+from optimization.replay.decision import Course, Effort, decide_all, record_start
 
 
 def effort_of(settings: Settings) -> Effort:

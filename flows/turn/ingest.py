@@ -11,8 +11,7 @@ import pyarrow as pa
 from flows.config import Settings
 from flows.turn.context import Turn
 from warehouse.errors import InputError
-from warehouse.observations.ingest import append, find_source, ingest
-from warehouse.observations.listing import observed_span
+from warehouse.observations import append, find_source, ingest, observed_span
 from warehouse.sources.contract import Batch, Kind, SourceOptions
 from warehouse.sources.simulated import generate, said
 from warehouse.store.connection import Store

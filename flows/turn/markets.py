@@ -13,11 +13,11 @@ from flows.ledger.jobs import StoredJob
 from flows.show.formats import rows_of
 from flows.turn.context import Reads, Turn
 from forecasting.quantiles import Forecast
-from warehouse.asof.load import HistoryAssumptions, HistoryRequest, load_histories
+from warehouse.asof import HistoryAssumptions, HistoryRequest, load_histories
 from warehouse.errors import MarketError
 from warehouse.history import History, Market
-from warehouse.issued.vintages import read_forecasts, read_vintages
-from warehouse.observations.listing import list_markets
+from warehouse.issued import read_forecasts, read_vintages
+from warehouse.observations import list_markets
 from warehouse.sources.contract import matches
 from warehouse.store.connection import Store
 

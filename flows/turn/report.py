@@ -21,10 +21,10 @@ from flows.turn.page import MarketPanel, ReportData
 from flows.turn.work import Pool, read_pool
 from forecasting.quantiles import Forecast
 from optimization.replay.score import leaderboard
-from optimization.selection.regret import learner_regret, why_leader_changed
+from optimization.selection.learned import learner_regret, why_leader_changed
 from warehouse.errors import InputError
 from warehouse.history import AVAILABLE, PRICE, History
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import Store
 
 #: Slots of the past that the report draws.

@@ -12,8 +12,8 @@ from flows.turn.context import Turn
 from flows.turn.markets import Followed, peers_of, planned_forecasts, read_all
 from flows.turn.work import Pool, Work
 from optimization.job.request import job_on
+from optimization.replay.decision import record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
-from optimization.replay.standing import record_start
 
 
 def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tuple[list[list[str]], Pool]:

@@ -25,7 +25,7 @@ from flows.turn.report import accuracy_rows, learned, panel, report_data
 from flows.turn.score import score_jobs
 from flows.turn.work import Pool, Work, find_work, read_pool, require_markets
 from optimization.job.request import JobRequest
-from warehouse.observations.listing import observed_sources
+from warehouse.observations import observed_sources
 
 if TYPE_CHECKING:
     from flows.schemas.forms import Ingested, TurnAnswer, TurnError

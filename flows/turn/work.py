@@ -18,10 +18,9 @@ from flows.turn.markets import Followed, choose_markets, find_market, step_of, t
 from optimization.job.request import JobRequest, first_slot, read_request
 from optimization.policies.contract import Policy
 from optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
-from optimization.selection.contract import Learner, weigh
+from optimization.selection.contract import Learner, Weights, weigh
 from optimization.selection.learned import Rounds, leading
 from optimization.selection.learners import learner_named
-from optimization.selection.weights import Weights
 from warehouse.errors import JobError, MarketError
 from warehouse.times import microseconds
 

@@ -23,11 +23,11 @@ from flows.turn.markets import Followed, read_histories
 from flows.turn.page import LIKELY, WORRYING, utilities_figure
 from flows.ui.reading import Reading
 from optimization.job.definition import Job, Progress, finished
-from optimization.replay.standing import NOTHING, held
+from optimization.replay.decision import NOTHING, held
 from optimization.window.plan import Allocation
 from warehouse.errors import SlackwaterError
 from warehouse.history import History, Market
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 
 Decisions = Mapping[str, Sequence[Mapping[str, Any]]]
 #: Outcomes of a job that are shown without unfolding.

@@ -18,8 +18,8 @@ from flows.ui.reading import Reading
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import InputError, SlackwaterError
 from warehouse.history import History, Market
-from warehouse.issued.records import read_rows
-from warehouse.observations.listing import list_markets
+from warehouse.issued import read_rows
+from warehouse.observations import list_markets
 
 #: Slots of the past that are drawn before a vintage; vintages that the slider reaches back over.
 PAST_SLOTS: Final = 72

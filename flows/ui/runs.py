@@ -13,7 +13,7 @@ import pandas as pd
 from flows.ledger.runs import STAGES
 from flows.show.formats import rows_of
 from flows.ui.reading import Reading
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 
 #: Runs of one page of the list.
 PAGE_RUNS: Final = 50

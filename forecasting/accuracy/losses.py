@@ -12,7 +12,7 @@ from numba import njit
 from scipy.stats import t as student
 
 from forecasting.accuracy import losses as measures
-from forecasting.origins.timetable import Timetable
+from forecasting.origins import Timetable
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import LEVELS, Forecast, Variable, count_law
 from forecasting.series import Series, series_of, slot_at

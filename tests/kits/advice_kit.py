@@ -15,8 +15,7 @@ from flows.turn.ingest import ingest_paths
 from flows.turn.markets import find_market, read_history
 from optimization.job.request import parse_request
 from optimization.policies.pool import policy_named
-from optimization.replay.decision import decide
-from optimization.replay.standing import record_start
+from optimization.replay.decision import decide, record_start
 from optimization.window.plan import Allocation
 from warehouse.store.connection import open_store
 

@@ -18,8 +18,7 @@ from flows.accuracy.units import Course, run_course
 from flows.experiments.material import history_of, read_tapes
 from forecasting.diagnosis.drift import DRIFT_COLUMNS
 from forecasting.diagnosis.predictability import predictability_columns
-from forecasting.origins.driver import TIMETABLE
-from forecasting.origins.units import Rolling, second_half
+from forecasting.origins import TIMETABLE, Rolling, second_half
 from forecasting.predictors import make_predictor
 from forecasting.series import series_of
 from optimization.trials.scenarios import Grid

@@ -27,7 +27,7 @@ from flows.accuracy.report import AccuracyOptions, course_of, read_measured
 from flows.accuracy.units import run_course, score_unit
 from flows.command.session import Session
 from flows.config import Settings
-from forecasting.origins.units import forecast_blocks, units_of
+from forecasting.origins import forecast_blocks, units_of
 from forecasting.predictors import DEFAULT
 from warehouse.errors import DamagedStoreError
 
@@ -245,7 +245,7 @@ def test_kept_forecasts_are_read_and_not_made_again(made, monkeypatch):
     def never(*_):
         raise AssertionError("a unit that is kept was made again")
 
-    monkeypatch.setattr("forecasting.origins.units.forecast_blocks", never)
+    monkeypatch.setattr("forecasting.origins.forecast_blocks", never)
     same_tables(run_course(course), serial)
 
 
@@ -324,7 +324,7 @@ def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
 
         return blocks
 
-    monkeypatch.setattr("forecasting.origins.units.forecast_blocks", watched(forecast_blocks))
+    monkeypatch.setattr("forecasting.origins.forecast_blocks", watched(forecast_blocks))
     monkeypatch.setattr("flows.accuracy.kept.read_blocks", watched(read_blocks))
     for keep in (None, tmp_path, tmp_path):
         score_unit(unit, replace(course, keep=keep))

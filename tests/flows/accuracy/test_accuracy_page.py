@@ -49,8 +49,7 @@ from flows.show.page import asset, render_page
 from forecasting.accuracy.tables import Accuracy
 from forecasting.diagnosis.drift import drift_sentences, drift_table
 from forecasting.diagnosis.predictability import predictability
-from forecasting.origins.driver import TIMETABLE
-from forecasting.origins.units import Rolling, second_half
+from forecasting.origins import TIMETABLE, Rolling, second_half
 from forecasting.predictors import make_predictor
 from forecasting.series import series_of
 from warehouse.errors import InputError

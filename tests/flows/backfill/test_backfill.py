@@ -24,9 +24,9 @@ from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import Found
 from optimization.job.request import read_request
 from warehouse.errors import MarketError, SettingsError
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
-from warehouse.store.lock import is_waited_for
+from warehouse.store.files import is_waited_for
 
 STEP = pd.Timedelta("30min")
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -271,7 +271,7 @@ def test_a_job_whose_score_fails_is_scored_by_the_next_slot(tmp_path, settings, 
 WAITING = """
 import sys
 from pathlib import Path
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 with open_store(Path(sys.argv[1]), wait=120, say=lambda _: None) as store:
     print(len(set(read_rows(store, "runs").query("stage == 'allocate'")["run"])))

@@ -24,7 +24,7 @@ from optimization.policies.pool import policy_named
 from optimization.replay.run import Case, replay_batch, replay_case
 from optimization.replay.score import perfect_forecasts
 from warehouse.errors import InputError, MarketError
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader
 
 pytestmark = pytest.mark.engine

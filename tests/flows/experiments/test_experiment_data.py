@@ -6,7 +6,7 @@ import pytest
 from tidy_folder import write_tidy
 
 from flows.experiments.material import LONGEST_JOB, STEP, count_tapes, price_tapes, read_table, read_tapes
-from warehouse.asof.load import load_history
+from warehouse.asof import load_history
 from warehouse.errors import MarketError, SourceFileError
 from warehouse.history import Market
 from warehouse.store.connection import open_store

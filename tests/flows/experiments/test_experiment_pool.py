@@ -36,7 +36,7 @@ from flows.experiments.pool import (
     variant_rows,
 )
 from flows.experiments.runner import run_pool
-from forecasting.origins.driver import forecast
+from forecasting.origins import forecast
 from optimization.policies.committed_horizon import Commit
 from optimization.policies.pool import load_pool, policy_named
 from optimization.replay.run import replay, spread

@@ -22,10 +22,9 @@ from flows.experiments.selection import (
 )
 from flows.show.formats import plain
 from optimization.policies.pool import policy_named
-from optimization.selection.contract import weigh
+from optimization.selection.contract import attainable_bounds, weigh
 from optimization.selection.learners import BANDITS, LEARNERS
 from optimization.selection.rounds import abundance
-from optimization.selection.weights import attainable_bounds
 from optimization.trials.scenarios import Grid
 
 NAMES = ("OD-only", "MSU", "UP", "AHANP(0.7)", "AHAP(3,1,0.9)", "<b>bold</b>")

@@ -19,7 +19,7 @@ from flows.turn.command import decision_table
 from flows.turn.page import decisions_section
 from flows.ui.jobs import decided_table
 from warehouse.errors import InputError
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 
 #: What somebody who adds a field writes.
 WATER = Field(

@@ -16,7 +16,7 @@ from flows.config import Settings
 from flows.engine.prepare import prepare_engine
 from flows.monitoring.alarms import Settled
 from flows.turn.context import Turn
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "monitoring.md"

@@ -15,8 +15,8 @@ from flows.monitoring.alarms import Alarm, alarms_of, settle_alarms, standing_al
 from flows.monitoring.checks import band, effective, improbable
 from flows.monitoring.freshness import freshness, promises_of
 from warehouse.errors import SettingsError
-from warehouse.issued.records import read_rows, write_rows
-from warehouse.observations.ingest import append
+from warehouse.issued import read_rows, write_rows
+from warehouse.observations import append
 from warehouse.sources.contract import Batch
 from warehouse.store.connection import open_store
 

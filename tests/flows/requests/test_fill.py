@@ -18,12 +18,19 @@ from optimization.job.definition import finished
 from optimization.job.request import slot_job
 from optimization.policies.pool import policy_named
 from optimization.replay.run import replay
-from optimization.requests.candidates import Candidate, candidates_of
-from optimization.requests.choice import RULES, screened_of, spread
-from optimization.requests.offers import gpu_type_of, gpu_types
+from optimization.requests.candidates import (
+    Candidate,
+    Knowledge,
+    Terms,
+    Width,
+    candidates_of,
+    gpu_type_of,
+    gpu_types,
+    usable,
+    widths_of,
+)
+from optimization.requests.choice import RULES, Misjudged, screened_of, spread
 from optimization.requests.request import completed, parse_tuning_request
-from optimization.requests.widths import Knowledge, Terms, Width, usable, widths_of
-from optimization.trials.misjudged import Misjudged
 from warehouse.errors import InputError, JobError, MarketError
 from warehouse.history import Market
 

@@ -15,12 +15,12 @@ from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
 from flows.turn.markets import Followed, read_histories
 from flows.turn.work import find_work
-from forecasting.origins.driver import TIMETABLE, Cohort
+from forecasting.origins import TIMETABLE, Cohort
 from forecasting.predictor import NEVER_SEEN
 from forecasting.series import series_of, slot_at
 from optimization.replay.decision import in_turn
 from warehouse.history import Market
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")

@@ -21,7 +21,7 @@ from flows.turn.work import read_pool
 from optimization.job.request import parse_request
 from optimization.selection.contract import weigh
 from optimization.selection.learners import DEFAULT_LEARNER, learner_named
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.sources.simulated import generate
 from warehouse.store.connection import open_store
 

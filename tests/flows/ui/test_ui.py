@@ -30,7 +30,7 @@ from flows.ui.pages import VIEWS
 from flows.ui.reading import Snapshots
 from optimization.job.request import parse_request
 from warehouse.history import Market
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta(minutes=30)

@@ -1,33 +1,183 @@
-"""The one way data leaves the warehouse: a market's history on a slot grid, as known at one time (M1.2, M1.3).
+"""Histories out: on a slot grid, as known at one time (M1.2, M1.3).
 
-What was not measured is used under an assumption only, which is said in words wherever the result is shown."""
+In this file: which series of a market answers, histories as known at one time, and at each of many times, read once.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
-from warehouse.asof.choosing import (
-    Grid,
-    KnownSeries,
-    known_series,
-    only_product,
-    pick_series,
-    require_source,
-    trust_rank,
-)
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 from warehouse.packaged import read_data, read_sql
 from warehouse.sources.contract import Conventions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
+
+# ---
+# Which series of a market answers: sources by trust, products by preference, only from what is known (M1.2).
+
+#: On-change prices repeat about every 24 h when they do not change (M1.3).
+PRICE_MAX_AGE = pd.Timedelta(hours=36)
+#: A count is stale after this many of its source's nominal gaps (M1.3).
+GAPS_UNTIL_STALE = 3
+#: Products preferred, after the one asked for and after the only one there is.
+PREFERRED_PRODUCTS = ("Linux/UNIX", "per GPU, min over offers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """A slot grid in microseconds since the epoch: slots ``first_us``, + ``step_us``, ... ``last_us``, as known at ``known_at``.
+
+    ``first_us`` None: from the first observation on. ``max_age_us`` None: the default of M1.3.
+    """
+
+    first_us: int | None
+    last_us: int
+    step_us: int
+    known_at: dt.datetime
+    max_age_us: int | None
+
+    def price_age(self) -> int:
+        """Age in microseconds beyond which a price is a gap."""
+        return self.max_age_us or max(microseconds(PRICE_MAX_AGE, "max_age"), self.step_us)
+
+    def count_age(self, nominal_us: float | None) -> int:
+        """Age in microseconds beyond which a count is a gap."""
+        return self.max_age_us or max(int(GAPS_UNTIL_STALE * (nominal_us or 0)), self.step_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSeries:
+    """One series as known at one time; times in microseconds since the epoch.
+
+    ``latest_us`` is the newest observation at or before the grid's last slot. ``single``: one distinct value, never repeated within
+    the maximal age of a price. ``nominal_us``: the stated gap, else the median one. ``capacity`` is the largest stated.
+    """
+
+    sid: int
+    source: str
+    kind: str
+    product: str
+    first_us: int
+    latest_us: int | None
+    single: bool
+    highest: float
+    on_demand_usd: float | None
+    capacity: int | None
+    capacity_stated: bool
+    nominal_us: float | None
+
+    def age(self, grid: Grid) -> int:
+        """Age in microseconds beyond which a value of this series is a gap."""
+        return grid.price_age() if self.kind == "price" else grid.count_age(self.nominal_us)
+
+    def reaches(self, grid: Grid) -> bool:
+        """Whether it gives a value to any slot of the grid."""
+        if self.latest_us is None:
+            return False
+        return grid.first_us is None or self.latest_us >= grid.first_us - self.age(grid)
+
+
+def known_series(store: Store, asked: Sequence[tuple[Market, Grid]]) -> list[list[KnownSeries]]:
+    """For each market all series that are known at its grid's time, by kind, source and product; one query.
+
+    The grids share the time they are known at and the age of prices.
+    """
+    if not asked:
+        return []
+    markets = [market for market, _ in asked]
+    rows = store.execute(
+        read_sql(__package__, "series_known"),
+        {
+            "provider": [market.provider for market in markets],
+            "region": [market.region for market in markets],
+            "zone": [market.zone for market in markets],
+            "instance_type": [market.instance_type for market in markets],
+            "last_us": [grid.last_us for _, grid in asked],
+            "known_at": asked[0][1].known_at,
+            "repeat_us": asked[0][1].price_age(),
+        },
+    )
+    found: list[list[KnownSeries]] = [[] for _ in asked]
+    for place, *row in rows:
+        found[place].append(KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True))))
+    return found
+
+
+def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:
+    """Sort key: position of the first pattern that matches, unlisted sources last, then alphabetical."""
+    ranks = (position for position, pattern in enumerate(trust) if fnmatchcase(source, pattern))
+    return next(ranks, len(trust)), source
+
+
+def pick_series(
+    known: Sequence[KnownSeries], kind: str, grid: Grid, *, preferred: str | None, trust: Sequence[str]
+) -> KnownSeries | None:
+    """The series that answers for one variable.
+
+    It is of the preferred source if that has any, else of the most trusted source that reaches the grid. Without a
+    preferred source, one that does not reach the grid is better than none: it answers with gaps.
+    """
+    past = [s for s in known if s.kind == kind and s.latest_us is not None]
+    own = [s for s in past if s.source == preferred]
+    if own:
+        return pick_product(own)
+    others = [s for s in past if s.reaches(grid)] or (past if preferred is None else [])
+    if not others:
+        return None
+    best = min({s.source for s in others}, key=lambda source: trust_rank(source, trust))
+    return pick_product([s for s in others if s.source == best])
+
+
+def pick_product(series: Sequence[KnownSeries]) -> KnownSeries:
+    """One of several products of one source: Linux/UNIX, then "per GPU, min over offers", then the first by name."""
+    by_product = {s.product: s for s in series}
+    for product in PREFERRED_PRODUCTS:
+        if product in by_product:
+            return by_product[product]
+    return by_product[min(by_product)]
+
+
+def require_source(known: Sequence[KnownSeries], market: Market, source: str | None) -> None:
+    """Raise `MarketError` if the market has no observation known, or none of the source asked for."""
+    sources = sorted({s.source for s in known})
+    if not sources:
+        raise MarketError(
+            f"market {market.key} has no observations known by then",
+            remedy="`slackwater markets` lists the known ones",
+        )
+    if source is not None and source not in sources:
+        raise MarketError(
+            f"source {source!r} knows nothing of {market.key}", expected=f"one of {', '.join(sources)}"
+        )
+
+
+def only_product(known: Sequence[KnownSeries], market: Market, product: str | None) -> list[KnownSeries]:
+    """Leave out the prices of other products; raises `MarketError` if there is none of the one asked for."""
+    if product is None:
+        return list(known)
+    products = sorted({s.product for s in known if s.kind == "price"})
+    if product not in products:
+        raise MarketError(
+            f"product {product!r} of {market.key} has no price",
+            expected=f"one of {', '.join(products) or 'none'}",
+        )
+    return [s for s in known if s.kind != "price" or s.product == product]
+
+
+# ---
+# The one way data leaves the warehouse: a market's history on a slot grid, as known at one time (M1.2, M1.3).
+#
+# What was not measured is used under an assumption only, which is said in words wherever the result is shown.
 
 _Asked = TypeVar("_Asked", bound=Hashable)
 #: When a gap became known: the integer of NaT.
@@ -344,8 +494,8 @@ def _elsewhere(reader: Reader, market: Market, grid: Grid, trust: Sequence[str])
 # ---
 # The one way data leaves the warehouse: a market's history on a slot grid, as known at one time (M1.2, M1.3).
 #
-# A request is answered in three steps: which series answer (`warehouse.asof.choosing`), their values on the slots
-# (`warehouse.asof.load`), and what is assumed where nothing was measured, each assumption in words.
+# A request is answered in three steps: which series answer (`warehouse.asof`), their values on the slots
+# (`warehouse.asof`), and what is assumed where nothing was measured, each assumption in words.
 
 #: Nothing is assumed.
 NO_ASSUMPTIONS = HistoryAssumptions()
@@ -673,3 +823,169 @@ def _borrow(reader: Reader, grid: Grid, path: BorrowedPath, kind: str, trust: Se
     known_us = np.where(found.known_us == NEVER, NEVER, found.known_us - shift_us)
     name = "price" if kind == "price" else "counts"
     return replace(found, known_us=known_us, words=(f"{name} of another market: {path.words}", *found.words))
+
+
+# ---
+# Histories as known at each of many times, read once: what a reader would find at every one of them, without asking again.
+#
+# A row counts from the time it was known (M1.2). Where every row of a series was known by the first of the times at or after it was
+# observed, what was known at a time is a prefix of what is known at the last; other series are read time by time.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Times of reading, ``step`` apart from ``first`` to ``last``, both included; ``since`` is how far back most reads reach."""
+
+    first: pd.Timestamp
+    last: pd.Timestamp
+    step: pd.Timedelta
+    since: pd.Timestamp
+
+    def __post_init__(self) -> None:
+        """Raise `SettingsError` unless the step is positive and leads from the first time to the last."""
+        if not self.step > pd.Timedelta(0) or self.last < self.first or (self.last - self.first) % self.step:
+            raise SettingsError(
+                f"times from {self.first} to {self.last} every {self.step}", expected="whole positive steps"
+            )
+
+    def times(self) -> pd.DatetimeIndex:
+        """The times, ascending."""
+        return pd.date_range(self.first, self.last, freq=self.step)
+
+
+class MovingReader(Reader):
+    """A reader for the times of a span: the answers are those of a new `Reader` at each of them.
+
+    It lives within one state of the observations: rows that were ingested after it was made are not seen. Whatever does not
+    fit the span (another time, a series with rows learned late) is asked of the store as ever.
+    """
+
+    def __init__(self, store: Store, span: Span) -> None:
+        super().__init__(store)
+        self._span = span
+        self._times = {moment(at, "time") for at in span.times()}
+        self._late = {
+            int(sid) for (sid,) in store.execute(read_sql(__package__, "late_series"), self._grid())
+        }
+        self._at_times: dict[tuple[Market, int], dict[int, list[KnownSeries]]] = {}
+        self._long: dict[tuple[int, int, int, int, int, int], tuple[int, GridPath]] = {}
+
+    def _grid(self) -> dict[str, int]:
+        return {
+            "first_us": microseconds(self._span.first, "first"),
+            "last_us": microseconds(self._span.last, "last"),
+            "step_us": microseconds(self._span.step, "step"),
+        }
+
+    def fetch_known(self, asked: Iterable[tuple[Market, Grid]]) -> None:
+        """Ask which series several markets have: for all times of the span at once."""
+        new = [one for one in dict.fromkeys(asked) if one not in self._known]
+        fitting = [one for one in new if self._fits(one[1])]
+        ages = {grid.price_age() for _, grid in fitting}
+        for age in ages:
+            lacking = {market for market, grid in fitting if grid.price_age() == age}
+            self._fetch_times([one for one in lacking if (one, age) not in self._at_times], age)
+        rest = []
+        for market, grid in new:
+            found = self._at_times.get((market, grid.price_age())) if self._fits(grid) else None
+            if found is None or any(one.sid in self._late for own in found.values() for one in own):
+                rest.append((market, grid))
+            else:
+                self._known[market, grid] = found.get(grid.last_us, [])
+        super().fetch_known(rest)
+
+    def _fits(self, grid: Grid) -> bool:
+        """Whether a grid ends at a time of the span, which is when it is read."""
+        return grid.known_at in self._times and grid.last_us == _us(grid.known_at)
+
+    def _fetch_times(self, markets: Sequence[Market], age_us: int) -> None:
+        if not markets:
+            return
+        rows = self.store.execute(
+            read_sql(__package__, "series_known_at"),
+            {
+                "provider": [market.provider for market in markets],
+                "region": [market.region for market in markets],
+                "zone": [market.zone for market in markets],
+                "instance_type": [market.instance_type for market in markets],
+                "known_at": moment(self._span.last, "last"),
+                "repeat_us": age_us,
+                "times_us": [microseconds(at, "time") for at in self._span.times()],
+            },
+        )
+        for market in markets:
+            self._at_times[market, age_us] = {}
+        for time_us, place, *row in rows:
+            one = KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True)))
+            self._at_times[markets[place], age_us].setdefault(time_us, []).append(one)
+
+    def fetch_paths(self, asked: Iterable[PathAsked]) -> None:
+        """Ask for several series on their grids: cut out of paths that reach over the whole span."""
+        new = [one for one in dict.fromkeys(asked) if one not in self._paths]
+        fitting = [one for one in new if self._may_cut(one)]
+        self._fetch_long(fitting)
+        for one in fitting:
+            begin, path = self._long[_line(one)]
+            first = _first_us(one)
+            a, b = (
+                (slot - begin) // one.grid.step_us for slot in (first, one.grid.last_us + one.grid.step_us)
+            )
+            self._paths[one] = GridPath(
+                values=path.values[a:b], known_us=path.known_us[a:b], series=one.series
+            )
+        super().fetch_paths(one for one in new if one not in self._paths)
+
+    def _may_cut(self, asked: PathAsked) -> bool:
+        """Whether what is asked for is a part of what is known at the end of the span."""
+        sids = {asked.series.sid} | ({asked.probe.sid} if asked.probe is not None else set())
+        return (
+            asked.grid.known_at in self._times
+            and asked.grid.last_us <= _us(asked.grid.known_at)
+            and asked.grid.first_us is not None
+            and not sids & self._late
+        )
+
+    def _fetch_long(self, asked: Sequence[PathAsked]) -> None:
+        """Read the long paths that are not there yet, or do not begin early enough."""
+        wanted: dict[tuple[int, int, int, int, int, int], PathAsked] = {}
+        for one in asked:
+            line, first = _line(one), _first_us(one)
+            if line in self._long and self._long[line][0] <= first:
+                continue
+            step = one.grid.step_us
+            early = min(first, microseconds(self._span.since, "since") // step * step + first % step)
+            if line in wanted:
+                early = min(early, _first_us(wanted[line]))
+            last_us = microseconds(self._span.last, "last")
+            end = last_us - (last_us - first) % step
+            grid = replace(one.grid, first_us=early, last_us=end, known_at=moment(self._span.last, "last"))
+            wanted[line] = replace(one, grid=grid)
+        groups: dict[tuple[str, int], list[PathAsked]] = {}
+        for one in wanted.values():
+            groups.setdefault((one.series.kind, one.grid.step_us), []).append(one)
+        for group in groups.values():
+            for one, path in zip(group, grid_paths(self.store, group), strict=True):
+                self._long[_line(one)] = (_first_us(one), path)
+
+
+def _line(asked: PathAsked) -> tuple[int, int, int, int, int, int]:
+    """What tells one long path from another: series, step, phase of the grid, age, and the probe that keeps a price alive."""
+    step = asked.grid.step_us
+    probe = asked.probe
+    return (
+        asked.series.sid,
+        step,
+        (asked.grid.first_us or 0) % step,
+        asked.age_us,
+        -1 if probe is None else probe.sid,
+        0 if probe is None else probe.age(asked.grid),
+    )
+
+
+def _first_us(asked: PathAsked) -> int:
+    """The first slot asked for; `MovingReader` cuts no path that has none yet."""
+    return int(grid_slots(asked.grid)[0]) if asked.grid.first_us is None else asked.grid.first_us
+
+
+def _us(at: dt.datetime) -> int:
+    return microseconds(pd.Timestamp(at), "time")
