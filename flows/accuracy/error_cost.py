@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.accuracy.issued import Medians, add_missing, panels_of
+from flows.accuracy.units import Medians, add_missing, panels_of
 from forecasting.origins import TIMETABLE, Timetable
 from forecasting.predictor import Predictor
 from forecasting.predictors import FLOOR

@@ -13,14 +13,10 @@ from typing import Any
 import pandas as pd
 
 from flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
-from flows.accuracy.issued import Medians
-from flows.accuracy.kept import kept_path, read_blocks
-from flows.accuracy.series import VARIABLES, Asked, Measured, measured_panels
-from flows.accuracy.units import Course, cores, run_course
-from flows.accuracy.vintages import accuracy_of_vintages
+from flows.accuracy.series import VARIABLES, Asked, Measured, accuracy_of_vintages, measured_panels
+from flows.accuracy.units import Course, Medians, cores, kept_path, read_blocks, run_course
 from flows.clock import parse_time
-from flows.command.progress import progress
-from flows.command.session import Session, parsed_duration
+from flows.command import Session, parsed_duration, progress
 from flows.config import Settings
 from flows.show.blocks import Block, Notes, Page
 from flows.show.formats import plain, rows_of

@@ -11,13 +11,11 @@ import numpy as np
 
 from flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, join_note, replay_models
 from flows.accuracy.units import cores
-from flows.command import Answer
-from flows.command.progress import progress, say
+from flows.command import Answer, progress, say
 from flows.experiments.material import make_scenarios, read_tapes
 from flows.experiments.study import StudyOptions, join_banner, quick_look
-from flows.show.blocks import Fold, Notes, Section, numbers
+from flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, dots
-from flows.show.figure import Figure
 from forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from optimization.replay.run import spread
 from optimization.selection.contract import normalised, utility_bounds

@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from flows.command import Answer
-from flows.command.progress import progress
+from flows.command import Answer, progress
 from flows.experiments.material import read_tapes
 from flows.experiments.study import StudyOptions
 from flows.experiments.study import joins as joins_banner
+from flows.show.blocks import Figure, Notes, Section, numbers
 from flows.show.blocks import Grid as Figures
-from flows.show.blocks import Notes, Section, numbers
 from flows.show.charts import Axis, dots
-from flows.show.figure import Figure
 from optimization.market.window import market_window, record_of
 from optimization.renting.budget import JobType, Rental
 from optimization.renting.market import (

@@ -12,15 +12,22 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.ledger.fields import decision_row
-from flows.ledger.jobs import find_job
+from flows.ledger.jobs import OpenJob, Report, every_report, find_job, open_job
 from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import OpenJob, Report, every_report, open_job
 from flows.show.formats import rows_of
-from flows.turn.context import Turn
-from flows.turn.decide import effort_of
+from flows.turn.context import (
+    Followed,
+    Turn,
+    choose_markets,
+    deciding_policy,
+    find_market,
+    peers_of,
+    read_history,
+    read_pool,
+    step_of,
+)
 from flows.turn.forecast import forecasts_of, ready
-from flows.turn.markets import Followed, choose_markets, find_market, peers_of, read_history, step_of
-from flows.turn.work import deciding_policy, read_pool
+from flows.turn.stages import effort_of
 from forecasting.accuracy.tables import pooled_scores, sourced
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast

@@ -23,11 +23,8 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.ledger.jobs import StoredJob
-from flows.ledger.records import save_accuracy
-from flows.ledger.runs import LIVE, RunRow, save_runs
-from flows.turn.context import Turn
-from flows.turn.markets import Followed, read_histories, step_of, turn_histories
-from flows.turn.work import Work, panel_mates
+from flows.ledger.records import LIVE, RunRow, save_accuracy, save_runs
+from flows.turn.context import Followed, Turn, Work, panel_mates, read_histories, step_of, turn_histories
 from forecasting.accuracy.losses import Windows, window_scores
 from forecasting.origins import (
     VARIABLES,

@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from flows.show.blocks import Figure
 from flows.show.charts import Fan, fan, held
-from flows.show.figure import Figure
 from flows.show.formats import number, plural, price, rows_of, utc
-from flows.turn.markets import Followed, find_market, read_history, stored_forecasts
-from flows.turn.page import gap_rows
+from flows.turn.context import Followed, find_market, read_history, stored_forecasts
+from flows.turn.report import gap_rows
 from flows.ui.reading import Reading
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import InputError, SlackwaterError

@@ -12,7 +12,7 @@ import pytest
 from fault_hostile import CHANGES, fuzz
 from fault_samples import OPTIONS, sample_files, tidy_prices
 
-from flows.turn.ingest import ingest_paths
+from flows.turn.stages import ingest_paths
 from warehouse.errors import InputError, SlackwaterError, SourceFileError
 from warehouse.issued import read_rows
 from warehouse.observations import ingest_file, list_markets

@@ -12,9 +12,8 @@ from tidy_folder import write_tidy
 
 from flows import cli
 from flows.accuracy.error_cost import COST_COLUMNS, CostPlan
-from flows.accuracy.issued import panels_of
 from flows.accuracy.report import background_of, kept_medians
-from flows.accuracy.units import Course, run_course
+from flows.accuracy.units import Course, panels_of, run_course
 from flows.experiments.material import history_of, read_tapes
 from forecasting.diagnosis.drift import DRIFT_COLUMNS
 from forecasting.diagnosis.predictability import predictability_columns

@@ -10,11 +10,9 @@ import pytest
 from test_turn import AT, POOL, one_turn, tidy_tables
 from tidy_folder import write_tidy
 
-from flows.accuracy.series import Asked, Measured, measured_panels
+from flows.accuracy.series import Asked, Measured, accuracy_of_vintages, measured_panels
 from flows.accuracy.units import Course, run_course
-from flows.accuracy.vintages import accuracy_of_vintages
-from flows.backfill.plan import Stretch
-from flows.backfill.run import Backfill, backfill
+from flows.backfill.run import Backfill, Stretch, backfill
 from flows.config import Settings
 from flows.experiments.predictors import replay_forecasters
 from flows.turn.forecast import timetable_of

@@ -14,11 +14,10 @@ import pytest
 from test_turn import AT, LIGHT, POOL, scramble_after, tidy_tables
 
 from flows.backfill import run as module
-from flows.backfill.plan import plan_backfill, stretch_of
-from flows.backfill.run import Backfill, backfill
+from flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
 from flows.config import Settings
 from flows.ledger.jobs import save_jobs, stored_jobs
-from flows.ledger.runs import STAGES, save_failure
+from flows.ledger.records import STAGES, save_failure
 from flows.turn import stages
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import Found

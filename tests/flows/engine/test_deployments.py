@@ -33,7 +33,7 @@ from flows.engine.serving import (
     runner_deployment,
     turn_interval,
 )
-from flows.ledger.runs import reason_of, worth_another_try
+from flows.ledger.records import reason_of, worth_another_try
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import whole_turn
 from optimization.replay.decision import in_turn

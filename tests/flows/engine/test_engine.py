@@ -14,9 +14,9 @@ from tidy_folder import write_tidy
 
 from flows.accuracy.report import AccuracyOptions, course_of, read_measured
 from flows.accuracy.units import run_course
-from flows.command.session import Session
+from flows.command import Session
 from flows.config import Settings, read_settings
-from flows.engine.prepare import ENGINE_SETTINGS, prepare_engine
+from flows.engine.run import ENGINE_SETTINGS, prepare_engine
 from optimization import Job
 from optimization.job.definition import Linear
 from optimization.market.window import market_window

@@ -36,7 +36,7 @@ def test_series_of_the_folder(tapes):
 
 
 def test_the_grid_is_the_warehouses(folder, tapes, tmp_path):
-    from flows.turn.ingest import ingest_paths
+    from flows.turn.stages import ingest_paths
 
     with open_store(tmp_path / "w.duckdb") as store:
         at = pd.Timestamp("2026-01-01", tz="UTC")

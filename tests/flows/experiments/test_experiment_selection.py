@@ -10,8 +10,7 @@ from command_kit import printed
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
-from flows.experiments.material import make_scenarios, read_tapes
-from flows.experiments.runner import run_pool
+from flows.experiments.material import make_scenarios, read_tapes, run_pool
 from flows.experiments.selection import (
     Rounds,
     rounds_of,

@@ -19,9 +19,8 @@ from flows.config import Feed, Settings, read_settings
 from flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due, last_fetches
 from flows.show.blocks import Table
 from flows.turn import stages
-from flows.turn.context import Turn
+from flows.turn.context import Turn, example_requests
 from flows.turn.stages import Found, whole_turn
-from flows.turn.work import example_requests
 from warehouse.asof import load_history
 from warehouse.errors import InputError, SettingsError
 from warehouse.history import Market

@@ -11,11 +11,9 @@ from tidy_folder import START, write_tidy
 
 from flows.config import Settings
 from flows.ledger.fields import decision_row
-from flows.ledger.reports import open_job
-from flows.turn.context import Turn
-from flows.turn.decide import effort_of
-from flows.turn.ingest import ingest_paths
-from flows.turn.markets import MOST_PEERS, find_market, peers_of, read_history
+from flows.ledger.jobs import open_job
+from flows.turn.context import MOST_PEERS, Turn, find_market, peers_of, read_history
+from flows.turn.stages import effort_of, ingest_paths
 from forecasting.origins import backtest
 from optimization.job.definition import Progress
 from optimization.job.request import job_on, parse_request

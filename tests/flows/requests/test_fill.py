@@ -7,11 +7,16 @@ import pandas as pd
 import pytest
 from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, write_measurements
 
-from flows.ledger.jobs import find_job, save_jobs
-from flows.ledger.reports import Report, save_report
-from flows.requests.fill import answer_of, fill, measured_runs, with_measured
-from flows.requests.offers import offers_of
-from flows.requests.score import run_filled, score_answer
+from flows.ledger.jobs import Report, find_job, save_jobs, save_report
+from flows.requests.fill import (
+    answer_of,
+    fill,
+    measured_runs,
+    offers_of,
+    run_filled,
+    score_answer,
+    with_measured,
+)
 from forecasting.configurations.facts import gpu
 from forecasting.configurations.model import fit_configurations
 from optimization.job.definition import finished

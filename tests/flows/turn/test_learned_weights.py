@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from flows.config import Settings, read_settings
-from flows.ledger.rounds import save_scored, stored_rounds
+from flows.ledger.records import save_scored, stored_rounds
 from optimization import Job
 from optimization.job.definition import Linear
 from optimization.market.window import market_window

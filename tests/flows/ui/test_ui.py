@@ -18,11 +18,9 @@ from chromium import chromium_page, find_chromium
 from test_turn import AT, one_turn, small_settings
 
 from flows.config import read_settings
-from flows.ledger.jobs import find_job
-from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import open_job
-from flows.ledger.runs import save_failure
-from flows.turn.markets import Followed, read_history
+from flows.ledger.jobs import find_job, open_job
+from flows.ledger.records import allocations_of, decisions_of, save_failure
+from flows.turn.context import Followed, read_history
 from flows.ui import pages
 from flows.ui.app import make_app
 from flows.ui.command import bound_socket

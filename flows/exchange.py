@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from flows.command import Answer, Query, QueryAt, Session, option
-from flows.command.progress import progress
-from flows.command.session import parsed_time
+from flows.command import Answer, Query, QueryAt, Session, option, parsed_time, progress
 from flows.show.blocks import Column, Table, keyed
 from flows.show.formats import price, whole
 
@@ -46,7 +44,7 @@ def ingest(
     if list_sources:
         return _sources()
     from flows.clock import now
-    from flows.turn.ingest import ingest_paths
+    from flows.turn.stages import ingest_paths
     from warehouse.errors import InputError
     from warehouse.observations import find_source
 
