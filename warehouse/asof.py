@@ -406,7 +406,7 @@ class ListPrice:
 
 @cache
 def list_prices() -> tuple[ListPrice, ...]:
-    """The entries of ``warehouse/asof/data/on_demand_prices.toml``."""
+    """The entries of ``warehouse/data/on_demand_prices.toml``."""
     return tuple(
         ListPrice(
             provider=entry["provider"],
