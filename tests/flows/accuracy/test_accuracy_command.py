@@ -244,7 +244,7 @@ def test_kept_forecasts_are_read_and_not_made_again(made, monkeypatch):
     def never(*_):
         raise AssertionError("a unit that is kept was made again")
 
-    monkeypatch.setattr("forecasting.origins.forecast_blocks", never)
+    monkeypatch.setattr("flows.accuracy.units.forecast_blocks", never)
     same_tables(run_course(course), serial)
 
 
@@ -323,7 +323,7 @@ def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
 
         return blocks
 
-    monkeypatch.setattr("forecasting.origins.forecast_blocks", watched(forecast_blocks))
+    monkeypatch.setattr("flows.accuracy.units.forecast_blocks", watched(forecast_blocks))
     monkeypatch.setattr("flows.accuracy.units.read_blocks", watched(read_blocks))
     for keep in (None, tmp_path, tmp_path):
         score_unit(unit, replace(course, keep=keep))
