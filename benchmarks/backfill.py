@@ -18,12 +18,11 @@ import pandas as pd
 import psutil
 
 from benchmarks.turn import AT, tidy_markets
-from flows.backfill.plan import stretch_of
-from flows.backfill.run import Backfill, backfill
+from flows.backfill.run import Backfill, backfill, stretch_of
 from flows.config import Settings
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import whole_turn
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 
 MARKETS = 10

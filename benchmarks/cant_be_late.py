@@ -6,9 +6,8 @@ import time
 
 import numpy as np
 
-from optimization.single_instance.scoreboard import make_table, optimum, settings
-from optimization.single_instance.scoreboard import run as run_job
-from optimization.single_instance.states import MarketStates, estimate
+from optimization.single_instance import MarketStates, estimate, make_table, optimum, settings
+from optimization.single_instance import run as run_job
 
 RUNS = 20
 

@@ -20,14 +20,12 @@ import pandas as pd
 
 from benchmarks import turn as simulated
 from flows.config import Settings
-from flows.turn.context import Turn
+from flows.turn.context import Followed, Turn, Work
 from flows.turn.forecast import forecast_turns
-from flows.turn.ingest import ingest_paths
-from flows.turn.markets import Followed
-from flows.turn.work import Work
+from flows.turn.stages import ingest_paths
 from warehouse.history import Market
-from warehouse.issued.records import read_rows
-from warehouse.observations.listing import list_markets
+from warehouse.issued import read_rows
+from warehouse.observations import list_markets
 from warehouse.store.connection import Store, open_store
 
 MARKETS = 50

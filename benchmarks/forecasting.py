@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from forecasting.accuracy.losses import score
-from forecasting.origins.driver import TIMETABLE, backtest
-from forecasting.origins.timetable import Cadence, Timetable
+from forecasting.origins import TIMETABLE, Cadence, Timetable, backtest
 from forecasting.predictors import FLOOR, TURN, predictor_names
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 

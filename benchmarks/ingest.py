@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from warehouse.observations.ingest import ingest_file
+from warehouse.observations import ingest_file
 from warehouse.sources.contract import Batch, SourceOptions
 from warehouse.store.connection import open_store
 

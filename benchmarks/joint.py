@@ -11,8 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from optimization.fleet.audit import audit_joint
-from optimization.fleet.orders import Order, plan_one_by_one
-from optimization.fleet.prices import QUICK, plan_jointly
+from optimization.fleet.prices import QUICK, Order, plan_jointly, plan_one_by_one
 from optimization.fleet.problem import JointJob, JointProblem
 from optimization.fleet.search import Search
 from optimization.job.definition import Job, Linear

@@ -1,4 +1,4 @@
-"""Other ways to write the horizon program of M3.1, kept to be measured against the one in `optimization.window.program`.
+"""Other ways to write the horizon program of M3.1, kept to be measured against the one in `optimization.window.solver`.
 
 Each makes the same model but for what links two slots (`arcs`, `direction`) or for how a column of expected to go is
 cut (`segments`).
@@ -13,9 +13,9 @@ from unittest import mock
 
 import pyomo.environ as pyo
 
-import optimization.window.program as program
+import optimization.window.solver as program
 from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, Point, concave_pieces
-from optimization.window.program import add_data, add_ending, add_table, add_target, horizon_model, one_size
+from optimization.window.solver import add_data, add_ending, add_table, add_target, horizon_model, one_size
 
 Form = Callable[[HorizonProblem], pyo.ConcreteModel]
 
@@ -71,7 +71,7 @@ def direction(problem: HorizonProblem) -> pyo.ConcreteModel:
 
 
 def segments(problem: HorizonProblem) -> pyo.ConcreteModel:
-    """The ladder of `optimization.window.program`, but with one binary for every segment of a column of expected to go."""
+    """The ladder of `optimization.window.solver`, but with one binary for every segment of a column of expected to go."""
 
     def cut(table: ExpectedToGo, column: int, *, low: float, high: float) -> list[list[Point]]:
         pieces = concave_pieces(table, column, low=low, high=high)

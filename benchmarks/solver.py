@@ -24,8 +24,7 @@ from optimization.job.definition import Amdahl, Job, Linear, Power, Throughput
 from optimization.market.window import MarketWindow, market_window
 from optimization.replay.score import hindsight
 from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus, target
-from optimization.window.program import require_progress
-from optimization.window.solver import Limits, plan_problem, solve
+from optimization.window.solver import Limits, plan_problem, require_progress, solve
 from optimization.window.twin import solve_window
 
 N_MAX, SLOT_HOURS = 16, 0.5

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flows.engine.prepare import prepare_engine
+from flows.engine.run import prepare_engine
 from warehouse.sources.simulated import generate
 
 MARKETS = 20

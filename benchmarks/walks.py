@@ -33,8 +33,7 @@ from numba.core.dispatcher import Dispatcher
 from benchmarks import replay as one_job
 from benchmarks.forecasting import COUNT_SOURCES, histories
 from benchmarks.turn import AT, tidy_markets
-from flows.backfill.plan import stretch_of
-from flows.backfill.run import Backfill, backfill
+from flows.backfill.run import Backfill, backfill, stretch_of
 from flows.cli import PROGRAM
 from flows.config import Settings
 from flows.turn.context import Turn, run_id_of

@@ -16,9 +16,9 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.turn import AT, tidy_markets, timed
-from flows.engine.prepare import prepare_engine
+from flows.engine.run import prepare_engine
 from flows.engine.serving import running_server
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader
 
 WORKERS = (1, 2, 4)

@@ -26,9 +26,9 @@ from typing import Any
 import pandas as pd
 
 from flows.engine.flows import ADDRESS, KIND
-from flows.ledger.runs import STAGES
+from flows.ledger.records import STAGES
 from warehouse.errors import StoreError
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader
 
 STEP = pd.Timedelta(minutes=3)

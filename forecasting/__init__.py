@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from forecasting.accuracy.losses import score
-    from forecasting.origins.driver import backtest, forecast
+    from forecasting.origins import backtest, forecast
     from forecasting.predictor import Predictor
     from forecasting.quantiles import Forecast
     from forecasting.series import Series
@@ -20,8 +20,8 @@ _HOMES = {
     "Forecast": "forecasting.quantiles",
     "Predictor": "forecasting.predictor",
     "Series": "forecasting.series",
-    "backtest": "forecasting.origins.driver",
-    "forecast": "forecasting.origins.driver",
+    "backtest": "forecasting.origins",
+    "forecast": "forecasting.origins",
     "score": "forecasting.accuracy.losses",
 }
 

@@ -12,15 +12,13 @@ if TYPE_CHECKING:
     from optimization.market.window import MarketWindow, PointForecast, market_window, point_forecast
     from optimization.policies.contract import Policy, View
     from optimization.policies.pool import load_pool, policy_named
-    from optimization.replay.decision import Decision, Effort, decide
+    from optimization.replay.decision import Decision, Effort, LiveJob, decide, live_job
     from optimization.replay.run import replay
     from optimization.replay.score import Bracket, hindsight
-    from optimization.replay.standing import LiveJob, live_job
-    from optimization.requests.choice import MarketNow
-    from optimization.requests.fill import Filled, fill
+    from optimization.requests.choice import Filled, MarketNow, fill
     from optimization.requests.request import TuningRequest
+    from optimization.selection.contract import Weights
     from optimization.selection.learners import learn
-    from optimization.selection.weights import Weights
     from optimization.window.plan import (
         Allocation,
         EndRule,
@@ -82,12 +80,12 @@ _HOMES = {
     "Effort": "optimization.replay.decision",
     "EndRule": "optimization.window.plan",
     "ExpectedToGo": "optimization.window.plan",
-    "Filled": "optimization.requests.fill",
+    "Filled": "optimization.requests.choice",
     "HorizonProblem": "optimization.window.plan",
     "Job": "optimization.job.definition",
     "JobRequest": "optimization.job.request",
     "Linear": "optimization.job.definition",
-    "LiveJob": "optimization.replay.standing",
+    "LiveJob": "optimization.replay.decision",
     "MarketNow": "optimization.requests.choice",
     "MarketWindow": "optimization.market.window",
     "Outcome": "optimization.window.plan",
@@ -101,12 +99,12 @@ _HOMES = {
     "Throughput": "optimization.job.definition",
     "TuningRequest": "optimization.requests.request",
     "View": "optimization.policies.contract",
-    "Weights": "optimization.selection.weights",
+    "Weights": "optimization.selection.contract",
     "decide": "optimization.replay.decision",
-    "fill": "optimization.requests.fill",
+    "fill": "optimization.requests.choice",
     "hindsight": "optimization.replay.score",
     "learn": "optimization.selection.learners",
-    "live_job": "optimization.replay.standing",
+    "live_job": "optimization.replay.decision",
     "load_pool": "optimization.policies.pool",
     "market_window": "optimization.market.window",
     "plan": "optimization.window.solver",

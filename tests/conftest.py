@@ -2,7 +2,7 @@
 
 import os
 
-from flows.engine.prepare import ENGINE_SETTINGS
+from flows.engine.run import ENGINE_SETTINGS
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Whichever test loads the engine first: its server may be slow to start beside the tests of other processes.

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warehouse.asof.load import HistoryAssumptions, load_history
+    from warehouse.asof import HistoryAssumptions, load_history
     from warehouse.errors import (
         InputError,
         MarketError,
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
         StoreError,
     )
     from warehouse.history import History, Market
-    from warehouse.observations.ingest import Appended, ingest
-    from warehouse.observations.listing import list_markets
+    from warehouse.observations import Appended, ingest, list_markets
     from warehouse.store.connection import Store, open_reader, open_store
 
 #: Where each name of the face is; loaded on first use, as `warehouse.errors` alone must not cost the import of pandas.
 _PLACES = {
-    "Appended": "observations.ingest",
+    "Appended": "observations",
     "History": "history",
-    "HistoryAssumptions": "asof.load",
+    "HistoryAssumptions": "asof",
     "InputError": "errors",
     "Market": "history",
     "MarketError": "errors",
@@ -38,9 +37,9 @@ _PLACES = {
     "SourceFileError": "errors",
     "Store": "store.connection",
     "StoreError": "errors",
-    "ingest": "observations.ingest",
-    "list_markets": "observations.listing",
-    "load_history": "asof.load",
+    "ingest": "observations",
+    "list_markets": "observations",
+    "load_history": "asof",
     "open_reader": "store.connection",
     "open_store": "store.connection",
 }

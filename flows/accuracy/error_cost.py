@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.accuracy.issued import Medians, add_missing, panels_of
-from forecasting.origins.driver import TIMETABLE
-from forecasting.origins.timetable import Timetable
+from flows.accuracy.units import Medians, add_missing, panels_of
+from forecasting.origins import TIMETABLE, Timetable
 from forecasting.predictor import Predictor
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Variable

@@ -20,11 +20,11 @@ from flows.accuracy.report import (
     with_uncalibrated,
 )
 from flows.accuracy.units import Course, Scored, accuracy_from, score_unit
-from flows.command.session import DEFAULT_DB, Session
+from flows.command import DEFAULT_DB, Session
 from flows.engine.flows import RUNNER, TASKS_A_STAGE
 from flows.show.page import write_page
 from forecasting.accuracy.tables import Accuracy
-from forecasting.origins.units import Unit, units_of
+from forecasting.origins import Unit, units_of
 
 #: The report is not urgent: it waits long before each further try, and is stopped (seconds) well before the next day's.
 TRIES, RETRY_SECONDS, TIMEOUT = 2, 300, 6 * 3600
@@ -52,7 +52,7 @@ class ScoredPart:
 def accuracy_on_engine(
     course: Course, *, runner: TaskRunner[PrefectFuture[Any]] = RUNNER, notes: tuple[str, ...] = ()
 ) -> Accuracy:
-    """`flows.accuracy.units.run_course` as a flow on ``runner``: the same tables; `flows.engine.prepare.prepare_engine`
+    """`flows.accuracy.units.run_course` as a flow on ``runner``: the same tables; `flows.engine.run.prepare_engine`
     comes first.
     """
     made: list[ScoredPart] = score_course.with_options(task_runner=runner)(

@@ -13,24 +13,18 @@ from typing import Any
 import pandas as pd
 
 from flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
-from flows.accuracy.issued import Medians
-from flows.accuracy.kept import kept_path, read_blocks
-from flows.accuracy.series import VARIABLES, Asked, Measured, measured_panels
-from flows.accuracy.units import Course, cores, run_course
-from flows.accuracy.vintages import accuracy_of_vintages
+from flows.accuracy.series import VARIABLES, Asked, Measured, accuracy_of_vintages, measured_panels
+from flows.accuracy.units import Course, Medians, cores, kept_path, read_blocks, run_course
 from flows.clock import parse_time
-from flows.command.progress import progress
-from flows.command.session import Session, parsed_duration
+from flows.command import Session, parsed_duration, progress
 from flows.config import Settings
 from flows.show.blocks import Block, Notes, Page
 from flows.show.formats import plain, rows_of
 from flows.turn.forecast import timetable_of
 from forecasting.accuracy.tables import Accuracy
-from forecasting.diagnosis.alternation import alternation_sentences, alternations
 from forecasting.diagnosis.drift import drift_sentences, drift_table
-from forecasting.diagnosis.predictability import predictability
-from forecasting.origins.timetable import Timetable
-from forecasting.origins.units import Rolling, units_of
+from forecasting.diagnosis.predictability import alternation_sentences, alternations, predictability
+from forecasting.origins import Rolling, Timetable, units_of
 from forecasting.predictors import DEFAULT as DEFAULT_MODEL
 from forecasting.predictors import FLOOR, make_predictor
 from forecasting.series import Series

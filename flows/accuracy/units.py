@@ -1,19 +1,216 @@
-"""The work of a backtest, unit by unit: forecast or read what is kept, and score at once; over processes or in this
-one (M6.5)."""
+"""The work of a backtest, unit by unit: forecasts made or kept as files, scored at once, and read by plans (M6.1, M6.5)."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from typing import Self
 
-from flows.accuracy.kept import kept_path, read_blocks, writer
-from forecasting.accuracy.sums import Tally, tally
-from forecasting.accuracy.tables import Accuracy, accuracy_of
-from forecasting.origins.units import Block, Rolling, Unit, forecast_blocks, units_of
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import forecasting
+from forecasting.accuracy.tables import QUANTILES, Accuracy, Tally, accuracy_of, tally
+from forecasting.origins import Block, Rolling, Timetable, Unit, forecast_blocks, last_slot, seen_by, units_of
+from forecasting.predictor import Outlook, Panel, Predictor
+from forecasting.quantiles import LEVELS, Variable
+from forecasting.series import Series
 from optimization.replay.run import spread
-from warehouse.errors import DamagedStoreError
+from warehouse.errors import DamagedStoreError, InputError
+from warehouse.times import microseconds
+
+# ---
+# Forecasts of a backtest's units kept as files, so that a run that was stopped goes on where it was (M6.1, M6.5).
+#
+# One Parquet file a unit, named by the fingerprint of everything its forecasts depend on: the model and its settings,
+# the program's forecasting code, the data up to the last origin, the fit slot, the origins and the horizon. A file is
+# written under another name and renamed, so it is there whole or not at all. Rows are vintages: market, issued_at,
+# step, mean, q05..q95 and reason. A damaged file is made again.
+
+#: Folders of the forecasting layer that no forecast depends on.
+AFTERWARDS = frozenset({"accuracy", "configurations", "diagnosis"})
+#: So many rows are written and read at once, or the next block's if they are more.
+GROUP_ROWS = 50_000
+#: Libraries whose version may change a number.
+LIBRARIES = ("numpy", "scipy", "statsmodels", "lightgbm")
+
+
+def fingerprint(unit: Unit, rolling: Rolling) -> str:
+    """A name for the forecasts of a unit: equal if and only if everything they depend on is equal."""
+    seen = seen_by(unit, rolling)
+    hashed = hashlib.blake2b(digest_size=20)
+    hashed.update(code_fingerprint().encode())
+    predictor, cadence = rolling.predictors[unit.model], rolling.timetable.of(rolling.variable(unit.panel))
+    step = microseconds(seen[0].step, "step")
+    about = (predictor, cadence, unit.fit_slot, rolling.horizon, step)
+    hashed.update(repr(about).encode())
+    panel = rolling.panels[unit.panel]
+    for which, origins in unit.origins:
+        hashed.update(repr((panel.series[which].key, origins.size)).encode())
+        hashed.update(origins.astype(np.int64).tobytes())
+    last = last_slot(unit, rolling)
+    for series in seen:
+        _hash_series(hashed, series.until(last))
+    return hashed.hexdigest()
+
+
+def _hash_series(hashed: hashlib.blake2b, series: Series) -> None:
+    about = (series.key, series.variable, series.slots_per_day, series.first_slot, series.on_demand_usd)
+    hashed.update(repr((about, len(series), series.within.shape)).encode())
+    for values in (series.values, series.companion, series.upper, series.within, series.learned):
+        hashed.update(values.astype(float).tobytes())
+
+
+@cache
+def code_fingerprint() -> str:
+    """A name for the code that makes forecasts: the forecasting layer's files and the versions of its libraries."""
+    hashed = hashlib.blake2b(digest_size=20)
+    for library in LIBRARIES:
+        hashed.update(f"{library} {version(library)}\n".encode())
+    root = Path(str(forecasting.__file__)).parent
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] not in AFTERWARDS:
+            hashed.update(str(path.relative_to(root)).encode())
+            hashed.update(path.read_bytes())
+    return hashed.hexdigest()
+
+
+def kept_path(folder: Path, unit: Unit, rolling: Rolling) -> Path:
+    """Where the forecasts of a unit are kept."""
+    return folder / unit.model / f"{fingerprint(unit, rolling)}.parquet"
+
+
+@contextmanager
+def writer(path: Path, rolling: Rolling) -> Iterator[Callable[[Block], None]]:
+    """A function that keeps one block after the other; the file is there when the context ends without an error.
+
+    Raises `InputError` if the folder cannot be written.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _RowGroups(part) as groups:
+            yield lambda block: groups.add(_table(block, rolling))
+        os.replace(part, path)
+    except OSError as error:
+        raise InputError(
+            f"cannot keep forecasts in {path.parent}: {error.strerror or error}",
+            expected="a folder that can be written",
+            remedy="choose another --keep",
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+class _RowGroups:
+    """Tables written to one file, small ones together."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.waiting: list[pa.Table] = []
+        self.writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush()
+        if self.writer is not None:
+            self.writer.close()
+
+    def add(self, table: pa.Table) -> None:
+        """Write the table, now or with those that follow."""
+        self.waiting.append(table)
+        if sum(one.num_rows for one in self.waiting) >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self.waiting:
+            return
+        table, self.waiting = pa.concat_tables(self.waiting), []
+        if self.writer is None:
+            self.writer = pq.ParquetWriter(
+                self.path, table.schema, compression="zstd", write_page_checksum=True
+            )
+        self.writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _table(block: Block, rolling: Rolling) -> pa.Table:
+    series, given = rolling.panels[block.panel].series[block.which], block.outlook
+    m, h = given.mean.shape
+    issued = (series.first_slot + block.origins) * microseconds(series.step, "step")
+    columns: dict[str, pa.Array] = {
+        "market": _repeated([series.key], np.zeros(m * h, dtype=np.int32)),
+        "issued_at": pa.array(np.repeat(issued, h)).cast(pa.timestamp("us", tz="UTC")),
+        "step": pa.array(np.tile(np.arange(1, h + 1, dtype=np.int32), m)),
+        "mean": pa.array(given.mean.ravel()),
+    }
+    flat = given.quantiles.reshape(m * h, LEVELS.size)
+    columns |= {name: pa.array(np.ascontiguousarray(flat[:, i])) for i, name in enumerate(QUANTILES)}
+    words = sorted(set(given.reasons))
+    places = {word: i for i, word in enumerate(words)}
+    codes = np.repeat(np.array([places[word] for word in given.reasons], dtype=np.int32), h)
+    columns["reason"] = _repeated(words, codes)
+    return pa.table(columns)
+
+
+def _repeated(words: Sequence[str], codes: np.ndarray) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(words), pa.string())).cast(
+        pa.string()
+    )
+
+
+def read_blocks(path: Path, unit: Unit, rolling: Rolling) -> Iterator[Block]:
+    """The blocks of a unit as they were kept, read a few at a time.
+
+    Raises `DamagedStoreError`, before the first block or at any later one, if the file is damaged or does not hold them.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            wanted = sum(origins.size for _, origins in unit.origins) * rolling.horizon
+            columns = {"market", "issued_at", "mean", *QUANTILES, "reason"}
+            if file.metadata.num_rows != wanted or not columns <= set(file.schema_arrow.names):
+                raise DamagedStoreError(f"{path} does not hold the forecasts of its name")
+            yield from _blocks(file, unit, rolling)
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedStoreError(f"{path} cannot be read: {error}") from error
+
+
+def _blocks(file: pq.ParquetFile, unit: Unit, rolling: Rolling) -> Iterator[Block]:
+    groups = iter(range(file.num_row_groups))
+    held = file.read_row_group(next(groups)) if file.num_row_groups else None
+    for which, origins in unit.origins:
+        size = origins.size * rolling.horizon
+        while held is None or held.num_rows < size:
+            more = file.read_row_group(next(groups))
+            held = more if held is None or not held.num_rows else pa.concat_tables([held, more])
+        outlook = _outlook(held.slice(0, size), (origins.size, rolling.horizon))
+        held = held.slice(size)
+        yield Block(model=unit.model, panel=unit.panel, which=which, origins=origins, outlook=outlook)
+
+
+def _outlook(rows: pa.Table, shape: tuple[int, int]) -> Outlook:
+    quantiles = np.column_stack([rows[name].to_numpy() for name in QUANTILES])
+    return Outlook(
+        quantiles=quantiles.reshape(*shape, LEVELS.size),
+        mean=rows["mean"].to_numpy().reshape(shape),
+        reasons=tuple(rows["reason"].to_pylist()[:: shape[1]]),
+    )
+
+
+# ---
+# The work of a backtest, unit by unit: forecast or read what is kept, and score at once; over processes or in this
+# one (M6.5).
 
 Progress = Callable[[int, int], None]
 
@@ -87,3 +284,91 @@ def accuracy_from(course: Course, scored: Iterator[Scored], *, notes: tuple[str,
 
     made = accuracy_of(course.rolling, tallies(), default=course.default, notes=notes)
     return replace(made, notes=(*made.notes, *said))
+
+
+# ---
+# The median forecasts that plans would have read: of any models, at the slots asked for, from a backtest's blocks or made now.
+
+#: Place of the median among the levels.
+_MEDIAN = LEVELS.size // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Medians:
+    """Median forecasts by (model, variable, series key) and slot number since the epoch, each of shape (h,)."""
+
+    table: dict[tuple[str, Variable, str], dict[int, np.ndarray]] = field(default_factory=dict)
+
+    def copy(self) -> Medians:
+        """The same forecasts in tables of their own."""
+        return Medians(table={key: dict(own) for key, own in self.table.items()})
+
+    def at(self, model: str, series: Series, slot: int) -> np.ndarray | None:
+        """The median issued by ``model`` in a slot (index into ``series``); None where there is none."""
+        own = self.table.get((model, series.variable, series.key), {})
+        return own.get(series.first_slot + slot)
+
+    def add(self, blocks: Iterable[Block], panels: Sequence[Panel]) -> None:
+        """Take in the blocks of a backtest over ``panels``."""
+        for block in blocks:
+            series = panels[block.panel].series[block.which]
+            own = self.table.setdefault((block.model, series.variable, series.key), {})
+            medians = block.outlook.quantiles[:, :, _MEDIAN].copy()  # a view would hold all levels
+            own.update(zip((series.first_slot + block.origins).tolist(), medians, strict=True))
+
+
+def add_missing(
+    medians: Medians,
+    panels: Sequence[Panel],
+    wanted: Mapping[tuple[Variable, str], Iterable[int]],
+    models: Mapping[str, Predictor],
+    *,
+    timetable: Timetable,
+    horizon: int,
+    processes: int = 1,
+) -> None:
+    """Make the forecasts that ``medians`` lacks, on the timetable of a backtest.
+
+    ``wanted`` says by variable and series key in which slots (indices into the series) a forecast is read; a slot without an
+    observed value at or before it has none. Each model is estimated by the timetable, and reads nothing after a slot for it.
+    """
+    backtests = tuple(
+        Rolling(
+            panels=tuple(panels),
+            origins=tuple(
+                tuple(
+                    _lacking(one, name, wanted.get((one.variable, one.key), ()), medians)
+                    for one in panel.series
+                )
+                for panel in panels
+            ),
+            predictors={name: own},
+            horizon=horizon,
+            timetable=timetable,
+        )
+        for name, own in models.items()
+    )
+    work = [(place, unit) for place, backtest in enumerate(backtests) for unit in units_of(backtest)]
+    for blocks in spread(_forecast, work, backtests, processes=processes):
+        medians.add(blocks, panels)
+
+
+def _forecast(item: tuple[int, Unit], backtests: tuple[Rolling, ...]) -> list[Block]:
+    place, unit = item
+    return list(forecast_blocks(unit, backtests[place]))
+
+
+def _lacking(series: Series, model: str, slots: Iterable[int], medians: Medians) -> np.ndarray:
+    """The wanted slots of a series that no forecast is known for, ascending."""
+    known = medians.table.get((model, series.variable, series.key), {})
+    lacking = sorted(t for t in set(slots) if series.first_slot + t not in known)
+    origins = np.array(lacking, dtype=np.int64)
+    return origins[series.newest[origins] >= 0] if origins.size else origins
+
+
+def panels_of(series: Sequence[Series]) -> list[Panel]:
+    """One panel for each source and variable, in order of first appearance; a key that comes twice is kept once."""
+    groups: dict[tuple[str, Variable, pd.Timedelta], dict[str, Series]] = {}
+    for one in series:
+        groups.setdefault((one.source, one.variable, one.step), {}).setdefault(one.key, one)
+    return [Panel(series=tuple(own.values())) for own in groups.values()]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import Answer, Session, option
-from flows.command.progress import say
-from flows.command.session import parsed_duration
+from flows.command import Answer, Session, option, parsed_duration, say
 from flows.show.blocks import Block, Column, Table
 from flows.show.formats import plural
 
 if TYPE_CHECKING:
-    from flows.backfill.plan import Stretch
+    from flows.backfill.run import Stretch
 
 #: Slots of a plan or an outcome that a terminal shows at most.
 SHOWN = 60
@@ -53,7 +51,7 @@ def backfill(
     """
     import pandas as pd
 
-    from flows.backfill.plan import stretch_of
+    from flows.backfill.run import stretch_of
     from flows.clock import parse_time
 
     stretch = stretch_of(
@@ -64,7 +62,7 @@ def backfill(
     )  # fmt: skip
     if dry_run:
         return _plan(stretch, session)
-    from flows.engine.prepare import prepare_engine
+    from flows.engine.run import prepare_engine
     from warehouse.store.files import check_place
 
     check_place(session.db, read_only=False)
@@ -88,7 +86,7 @@ def backfill(
 
 def _plan(stretch: Stretch, session: Session) -> Answer:
     """Every slot and what would be done in it."""
-    from flows.backfill.plan import plan_backfill
+    from flows.backfill.run import plan_backfill
 
     if session.db.exists():
         with session.reading() as store:

@@ -11,13 +11,11 @@ from typing import Any, Literal
 import pandas as pd
 from prefect import flow
 
-from flows.backfill.plan import Stretch, stretch_of
-from flows.backfill.run import Backfill, Outcome
+from flows.backfill.run import Backfill, Outcome, Stretch, stretch_of
 from flows.backfill.run import backfill as make
-from flows.command.progress import progress, say
-from flows.command.session import DEFAULT_DB
+from flows.command import DEFAULT_DB, progress, say
 from flows.config import Settings, read_settings
-from flows.turn.markets import step_of
+from flows.turn.context import step_of
 from warehouse.errors import StoreError
 
 #: Seconds that the warehouse is left alone between two chunks: longer than a waiting writer sleeps between two attempts.

@@ -1,14 +1,18 @@
-"""What ``slackwater fit-configurations`` measures, as one plain object; shares become percent here."""
+"""What ``fit-configurations`` measures, as one plain object and as sections (M9)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from flows.command import Answer
+from flows.show.blocks import Figure, Fold, Grid, Section, numbers
+from flows.show.charts import Axis, dots, lines, scatter
 from forecasting.configurations.model import ConfigurationModel
 from forecasting.configurations.scores import (
     CURVE_SIZES,
@@ -27,6 +31,9 @@ from forecasting.configurations.scores import (
     models_left_out,
 )
 from forecasting.configurations.validity import failure_rates, read_labels, read_statistics
+
+# ---
+# What ``slackwater fit-configurations`` measures, as one plain object; shares become percent here.
 
 #: How thorough the measurement is, by ``--fast``.
 EVALUATIONS: Final = {False: FULL, True: FAST}
@@ -124,3 +131,220 @@ def _notes(answer: dict[str, Any], impossible: dict[str, int]) -> list[str]:
         "The published experiments are known by their margins alone: batches beyond 128 are put on A100-SXM, and every model "
         "measured with a method on a GPU model counts alike there.",
     ]
+
+
+# ---
+# What a person sees of what ``fit-configurations`` measured.
+
+#: How the rates of the drawing are called.
+_RATES: Final = {"failure_rate": "fails", "valid_rate": "valid", "runtime_failure_rate": "fails running"}
+_ERRORS: Final = {"mdape": "MdAPE %", "mape": "MAPE %", "coverage": "Covered %", "width": "High/low"}
+
+
+def configurations_report(answer: Mapping[str, Any]) -> Answer:
+    """The answer of ``fit-configurations`` with what a person sees of it."""
+    return Answer(
+        title="Configuration knowledge",
+        about=(
+            f"{answer['runs']} measured fine-tuning runs; every prediction shown is of a configuration that the model "
+            f"had not seen (a fifth held out at a time; rounds: {answer['repeats']}; seed {answer['seed']}). "
+            "Intervals are meant to cover 90 %."
+        ),
+        value=answer,
+        blocks=[
+            _predicted(answer),
+            _groups(answer),
+            _curve_section(answer),
+            _left_out(answer),
+            _validity(answer),
+            _failures(answer),
+        ],
+        notes=[
+            *answer["notes"],
+            *([f"The model is kept in {answer['model']}."] if "model" in answer else []),
+        ],
+    )
+
+
+def _short(gpu_model: str) -> str:
+    return gpu_model.removeprefix("NVIDIA-").replace("-80GB", "")
+
+
+def _predicted(answer: Mapping[str, Any]) -> Section:
+    best, new = answer["summary"][0], answer["summary"][1]
+    marks, points = answer["marks"], answer["points"]
+    rows = [
+        {"x": measured, "y": predicted, "series": method}
+        for measured, predicted, method in zip(
+            points["tokens_per_second"], points["predicted"], points["method"], strict=True
+        )
+    ]
+    ends = [*points["tokens_per_second"], *points["predicted"]]
+    low, high = min(ends), max(ends)
+    spec = scatter(
+        rows, sorted(set(points["method"])), diagonal=(low, high), height=400,
+        x=Axis(title="measured tokens per second", low=low, high=high, log=True, format=",.0f"),
+        y=Axis(title="predicted tokens per second", low=low, high=high, log=True, format=",.0f"),
+    )  # fmt: skip
+    columns = {"what": "Tokens/s predicted for", **_ERRORS, "spread": "Spread of MdAPE"}
+    return Section(
+        "Predicted against measured",
+        [
+            f"The median error is {best['mdape']:.2f} % for configurations never seen, and {new['mdape']:.1f} % for "
+            f"language models never seen; {best['coverage']:.1f} % and {new['coverage']:.1f} % lie in the "
+            f"intervals. On such data XGBoost was published with {marks['xgboost_mdape']} %, CatBoost with "
+            f"{marks['catboost_mdape']} %, nearest neighbours with {marks['knn_mdape']} % (other splits of more rows).",
+            Figure(specs=[spec], label="Predicted against measured tokens per second", width=540),
+            numbers(columns, answer["summary"], digits=2),
+        ],
+        "predicted",
+    )
+
+
+def _groups(answer: Mapping[str, Any]) -> Section:
+    shown = [row for row in answer["by_group"] if row["rows"] > 1]
+    columns = {"method": "Method", "gpu_model": "GPU", "rows": "Rows", **_ERRORS}
+    return Section(
+        "Where it errs",
+        [
+            "Runs of two GPUs on A100-PCIe lie on two levels, up to five times apart, that nothing recorded tells apart (a bridge "
+            "between some pairs of GPUs would do it): the mean error there is that of a few runs on the other level.",
+            Grid(_group_figures(shown)),
+            numbers(columns, answer["by_group"], digits=2),
+            numbers(
+                {"source": "Source", "rows": "Rows", **_ERRORS},
+                answer["by_source"],
+                digits=2,
+                title="By source",
+            ),
+        ],
+        "groups",
+    )
+
+
+def _group_figures(rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """Median error and coverage of the 90 % intervals by method and GPU model.
+
+    The axis is kept at the usual errors: one far beyond stands at the edge with its number.
+    """
+    labels = [f"{row['method']}, {_short(row['gpu_model'])} ({row['rows']})" for row in rows]
+    edge = 2.5 * median(row["mdape"] for row in rows)
+    errors = [
+        {"label": label, "kind": "", "value": min(row["mdape"], edge),
+         "beyond": f"{row['mdape']:.0f}" if row["mdape"] > edge else None}
+        for label, row in zip(labels, rows, strict=True)
+    ]  # fmt: skip
+    covered = [
+        {"label": label, "kind": "", "value": row["coverage"]}
+        for label, row in zip(labels, rows, strict=True)
+    ]
+    least = min(45.0, min(row["coverage"] for row in rows) - 4)
+    error = dots(errors, labels, x=Axis(title="MdAPE, %", low=0, high=edge))
+    coverage = dots(
+        covered, labels, x=Axis(title="covered, %", low=least, high=104), kinds={"": "series2"}, rule=90.0
+    )
+    return [
+        Figure(specs=[error], label="Median error by method and GPU model", title="Median error", width=0),
+        Figure(
+            specs=[coverage],
+            label="Coverage by method and GPU model",
+            title="Covered by 90 % intervals",
+            width=0,
+        ),
+    ]
+
+
+def _curve_section(answer: Mapping[str, Any]) -> Section:
+    rows, marks = answer["learning_curve"], answer["marks"]
+    known = {"knn_mdape": "nearest neighbours", "catboost_mdape": "CatBoost", "xgboost_mdape": "XGBoost"}
+    spreads = [row["spread"] if row["spread"] == row["spread"] else 0.0 for row in rows]
+    points = [
+        {"x": row["rows"], "y": row["mdape"], "low": row["mdape"] - spread, "high": row["mdape"] + spread, "series": "model"}
+        for row, spread in zip(rows, spreads, strict=True)
+    ]  # fmt: skip
+    top = max(marks["knn_mdape"] * 1.15, max(point["high"] for point in points) * 1.05)
+    spec = lines(
+        points, ["model"], spans=True, rule={f"{text} {marks[key]} %": marks[key] for key, text in known.items()},
+        x=Axis(title="rows learned", low=0, high=1.03 * max(point["x"] for point in points)),
+        y=Axis(title="MdAPE, %", low=0, high=top),
+    )  # fmt: skip
+    columns = {"rows": "Rows learned", "spread": "Spread of MdAPE", **_ERRORS}
+    return Section(
+        "Learning curve",
+        [
+            "The error on a held-out fifth of the configurations, learned from so many rows of the others.",
+            Figure(specs=[spec], label="Median error by rows learned", width=620),
+            numbers(columns, rows, digits=2),
+        ],
+        "curve",
+    )
+
+
+def _left_out(answer: Mapping[str, Any]) -> Section:
+    columns = {"model_name": "Model", "rows": "Rows", **_ERRORS}
+    return Section(
+        "Models left out",
+        [
+            "All runs of one language model at a time are predicted from those of the others.",
+            numbers(columns, answer["models_left_out"], digits=2),
+        ],
+        "models",
+    )
+
+
+def _validity(answer: Mapping[str, Any]) -> Section:
+    said = answer["measured_valid"][-1]
+    columns = {
+        "held_out": "Held out", "classifier": "Error %", "memory": "Memory model alone %",
+        "invalid_said_valid": "Invalid said valid %", "valid_said_invalid": "Valid said invalid %",
+    }  # fmt: skip
+    measured = {"method": "Method", "runs": "Runs", "said_valid": "Said valid %"}
+    return Section(
+        "Validity (synthetic labels)",
+        [
+            "The labels are predictions of a published classifier, not measurements. Grid points are easy to hold out, because "
+            "their neighbours stay; whole models are what a new model meets.",
+            f"Of {said['runs']} measured runs, all valid, {said['said_valid']:.1f} % are said to be valid without looking at them.",
+            numbers(columns, answer["validity"], digits=1),
+            numbers(
+                measured, answer["measured_valid"], digits=1, title="Measured (valid) runs said to be valid"
+            ),
+        ],
+        "validity",
+    )
+
+
+def _failures(answer: Mapping[str, Any]) -> Section:
+    columns = {
+        "rate": "Rate", "factor": "Factor", "level": "Level", "published": "Published %", "reproduced": "Reproduced %",
+        "difference": "Points apart",
+    }  # fmt: skip
+    return Section(
+        "Failure rates, published and reproduced",
+        [
+            "The memory model's rates on the published experiments, whose grid is rebuilt from their margins. Bars span 10 points "
+            "on either side of what was published.",
+            _failures_figure(answer["failure_rates"]),
+            Fold("All rates", [numbers(columns, answer["failure_rates"], digits=1)], printed=True),
+        ],
+        "failures",
+    )
+
+
+def _failures_figure(rates: Sequence[Mapping[str, Any]]) -> Figure:
+    """Published rates (ticks, with bars of 10 points either side) and those of the memory model, by method and GPU model."""
+    near, far = "reproduced, within 10 points", "further apart"
+    rows = [
+        {
+            "label": f"{row['level']}, {_RATES[row['rate']]}", "value": row["reproduced"], "beside": row["published"],
+            "low": row["published"] - 10, "high": row["published"] + 10,
+            "kind": near if abs(row["reproduced"] - row["published"]) <= 10 else far,
+        }
+        for row in rates
+        if row["factor"] in ("method", "gpu_model") and row["rate"] in _RATES
+    ]  # fmt: skip
+    spec = dots(
+        rows, [row["label"] for row in rows], x=Axis(title="percent of experiments"), spans=True,
+        kinds={near: "series1", far: "series2"},
+    )  # fmt: skip
+    return Figure(specs=[spec], label="Failure rates, published and reproduced", width=660)

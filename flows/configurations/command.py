@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, Output, option
-from flows.command.progress import progress, say
+from flows.command import Answer, Output, option, progress, say
 
 
 def fit_configurations(
@@ -29,8 +28,7 @@ def fit_configurations(
     """
     # Before NumPy is loaded: two threads only spin on these matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from flows.configurations.answer import EVALUATIONS, measured_answer, steps
-    from flows.configurations.page import configurations_report
+    from flows.configurations.answer import EVALUATIONS, configurations_report, measured_answer, steps
     from forecasting.configurations.model import fit_configurations as fit
 
     say(f"fit on {data}")

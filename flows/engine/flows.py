@@ -25,15 +25,13 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 from prefect.tasks import Task, exponential_backoff
 
-from flows.command.progress import say
-from flows.command.session import DEFAULT_DB
+from flows.command import DEFAULT_DB, say
 from flows.config import Settings, read_settings
-from flows.ledger.runs import worth_another_try
-from flows.monitoring.events import raise_alarms
+from flows.ledger.records import worth_another_try
+from flows.monitoring.flow import raise_alarms
 from flows.show.formats import rows_of
 from flows.turn import stages
-from flows.turn.context import Turn, run_id_of
-from flows.turn.markets import step_of
+from flows.turn.context import Turn, run_id_of, step_of
 from flows.turn.report import learned
 from flows.turn.stages import Found, TurnResult, run_stage, whole_turn
 from optimization.job.request import JobRequest
@@ -183,7 +181,7 @@ def opened_turn(
 def tried(work: Callable[[], Result], *, label: str) -> Result:
     """Do the work of a flow, again after a while if it fails: waits double from `FIRST_WAIT`, and chance spreads them.
 
-    What cannot get better is not tried again (`flows.ledger.runs.worth_another_try`). Every try opens the warehouse anew, so
+    What cannot get better is not tried again (`flows.ledger.records.worth_another_try`). Every try opens the warehouse anew, so
     none holds it while it waits, and has the same logical time. A run that somebody started by hand has one try: they see the
     error at once.
     """

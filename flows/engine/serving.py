@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import httpx
 import pandas as pd
 
-from flows.command.progress import say
+from flows.command import say
 from flows.config import Settings, read_settings
-from flows.engine.prepare import prepare_engine
+from flows.engine.run import prepare_engine
 from warehouse.errors import SettingsError
 from warehouse.times import steady_seconds
 
@@ -270,7 +270,7 @@ def require_scheduler() -> None:
 def running_server(log: Path, *, port: int = 0) -> Iterator[str]:
     """Start ``prefect server`` on loopback and yield the address of its API; stop it at the end, whatever happened.
 
-    It takes its settings from the environment (`flows.engine.prepare.prepare_engine`) and writes what it says into ``log``. Port 0
+    It takes its settings from the environment (`flows.engine.run.prepare_engine`) and writes what it says into ``log``. Port 0
     means any that is free. Raises `SettingsError` if the port is taken or the server does not start.
     """
     require_scheduler()

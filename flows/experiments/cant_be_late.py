@@ -8,23 +8,23 @@ from typing import Any, Final
 
 import numpy as np
 
-from flows.command import Answer
-from flows.command.progress import say
+from flows.command import Answer, say
 from flows.experiments.material import COUNT_COLUMNS, read_table
 from flows.experiments.study import StudyOptions
-from flows.show.blocks import Fold, Section, numbers
+from flows.show.blocks import Figure, Fold, Section, numbers
 from flows.show.charts import Axis, dots
-from flows.show.figure import Figure
-from optimization.single_instance.scoreboard import (
+from optimization.single_instance import (
     BLANK,
     DEADLINE_HOURS,
     DEFAULT,
     EAGER,
     PUBLISHED,
     Scores,
+    Trace,
     score_split,
+    single_traces,
+    splits,
 )
-from optimization.single_instance.traces import Trace, single_traces, splits
 from warehouse.errors import MarketError
 
 SLOT_MINUTES: Final = 10

@@ -9,17 +9,14 @@ from typing import Any
 import numpy as np
 
 from flows.accuracy.error_cost import join_note
-from flows.command import Answer
-from flows.command.progress import progress, say
-from flows.experiments.material import make_scenarios, read_tapes
+from flows.command import Answer, progress, say
+from flows.experiments.material import Progress, make_scenarios, read_tapes, run_pool
 from flows.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
-from flows.experiments.runner import Progress, run_pool
 from flows.experiments.study import StudyOptions, join_banner
-from flows.show.blocks import Fold, Section, Table, numbers
+from flows.show.blocks import Figure, Fold, Section, Table, numbers
 from flows.show.blocks import Grid as Figures
 from flows.show.charts import Axis, lines, scatter
-from flows.show.figure import Figure
-from forecasting.futures.errors import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
+from forecasting.futures import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
 from optimization.market.window import PointForecast
 from optimization.policies.committed_horizon import Ahap
 from optimization.policies.contract import Policy

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.command import Answer
-from flows.command.progress import progress
+from flows.command import Answer, progress
 from flows.config import Settings
 from flows.experiments.material import (
     COUNT_COLUMNS,
@@ -24,13 +23,11 @@ from flows.experiments.material import (
     read_table,
 )
 from flows.experiments.study import StudyOptions, joins
-from flows.show.blocks import Fold, Section, numbers
+from flows.show.blocks import Figure, Fold, Section, numbers
 from flows.show.blocks import Grid as Figures
 from flows.show.charts import Axis, lines
-from flows.show.figure import Figure
 from forecasting.quantiles import LEVELS
-from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
-from optimization.fleet.prices import Effort, plan_jointly
+from optimization.fleet.prices import Effort, Order, plan_apart, plan_jointly, plan_one_by_one
 from optimization.fleet.problem import JointPlan, JointProblem
 from optimization.fleet.search import Search
 from optimization.fleet.stream import (

@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 
 from flows.accuracy.error_cost import join_note
-from flows.command import Answer
-from flows.command.progress import progress, say
-from flows.experiments.material import HORIZON, Tapes, make_scenarios, read_tapes
-from flows.experiments.runner import PoolRun, Progress, run_pool
+from flows.command import Answer, progress, say
+from flows.experiments.material import HORIZON, PoolRun, Progress, Tapes, make_scenarios, read_tapes, run_pool
 from flows.experiments.study import StudyOptions, join_banner
-from flows.show.blocks import Fold, Notes, Section, Table, numbers
+from flows.show.blocks import Figure, Fold, Notes, Section, Table, numbers
 from flows.show.blocks import Grid as Figures
 from flows.show.charts import Axis, dots, heat
-from flows.show.figure import Figure
-from flows.turn.page import utility_range
+from flows.turn.report import utility_range
 from optimization.policies import PUBLISHED_IDEAS
 from optimization.policies.committed_horizon import Ahap, Commit
 from optimization.policies.contract import Policy

@@ -11,18 +11,16 @@ import numpy as np
 
 from flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, join_note, replay_models
 from flows.accuracy.units import cores
-from flows.command import Answer
-from flows.command.progress import progress, say
+from flows.command import Answer, progress, say
 from flows.experiments.material import make_scenarios, read_tapes
 from flows.experiments.study import StudyOptions, join_banner, quick_look
-from flows.show.blocks import Fold, Notes, Section, numbers
+from flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, dots
-from flows.show.figure import Figure
 from forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from optimization.replay.run import spread
-from optimization.selection.choosing import Spans, follow_least_loss, play_delayed, play_delayed_bandit
+from optimization.selection.contract import normalised, utility_bounds
 from optimization.selection.learners import BANDITS, LEARNERS
-from optimization.selection.weights import normalised, utility_bounds
+from optimization.selection.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
 from optimization.trials.comparison import interval, resampled_means
 from optimization.trials.scenarios import Grid, Scenario
 from warehouse.errors import SettingsError

@@ -11,13 +11,11 @@ import numpy as np
 import pandas as pd
 
 from flows.accuracy.units import cores
-from flows.command import Answer
-from flows.command.progress import progress, say
+from flows.command import Answer, progress, say
 from flows.experiments.material import COUNT_COLUMNS, read_table
 from flows.experiments.study import StudyOptions, quick_look
-from flows.show.blocks import Fold, Notes, Section, numbers
+from flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, lines
-from flows.show.figure import Figure
 from optimization.replay.run import spread
 from optimization.trials.probing import (
     Ahead,

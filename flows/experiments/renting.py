@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from flows.command import Answer
-from flows.command.progress import progress
+from flows.command import Answer, progress
 from flows.experiments.material import read_tapes
 from flows.experiments.study import StudyOptions
 from flows.experiments.study import joins as joins_banner
+from flows.show.blocks import Figure, Notes, Section, numbers
 from flows.show.blocks import Grid as Figures
-from flows.show.blocks import Notes, Section, numbers
 from flows.show.charts import Axis, dots
-from flows.show.figure import Figure
 from optimization.market.window import market_window, record_of
 from optimization.renting.budget import JobType, Rental
-from optimization.renting.dual_price import DualPrice, SpendingPlan, daily_plan
 from optimization.renting.market import (
+    DualPrice,
     EffectiveRenter,
     FixedRenter,
     MultiplierRenter,
@@ -30,13 +28,14 @@ from optimization.renting.market import (
     Rented,
     Renter,
     Rules,
+    SpendingPlan,
     covered_rental,
+    daily_plan,
     rent_on_market,
 )
 from optimization.renting.price import DeadlineDelay, Outlooks, PricedDelay, affordable
 from optimization.renting.simulation import Stream, job_stream
-from optimization.renting.sizes import Exponential
-from optimization.renting.speedup import AmdahlSpeedup, PowerSpeedup
+from optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
 from optimization.trials.comparison import interval, resampled_means
 from optimization.trials.scenarios import Tape
 

@@ -10,32 +10,29 @@ import numpy as np
 import pandas as pd
 
 from flows.accuracy.units import cores
-from flows.command import Answer
-from flows.command.progress import progress, say
-from flows.experiments.material import Tapes, make_scenarios, read_tapes
+from flows.command import Answer, progress, say
+from flows.experiments.material import PoolRun, Tapes, make_scenarios, read_tapes, run_pool
 from flows.experiments.pool import FAST_PLANNER, fast_pool
-from flows.experiments.runner import PoolRun, run_pool
 from flows.experiments.study import StudyOptions, joins, quick_look
-from flows.show.blocks import Block, Notes, Section, numbers
+from flows.show.blocks import Block, Figure, Notes, Section, numbers
 from flows.show.blocks import Grid as Figures
 from flows.show.charts import Axis, area, lines
-from flows.show.figure import Figure
 from optimization.policies.contract import Policy
 from optimization.policies.pool import load_pool
-from optimization.selection.bandits import BanditRuns, select_with_bandit
-from optimization.selection.contract import Learner, weigh
+from optimization.selection.contract import Learner, attainable_bounds, normalised, weigh
+from optimization.selection.learned import LeaderChange, why_leader_changed
 from optimization.selection.learners import BANDITS, DEFAULT_LEARNER, LEARNERS
-from optimization.selection.regret import LeaderChange, why_leader_changed
 from optimization.selection.rounds import (
+    BanditRuns,
     Order,
     Realised,
     SelectionSummary,
     abundance,
     orders_of,
     select_over,
+    select_with_bandit,
     train_learners,
 )
-from optimization.selection.weights import attainable_bounds, normalised
 from optimization.trials.scenarios import Grid, Scenario
 
 #: Jobs for each cell of the grid, on the test and on the training part: 54 cells, so 1,080 and 540.

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from flows.command import Output, option
-from flows.command.session import shared
+from flows.command import Output, option, shared
 from flows.show.blocks import Banner
 
 

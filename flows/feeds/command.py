@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import Answer, Query, QueryAt, option
-from flows.command.session import parsed_time
+from flows.command import Answer, Query, QueryAt, option, parsed_time
 from flows.show.blocks import Column, Table
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import pandas as pd
 from flows.config import Feed, Settings
 from flows.show.formats import rows_of
 from warehouse.errors import FetchError, InputError, SettingsError
-from warehouse.issued.records import read_rows, write_rows
-from warehouse.observations.ingest import FollowedSince, append
+from warehouse.issued import read_rows, write_rows
+from warehouse.observations import FollowedSince, append
 from warehouse.sources import LIVE_SOURCES
 from warehouse.sources.live.contract import Asked, Listing, Mark, Page
 from warehouse.sources.live.transport import SKEW_SECONDS, Retry, Transport

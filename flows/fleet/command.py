@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, Session, option
-from flows.command.progress import say
-from flows.command.session import MarketName
+from flows.command import Answer, MarketName, Session, option, say
 from flows.show.blocks import Block, Notes, Table
 from flows.show.formats import utc
 
@@ -44,10 +42,8 @@ def plan(
 
     It advises: nothing is stored, and the decisions of `slackwater run` stay as they are.
     """
-    from flows.fleet.file import read_terms
-    from flows.fleet.plan import common_time, fleet_answer, make_fleet, request_on
-    from flows.turn.context import Turn
-    from flows.turn.markets import step_of
+    from flows.fleet.plan import common_time, fleet_answer, make_fleet, read_terms, request_on
+    from flows.turn.context import Turn, step_of
 
     config, terms = session.config, read_terms(teams)
     requests = [request_on(path, market) for path in jobs or []]

@@ -1,37 +1,134 @@
-"""All open jobs of a warehouse as one joint program, beside planning them one by one; nothing is stored (M3.6)."""
+"""All open jobs of a warehouse as one joint program (M3.6): the file of terms, and the plan beside planning one by one."""
 
 from __future__ import annotations
 
+import math
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from flows.command.progress import say
-from flows.fleet.file import FleetTerms, cap_of
-from flows.ledger.jobs import stored_jobs
+from flows.command import say
+from flows.ledger.jobs import OpenJob, every_report, open_job, stored_jobs
 from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import OpenJob, every_report, open_job
 from flows.show.formats import rows_of
-from flows.turn.context import Turn
+from flows.turn.context import Followed, Turn, choose_markets, find_market, own_time, step_of
 from flows.turn.forecast import forecasts_of, ready
-from flows.turn.markets import Followed, choose_markets, find_market, own_time, step_of
 from optimization.fleet.audit import audit_joint
-from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
-from optimization.fleet.prices import QUICK, Effort, plan_jointly
-from optimization.fleet.problem import JointJob, JointPlan, JointProblem, spot_used
+from optimization.fleet.prices import QUICK, Effort, Order, plan_apart, plan_jointly, plan_one_by_one
+from optimization.fleet.problem import JointJob, JointPlan, JointProblem, Team, spot_used
 from optimization.fleet.search import Search
 from optimization.job.definition import Job
-from optimization.job.request import JobRequest, read_request, slot_job
+from optimization.job.request import (
+    AmdahlForm,
+    JobRequest,
+    LinearForm,
+    PowerForm,
+    TableForm,
+    read_request,
+    slot_job,
+)
 from optimization.market.window import MarketWindow, market_window, point_forecast
-from warehouse.errors import JobError, MarketError
+from warehouse.errors import JobError, MarketError, SettingsError
 from warehouse.history import AVAILABLE, PRICE, History
-from warehouse.observations.listing import list_markets
+from warehouse.observations import list_markets
 from warehouse.store.connection import Store
+
+# ---
+# The file that says how jobs share one market: teams with budgets, and per job its priority, caps and allowed markets.
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TeamTerms(_Part):
+    """A budget that jobs share, USD in all; ``spent_usd`` is gone already, beside what the decisions of open jobs cost."""
+
+    cap_usd: float = Field(ge=0)
+    spent_usd: float = Field(0.0, ge=0)
+
+
+ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Field(discriminator="form")]
+
+
+class JobTerms(_Part):
+    """What a job may do among others.
+
+    ``markets`` are allowed beside its own (None: all followed ones of its source and instance type); ``throughput`` says how
+    fast it is on other instance types, in the unit of its own throughput.
+    """
+
+    priority: float = Field(1.0, gt=0)
+    team: str | None = None
+    cap_usd: float | None = Field(None, ge=0)
+    markets: tuple[str, ...] | None = None
+    throughput: Mapping[str, ThroughputForm] = Field(default_factory=dict)
+
+
+class Moving(_Part):
+    """What leaving a market takes beside the restart: ``minutes`` of a slot, ``usd`` for shipping the checkpoint."""
+
+    minutes: float = Field(0.0, ge=0)
+    usd: float = Field(0.0, ge=0)
+
+
+class FleetTerms(_Part):
+    """The whole file; a job that is not named has the defaults of `JobTerms`."""
+
+    teams: Mapping[str, TeamTerms] = Field(default_factory=dict)
+    jobs: Mapping[str, JobTerms] = Field(default_factory=dict)
+    moving: Moving = Field(default_factory=lambda: Moving(minutes=0.0, usd=0.0))
+
+    def of(self, job: str) -> JobTerms:
+        """The terms of a job."""
+        return self.jobs.get(job) or JobTerms(priority=1.0, cap_usd=None)
+
+    def budgets(self) -> dict[str, Team]:
+        """The teams as the optimizer reads them."""
+        return {name: Team(cap_usd=one.cap_usd, spent_usd=one.spent_usd) for name, one in self.teams.items()}
+
+
+def cap_of(terms: JobTerms) -> float:
+    """The job's cap in USD, infinite without one."""
+    return math.inf if terms.cap_usd is None else terms.cap_usd
+
+
+def read_terms(path: Path | None) -> FleetTerms:
+    """Read the file (None: nothing is said); raises `SettingsError` naming the file, the key and what was expected."""
+    if path is None:
+        return FleetTerms()
+    remedy = "see docs/many-jobs.md"
+    try:
+        terms = FleetTerms.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise SettingsError(
+            f"teams file {path}: {error.strerror}", remedy="name a readable TOML file"
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(f"teams file {path}: {key}: {first['msg']}", remedy=remedy) from error
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"teams file {path}: {error}", expected="valid TOML", remedy=remedy) from error
+    for name, job in terms.jobs.items():
+        if job.team is not None and job.team not in terms.teams:
+            raise SettingsError(
+                f"teams file {path}: job {name!r} belongs to team {job.team!r}",
+                expected=f"one of {', '.join(terms.teams) or 'no team: none is given'}",
+                remedy=f"add [teams.{job.team}] with cap_usd",
+            )
+    return terms
+
+
+# ---
+# All open jobs of a warehouse as one joint program, beside planning them one by one; nothing is stored (M3.6).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

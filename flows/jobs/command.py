@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import Answer, Query, QueryAt, option
-from flows.command.session import MarketName, parsed_time
+from flows.command import Answer, MarketName, Query, QueryAt, option, parsed_time
 from flows.show.blocks import Block, Column, Notes, Table, keyed
 from flows.show.formats import auto, percent, time, usd
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from flows.ledger.jobs import StoredJob
-    from flows.ledger.reports import Report
+    from flows.ledger.jobs import Report, StoredJob
     from optimization.job.request import JobRequest
 
 REPORT_COLUMNS = {
@@ -49,7 +47,7 @@ def add(
 ) -> Answer:
     """Add a job to the warehouse; it is planned in every later run until it ends."""
     from flows.ledger.jobs import save_jobs
-    from flows.turn.markets import find_market, read_history, step_of
+    from flows.turn.context import find_market, read_history, step_of
     from optimization.job.definition import infeasible_by
     from optimization.job.request import read_request, slot_job
     from warehouse.errors import MarketError
@@ -89,9 +87,8 @@ def add(
 
 def list_(*, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs."""
-    from flows.ledger.jobs import stored_jobs
-    from flows.ledger.reports import reports_by_job
-    from warehouse.issued.records import read_rows
+    from flows.ledger.jobs import reports_by_job, stored_jobs
+    from warehouse.issued import read_rows
 
     with session.reading() as store:
         jobs = stored_jobs(store)
@@ -128,13 +125,13 @@ def show(
     name: Annotated[str, option("Name of the job.", metavar="NAME")], /, *, session: Query = Query()
 ) -> Answer:
     """Show one job, the decisions made for it, what was reported of it beside what was predicted, and how it came out."""
-    from flows.delivery.deliver import deliveries_of
+    from flows.delivery import deliveries_of
     from flows.jobs.predicted import reports_shown
     from flows.ledger.jobs import find_job
     from flows.ledger.records import decisions_of
     from flows.show.formats import rows_of
     from warehouse.errors import JobError
-    from warehouse.issued.records import read_rows
+    from warehouse.issued import read_rows
 
     if not session.db.exists():
         raise JobError(
@@ -162,7 +159,7 @@ def show(
 
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block]:
-    from flows.ledger.measured import throughput_told
+    from flows.ledger.jobs import throughput_told
     from flows.turn.command import decision_table
 
     blocks: list[Block] = [request, decision_table("Decisions", value["decisions"])]
@@ -224,10 +221,18 @@ def report(
 ) -> Answer:
     """Tell what a job has really done and held; the next plan starts from it. Reporting a time again corrects it."""
     from flows.clock import now
-    from flows.ledger.jobs import find_job
-    from flows.ledger.measured import measured_rows, throughput_told
+    from flows.ledger.jobs import (
+        Report,
+        counting,
+        differences,
+        every_report,
+        find_job,
+        measured_rows,
+        report_row,
+        save_report,
+        throughput_told,
+    )
     from flows.ledger.records import allocations_of, decisions_of
-    from flows.ledger.reports import Report, counting, differences, every_report, report_row, save_report
 
     when = parsed_time(at, "--at") or now().floor("s")
     with session.writing() as store:

@@ -8,21 +8,21 @@ from typing import Any
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.jobs import StoredJob
-from flows.ledger.measured import measured_rows
-from flows.ledger.records import allocations_of
-from flows.ledger.reports import (
+from flows.ledger.jobs import (
     OpenJob,
     Report,
+    StoredJob,
     as_reported,
     counting,
     every_report,
+    measured_rows,
     open_job,
     report_row,
     work_said,
 )
-from flows.turn.markets import find_market, read_history
-from optimization.replay.standing import record_start
+from flows.ledger.records import allocations_of
+from flows.turn.context import find_market, read_history
+from optimization.replay.decision import record_start
 from optimization.window.plan import Allocation
 from warehouse.errors import MarketError
 from warehouse.store.connection import Store

@@ -16,7 +16,7 @@ from flows.show.blocks import Column
 from flows.show.formats import auto, fixed, percent, usd
 
 if TYPE_CHECKING:
-    from flows.ledger.reports import OpenJob
+    from flows.ledger.jobs import OpenJob
     from optimization.replay.decision import Decision
 
 #: Where a field can be shown: tables of decisions on a terminal and in the report, and the page of one job in the UI.

@@ -1,36 +1,454 @@
-"""Alarms: what is wrong enough to be told, told once, and cleared when it is gone.
-
-An alarm has a ``kind`` (`flows.config.ALARM_KINDS`) and a ``subject`` (``market@source``, with the variable after a
-blank where it is about one; a feed; "ingest"). `alarms_of` looks, `settle_alarms` keeps: the same look again writes nothing new.
-"""
+"""Alarms: what is wrong enough to be told; the checks behind them, and how they are kept (M6.4, M6.5)."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
-from flows.config import Settings
-from flows.monitoring.checks import (
-    AlarmFacts,
-    Finding,
-    coverage_out_of_band,
-    drifts,
-    empty_ingests,
-    failing_feeds,
-    flat_lines,
-    impossible_prices,
-    price_jumps,
-    read_alarm_facts,
-    rejected_rows,
-    stale_sources,
-)
+from flows.config import AlarmSettings, Settings
+from flows.monitoring.completeness import Promise, feed_freshness, freshness, promises_of, told_span
 from flows.show.formats import rows_of
-from warehouse.issued.records import read_rows, write_rows
+from flows.turn.context import Followed, read_histories, step_of
+from forecasting.diagnosis.drift import RULE, drift_table
+from forecasting.series import series_of
+from warehouse.errors import MarketError
+from warehouse.history import AVAILABLE, PRICE, History, Market
+from warehouse.issued import read_rows, write_rows
+from warehouse.packaged import read_sql
 from warehouse.store.connection import Store
-from warehouse.times import moment
+from warehouse.times import microseconds, moment
+
+# ---
+# The checks behind the alarms, pure functions over `AlarmFacts`: of observations, the ledger, drift and coverage (M6.4, M6.5).
+
+_DAY = pd.Timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmFacts:
+    """Everything that the checks read, as known at ``at``.
+
+    ``runs``: how long each series has kept its value (``flows/monitoring/sql/alarm_runs.sql``); ``prices``: its recent prices
+    (``alarm_prices.sql``); both by sid. ``ingests``: slot, added (rows) of the ingest runs of the recent hours, ascending.
+    ``feeds``: `flows.monitoring.completeness.feed_freshness`. ``imports``: reader, rows, rejected, reason of recent imports.
+    ``issued``: the planner's one-step intervals (``alarm_coverage.sql``). ``histories``: every market's last weeks.
+    """
+
+    at: pd.Timestamp
+    rules: AlarmSettings
+    promises: tuple[Promise, ...]
+    runs: pd.DataFrame
+    prices: pd.DataFrame
+    ingests: pd.DataFrame
+    feeds: pd.DataFrame
+    imports: pd.DataFrame
+    issued: pd.DataFrame
+    histories: tuple[History, ...]
+
+
+def read_alarm_facts(
+    store: Store, settings: Settings, markets: Sequence[tuple[str, str]], *, at: pd.Timestamp
+) -> AlarmFacts:
+    """The facts of some markets (key, source) at ``at``; nothing is read that was not known then."""
+    rules = settings.alarms
+    promises = promises_of(store, markets, at=at, step=step_of(settings))
+    recent = at - pd.Timedelta(hours=rules.recent_hours)
+    known = {"sid": [one.sid for one in promises], "known_at": moment(at, "at")}
+    priced = {**known, "sid": [one.sid for one in promises if one.kind == "price"]}
+    priced |= {"recent_us": microseconds(recent, "recent"), "times": rules.price_times_on_demand}
+    return AlarmFacts(
+        at=at,
+        rules=rules,
+        promises=promises,
+        runs=store.arrow(read_sql(__package__, "alarm_runs"), known).to_pandas().set_index("sid"),
+        prices=store.arrow(read_sql(__package__, "alarm_prices"), priced).to_pandas().set_index("sid"),
+        ingests=_ingests(store, recent, at),
+        feeds=feed_freshness(store, settings, at=at),
+        imports=_imports(store, recent, at),
+        issued=_issued(store, settings, at),
+        histories=_histories(store, settings, markets, at),
+    )
+
+
+def _ingests(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFrame:
+    rows = store.execute(
+        "SELECT epoch_us(logical_at), details FROM runs WHERE stage = 'ingest' AND status = 'done' "
+        "AND logical_at > ? AND logical_at <= ? ORDER BY logical_at",
+        [moment(recent, "recent"), moment(at, "at")],
+    )
+    found = [
+        {
+            "slot": pd.Timestamp(slot, unit="us", tz="UTC"),
+            "added": sum(int(counts.get("added", 0)) for counts in json.loads(details).values()
+                         if isinstance(counts, dict)),
+        }
+        for slot, details in rows
+    ]  # fmt: skip
+    return pd.DataFrame(found, columns=["slot", "added"])
+
+
+def _imports(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFrame:
+    """Recent imports by reader, with one reason of a rejected row."""
+    frame: pd.DataFrame = store.arrow(
+        "SELECT reader, CAST(sum(added + repeated + rejected) AS BIGINT) AS rows, "
+        "CAST(sum(rejected) AS BIGINT) AS rejected, "
+        "epoch_us(min(imported_at) FILTER (WHERE rejected > 0)) AS since_us, "
+        "(SELECT mode(reason) FROM rejected JOIN imports AS own USING (batch) WHERE own.reader = imports.reader "
+        "AND own.imported_at > $1 AND own.imported_at <= $2) AS reason "
+        "FROM imports WHERE imported_at > $1 AND imported_at <= $2 GROUP BY reader ORDER BY reader",
+        [moment(recent, "recent"), moment(at, "at")],
+    ).to_pandas()
+    return frame
+
+
+def _issued(store: Store, settings: Settings, at: pd.Timestamp) -> pd.DataFrame:
+    step = step_of(settings)
+    frame: pd.DataFrame = store.arrow(
+        read_sql(__package__, "alarm_coverage"),
+        {
+            "planner": settings.planner,
+            "step_seconds": int(step.total_seconds()),
+            "first": moment(at - pd.Timedelta(days=settings.alarms.coverage_days), "first"),
+            "last": moment(at, "at"),
+        },
+    ).to_pandas()
+    frame["slot"] = pd.to_datetime(frame["slot"], unit="us", utc=True)
+    return frame[frame["slot"] <= at]
+
+
+def _histories(
+    store: Store, settings: Settings, markets: Sequence[tuple[str, str]], at: pd.Timestamp
+) -> tuple[History, ...]:
+    """As much of each market as drift and coverage look at; markets that cannot be read are left out (ingest says why)."""
+    slot = at.floor(step_of(settings))
+    days = max(RULE.reference_days + 2 * max(RULE.recent_days), settings.alarms.coverage_days + 1)
+    asked = {
+        Followed(market=Market.parse(market), source=source, at=slot): slot - days * _DAY
+        for market, source in markets
+    }
+    try:
+        return tuple(read_histories(store, asked, settings=settings).values())
+    except MarketError:  # one of them: the others are read one by one
+        return tuple(_readable(store, settings, asked))
+
+
+def _readable(store: Store, settings: Settings, asked: dict[Followed, pd.Timestamp]) -> list[History]:
+    found: list[History] = []
+    for followed, start in asked.items():
+        with suppress(MarketError):
+            found += read_histories(store, {followed: start}, settings=settings).values()
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something wrong: what kind, about what, since when, and a sentence with what was found, what was expected, what to do."""
+
+    kind: str
+    subject: str
+    since: pd.Timestamp
+    text: str
+
+
+def _time(us: Any) -> pd.Timestamp:
+    return pd.Timestamp(int(us), unit="us", tz="UTC")
+
+
+def _told(at: pd.Timestamp) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def stale_sources(facts: AlarmFacts) -> list[Finding]:
+    """Markets whose newest count or price is older than its maximal age (M1.3)."""
+    found = []
+    for row in rows_of(freshness(facts.promises, at=facts.at)):
+        if row["stale"]:
+            found.append(
+                Finding(
+                    kind="stale source",
+                    subject=f"{row['market']}@{row['source']} {row['kind']}",
+                    since=row["newest"] + row["max_age"],
+                    text=f"the newest {row['kind']} is of {_told(row['newest'])}, {told_span(row['age'])} old; expected at most "
+                    f"{told_span(row['max_age'])}; check whether its source still answers and is still ingested",
+                )
+            )
+    return found
+
+
+def empty_ingests(facts: AlarmFacts) -> list[Finding]:
+    """The newest ingest added nothing, although every market with counts was due to be read again, some gaps ago."""
+    counts = [one for one in facts.promises if one.kind == "count" and one.newest is not None and one.every]
+    if facts.ingests.empty or not counts or facts.ingests["added"].iloc[-1] > 0:
+        return []
+    slot = facts.ingests["slot"].iloc[-1]
+    fed = facts.ingests[facts.ingests["added"] > 0]
+    empty = facts.ingests if fed.empty else facts.ingests[facts.ingests["slot"] > fed["slot"].iloc[-1]]
+    youngest = max(one.newest for one in counts if one.newest is not None)
+    gap = max(one.every for one in counts if one.every is not None)
+    if slot - youngest <= facts.rules.empty_gaps * gap:
+        return []
+    since = empty["slot"].iloc[0]
+    return [
+        Finding(
+            kind="empty ingest",
+            subject="ingest",
+            since=since,
+            text=f"{len(empty)} ingest run{'s' if len(empty) > 1 else ''} since {_told(since)} added nothing; the newest count "
+            f"of all {len(counts)} markets is of {_told(youngest)}, expected one every {told_span(gap)}; "
+            "check the source and its credentials",
+        )
+    ]
+
+
+#: Fetches in a row that brought only some of a feed's parts; one is often mended by the next.
+_MOST_PARTIAL = 2
+
+
+def failing_feeds(facts: AlarmFacts) -> list[Finding]:
+    """Live feeds whose last fetch failed, or brought a part only again; that are late by their interval, or were never fetched."""
+    found = []
+    for row in rows_of(facts.feeds):
+        name, status, count = str(row["feed"]), str(row["status"]), int(row["failing"])
+        if status == "failed" or count >= _MOST_PARTIAL:
+            text = (
+                f"{count} fetch{'es' if count > 1 else ''} since {_told(row['failing_since'])} did not bring everything, "
+                f"the last one ({status}) for: {row['reason'] or 'no reason was kept'}; "
+                "check the network, the credentials and the limits"
+            )
+            found.append(Finding(kind="failing feed", subject=name, since=row["failing_since"], text=text))
+        elif pd.notna(row["late_by"]) and pd.notna(row["every"]) and row["late_by"] > row["every"]:
+            text = (
+                f"last fetched {_told(row['fetched'])}, {told_span(facts.at - row['fetched'])} ago; expected every "
+                f"{told_span(row['every'])}; check that the schedule is running"
+            )
+            found.append(Finding(kind="failing feed", subject=name, since=row["expected_by"], text=text))
+        elif status == "never fetched" and len(facts.ingests):
+            since = facts.ingests["slot"].iloc[0]
+            text = f"never fetched, though ingest has run since {_told(since)}; check the settings that it runs with"
+            found.append(Finding(kind="failing feed", subject=name, since=since, text=text))
+    return found
+
+
+def _by_sid(frame: pd.DataFrame) -> dict[int, dict[str, Any]]:
+    return {int(row["sid"]): row for row in rows_of(frame.reset_index())}
+
+
+def flat_lines(facts: AlarmFacts) -> list[Finding]:
+    """Series that have kept their value far longer than they ever did (ours).
+
+    The present stretch, up to the newest observation, against the longest past one of its sort: stretches at the least or the
+    greatest value so far are one sort, the others the other (a market may rest at its floor for weeks, hardly elsewhere).
+    """
+    found = []
+    kept = _by_sid(facts.runs)
+    for one in facts.promises:
+        if one.sid not in kept:
+            continue
+        row = kept[one.sid]
+        lasted, longest = int(row["newest_us"]) - int(row["since_us"]), int(row["longest_us"])
+        if row["stretches"] < facts.rules.flat_least or lasted <= facts.rules.flat_factor * longest:
+            continue
+        now, before = pd.Timedelta(lasted, unit="us"), pd.Timedelta(longest, unit="us")
+        found.append(
+            Finding(
+                kind="flat line",
+                subject=f"{one.subject} {one.kind}",
+                since=_time(row["since_us"]),
+                text=f"the {one.kind} has been {row['value']:g} for {told_span(now)}; the longest of "
+                f"{int(row['stretches'])} earlier such stretches lasted {told_span(before)}; "
+                "check whether the source repeats an old answer",
+            )
+        )
+    return found
+
+
+def _prices(facts: AlarmFacts) -> list[tuple[Promise, dict[str, Any]]]:
+    rows = _by_sid(facts.prices)
+    return [(one, rows[one.sid]) for one in facts.promises if one.kind == "price" and one.sid in rows]
+
+
+def impossible_prices(facts: AlarmFacts) -> list[Finding]:
+    """Recent prices that are not positive, or above a multiple of on-demand."""
+    found, limit = [], facts.rules.price_times_on_demand
+    for one, row in _prices(facts):
+        subject = f"{one.subject} price"
+        if pd.notna(row["lowest"]) and row["lowest"] <= 0:
+            text = f"a price of {row['lowest']:g} USD per hour; expected more than 0; check the units of the source"
+            found.append(Finding(kind="impossible price", subject=subject, since=facts.at, text=text))
+        elif pd.notna(row["ratio"]) and row["ratio"] > limit:
+            text = (
+                f"a spot price of {row['ratio_price']:g} USD per hour beside {row['ratio_on_demand']:g} on demand, "
+                f"{row['ratio']:.3g} times; expected at most {limit:g} times; check the units and the product of the source"
+            )
+            found.append(
+                Finding(kind="impossible price", subject=subject, since=_time(row["ratio_us"]), text=text)
+            )
+    return found
+
+
+def price_jumps(facts: AlarmFacts) -> list[Finding]:
+    """Recent changes of a price that are far larger than any before (ours), in the logarithm."""
+    found = []
+    for one, row in _prices(facts):
+        if pd.isna(row["jump"]) or row["past_changes"] < facts.rules.jump_least:
+            continue
+        if row["jump"] <= facts.rules.jump_factor * row["past_jump"]:
+            continue
+        found.append(
+            Finding(
+                kind="price jump",
+                subject=f"{one.subject} price",
+                since=_time(row["jump_us"]),
+                text=f"the price went from {row['jump_from']:g} to {row['jump_to']:g} USD per hour at once, a factor of "
+                f"{math.exp(row['jump']):.3g}; the largest of {int(row['past_changes'])} changes before was "
+                f"{math.exp(row['past_jump']):.3g}; "
+                "check the units and the product of the source",
+            )
+        )
+    return found
+
+
+def rejected_rows(facts: AlarmFacts) -> list[Finding]:
+    """Readers of whose recent rows more than a share could not be used."""
+    found = []
+    for row in rows_of(facts.imports):
+        if row["rejected"] > facts.rules.rejected_share * row["rows"]:
+            text = (
+                f"{int(row['rejected'])} of {int(row['rows'])} rows of the last {facts.rules.recent_hours:g} h were rejected, "
+                f"most for: {row['reason']}; expected at most {100 * facts.rules.rejected_share:g} %; "
+                "the table `rejected` has them as found"
+            )
+            subject = f"reader {row['reader']}"
+            found.append(
+                Finding(kind="rejected rows", subject=subject, since=_time(row["since_us"]), text=text)
+            )
+    return found
+
+
+#: An interval is too wide when even this one holds more than `_NOMINAL` of what came.
+_INNER = "50 %"
+_NOMINAL = 0.8
+#: Autocorrelation of hits is taken up to here; beyond it nearly nothing would be independent.
+_MOST_CARRIED = 0.95
+
+
+def drifts(facts: AlarmFacts) -> list[Finding]:
+    """Series in which a change of distribution was marked in the recent hours (`forecasting.diagnosis.drift`)."""
+    series = [series_of(one, variable) for one in facts.histories for variable in ("price", "count")]
+    recent = facts.at - pd.Timedelta(hours=facts.rules.recent_hours)
+    found = []
+    for one in series:
+        marks = drift_table([one])
+        for mark in rows_of(marks[marks["at"] > recent]):
+            found.append(
+                Finding(
+                    kind="drift",
+                    subject=f"{one.key} {one.variable}",
+                    since=mark["since"],
+                    text=f"{one.variable}: {mark['found']}; expected no such difference by chance in 30 days; forecasts adapt, "
+                    "but look whether the source or the market has changed",
+                )
+            )
+    return found
+
+
+def coverage_out_of_band(facts: AlarmFacts) -> list[Finding]:
+    """Recent one-step intervals that held too little or too much of what came.
+
+    Too little: the 80 % intervals held so few values that it is improbable (a binomial of as many independent values as there are
+    effectively). Too much: even the 50 % intervals held more than 80 % by as much. Intervals of no width at a value that stays
+    are right, so only those with a width count for too much; whole numbers alone make 80 % intervals of counts hold more.
+    """
+    found = []
+    actual = {f"{one.market.key}@{one.source}": one for one in facts.histories}
+    for (market, source, variable), own in facts.issued.groupby(["market", "source", "variable"], sort=True):
+        history = actual.get(f"{market}@{source}")
+        if history is None:
+            continue
+        scored = _scored(own, history, str(variable))
+        for text in _judged(scored, facts):
+            subject = f"{market}@{source} {variable}"
+            found.append(Finding(kind="coverage", subject=subject, since=scored["slot"].iloc[0], text=text))
+    return found
+
+
+def _scored(own: pd.DataFrame, history: History, variable: str) -> pd.DataFrame:
+    """The forecasts whose slot has come and was observed, with the value that came."""
+    column = history.frame[PRICE if variable == "price" else AVAILABLE]
+    came = column.reindex(pd.DatetimeIndex(own["slot"])).to_numpy(dtype=float)
+    scored: pd.DataFrame = own.assign(came=came)[~np.isnan(came)].sort_values("slot")
+    return scored
+
+
+def _judged(scored: pd.DataFrame, facts: AlarmFacts) -> list[str]:
+    """A sentence if coverage is out of its band."""
+    rules = facts.rules
+    came = scored["came"].to_numpy(dtype=float)
+    low, high = scored["q10"].to_numpy(dtype=float), scored["q90"].to_numpy(dtype=float)
+    inside = (low - 1e-9 <= came) & (came <= high + 1e-9)
+    n, share = effective(inside), float(inside.mean()) if inside.size else float("nan")
+    if n >= rules.coverage_least and improbable(share, n, below=True) < rules.coverage_chance:
+        return [
+            f"80 % intervals one slot ahead held {100 * share:.0f} % of {inside.size} values ({n:.0f} effectively independent); "
+            f"expected {100 * band(n, rules.coverage_chance)[0]:.0f} % or more; look whether the market has changed"
+        ]
+    low, high = scored["q25"].to_numpy(dtype=float), scored["q75"].to_numpy(dtype=float)
+    wide = high - low > 1e-9
+    inner = ((low <= came) & (came <= high))[wide]
+    n, share = effective(inner), float(inner.mean()) if inner.size else float("nan")
+    if n >= rules.coverage_least and improbable(share, n, below=False) < rules.coverage_chance:
+        return [
+            f"{_INNER} intervals one slot ahead held {100 * share:.0f} % of {inner.size} values ({n:.0f} effectively independent): "
+            "far too wide; expected about 50 %, at most 80 %; look whether the market has become calmer"
+        ]
+    return []
+
+
+def effective(hits: np.ndarray) -> float:
+    """How many independent values the hits (n,) are worth: n (1 - r) / (1 + r), r their first autocorrelation, at least 0.
+
+    >>> effective(np.array([True, False] * 10)), round(effective(np.array([True] * 10 + [False] * 10)), 2)
+    (20.0, 1.05)
+    """
+    n = hits.size
+    if n < 3 or hits.all() or not hits.any():
+        return float(n)
+    apart = hits - hits.mean()
+    carried = float(np.clip((apart[1:] * apart[:-1]).sum() / np.square(apart).sum(), 0.0, _MOST_CARRIED))
+    return n * (1 - carried) / (1 + carried)
+
+
+def improbable(share: float, n: float, *, below: bool) -> float:
+    """Probability that ``n`` independent values, each inside with probability 0.8, give this share or a more extreme one."""
+    from scipy.stats import binom
+
+    whole = int(n)
+    hits = round(share * whole)
+    return float(binom.cdf(hits, whole, _NOMINAL) if below else binom.sf(hits - 1, whole, _NOMINAL))
+
+
+def band(n: float, chance: float) -> tuple[float, float]:
+    """The shares between which coverage of ``n`` independent values lies but for ``chance`` on each side."""
+    from scipy.stats import binom
+
+    whole = int(n)
+    return float(binom.ppf(chance, whole, _NOMINAL)) / whole, float(
+        binom.isf(chance, whole, _NOMINAL)
+    ) / whole
+
+
+# ---
+# Alarms: what is wrong enough to be told, told once, and cleared when it is gone.
+#
+# An alarm has a ``kind`` (`flows.config.ALARM_KINDS`) and a ``subject`` (``market@source``, with the variable after a
+# blank where it is about one; a feed; "ingest"). `alarms_of` looks, `settle_alarms` keeps: the same look again writes nothing new.
 
 #: What keeps plans from being right is serious; the rest is a warning.
 SERIOUS: Final = ("stale source", "failing feed", "impossible price")

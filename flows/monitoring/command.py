@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from flows.command import Answer, Query, option
-from flows.command.session import MarketName, parsed_time
+from flows.command import Answer, MarketName, Query, option, parsed_time
 
 
 def status(
@@ -32,8 +31,7 @@ def status(
     Exit code: 0 all well, 3 something is missing or failed, 4 an alarm stands, 5 both (2: a user's error).
     """
     from flows.clock import now
-    from flows.monitoring.page import status_blocks, status_page
-    from flows.monitoring.status import present_of, status_of
+    from flows.monitoring.status import present_of, status_blocks, status_of, status_page
 
     config = session.config
     with session.reading() as store:

@@ -1,4 +1,4 @@
-"""The flow ``status``: look, keep the alarms that changed, emit them as events, write the page. For a schedule of its own."""
+"""What of monitoring needs the engine: alarms as Prefect events, and the flow ``status``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,81 @@ from typing import Any
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
+from prefect.events import emit_event
 
 from flows.clock import now
-from flows.command.session import DEFAULT_DB
+from flows.command import DEFAULT_DB
 from flows.config import read_settings
-from flows.monitoring.alarms import settle_alarms
-from flows.monitoring.events import emit_alarms
-from flows.monitoring.page import status_page
-from flows.monitoring.status import status_of
+from flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms
+from flows.monitoring.completeness import followed_markets, window_of
+from flows.monitoring.status import status_of, status_page
 from flows.show.formats import plain
 from flows.show.page import write_page
+from flows.turn.context import Turn
+from warehouse.errors import SlackwaterError
 from warehouse.store.connection import open_reader, open_store
+
+# ---
+# Alarms as Prefect events, so that automations can react; the only part of the alarms that needs the engine.
+
+#: Names of the events.
+RAISED, CLEARED = "slackwater.alarm.raised", "slackwater.alarm.cleared"
+
+
+def raise_alarms(turn: Turn) -> Settled:
+    """Look for alarms at the end of a turn, keep what changed, and emit an event for each; the turn's work stands whatever comes.
+
+    A turn that takes every market at the end of its own record looks at histories: nothing in them is late, so it raises nothing.
+    """
+    if turn.own_end:
+        return Settled()
+    try:
+        window = window_of(turn.store, turn.settings, start=None, end=None, at=turn.at)
+        markets = followed_markets(turn.store, turn.settings, window)
+        found = alarms_of(turn.store, turn.settings, markets, at=turn.at)
+        settled = settle_alarms(turn.store, found, at=turn.at)
+    except SlackwaterError as error:
+        turn.say(f"alarms could not be looked for: {error}")
+        return Settled()
+    emit_alarms(settled, run=turn.run_id)
+    return settled
+
+
+def emit_alarms(settled: Settled, *, run: str = "") -> None:
+    """An event for every alarm raised or cleared. They were kept before: one that is lost on its way is still in the table."""
+    for name, alarms in ((RAISED, settled.raised), (CLEARED, settled.cleared)):
+        for alarm in alarms:
+            emit_event(event=name, resource=resource_of(alarm), payload=payload_of(alarm, run=run))
+
+
+def resource_of(alarm: Alarm) -> dict[str, str]:
+    """What an event is about: ``slackwater.market.<key>``, or ``slackwater.<subject>`` where it is about no market.
+
+    Kind and severity are labels of the resource, so that a trigger can match them.
+    """
+    about = f"market.{alarm.market}" if alarm.market else alarm.subject.replace(" ", ".")
+    return {
+        "prefect.resource.id": f"slackwater.{about}",
+        "prefect.resource.name": alarm.subject,
+        "slackwater.alarm.kind": alarm.kind,
+        "slackwater.alarm.severity": alarm.severity,
+    }
+
+
+def payload_of(alarm: Alarm, *, run: str) -> dict[str, str]:
+    """The alarm in full."""
+    return {
+        "kind": alarm.kind,
+        "subject": alarm.subject,
+        "severity": alarm.severity,
+        "since": alarm.since.isoformat(),
+        "text": alarm.text,
+        "run": run,
+    }
+
+
+# ---
+# The flow ``status``: look, keep the alarms that changed, emit them as events, write the page. For a schedule of its own.
 
 
 @flow(name="status", timeout_seconds=600)

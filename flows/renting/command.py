@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, Session, option
-from flows.command.session import MarketName
+from flows.command import Answer, MarketName, Session, option
 
 
 def rent(
@@ -31,8 +30,8 @@ def rent(
 
     With --market a GPU is an instance of that market, and its price is what spot forecasts make of it.
     """
-    from flows.renting.answer import RentalRequest, rental_answer
     from flows.renting.page import rent_report
+    from flows.renting.rent import RentalRequest, rental_answer
 
     asked = RentalRequest(
         types=types,

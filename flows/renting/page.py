@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.command import Answer
 from flows.renting.rent import widths_text
-from flows.show.blocks import Banner, Fold, Notes, Section, numbers
-from flows.show.figure import Figure
+from flows.show.blocks import Banner, Figure, Fold, Notes, Section, numbers
 
 if TYPE_CHECKING:
     from flows.show.charts import Axis

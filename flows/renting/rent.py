@@ -1,15 +1,31 @@
-"""The answer of ``slackwater rent``: widths, what they are compared with, and how they answer to budget and arrivals (M8)."""
+"""What ``rent`` answers: types of jobs from a file, the price of a GPU in a market, widths and what they are compared with (M8)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from optimization.renting.budget import Rental, TypeRental
-from optimization.renting.price import EffectivePrice
+from flows.command import Session, say
+from flows.turn.context import Turn, find_market
+from flows.turn.forecast import forecasts_of, ready
+from optimization.renting.budget import JobType, Rental, TypeRental
+from optimization.renting.price import (
+    DeadlineDelay,
+    Delay,
+    EffectivePrice,
+    PricedDelay,
+    affordable,
+    forecast_outlook,
+    loss_rate,
+)
 from optimization.renting.simulation import (
     Estimate,
     Played,
@@ -27,11 +43,220 @@ from optimization.renting.simulation import (
     play_widths,
     sensitivity,
 )
-from optimization.renting.sizes import Exponential
-from warehouse.errors import SettingsError
+from optimization.renting.speedup import (
+    SIZE_LAWS,
+    AmdahlSpeedup,
+    Exponential,
+    PowerSpeedup,
+    Speedup,
+    TableSpeedup,
+)
+from warehouse.errors import JobError, SettingsError, SlackwaterError
 
 if TYPE_CHECKING:
     from flows.schemas.forms import Elasticity, FrontierPoint, RentedType, Sensitivity
+
+
+# ---
+# Types of jobs as a person writes them in a TOML file, and the `JobType` values they stand for (M8.1).
+
+EXAMPLE = "see examples/types.toml"
+Width = Annotated[float, Field(ge=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AmdahlPart(_Part):
+    """s(k) = 1 / ((1 - parallel) + parallel / k)."""
+
+    form: Literal["amdahl"]
+    parallel: float = Field(ge=0, le=1)
+    most: Width | None = None
+
+    def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
+        """The speedup, and what a reader should know of it."""
+        return AmdahlSpeedup(parallel=self.parallel, most=self.most or math.inf), ""
+
+
+class PowerPart(_Part):
+    """s(k) = k^exponent."""
+
+    form: Literal["power"]
+    exponent: float = Field(gt=0)
+    most: Width | None = None
+
+    def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
+        """The speedup, and what a reader should know of it."""
+        return PowerSpeedup(exponent=self.exponent, most=self.most or math.inf), ""
+
+
+class LinearPart(_Part):
+    """s(k) = k up to ``most`` GPUs."""
+
+    form: Literal["linear"]
+    most: Width
+
+    def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
+        """The speedup, and what a reader should know of it."""
+        return PowerSpeedup(exponent=1.0, most=self.most), ""
+
+
+class TablePart(_Part):
+    """Measured speedups at some widths."""
+
+    form: Literal["table"]
+    gpus: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    speedup: tuple[Positive, ...] = Field(min_length=1)
+
+    def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
+        """The speedup, and what a reader should know of it."""
+        return TableSpeedup(gpus=self.gpus, speedups=self.speedup), ""
+
+
+class MeasuredPart(_Part):
+    """Measured runs of one fine-tuning at one total batch on several numbers of GPUs (``--runs DIR``)."""
+
+    form: Literal["measured"]
+    model_name: str
+    method: Literal["full", "lora", "gptq-lora"]
+    gpu_model: str
+    tokens_per_sample: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
+    torch_dtype: str | None = None
+
+    def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
+        """The speedup relative to the fewest GPUs measured; widths that are no faster than fewer are left out and told."""
+        if runs is None:
+            raise JobError(
+                "a measured speedup without measured runs",
+                expected="the folder that holds ft_throughput.csv",
+                remedy="give it with --runs DIR",
+            )
+        return _measured(self, runs)
+
+
+class DelayPart(_Part):
+    """What delay costs: USD for each hour, or a value that is lost after a deadline."""
+
+    usd_per_hour: Positive | None = None
+    deadline_hours: Positive | None = None
+    value_usd: Positive | None = None
+    decay: float = Field(1.5, gt=1, allow_inf_nan=False)
+
+
+class TypePart(_Part):
+    """One type of jobs."""
+
+    name: str = Field(min_length=1)
+    rate_per_hour: Positive
+    mean_hours: Positive
+    sizes: Literal["exponential", "deterministic", "heavy-tailed"] = "exponential"
+    speedup: AmdahlPart | PowerPart | LinearPart | TablePart | MeasuredPart = Field(discriminator="form")
+    delay: DelayPart | None = None
+
+
+class TypesFile(_Part):
+    """A file of types."""
+
+    type: tuple[TypePart, ...] = Field(min_length=1)
+
+
+def read_types(path: Path, runs: pd.DataFrame | None = None) -> tuple[list[JobType], list[str]]:
+    """The types of a file and notes on them; ``runs`` are measured runs as `forecasting.configurations.runs.read_runs` gives them.
+
+    Raises `JobError` that names the file, the key and what was expected.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JobError(f"types file {path}: {error.strerror}", remedy="name a readable TOML file") from error
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, brackets without end
+        raise JobError(f"types file {path}: {error}", expected="valid TOML", remedy=EXAMPLE) from error
+    try:
+        parts = TypesFile.model_validate(values).type
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise JobError(f"types file {path}: {key}: {first['msg']}", remedy=EXAMPLE) from error
+    built = [_build(part, str(path), runs) for part in parts]
+    return [kind for kind, _ in built], [note for _, note in built if note]
+
+
+def _build(part: TypePart, where: str, runs: pd.DataFrame | None) -> tuple[JobType, str]:
+    try:
+        speedup, note = part.speedup.build(runs)
+        kind = JobType(
+            name=part.name,
+            rate_per_hour=part.rate_per_hour,
+            mean_hours=part.mean_hours,
+            speedup=speedup,
+            delay=_delay(part),
+        )
+    except SlackwaterError as error:
+        raise JobError(
+            f"types file {where}: type {part.name!r}: {error.found}",
+            expected=error.expected,
+            remedy=error.remedy,
+        ) from error
+    return kind, f"{part.name}: {note}" if note else ""
+
+
+def _delay(part: TypePart) -> Delay:
+    said = part.delay
+    if said is None:
+        return PricedDelay()
+    if said.usd_per_hour is not None and said.deadline_hours is None and said.value_usd is None:
+        return PricedDelay(price=said.usd_per_hour, in_usd=True)
+    if said.usd_per_hour is None and said.deadline_hours is not None and said.value_usd is not None:
+        return DeadlineDelay(
+            deadline_hours=said.deadline_hours,
+            value_usd=said.value_usd,
+            gamma=said.decay,
+            size_law=SIZE_LAWS[part.sizes],
+        )
+    given = ", ".join(sorted(said.model_dump(exclude_none=True, exclude={"decay"}))) or "nothing"
+    raise JobError(f"a delay that gives {given}", expected="usd_per_hour, or deadline_hours and value_usd")
+
+
+def _measured(part: MeasuredPart, runs: pd.DataFrame) -> tuple[Speedup, str]:
+    fixed = part.model_dump(exclude={"form", "torch_dtype"})
+    chosen = runs
+    for column, value in fixed.items():
+        matching = chosen[chosen[column] == value]
+        if matching.empty:
+            known = sorted(chosen[column].unique().tolist())[:8]
+            raise JobError(
+                f"no measured run with {column} {value!r}",
+                expected=f"one of {', '.join(str(one) for one in known)} for what stands before it",
+            )
+        chosen = matching
+    if part.torch_dtype is not None:
+        chosen = chosen[chosen["torch_dtype"] == part.torch_dtype]
+    rates = chosen.groupby("number_gpus")["tokens_per_second"].median().sort_index()
+    if rates.empty:
+        raise JobError(f"no measured run in {part.torch_dtype}", expected="another torch_dtype, or none")
+    gpus, pace = rates.index.to_numpy(dtype=int), rates.to_numpy(dtype=float)
+    useful = np.concatenate([[True], pace[1:] > np.maximum.accumulate(pace)[:-1]])
+    notes = [f"speedup measured on {_words(gpus[useful])} GPUs"]
+    if not useful.all():
+        notes.append(f"{_words(gpus[~useful])} GPUs left out: no faster than fewer")
+    if gpus[0] > 1:
+        notes.append(f"mean_hours counts GPU-hours on {gpus[0]} GPUs, the fewest measured")
+    speedups = float(gpus[0]) * pace[useful] / pace[0]
+    return TableSpeedup(gpus=tuple(gpus[useful].tolist()), speedups=tuple(speedups.tolist())), "; ".join(
+        notes
+    )
+
+
+def _words(values: Sequence[int] | np.ndarray) -> str:
+    return ", ".join(str(int(one)) for one in values)
+
+
+# ---
+# The answer of ``slackwater rent``: widths, what they are compared with, and how they answer to budget and arrivals (M8).
 
 #: Independent streams behind a simulated figure, and jobs in each.
 STREAMS, JOBS = 10, 3000
@@ -257,4 +482,114 @@ def market_row(price: EffectivePrice, overhead_hours: float) -> dict[str, float]
         "fleet_gpus": price.gpus,
         "lost_to_restarts": price.lost,
         "restart_hours": overhead_hours,
+    }
+
+
+# ---
+# What ``rent`` answers, as plain values, and what a GPU costs in a followed market (M8, M8.6).
+
+
+def market_price(
+    market: str,
+    budget_usd: float,
+    *,
+    model: str | None,
+    restart_hours: float,
+    session: Session,
+) -> tuple[dict[str, Any], EffectivePrice]:
+    """Facts on a market as plain values, and the effective price of a GPU-hour for the fleet that the budget holds.
+
+    Nothing known after the session's time is read, nothing is stored.
+    """
+    chosen = session.config
+    with session.market_data() as store:
+        when, own_end = session.moment(store)
+        turn = Turn(store=store, at=when, settings=chosen, run_id="rent", own_end=own_end, say=say)
+        followed = find_market(store, market, at=when, settings=chosen, own_end=own_end)
+        histories, prepared = ready(turn, {followed: [followed.at]}, [model or chosen.planner])
+        history = histories[followed].until(followed.at)
+        (forecast,) = forecasts_of(history, prepared.batches[followed], settings=chosen)
+    losses = loss_rate(history.available, budget_usd / history.on_demand_usd, slot_hours=history.slot_hours)
+    outlook = forecast_outlook(forecast, on_demand_usd=history.on_demand_usd, loss_rate=losses)
+    price = affordable(outlook, budget_usd, overhead_hours=restart_hours)
+    facts = {
+        "market": followed.key,
+        "at": forecast.issued_at,
+        "forecaster": forecast.predictor,
+        "fallback": forecast.fallback,
+        "horizon_hours": forecast.horizon * history.slot_hours,
+        "losses_per_spot_gpu_hour": losses,
+        "assumptions": list(history.assumptions),
+    }
+    return facts, price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RentalRequest:
+    """What is rented: the types of jobs, and the budget; ``restart_hours`` are lost whenever a spot instance goes."""
+
+    types: Path
+    budget: float
+    whole: bool
+    price: float | None
+    market: str | None
+    restart_hours: float
+    model: str | None
+    runs: Path | None
+    seed: int
+
+
+def rental_answer(asked: RentalRequest, session: Session) -> dict[str, Any]:
+    """Widths, baselines and sensitivity for a budget, at a list price or at that of a market."""
+    if asked.price is not None and asked.market is not None:
+        raise SettingsError("both --price and --market", expected="one of them: a list price, or a market's")
+    types, notes = _types(asked)
+    market: dict[str, Any] | None = None
+    if asked.market is not None:
+        market, price = market_price(
+            asked.market, asked.budget, model=asked.model, restart_hours=asked.restart_hours, session=session
+        )
+        answer = answer_of(_question(asked, types, price.paid_usd, price.lost), say)
+        market |= market_row(price, asked.restart_hours)
+        market["at_list_price"] = _at_list_price(_question(asked, types, price.on_demand_usd, 0.0))
+        notes.append(
+            "response times include restarts; the frontier holds the price of a GPU at this budget's: a larger fleet gets less spot"
+        )
+    else:
+        answer = answer_of(_question(asked, types, asked.price or 1.0, 0.0), say)
+    return answer | {"types_file": str(asked.types), "market": market, "notes": notes}
+
+
+def _types(asked: RentalRequest) -> tuple[list[JobType], list[str]]:
+    if asked.runs is None:
+        return read_types(asked.types)
+    from forecasting.configurations.runs import read_runs
+
+    return read_types(asked.types, read_runs(asked.runs))
+
+
+def _question(asked: RentalRequest, types: list[JobType], price: float, lost: float) -> Question:
+    """``price`` is what a GPU-hour held costs; ``lost`` is the share by which restarts make jobs longer."""
+    if not 0.0 < price < float("inf"):
+        raise SettingsError(f"a price of {price} USD per GPU-hour", expected="a positive number")
+    slowed = tuple(replace(kind, mean_hours=kind.mean_hours * (1.0 + lost)) for kind in types)
+    money = asked.price is not None or asked.market is not None
+    return Question(
+        renting=Renting(types=slowed, budget=asked.budget, whole=asked.whole, price=price),
+        unit="USD per hour" if money else "GPUs",
+        seed=asked.seed,
+    )
+
+
+def _at_list_price(question: Question) -> dict[str, Any]:
+    """The same budget without spot, or why it is too small."""
+    try:
+        found = question.renting.rental()
+    except SettingsError as error:
+        return {"response_hours": None, "loss_per_hour": None, "gpus": None, "note": str(error)}
+    return {
+        "response_hours": found.response_hours,
+        "loss_per_hour": found.loss_per_hour,
+        "gpus": found.gpus,
+        "note": "",
     }

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, Session, option
-from flows.command.progress import say
+from flows.command import Answer, Session, option, say
 
 
 def fill(
@@ -34,13 +33,10 @@ def fill(
     """
     from dataclasses import replace
 
-    from flows.requests.fill import answer_of, configuration_model, write_job_file
+    from flows.requests.fill import answer_of, configuration_model, run_filled, score_answer, write_job_file
     from flows.requests.fill import fill as fill_request
     from flows.requests.page import fill_report
-    from flows.requests.score import run_filled, score_answer
-    from flows.turn.context import Turn
-    from flows.turn.markets import step_of
-    from flows.turn.work import deciding_policy
+    from flows.turn.context import Turn, deciding_policy, step_of
     from optimization.policies.pool import policy_named
     from optimization.requests.request import completed, read_tuning_request
     from warehouse.errors import SettingsError

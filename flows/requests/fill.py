@@ -1,40 +1,65 @@
-"""Fill a fine-tuning request from a warehouse: what is known of configurations, the answer, and the job file (M9).
+"""Fill a request from a warehouse, and score what became of it (M9).
 
-What is known comes from a fitted file, or from the measured runs of a folder (M9.2), and from what jobs reported (M9.4).
+In this file: the markets that it could run on, what is known of configurations, the answer and the job file, the replay.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
-from flows.ledger.fields import decision_row
-from flows.ledger.jobs import stored_jobs
-from flows.ledger.measured import MeasuredRun, measured_run, stretches
+from flows.ledger.fields import BASELINES, decision_row
+from flows.ledger.jobs import MeasuredRun, OpenJob, measured_run, reports_by_job, stored_jobs, stretches
 from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import OpenJob, reports_by_job
-from flows.requests.offers import markets_now, offers_of
-from flows.turn.context import Turn
-from flows.turn.decide import effort_of
-from flows.turn.markets import step_of
-from flows.turn.work import deciding_policy
+from flows.turn.context import (
+    LEAST_SPAN,
+    Followed,
+    Turn,
+    deciding_policy,
+    find_market,
+    own_time,
+    peers_of,
+    read_histories,
+    step_of,
+)
+from flows.turn.forecast import forecasts_of, ready
+from flows.turn.stages import effort_of
 from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations
 from forecasting.configurations.runs import runs_frame
-from optimization.job.request import JobRequest
+from optimization.job.request import JobRequest, first_slot, job_on
+from optimization.policies import OnDemandOnly
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
-from optimization.replay.decision import Expected
-from optimization.requests import fill as filling
-from optimization.requests.candidates import Candidate, OnDemand, model_name_of
-from optimization.requests.choice import RULES, Loser, Planned
+from optimization.replay.decision import Expected, record_start
+from optimization.replay.run import PlanMemo, replay_pool
+from optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from optimization.requests import choice as filling
+from optimization.requests.candidates import (
+    LATELY,
+    Candidate,
+    GpuType,
+    Knowledge,
+    Offer,
+    OnDemand,
+    cheapest_offers,
+    filled_of,
+    gpu_type_of,
+    gpu_types,
+    model_name_of,
+    offer_of,
+    with_rates,
+)
+from optimization.requests.choice import RULES, Loser, MarketNow, Misjudged, Planned
 from optimization.requests.request import Completed
-from optimization.requests.widths import Knowledge
-from warehouse.errors import InputError
+from optimization.window.plan import Outcome
+from warehouse.errors import InputError, MarketError
+from warehouse.history import Market
+from warehouse.observations import list_markets
 from warehouse.store.connection import Store
 
 if TYPE_CHECKING:
@@ -47,6 +72,113 @@ if TYPE_CHECKING:
         Verdict,
         Width,
     )
+
+
+# ---
+# The markets that a request could run on, read from the warehouse: known GPUs, observed lately (M9.1, M1.2).
+
+
+def followed_of(offer: Offer) -> Followed:
+    """The market of an offer as turns name it."""
+    return Followed(market=offer.market, source=offer.source, at=offer.at)
+
+
+def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_out: list[str]) -> list[Offer]:
+    """The offers at the turn's time: the markets ``asked`` for, else those of known GPUs; why others are left out goes into
+    ``left_out``.
+
+    Of every kind (GPU model and GPUs an instance) not asked for by name, the `EACH_KIND` cheapest lately are kept. Raises
+    `MarketError` if none is left.
+    """
+    found = _asked(turn, asked, left_out) if asked else _listed(turn, left_out)
+    if gpu_model is not None:
+        others = sorted({gpu.gpu_model for gpu in found.values() if gpu.gpu_model != gpu_model})
+        found = {one: gpu for one, gpu in found.items() if gpu.gpu_model == gpu_model}
+        if not found:
+            raise MarketError(
+                f"no market with {gpu_model} is observed at {turn.at}",
+                expected=f"one of {', '.join(others)}" if others else "a market with a known GPU",
+                remedy="leave gpu_model out, or name markets; `slackwater markets` lists them",
+            )
+    offers = _offers(turn, found, left_out)
+    kept = offers if asked else cheapest_offers(offers, left_out)
+    if not kept:
+        told = f": {'; '.join(left_out[:3])}" if left_out else ""
+        raise MarketError(
+            f"no market with a known GPU has a record at {turn.at}{told}",
+            expected=f"a market of one of {', '.join(sorted({one.instance_type for one in gpu_types()}))}",
+            remedy="ingest one, or choose another --at",
+        )
+    return kept
+
+
+def _asked(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Followed, GpuType]:
+    found = {}
+    for text in asked:
+        followed = find_market(turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end)
+        gpu = gpu_type_of(followed.market)
+        if gpu is None:
+            left_out.append(f"{followed.key}: which GPU its instance type has is not known")
+        else:
+            found[followed] = gpu
+    return found
+
+
+def _listed(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
+    """Every market of a known GPU with enough of a record that still goes on at the turn's time."""
+    found, step = {}, step_of(turn.settings)
+    for row in turn.listed():
+        market = Market.parse(str(row["market"]))
+        gpu = gpu_type_of(market)
+        if gpu is None or not row["has_counts"]:
+            continue
+        first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
+        gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
+        key = f"{market.key}@{row['source']}"
+        if last - first < LEAST_SPAN:
+            left_out.append(f"{key}: a record of {last - first}, at least {LEAST_SPAN} is wanted")
+        elif gap > step:
+            left_out.append(f"{key}: counted every {gap}, at least once a slot of {step} is wanted")
+        elif not turn.own_end and turn.at - last > 3 * max(gap, step):
+            left_out.append(f"{key}: not observed since {last}")
+        else:
+            when = own_time(last, turn.at, step, own_end=turn.own_end)
+            found[Followed(market=market, source=str(row["source"]), at=when)] = gpu
+    return found
+
+
+def _offers(turn: Turn, found: Mapping[Followed, GpuType], left_out: list[str]) -> list[Offer]:
+    offers = []
+    for followed in found:
+        try:
+            start = followed.at - LATELY
+            history = read_histories(turn.store, {followed: start}, settings=turn.settings)[followed]
+        except MarketError as error:
+            left_out.append(f"{followed.key}: {error}")
+            continue
+        offers.append(offer_of(history))
+    return offers
+
+
+def markets_now(turn: Turn, offers: Sequence[Offer]) -> dict[str, MarketNow]:
+    """What the markets of some offers are planned on: histories, forecasts issued at their time, peers; nothing later."""
+    origins = {followed_of(offer): [offer.at] for offer in offers}
+    histories, prepared = ready(turn, origins, [turn.settings.planner])
+    peers = peers_of(turn, list(origins), start=min(record_start(own[0]) for own in origins.values()))
+    return {
+        one.key: MarketNow(
+            history=histories[one],
+            forecasts=forecasts_of(histories[one], prepared.batches[one], settings=turn.settings),
+            peers=peers[one],
+        )
+        for one in origins
+    }
+
+
+# ---
+# Fill a fine-tuning request from a warehouse: what is known of configurations, the answer, and the job file (M9).
+#
+# What is known comes from a fitted file, or from the measured runs of a folder (M9.2), and from what jobs reported (M9.4).
 
 #: Read from the working folder when it is there.
 CONFIGURATIONS_FILE = "configurations.zip"
@@ -353,3 +485,174 @@ def _literal(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_literal(one) for one in value)}]"
     return str(value.isoformat())
+
+
+# ---
+# The rest of the loop for a filled request: replay it on the market's record to its deadline and score it (M9.4, M5.1, M5.5).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A filled request that was replayed: the winner scored, with its throughput at both ends too, and the runners-up
+    replayed.
+
+    ``policies`` names the rows of ``scored``, the deciding policy first. ``others`` has (runner-up, deciding policy,
+    on-demand only).
+    """
+
+    scored: Scored
+    low: Outcome
+    high: Outcome
+    others: tuple[tuple[Planned, Outcome, Outcome], ...]
+
+
+def run_filled(turn: Turn, filled: Filled, policy: Policy[Any]) -> Ran:
+    """Replay the winner and every runner-up that was planned, with the forecasts as they would have been issued slot by
+    slot (M5.1).
+
+    This is the one part that reads what came after the turn's time. Raises `MarketError` where a record ends before the
+    deadline.
+    """
+    planned = [filled.winner, *(one.planned for one in filled.losers if one.planned is not None)]
+    ended = _ended(turn, planned)
+    names = [name for name in BASELINES if name != policy.name]
+    scored = score_job(ended[0], [policy, *(policy_named(name) for name in names)])
+    others = []
+    for one, its in zip(planned[1:], ended[1:], strict=True):
+        decided, alone = _replayed(its, [policy, OnDemandOnly()])
+        others.append((one, decided, alone))
+    return Ran(
+        scored=scored,
+        low=_misjudged(ended[0], planned[0], policy, "low"),
+        high=_misjudged(ended[0], planned[0], policy, "high"),
+        others=tuple(others),
+    )
+
+
+def _ended(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
+    """Every planned job with its market to the deadline and the forecasts of each of its slots."""
+    step, listed = step_of(turn.settings), list_markets(turn.store)
+    ends = dict(
+        zip(zip(listed["market"], listed["source"], strict=True), listed["last_observed"], strict=True)
+    )
+    slots: dict[Followed, list[pd.Timestamp]] = {}
+    whole: dict[Followed, Followed] = {}
+    for one in planned:
+        followed, request = followed_of(one.candidate.offer), one.candidate.request
+        first, last = first_slot(request, step), request.ends.floor(step) - step
+        newest = ends[(followed.market.key, followed.source)]
+        if newest < last - step:
+            raise MarketError(
+                f"the record of {followed.key} ends at {newest}, the job's last slot begins at {last}",
+                expected="a record that covers the job",
+                remedy="choose an earlier --at or a shorter deadline",
+            )
+        later = replace(followed, at=last)
+        whole[followed] = later
+        slots[later] = list(pd.date_range(first, last, freq=step))
+    end = replace(turn, at=max(later.at for later in slots))
+    histories, prepared = ready(end, slots, [turn.settings.planner])
+    forecasts = {
+        one: forecasts_of(
+            histories[one],
+            prepared.batches[one],
+            settings=turn.settings,
+            horizon=turn.settings.planning_horizon,
+        )
+        for one in slots
+    }
+    peers = peers_of(end, list(slots), start=min(record_start(own[0]) for own in slots.values()))
+    return [
+        ended_job(
+            *job_on(one.candidate.request, histories[later]), histories[later], forecasts[later], peers[later]
+        )
+        for one in planned
+        for later in (whole[followed_of(one.candidate.offer)],)
+    ]
+
+
+def _replayed(ended: EndedJob, policies: Sequence[Policy[Any]]) -> list[Outcome]:
+    return replay_pool(
+        policies,
+        ended.job,
+        ended.window,
+        forecasts=ended.forecasts,
+        memo=PlanMemo(),
+        record=ended.record,
+    )
+
+
+def _misjudged(ended: EndedJob, planned: Planned, policy: Policy[Any], bound: str) -> Outcome:
+    """The same job where its throughput is really at one end of the interval while the plan believes the median."""
+    true = with_rates(ended.job, filled_of(planned.candidate.request), bound)
+    wrong = Misjudged(policy=policy, believes=ended.job)
+    return _replayed(replace(ended, job=true), [wrong])[0]
+
+
+def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
+    """The scores as plain values."""
+    ended, expected = ran.scored.ended, filled.winner.expected
+    rows = [
+        _outcome_row(outcome, ended.start, step) | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
+        for outcome, row in zip(ran.scored.outcomes, ran.scored.ledger, strict=True)
+    ]
+    mine, alone = rows[0], ran.scored.ledger[0].on_demand_only_usd
+    best = ran.scored.ended.job.value - ran.scored.hindsight_low
+    return {
+        "from": ended.start,
+        "deadline": ended.start + ended.job.deadline_slots * step,
+        "outcome": mine,
+        "on_demand_only_usd": alone,
+        "saved_share": 1.0 - mine["cost_usd"] / alone,
+        "expected_cost_usd": expected.cost_usd,
+        "expected_inside": expected.cost_p10_usd - 1e-9 <= mine["cost_usd"] <= expected.cost_p90_usd + 1e-9,
+        "policies": rows,
+        "hindsight": {
+            "low": ran.scored.hindsight_low,
+            "high": ran.scored.hindsight_high,
+            "cost_usd": best if ended.job.must_finish else None,
+        },
+        "at_low": _outcome_row(ran.low, ended.start, step),
+        "at_high": _outcome_row(ran.high, ended.start, step),
+        "runners_up": [
+            {
+                "label": one.candidate.label,
+                "market": one.candidate.offer.key,
+                "expected_cost_usd": one.expected.cost_usd,
+                **_outcome_row(decided, one.live.start, step),
+                "on_demand_only_usd": other.total_cost_usd,
+            }
+            for one, decided, other in ran.others
+        ],
+        "regret_usd": mine["cost_usd"]
+        - min([mine["cost_usd"], *(d.total_cost_usd for _, d, _ in ran.others)]),
+        "gaps": int((~ended.window.observed).sum()),
+        "synthetic": list(ended.assumptions),
+        "allocations": _slots(ran.scored, step),
+    }
+
+
+def _outcome_row(outcome: Outcome, start: pd.Timestamp, step: pd.Timedelta) -> dict[str, Any]:
+    finish = outcome.finish_slots
+    return {
+        "policy": outcome.policy,
+        "cost_usd": outcome.total_cost_usd,
+        "finish": None if finish is None else start + finish * step,
+        "on_time": outcome.on_time,
+        "spot_share": outcome.spot_share,
+        "utility_usd": outcome.utility_usd,
+    }
+
+
+def _slots(scored: Scored, step: pd.Timedelta) -> list[dict[str, Any]]:
+    window = scored.ended.window
+    return [
+        {
+            "slot": scored.ended.start + t * step,
+            "on_demand": held.on_demand,
+            "spot": held.spot,
+            "price_usd": float(window.price[t]) if window.observed[t] else None,
+            "available": int(window.available[t]) if window.observed[t] else None,
+        }
+        for t, held in enumerate(scored.outcomes[0].allocations)
+    ]

@@ -8,9 +8,8 @@ from typing import Any
 import pandas as pd
 
 from flows.command import Answer
-from flows.show.blocks import Block, Column, Fold, Notes, Section, numbers
+from flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, dots, lines, stacks
-from flows.show.figure import Figure
 from flows.show.formats import utc, whole
 
 SPEED = Column(heading="tokens/s", format=whole)

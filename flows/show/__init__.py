@@ -5,8 +5,7 @@ An answer is made of blocks: sentences (plain ``str``), `Notes`, `Table`, `Figur
 formats from the blocks, so that a column is described once.
 """
 
-from flows.show.blocks import Banner, Block, Column, Fold, Grid, Notes, Page, Section, Table
-from flows.show.figure import Figure
+from flows.show.blocks import Banner, Block, Column, Figure, Fold, Grid, Notes, Page, Section, Table
 
 __all__ = [
     "Banner",

@@ -16,7 +16,7 @@ import altair as alt
 from altair.utils.schemapi import debug_mode
 
 from flows.show.formats import plain_scalar
-from flows.show.theme import DASHES, SERIES, SHAPES, colour
+from flows.show.page import DASHES, SERIES, SHAPES, colour
 
 Rows = Iterable[Mapping[str, Any]]
 

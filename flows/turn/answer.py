@@ -12,26 +12,32 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.ledger.fields import decision_row
-from flows.ledger.jobs import find_job
+from flows.ledger.jobs import OpenJob, Report, every_report, find_job, open_job
 from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import OpenJob, Report, every_report, open_job
 from flows.show.formats import rows_of
-from flows.turn.context import Turn
-from flows.turn.decide import effort_of
+from flows.turn.context import (
+    Followed,
+    Turn,
+    choose_markets,
+    deciding_policy,
+    find_market,
+    peers_of,
+    read_history,
+    read_pool,
+    step_of,
+)
 from flows.turn.forecast import forecasts_of, ready
-from flows.turn.markets import Followed, choose_markets, find_market, peers_of, read_history, step_of
-from flows.turn.work import deciding_policy, read_pool
+from flows.turn.stages import effort_of
 from forecasting.accuracy.tables import pooled_scores, sourced
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, read_request
 from optimization.policies.pool import policy_named
-from optimization.replay.decision import decide
+from optimization.replay.decision import decide, record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, perfect_forecasts, score_job
-from optimization.replay.standing import record_start
 from warehouse.errors import JobError, MarketError
-from warehouse.issued.vintages import write_forecasts
+from warehouse.issued import write_forecasts
 from warehouse.store.connection import Store
 
 if TYPE_CHECKING:

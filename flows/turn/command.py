@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from flows.command import Answer, Query, QueryAt, Session, option
-from flows.command.progress import say
-from flows.command.session import MarketName, parsed_time
+from flows.command import Answer, MarketName, Query, QueryAt, Session, option, parsed_time, say
 from flows.ledger.fields import BASELINES, BOARD, DECISION, columns_of
 from flows.show.blocks import Block, Column, Notes, Table
 from flows.show.formats import percent, price, significant, usd, utc
@@ -66,8 +64,7 @@ def report(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Write the HTML report of the newest run (or of the one at --at) again from the warehouse."""
-    from flows.turn.page import report_page, write_report
-    from flows.turn.report import stored_report
+    from flows.turn.report import report_page, stored_report, write_report
 
     with session.reading() as store:
         data = stored_report(store, session.config, at=session.time)
@@ -142,7 +139,7 @@ def plan(
     session: Session = Session(),
 ) -> Answer:
     """Decide the next slot of one job: instances to hold, expected cost and finish, and why. Nothing is stored."""
-    from flows.delivery.document import document
+    from flows.delivery import document
     from flows.turn.answer import planned_decision
     from flows.turn.context import Turn
 

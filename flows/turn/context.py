@@ -1,24 +1,43 @@
-"""What every stage of a turn is given: the warehouse, the logical time, the settings, what is read once, and how work is spread."""
+"""What the stages of a turn are given: warehouse, time and settings; markets and their histories; jobs and the pool (M1.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import RLock
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.runs import LIVE, RunRow, failure_kept
+from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
+from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
 from flows.show.formats import rows_of
+from forecasting.quantiles import Forecast
+from optimization.job.request import JobRequest, first_slot, read_request
+from optimization.policies.contract import Policy
+from optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
 from optimization.replay.decision import Fan, in_turn
-from warehouse.asof.load import HistoryRequest, Reader, load_histories
-from warehouse.asof.moving import MovingReader, Span
-from warehouse.errors import MarketError
-from warehouse.history import History
-from warehouse.observations.listing import list_markets, list_markets_at
+from optimization.selection.contract import Learner, Weights, weigh
+from optimization.selection.learned import Rounds, leading
+from optimization.selection.learners import learner_named
+from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
+from warehouse.errors import JobError, MarketError
+from warehouse.history import History, Market
+from warehouse.issued import read_forecasts, read_vintages
+from warehouse.observations import list_markets, list_markets_at
+from warehouse.sources.contract import matches
 from warehouse.store.connection import Store
+from warehouse.times import microseconds
+
+# ---
+# What every stage of a turn is given: the warehouse, the logical time, the settings, what is read once, and how work is spread.
+
+
+#: Rows by source and by what became of them.
+Counts = dict[str, dict[str, int]]
 
 
 class Reads:
@@ -106,3 +125,556 @@ class Turn:
 def run_id_of(at: pd.Timestamp, what: str = "run") -> str:
     """The name of the turn at a logical time: the same time gives the same name."""
     return f"{what}-{at:%Y%m%dT%H%M%SZ}"
+
+
+# ---
+# Which markets a turn follows, at what time each is taken, and how its history, its peers' and its forecasts are read.
+
+#: A market with less history than this is not followed unless a job names it.
+LEAST_SPAN = pd.Timedelta(days=3)
+#: Launch tests first, then instances held, then offers listed, which are not launch tests; and how many of each at most.
+KINDS = {"probe": 20, "held": 2, "offers": 2}
+#: Most peers of a market that are read.
+MOST_PEERS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """A market of one source, taken at ``at`` (the turn's time, or the end of its own record)."""
+
+    market: Market
+    source: str
+    at: pd.Timestamp
+
+    @property
+    def key(self) -> str:
+        """``market@source``: how the command line and the tables name it."""
+        return f"{self.market.key}@{self.source}"
+
+
+def parse_market(text: str) -> tuple[Market, str | None]:
+    """Read ``provider/region/zone/instance_type[@source]``; raises `MarketError`."""
+    key, _, source = text.partition("@")
+    return Market.parse(key), source or None
+
+
+def step_of(settings: Settings) -> pd.Timedelta:
+    """The slot length of the settings."""
+    return pd.Timedelta(minutes=settings.step_minutes)
+
+
+def read_history(
+    store: Store,
+    followed: Followed,
+    *,
+    settings: Settings,
+    start: pd.Timestamp | None = None,
+    on_demand_usd: float | None = None,
+) -> History:
+    """History of a followed market as known at its time, on the grid of the settings, under their assumptions.
+
+    It has the counts read between slots too, where there were any. ``on_demand_usd`` is assumed where none was observed.
+    """
+    asked = _asked(followed, settings, start=start, on_demand_usd=on_demand_usd)
+    return load_histories(store, [asked])[0]
+
+
+def read_histories(
+    store: Store, starts: Mapping[Followed, pd.Timestamp], *, settings: Settings
+) -> dict[Followed, History]:
+    """What `read_history` gives for every market from its start on, by a few statements for all of them."""
+    asked = [_asked(followed, settings, start=start) for followed, start in starts.items()]
+    return dict(zip(starts, load_histories(store, asked), strict=True))
+
+
+def turn_histories(turn: Turn, starts: Mapping[Followed, pd.Timestamp]) -> dict[Followed, History]:
+    """`read_histories` of a turn."""
+    return dict(zip(starts, read_all(turn, list(starts.items())), strict=True))
+
+
+def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History]:
+    """The history of each market from a start on, in the order asked for; raises `MarketError` for the first without one."""
+    found = []
+    for history in try_histories(turn, asked):
+        if isinstance(history, MarketError):
+            raise history
+        found.append(history)
+    return found
+
+
+def try_histories(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History | MarketError]:
+    """The history of each market from a start on, or why it cannot be read; in the order asked for, by a few statements."""
+    reads = Reads(turn.store) if turn.reads is None else turn.reads
+    return reads.histories([_asked(one, turn.settings, start=start) for one, start in asked])
+
+
+def _asked(
+    followed: Followed,
+    settings: Settings,
+    *,
+    start: pd.Timestamp | None,
+    on_demand_usd: float | None = None,
+) -> HistoryRequest:
+    return HistoryRequest(
+        market=followed.market,
+        start=start,
+        end=followed.at,
+        step=step_of(settings),
+        known_at=followed.at,
+        source=followed.source,
+        trust=settings.trust,
+        assumptions=HistoryAssumptions(
+            spot_share=settings.assumed_spot_share,
+            always_available=settings.assumed_capacity or None,
+            on_demand_usd=on_demand_usd,
+        ),
+        within=True,
+    )
+
+
+def own_time(last: pd.Timestamp, at: pd.Timestamp, step: pd.Timedelta, *, own_end: bool) -> pd.Timestamp:
+    """The slot at which a market is taken: the turn's, or with ``own_end`` the last one its record reaches."""
+    return min(at, last.floor(step)) if own_end else at.floor(step)
+
+
+def find_market(
+    store: Store,
+    text: str,
+    *,
+    at: pd.Timestamp,
+    settings: Settings,
+    own_end: bool = False,
+    listed: Sequence[Mapping[str, Any]] | None = None,
+) -> Followed:
+    """The followed market that a user's text means; raises `MarketError` with the nearest known ones.
+
+    Without ``@source`` the most trusted source of the market that was known at ``at`` is taken. ``listed`` are the rows of the
+    listing at ``at``, for callers that ask for many.
+    """
+    market, source = parse_market(text)
+    if listed is None:
+        listed = rows_of(list_markets(store, known_at=at))
+    rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
+    if not rows:
+        known = dict.fromkeys(str(one["market"]) for one in listed)
+        near = [key for key in known if key.split("/")[-1] == market.instance_type][:3]
+        raise MarketError(
+            f"market {text!r} has no observations known at {at}",
+            expected=f"for example {', '.join(near)}" if near else "a market that was ingested",
+            remedy="`slackwater markets` lists them",
+        )
+    row = min(
+        rows,
+        key=lambda one: (_trust_rank(one["source"], settings), not one["has_counts"], one["source"]),
+    )
+    when = own_time(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
+    return Followed(market=market, source=str(row["source"]), at=when)
+
+
+def _trust_rank(source: str, settings: Settings) -> int:
+    return next((i for i, glob in enumerate(settings.trust) if matches(source, (glob,))), len(settings.trust))
+
+
+def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Timestamp]]:
+    """The markets to follow when no job names them, with capacity and first observation, most informative first (ours).
+
+    A market qualifies with counts probed at least once a slot, `LEAST_SPAN` of history, and observations still coming
+    in at its time.
+    Of those, launch tests go before instances held and those before offers; within a kind the larger capacity, a measured price and
+    the name decide. `KINDS` caps each kind.
+    """
+    step = step_of(turn.settings)
+    rows = [row for row in turn.listed() if _qualifies(row, turn, step)]
+    rows.sort(key=_informative)
+    left = dict(KINDS)
+    chosen: list[tuple[Followed, int, pd.Timestamp]] = []
+    for row in rows:
+        kind = str(row["kind"])
+        if len(chosen) < most and left.get(kind, 0) > 0:
+            left[kind] -= 1
+            last = pd.Timestamp(row["last_observed"])
+            followed = Followed(
+                market=Market.parse(row["market"]),
+                source=str(row["source"]),
+                at=own_time(last, turn.at, step, own_end=turn.own_end),
+            )
+            chosen.append((followed, int(row["capacity"]), pd.Timestamp(row["first_observed"])))
+    return chosen
+
+
+def _qualifies(row: dict[str, Any], turn: Turn, step: pd.Timedelta) -> bool:
+    """Whether a row of the listing has enough of a record at the turn's time."""
+    first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
+    gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
+    fresh = turn.own_end or turn.at - last <= 3 * max(gap, step)
+    return bool(row["has_counts"]) and gap <= step and last - first >= LEAST_SPAN and fresh
+
+
+def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
+    """Sort key: kind, larger capacity, a measured price, name."""
+    kinds = list(KINDS)
+    rank = kinds.index(row["kind"]) if row["kind"] in kinds else len(kinds)
+    return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
+
+
+def peers_of(turn: Turn, asked: Sequence[Followed], *, start: pd.Timestamp) -> dict[Followed, list[History]]:
+    """Of each market histories from ``start`` of others of the same source and instance type, at most `MOST_PEERS`.
+
+    Those of the same region come first, then by name. They hold what was known at the turn's time, whatever the time
+    of the market: `market_record` leaves out what was not known by its. What cannot be read is left out.
+    """
+    step, listed = step_of(turn.settings), turn.listed()
+    peers: dict[Followed, list[Followed]] = {}
+    for followed in dict.fromkeys(asked):
+        market = followed.market
+        kind = (followed.source, market.instance_type)
+        others = [
+            row
+            for row in listed
+            if (row["source"], row["instance_type"]) == kind
+            and row["has_counts"]
+            and row["market"] != market.key
+        ]
+        ranked = sorted(others, key=lambda row: (row["region"] != market.region, row["market"]))
+        peers[followed] = [_peer(turn, row, step) for row in ranked[:MOST_PEERS]]
+    needed = list(dict.fromkeys(one for own in peers.values() for one in own))
+    found = dict(zip(needed, try_histories(turn, [(one, start) for one in needed]), strict=True))
+    return {
+        followed: [history for one in own if isinstance(history := found[one], History)]
+        for followed, own in peers.items()
+    }
+
+
+def _peer(turn: Turn, row: Mapping[str, Any], step: pd.Timedelta) -> Followed:
+    last = pd.Timestamp(str(row["last_observed"])).ceil(step)
+    return Followed(
+        market=Market.parse(str(row["market"])),
+        source=str(row["source"]),
+        at=min(last, turn.at.floor(step)),
+    )
+
+
+def stored_forecasts(
+    store: Store,
+    followed: Followed,
+    model: str,
+    *,
+    start: pd.Timestamp,
+    end: pd.Timestamp,
+    step: pd.Timedelta,
+) -> list[Forecast]:
+    """The vintages of one model on one market, issued from ``start`` to ``end``, ascending."""
+    return read_forecasts(
+        store,
+        Forecast,
+        market=followed.market,
+        source=followed.source,
+        model=model,
+        start=start,
+        end=end,
+        step=step,
+    )
+
+
+def planned_forecasts(turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]]) -> dict[str, list[Forecast]]:
+    """By job the planner's vintages in its slots up to its market's time, ascending, as they were issued (M6.1)."""
+    ends = {job.request.name: min(job.deadline, followed.at) for job, followed in jobs}
+    found: dict[str, list[Forecast]] = {}
+    for step in dict.fromkeys(job.step for job, _ in jobs):
+        own = [(job, followed) for job, followed in jobs if job.step == step]
+        vintages = read_vintages(
+            turn.store,
+            Forecast,
+            markets=dict.fromkeys((followed.market, followed.source) for _, followed in own),
+            models=[turn.settings.planner],
+            start=min(job.start for job, _ in own),
+            end=max(ends[job.request.name] for job, _ in own),
+            step=step,
+        )
+        for job, followed in own:
+            issued = vintages.get((followed.market.key, followed.source, turn.settings.planner), [])
+            end = ends[job.request.name]
+            found[job.request.name] = [one for one in issued if job.start <= one.issued_at <= end]
+    return found
+
+
+# ---
+# What a turn is about: the markets it follows, the jobs on them, and the pool of policies with what was learned of it.
+
+#: Example jobs opened on a warehouse without jobs.
+OPEN_EXAMPLES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a turn is about: the markets it follows, and the jobs on each that run or have ended unscored.
+
+    ``left_out`` says in words which jobs and markets could not be read at this time, and why; they stop nothing else.
+    """
+
+    markets: tuple[Followed, ...]
+    running: tuple[tuple[StoredJob, Followed], ...]
+    ended: tuple[tuple[StoredJob, Followed], ...]
+    left_out: tuple[str, ...] = ()
+
+    def jobs_on(self, followed: Followed) -> list[StoredJob]:
+        """The jobs of one market."""
+        return [job for job, market in (*self.running, *self.ended) if market == followed]
+
+
+def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
+    """Add the requests of this turn, give a warehouse without jobs examples and practice jobs, and sort the jobs.
+
+    The jobs' markets come first, then the most informative others, `max_markets` in all. ``scored`` names the jobs on which nothing
+    is left to be learned, or will be by then (`Rounds.settled`).
+    """
+    step, settings = step_of(turn.settings), turn.settings
+    save_jobs(turn.store, requests, origin="user", at=turn.at, step=step)
+    known = stored_jobs(turn.store)
+    left_out: list[str] = []
+    chosen = choose_markets(turn, most=settings.max_markets)
+    readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
+    chosen = [one for one in chosen if one[0] in readable]
+    if not any(job.origin == "practice" for job in known):
+        _add_practice(turn, chosen, step)
+        known = stored_jobs(turn.store)
+    open_jobs = (job for job in _visible(turn, known) if job.origin != "practice")
+    if not any(job.deadline > turn.at for job in open_jobs):
+        capacities = [(followed, capacity) for followed, capacity, _ in chosen]
+        examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
+        save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
+        known = stored_jobs(turn.store)
+    return _sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
+
+
+def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
+    """The jobs that were there at the turn's time; of a turn at each market's own end all of them."""
+    return [job for job in jobs if turn.own_end or job.created_at <= turn.at]
+
+
+def panel_mates(turn: Turn, asked: Iterable[Followed]) -> list[Followed]:
+    """The other markets that a turn would follow of the sources of those asked for: what forecasters learn from beside them."""
+    wanted = list(asked)
+    sources = {followed.source for followed in wanted}
+    chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
+    mates = [one for one in chosen if one.source in sources and one not in wanted]
+    readable = _readable(turn, mates, [])
+    return [one for one in mates if one in readable]
+
+
+def _readable(turn: Turn, asked: Sequence[Followed], left_out: list[str]) -> set[Followed]:
+    """The markets that have a history at their time; why others have none goes into ``left_out``."""
+    found: set[Followed] = set()
+    for followed, history in zip(asked, try_histories(turn, [(one, one.at) for one in asked]), strict=True):
+        if isinstance(history, MarketError):
+            left_out.append(f"market {followed.key} is left out: {history}")
+        else:
+            found.add(followed)
+    return found
+
+
+def _add_practice(
+    turn: Turn, chosen: Sequence[tuple[Followed, int, pd.Timestamp]], step: pd.Timedelta
+) -> None:
+    jobs = practice_jobs(example_requests(), chosen, settings=turn.settings)
+    save_jobs(turn.store, jobs, origin="practice", at=turn.at, step=step)
+
+
+def _sorted_jobs(
+    turn: Turn,
+    jobs: Sequence[StoredJob],
+    chosen: Sequence[Followed],
+    left_out: list[str],
+    scored: Collection[str],
+) -> Work:
+    """Which stored jobs run at their market's time and which ended by it without having been scored."""
+    running: list[tuple[StoredJob, Followed]] = []
+    ended: list[tuple[StoredJob, Followed]] = []
+    listed = turn.listed()
+    for job in _visible(turn, jobs):
+        if job.request.name in scored and job.deadline <= turn.at:
+            continue  # nothing is left to be done for it, and in a year there are thousands
+        try:
+            followed = find_market(
+                turn.store,
+                job.request.place,
+                at=turn.at,
+                settings=turn.settings,
+                own_end=turn.own_end,
+                listed=listed,
+            )
+        except MarketError as error:
+            left_out.append(f"job {job.request.name} is left out: {error}")
+            continue
+        if followed not in chosen and not _readable(turn, [followed], left_out):
+            continue
+        if job.deadline <= followed.at:
+            ended.append((job, followed))
+        elif job.start <= followed.at:
+            running.append((job, followed))
+    ended.sort(key=lambda item: (item[0].deadline, item[0].request.name))
+    of_jobs = [followed for _, followed in (*running, *ended)]
+    markets = list(dict.fromkeys([*of_jobs, *chosen]))
+    most = max(turn.settings.max_markets, len(set(of_jobs)))
+    return Work(
+        markets=tuple(markets[:most]), running=tuple(running), ended=tuple(ended), left_out=tuple(left_out)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The policies of the settings in their order, what was learned of each by now, and who learns from it."""
+
+    policies: tuple[Policy[Any], ...]
+    rounds: Rounds
+    learner: Learner[Any]
+    practice: Policy[Any]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the policies."""
+        return self.rounds.names
+
+    def learned(self, rounds: Rounds) -> Pool:
+        """The pool with other rounds."""
+        return replace(self, rounds=rounds)
+
+    def has_learned(self, at: pd.Timestamp) -> bool:
+        """Whether anything was learned by a time."""
+        return bool(self.rounds.before(microseconds(at, "at")).jobs)
+
+    def deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[Policy[Any], str]]:
+        """Who decides at each of some times, and why: the leader of the rounds learned before (decision 3)."""
+        known = [self.rounds.before(microseconds(at, "at")) for at in times]
+        # Turns that have learned from the first rounds share one pass over them.
+        prefixes = [len(own.jobs) for own in known if own.jobs and own.begins(self.rounds)]
+        first = min(prefixes, default=0)
+        table = self.rounds.full(self.learner) if prefixes else self.rounds.utilities
+        shared = weigh(self.learner, self.names, table, after=first) if prefixes else []
+        found: list[tuple[Policy[Any], str]] = []
+        for own in known:
+            seen = len(own.jobs)
+            if not seen:
+                found.append((self.practice, "no job has ended yet"))
+            elif own.begins(self.rounds):
+                found.append(self._leading(shared[seen - first], seen))
+            else:
+                found.append(self._leading(own.newest(self.learner), seen))
+        return found
+
+    def _leading(self, weights: Weights, jobs: int) -> tuple[Policy[Any], str]:
+        name, why = leading(weights, jobs)
+        return self.policies[self.names.index(name)], why
+
+
+def read_pool(turn: Turn) -> Pool:
+    """The policy pool of the settings with what the warehouse has learned of it."""
+    policies = load_pool(turn.settings.pool or DEFAULT_POOL)
+    return Pool(
+        policies=tuple(policies),
+        rounds=stored_rounds(turn.store, [policy.name for policy in policies]),
+        learner=learner_named(turn.settings.learner),
+        practice=policy_named(turn.settings.practice_policy),
+    )
+
+
+def deciding_policy(turn: Turn) -> tuple[Policy[Any], str]:
+    """The policy that decides at the turn's time, and why."""
+    return read_pool(turn).deciding([turn.at])[0]
+
+
+def require_markets(work: Work) -> None:
+    """Raise `MarketError` if a turn has no market to follow."""
+    if not work.markets:
+        raise MarketError(
+            "no market has enough history at this time",
+            expected="at least one market with a day of counts on the slot grid",
+            remedy="`slackwater markets` shows what is there; choose another --at",
+        )
+
+
+#: The job files among the examples: other examples are TOML files too.
+EXAMPLES = ("bert-sweep", "llama-8b-lora", "qwen-14b-sft")
+
+
+def example_requests() -> list[JobRequest]:
+    """The job files that come with the project, sorted by name."""
+    here = Path(__file__).parents[1]
+    folder = here / "examples" if (here / "examples").is_dir() else here.parent / "examples"
+    files = [folder / f"{name}.toml" for name in EXAMPLES]
+    if not all(file.is_file() for file in files):
+        raise JobError(f"no example job in {folder}", remedy="give a job with --job FILE")
+    return [read_request(file) for file in files]
+
+
+def fitting(requests: Sequence[JobRequest], capacity: int) -> list[JobRequest]:
+    """The requests whose width suits a market: single-instance ones where the market shows one, wider ones elsewhere."""
+    single = [request for request in requests if request.n_max == 1]
+    wide = [request for request in requests if request.n_max > 1]
+    return (single or wide) if capacity <= 1 else (wide or single)
+
+
+def open_examples(
+    requests: Sequence[JobRequest], markets: Sequence[tuple[Followed, int]], *, most: int
+) -> list[JobRequest]:
+    """Example jobs that start now, one a market, on markets (with capacity) as different as can be.
+
+    The markets are taken in turn from each (provider, instance type, source) so that few jobs show many kinds.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[Followed, int]]] = {}
+    for followed, capacity in markets:
+        kind = (followed.market.provider, followed.market.instance_type, followed.source)
+        groups.setdefault(kind, []).append((followed, capacity))
+    kinds = sorted(
+        groups.values(), key=lambda group: group[0][1] <= 1
+    )  # stable: markets of one instance come last
+    rounds = max((len(group) for group in kinds), default=0)
+    order = [group[i] for i in range(rounds) for group in kinds if i < len(group)]
+    jobs = []
+    for i, (followed, capacity) in enumerate(order[:most]):
+        choice = fitting(requests, capacity)
+        request = choice[i % len(choice)]
+        name = f"{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
+        jobs.append(
+            _named(request, name).placed(at=followed.at, market=followed.market.key, source=followed.source)
+        )
+    return jobs
+
+
+def practice_jobs(
+    requests: Sequence[JobRequest],
+    markets: Sequence[tuple[Followed, int, pd.Timestamp]],
+    *,
+    settings: Settings,
+) -> list[JobRequest]:
+    """Jobs that began and ended in each market's past, at seeded random times: real markets, invented work.
+
+    ``markets`` gives the followed market, its capacity and its first observed slot. A job needs a day of history before it, and
+    its deadline at or before the market's time; markets too short for that are left out. It begins in the newest `backlog_days`,
+    or at the latest start there is if it is longer than those.
+    """
+    step = step_of(settings)
+    rng = np.random.default_rng(settings.seed)
+    jobs: list[JobRequest] = []
+    for i in range(settings.backlog_jobs if markets else 0):
+        followed, capacity, first = markets[i % len(markets)]
+        choice = fitting(requests, capacity)
+        request = choice[int(rng.integers(len(choice)))].model_copy(update={"start": None})
+        now = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
+        length = now.ends - first_slot(now, step)
+        latest = (followed.at - length).floor(step)
+        newest = min(followed.at - pd.Timedelta(days=settings.backlog_days), latest)
+        earliest = max(first + pd.Timedelta(days=1), newest).ceil(step)
+        slots = int((latest - earliest) / step)
+        if slots < 0:
+            continue
+        start = earliest + int(rng.integers(slots + 1)) * step
+        name = f"practice-{i + 1:02d}-{request.name}"
+        jobs.append(
+            _named(request, name).placed(at=start, market=followed.market.key, source=followed.source)
+        )
+    return jobs
+
+
+def _named(request: JobRequest, name: str) -> JobRequest:
+    return request.model_copy(update={"name": name})

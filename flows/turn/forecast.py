@@ -23,24 +23,36 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.ledger.jobs import StoredJob
-from flows.ledger.records import save_accuracy
-from flows.ledger.runs import LIVE, RunRow, save_runs
-from flows.turn.context import Turn
-from flows.turn.markets import Followed, read_histories, step_of, turn_histories
-from flows.turn.work import Work, panel_mates
+from flows.ledger.records import LIVE, RunRow, save_accuracy, save_runs
+from flows.turn.context import Followed, Turn, Work, panel_mates, read_histories, step_of, turn_histories
 from forecasting.accuracy.losses import Windows, window_scores
-from forecasting.origins.driver import Basis, Batch, Cohort, estimations, forecasts_from
-from forecasting.origins.timetable import VARIABLES, Cadence, Timetable
-from forecasting.predictor import FittedPredictor
+from forecasting.origins import (
+    VARIABLES,
+    Basis,
+    Batch,
+    Cadence,
+    Cohort,
+    Timetable,
+    estimations,
+    forecasts_from,
+)
+from forecasting.predictor import FittedPredictor, restored, state_text
 from forecasting.predictors import make_predictor
 from forecasting.quantiles import Forecast, Variable
 from forecasting.series import EPOCH, Series, series_of
-from forecasting.state import restored, state_text
-from optimization.replay.standing import record_start
+from optimization.replay.decision import record_start
 from warehouse.errors import ForecastError
 from warehouse.history import ROW_KNOWN_AT, History, Market
-from warehouse.issued.records import FittedState, forget_fitted, load_fitted, record_assumptions, save_fitted
-from warehouse.issued.vintages import read_vintages, vintage_times, write_forecasts
+from warehouse.issued import (
+    FittedState,
+    forget_fitted,
+    load_fitted,
+    read_vintages,
+    record_assumptions,
+    save_fitted,
+    vintage_times,
+    write_forecasts,
+)
 from warehouse.store.connection import Store
 
 #: Estimations of single markets that make one call: each takes a fraction of a second.
@@ -289,7 +301,7 @@ def _state(turn: Turn, wanted: Wanted, text: str) -> FittedState:
 def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> dict[Wanted, str]:
     """The wanted estimations made now, as text: those on one panel in one call, single markets in parcels.
 
-    What is estimated on one panel has parts in common, which are made once (`forecasting.predictors.remembered`).
+    What is estimated on one panel has parts in common, which are made once (`forecasting.predictors.lightgbm`).
     """
     pooled = {one.model: make_predictor(one.model).pooled for one in wanted}
     shared: dict[tuple[str, int], list[Wanted]] = {}

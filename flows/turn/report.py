@@ -1,31 +1,61 @@
-"""What a turn found out, for people: the leaderboard, findings in sentences, and the data of the page (M5.5)."""
+"""What a turn found out, for people: the leaderboard, findings, and the page of the report (M5.5, M6.5)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.records import measured_errors, stored_decisions
-from flows.ledger.rounds import outcome_frame
-from flows.show.formats import rows_of
-from flows.turn.context import Turn
-from flows.turn.ingest import Counts
-from flows.turn.markets import find_market, read_history, step_of, stored_forecasts
-from flows.turn.page import MarketPanel, ReportData
-from flows.turn.work import Pool, read_pool
+from flows.ledger.fields import BASELINES, BOARD, DECISION, columns_of
+from flows.ledger.records import measured_errors, outcome_frame, stored_decisions
+from flows.show.blocks import Banner, Block, Column, Figure, Fold, Grid, Notes, Page, Section, Table
+from flows.show.charts import Axis, Fan, area, dots, fan, lines
+from flows.show.formats import (
+    MISSING,
+    as_number,
+    duration,
+    listed,
+    missing,
+    number,
+    percent,
+    plural,
+    price,
+    ranges,
+    rows_of,
+    significant,
+    text,
+    utc,
+    whole,
+)
+from flows.show.page import write_page
+from flows.turn.context import (
+    Counts,
+    Pool,
+    Turn,
+    find_market,
+    read_history,
+    read_pool,
+    step_of,
+    stored_forecasts,
+)
+from forecasting.accuracy.tables import pooled_scores, shared_scores
+from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.replay.score import leaderboard
-from optimization.selection.regret import learner_regret, why_leader_changed
+from optimization.selection.learned import learner_regret, why_leader_changed
 from warehouse.errors import InputError
 from warehouse.history import AVAILABLE, PRICE, History
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import Store
+
+# ---
+# What a turn found out, for people: the leaderboard, findings in sentences, and the data of the page (M5.5).
 
 #: Slots of the past that the report draws.
 PANEL_SLOTS = 336
@@ -216,3 +246,802 @@ def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -
     changes = why_leader_changed(ledger, rounds.weights(learner), memory=learner.memory)
     notes += [change.sentence() + "." for change in changes[-2:]]
     return notes
+
+
+# ---
+# The report page of a turn: one HTML file that needs no network, and the same bytes for the same turn.
+#
+# Decisions, markets, accuracy (M6.5), policies and their weights (M5), and what was ingested; the UI shows some of it, too.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarketPanel:
+    """One market's recent past and its forecast: ``price`` and ``available`` have shape (slots,), NaN in gaps."""
+
+    title: str
+    source: str
+    slots: pd.DatetimeIndex
+    price: np.ndarray
+    available: np.ndarray
+    on_demand_usd: float
+    capacity: int
+    forecast: Forecast | None
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportData:
+    """One turn, ready to be drawn.
+
+    ``decisions``, ``leaderboard`` and ``ingested`` are as in the JSON answer of ``slackwater run``. ``accuracy`` is a
+    long table with columns market, variable ("price" | "count"), model, step (1-based), n, mae, rmse, mase, pinball,
+    skill_mae, skill_pinball, coverage_80, brier, fallback_share. ``weights`` has one row per round (in order) and one
+    column per policy, each row summing to 1; ``round_jobs`` names the job of each round. ``simulated`` says that the
+    market is simulated; ``notes`` are findings worth a sentence.
+    """
+
+    at: pd.Timestamp
+    run_id: str
+    simulated: bool
+    decisions: list[dict[str, Any]]
+    accuracy: pd.DataFrame
+    leaderboard: list[dict[str, Any]]
+    weights: pd.DataFrame
+    round_jobs: list[str]
+    ingested: dict[str, dict[str, int]]
+    panels: list[MarketPanel]
+    notes: list[str]
+
+
+def report_page(data: ReportData) -> Page:
+    """The page of a turn: sections decisions, markets, accuracy, policies, weights, ingest and notes.
+
+    No clock is read, so that the same data give the same page. Raises `InputError` if the accuracy table or the weights break the
+    contract of `ReportData`.
+    """
+    simulated = Banner(
+        "Simulated market.",
+        "The prices and instance counts on this page come from a random generator, not from any provider. Do not rent by them.",
+    )
+    notes: Block = Notes(data.notes) if data.notes else "Nothing out of the ordinary."
+    return Page(
+        title="Slackwater: GPUs to hold in the next slot",
+        short=f"report, {utc(data.at)}",
+        about=f"As of {utc(data.at)}, run {data.run_id}. All times are UTC, all prices and costs in USD.",
+        banner=simulated if data.simulated else None,
+        blocks=[
+            decisions_section(data.decisions),
+            markets_section(data.panels, data.decisions, data.at),
+            accuracy_section(data.accuracy, slot=slot_length(data.panels)),
+            policies_section(data.leaderboard),
+            weights_section(data.weights, data.round_jobs),
+            ingest_section(data.ingested),
+            Section("Notes", [notes], "notes"),
+        ],
+    )
+
+
+def write_report(data: ReportData, path: Path) -> Path:
+    """Write the page of a turn so that a reader sees the old one or the new one, never half of one; returns ``path``.
+
+    Folders are made. Raises `InputError` if the file cannot be written.
+    """
+    return write_page(report_page(data), path, option="--out")
+
+
+#: Probability of lateness from which a decision is marked.
+WORRYING, LIKELY = 0.1, 0.5
+
+
+def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
+    """The decision table and one sentence that sums it up."""
+    if not decisions:
+        return Section("What to hold", ["No job is open, so there is nothing to decide."], "decisions")
+    table = Table("", [_decision_row(row) for row in decisions], columns_of(DECISION), cards=True)
+    note = (
+        "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
+        "whole job, what was paid before this slot included."
+    )
+    return Section("What to hold", [decisions_summary(decisions), table, note], "decisions")
+
+
+def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
+    """What is held in all, at what cost, and which jobs are in danger."""
+    on_demand, spot = (
+        sum(int(as_number(row.get(key)) or 0) for row in decisions) for key in ("on_demand", "spot")
+    )
+    costs = [cost for row in decisions if (cost := as_number(row.get("expected_cost_usd"))) is not None]
+    return (
+        f"{plural(len(decisions), 'job')}: hold {plural(on_demand, 'on-demand instance')} and "
+        f"{plural(spot, 'spot instance')} in the slot named below. "
+        f"Expected cost, from start to end: {number(sum(costs)) + ' USD' if costs else MISSING}. "
+    ) + _lateness(decisions)
+
+
+def _lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
+    chances = [as_number(row.get("late_probability")) for row in decisions]
+    late, unknown = sum((chance or 0.0) >= WORRYING for chance in chances), chances.count(None)
+    sentence = (
+        f"{plural(late, 'job')} may miss the deadline." if late else "No job is in danger of being late."
+    )
+    if unknown == len(chances):
+        return "Whether the deadline will be met was not estimated."
+    return sentence + (f" For {plural(unknown, 'job')} this was not estimated." if unknown else "")
+
+
+def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with its risk in words, and all that stands behind it as one text."""
+    late = row.get("late_probability")
+    chance = as_number(late) or 0.0
+    risk = " (likely late)" if chance >= LIKELY else " (at risk)" if chance >= WORRYING else ""
+    model, status = forecaster_told(row), row.get("status")
+    parts = [
+        text(row.get("reason")),
+        f"forecast: {model}" if model else "",
+        "" if missing(status) else f"solver: {status}",
+        synthetic_told(row.get("synthetic")),
+    ]
+    why = "; ".join(part for part in parts if part)
+    return {**row, "late_probability": percent(late) + risk, "reason": why}
+
+
+def forecaster_told(row: Mapping[str, Any]) -> str:
+    """The forecaster behind a decision, and why a simpler one answered for it if that is so."""
+    model, fallback = row.get("model") or row.get("forecaster"), row.get("fallback")
+    if missing(model):
+        return "" if missing(fallback) else str(fallback)
+    return str(model) if missing(fallback) else f"{model} (fell back: {fallback})"
+
+
+def synthetic_told(value: Any) -> str:
+    """The label of a decision on assumed data: ``value`` is the list of assumptions, or just True or False."""
+    if missing(value) or value is False:
+        return ""
+    if isinstance(value, str):
+        return f"synthetic: {value}"
+    return "synthetic" if value is True else "synthetic: " + "; ".join(str(a) for a in value)
+
+
+def slot_length(panels: Sequence[MarketPanel]) -> str:
+    """The length of a slot in words, "" when the markets differ or there is none."""
+    steps = {panel_step(panel) for panel in panels}
+    return duration(steps.pop()) if len(steps) == 1 else ""
+
+
+def markets_section(
+    panels: Sequence[MarketPanel], decisions: Sequence[Mapping[str, Any]], at: pd.Timestamp
+) -> Section:
+    """The charts of the markets, those a decision was made for first."""
+    heading = "Markets: what was observed, what is forecast"
+    if not panels:
+        return Section(heading, ["No market is followed yet; ingest a history to see one."], "markets")
+    held = [
+        [f"{text(row.get('job'))}: {_holding(row)}" for row in decisions if decided_for(panel, row)]
+        for panel in panels
+    ]
+    shown = [(_panel_figure(panel, own, at), bool(own)) for panel, own in zip(panels, held, strict=True)]
+    blocks: list[Block] = [
+        "Above, the spot price; below, how many instances one could have held. The solid line is what was observed, a grey "
+        "field a gap. The dotted vertical line is where the forecast begins, blue its median: half of the time the truth "
+        "should lie in the darkest band, nine times in ten within the lightest. Dashed lines are the on-demand price "
+        "(orange) and the capacity, the most one could see (green).",
+    ]
+    for title, decided in (("With a decision now", True), ("Followed, no decision now", False)):
+        group = [figure for figure, has in shown if has == decided]
+        if group:
+            blocks.append(Section(title, [Grid(group)]))
+    return Section(heading, blocks, "markets")
+
+
+def decided_for(panel: MarketPanel, row: Mapping[str, Any]) -> bool:
+    """Whether a decision row is about a panel's market: the same market key, and the same source where both name one."""
+    market, _, source = str(row.get("market") or "").partition("@")
+    source = source or str(row.get("source") or "")
+    keys = {panel.title.partition("@")[0].strip()}
+    if panel.forecast is not None:
+        keys.add(panel.forecast.market.key)
+    return market in keys and (not source or not panel.source or source == panel.source)
+
+
+def _holding(row: Mapping[str, Any]) -> str:
+    return f"hold {text(row.get('on_demand'))} on-demand + {text(row.get('spot'))} spot"
+
+
+def _panel_figure(panel: MarketPanel, held: Sequence[str], at: pd.Timestamp) -> Figure:
+    """The charts of a market with what is to be known of them."""
+    facts = f"on-demand {price(panel.on_demand_usd)} USD per instance-hour; capacity {panel.capacity}"
+    label = f"{panel.title}: spot price and instances available"
+    warnings = [f"synthetic: {'; '.join(panel.assumptions)}"] if panel.assumptions else []
+    source = [f"source {panel.source}"] if panel.source else []
+    if len(panel.slots) == 0:
+        why = "No slot was observed yet, so there is nothing to draw."
+        return Figure(
+            specs=[], label=label, title=panel.title, warnings=warnings, strong=held,
+            captions=["; ".join([facts, *source])], why=why, width=0,
+        )  # fmt: skip
+    past, step = shown_past(panel), panel_step(panel)
+    no_price, no_count = np.isnan(panel.price[past]), np.isnan(panel.available[past])
+    facts += f"; past {duration(step * no_price.size)} in slots of {duration(step)}"
+    gaps = _gap_text(no_price, no_count)
+    captions = [
+        *_remarks(panel.slots[-1], step, at, bool(no_price.all() and no_count.all())),
+        _forecast_told(panel, step),
+        "; ".join([facts, *source, *([gaps] if gaps else [])]),
+    ]
+    return Figure(
+        specs=market_charts(panel), label=label, title=panel.title, warnings=warnings, strong=held, captions=captions, width=0
+    )  # fmt: skip
+
+
+def _forecast_told(panel: MarketPanel, step: pd.Timedelta) -> str:
+    forecast = panel.forecast
+    if forecast is None:
+        return "No forecast was issued for this market."
+    told = f"forecast by {forecast.predictor}, {duration(step * forecast.horizon)} ahead, issued {utc(forecast.issued_at)}"
+    return f"{told}; fell back ({forecast.fallback})" if forecast.fallback else told
+
+
+def _remarks(last: pd.Timestamp, step: pd.Timedelta, at: pd.Timestamp, all_gap: bool) -> Iterator[str]:
+    if all_gap:
+        yield "Nothing was observed in any of these slots: they are all gaps."
+    if at - last > step:
+        yield f"The record ends at {utc(last)}; the market is taken at that time."
+
+
+def _gap_text(price: np.ndarray, count: np.ndarray) -> str:
+    parts = [f"{word} {int(m.sum())}" for word, m in (("price", price), ("count", count)) if m.any()]
+    return f"slots not observed (of {price.size}): {', '.join(parts)}" if parts else ""
+
+
+def ingest_section(ingested: Mapping[str, Mapping[str, int]]) -> Section:
+    """Counts of rows by source; the usual columns first, any other after them."""
+    usual = [c for c in ("added", "repeated", "rejected") if any(c in counts for counts in ingested.values())]
+    others = sorted({c for counts in ingested.values() for c in counts} - set(usual))
+    columns = {"source": "Source"} | {
+        name: Column(heading=f"Rows {name}", format=whole) for name in usual + others
+    }
+    rows = [{**counts, "source": source} for source, counts in ingested.items()]
+    table = Table("", rows, columns, empty="Nothing was read in this run.")
+    return Section("Data read in this run", [table], "ingest")
+
+
+#: Past slots drawn at least, and in units of the forecast's horizon, so that the forecast is never a sliver.
+PAST_SLOTS, PAST_HORIZONS = 72, 5
+#: (lower level, upper level, band in percent) by position among the 19 quantile levels.
+BANDS = ((0, 18, 90), (1, 17, 80), (4, 14, 50))
+MEDIAN = 9
+
+
+def panel_step(panel: MarketPanel) -> pd.Timedelta:
+    """Slot length of a panel: its forecast's, else the distance of its slots, else half an hour (the default grid)."""
+    if panel.forecast is not None:
+        return panel.forecast.step
+    if len(panel.slots) > 1:
+        return pd.Timedelta(panel.slots[1] - panel.slots[0])
+    return pd.Timedelta(minutes=30)
+
+
+def shown_past(panel: MarketPanel) -> slice:
+    """The newest slots of a panel that are drawn."""
+    horizon = panel.forecast.horizon if panel.forecast is not None else 0
+    return slice(max(0, len(panel.slots) - max(PAST_SLOTS, PAST_HORIZONS * horizon)), None)
+
+
+def gap_runs(missing: np.ndarray) -> list[tuple[int, int]]:
+    """Runs of True as half-open ranges.
+
+    >>> gap_runs(np.array([True, False, True, True]))
+    [(0, 1), (2, 4)]
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], missing.astype(int), [0]])))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def market_charts(panel: MarketPanel) -> list[dict[str, Any]]:
+    """Price above, count below: the past as steps, gaps set off, then median and 50, 80 and 90 % bands of the forecast."""
+    past, step = shown_past(panel), panel_step(panel)
+    slots = panel.slots[past]
+    price, count = (
+        Fan(
+            title=title,
+            past=past_rows(slots, values[past], step),
+            gaps=gap_rows(slots, values[past], step),
+            ahead=[] if panel.forecast is None else ahead_rows(panel.forecast, quantiles, step),
+            limit=limit,
+            limit_colour=colour,
+            whole=whole,
+            height=height,
+        )
+        for title, values, quantiles, limit, colour, whole, height in (
+            ("price, USD per instance-hour", panel.price, panel.forecast and panel.forecast.price,
+             panel.on_demand_usd, "on-demand", False, 100),
+            ("instances available", panel.available, panel.forecast and panel.forecast.count,
+             panel.capacity, "capacity", True, 62),
+        )
+    )  # fmt: skip
+    return [fan(price, labelled=False), fan(count)]
+
+
+def past_rows(slots: pd.DatetimeIndex, values: np.ndarray, step: pd.Timedelta) -> list[dict[str, Any]]:
+    """One row a slot, and one at the end of the last, so that it is drawn over its whole length."""
+    ends = slots.append(pd.DatetimeIndex([slots[-1] + step]))
+    return [{"x": at, "y": value} for at, value in zip(ends, np.append(values, values[-1]), strict=True)]
+
+
+def gap_rows(slots: pd.DatetimeIndex, values: np.ndarray, step: pd.Timedelta) -> list[dict[str, Any]]:
+    """One row a run of slots that were not observed."""
+    return [{"x": slots[a], "x2": slots[b - 1] + step} for a, b in gap_runs(np.isnan(values))]
+
+
+def ahead_rows(forecast: Forecast, quantiles: Any, step: pd.Timedelta) -> list[dict[str, Any]]:
+    """One row a slot ahead: its ends, the median, and the ends of the bands; ``quantiles`` has shape (h, 19)."""
+    return [
+        {"x": at, "x2": at + step, "median": row[MEDIAN]}
+        | {f"low{band}": row[low] for low, _, band in BANDS}
+        | {f"high{band}": row[high] for _, high, band in BANDS}
+        for at, row in zip(forecast.slots, quantiles, strict=True)
+    ]
+
+
+#: The forecast that every other one is shown beside.
+LAST_VALUE: Final = FLOOR
+#: Skill below this is not drawn: a line that leaves the drawing says enough.
+SKILL_FLOOR: Final = -1.0
+ERROR_COLUMNS: Final = (
+    "market", "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball",
+    "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share",
+)  # fmt: skip
+TITLES: Final = {"price": "Price", "count": "Count of available instances"}
+MARKET_COLUMNS: Final[dict[str, Column | str]] = {
+    "market": "Market", "variable": "Variable", "model": "Model", "n": "Forecasts measured",
+    "mae_first": "Mean abs. error, first step", "mae_last": "Mean abs. error, last step", "mase": "MASE",
+    "skill_mae": "Skill over last value, abs. error", "skill_pinball": "Skill over last value, pinball",
+    "coverage_80": "Truth inside 80 % band", "brier": "Brier score (“at least n”)",
+    "fallback_share": "Answered by fallback",
+}  # fmt: skip
+UNITS: Final = {"price": "USD per instance-hour", "count": "instances"}
+
+
+def accuracy_section(accuracy: pd.DataFrame, *, slot: str = "") -> Section:
+    """A part for each variable with its charts, and the table per market; ``slot`` is the length of a slot in words.
+
+    A market measured in several sources (a column ``source``, if there) counts as several. Raises `InputError` if a table with
+    rows lacks one of `ERROR_COLUMNS`.
+    """
+    heading = "How good the forecasts were"
+    if accuracy.empty:
+        none = "No forecast has been measured yet: the slots they speak of have not passed."
+        return Section(heading, [none], "accuracy")
+    table = measured_rows(accuracy)
+    names = model_names(table["model"])
+    rows = market_rows(table)
+    about = (
+        "Every forecast was measured against what came later. “Last value” says that nothing will change; a model earns its "
+        "place only where it does better than that."
+    )
+    parts = [
+        Section(TITLES[variable], variable_blocks(table[table["variable"] == variable], variable, names))
+        for variable in UNITS
+        if (table["variable"] == variable).any()
+    ]
+    folded = Fold(
+        f"Per market: {len(rows)} rows",
+        [
+            Table("", rows, MARKET_COLUMNS, marked=lambda row: row["model"] == LAST_VALUE),
+            "Errors of the price in USD per instance-hour, of the count in instances, all steps together unless a step is "
+            "named. MASE is the error in units of last value's error on the past; — means undefined, for example on a series "
+            "that never moved.",
+        ],
+    )
+    return Section(heading, [f"{about} One slot is {slot}." if slot else about, *parts, folded], "accuracy")
+
+
+def measured_rows(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """The rows that measured something, markets of several sources apart; raises `InputError` if a column is lacking."""
+    lacking = [column for column in ERROR_COLUMNS if column not in accuracy.columns]
+    if lacking:
+        raise InputError(f"accuracy table without {', '.join(lacking)}", expected=", ".join(ERROR_COLUMNS))
+    return _apart(accuracy)
+
+
+def _apart(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Rows that measured something, as floats, with markets of several sources named ``market@source``."""
+    accuracy = accuracy.reset_index(drop=True)
+    numbers = accuracy[list(ERROR_COLUMNS[4:])].astype(float)
+    scale = accuracy["scale"].astype(float) if "scale" in accuracy.columns else 1.0
+    table = accuracy[list(ERROR_COLUMNS[:4])].join(numbers).assign(scale=scale)
+    if "source" in accuracy.columns:
+        several = accuracy.groupby("market")["source"].transform("nunique") > 1
+        named = accuracy["market"].astype(str) + "@" + accuracy["source"].astype(str)
+        table["market"] = table["market"].where(~several, named)
+    return table[table["n"] > 0]
+
+
+def model_names(models: pd.Series) -> list[str]:
+    """The models in the order of their styles: last value first, the others by name."""
+    return sorted(set(models.astype(str)), key=lambda name: (name != LAST_VALUE, name))
+
+
+def pooled(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """A measure pooled over the markets where every model was measured, by step (rows) and model (columns) (M6.5)."""
+    rows = pooled_scores(shared_scores(table))
+    return rows.pivot(index="step", columns="model", values=metric).astype(float)
+
+
+def pooled_skill(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """1 - pooled error / pooled error of last value, by step and model; NaN where last value made no error (M6.5)."""
+    return pooled(table, f"skill_{metric}")
+
+
+def variable_blocks(table: pd.DataFrame, variable: str, names: Sequence[str]) -> list[Block]:
+    """Sentences and charts of one variable."""
+    sentences, figures, note = variable_parts(table, variable, names)
+    return [*sentences, Grid(figures), note] if figures else [note]
+
+
+def variable_parts(
+    table: pd.DataFrame, variable: str, names: Sequence[str]
+) -> tuple[list[str], list[Figure], str]:
+    """What is said of one variable, the charts of error and skill, and over what was pooled."""
+    mae, skill = pooled(table, "mae"), pooled_skill(table, "pinball")
+    note = _pooling_note(table)
+    if mae.empty:
+        return [], [], note
+    if (skill < SKILL_FLOOR).any(axis=None):
+        note += " Skill below −1 (more than twice the loss of last value) is cut off."
+    undefined = "Undefined: last value made no error on any of these markets (flat series), so there is nothing to improve on."
+    titles = (f"Mean absolute error, {UNITS[variable]}", "Pinball skill over last value (above 0 is better)")
+    figures = [
+        Figure(
+            specs=[step_chart(mae, names)], label=f"{variable}: mean absolute error", title=titles[0], width=0
+        ),
+        Figure(
+            specs=[step_chart(skill, names, floor=SKILL_FLOOR)] if skill.notna().any(axis=None) else [],
+            label=f"{variable}: pinball skill",
+            title=titles[1],
+            why=undefined,
+            width=0,
+        ),
+    ]
+    return losing_sentences(table, variable), figures, note
+
+
+def step_chart(
+    table: pd.DataFrame, names: Sequence[str], *, floor: float | None = None, unit: str = ""
+) -> dict[str, Any]:
+    """A measure by step ahead, one line a model; with ``floor`` a skill: 0 is last value, and nothing is drawn below ``floor``."""
+    models = [
+        str(model) for model in names if model in table.columns and (floor is None or model != LAST_VALUE)
+    ]
+    rows = [
+        {"x": step, "y": value, "series": model}
+        for model in models
+        for step, value in table[model].dropna().items()
+    ]
+    low = None
+    if floor is not None:
+        worst = min((row["y"] for row in rows), default=0.0)
+        low = max(min(worst, -0.05), floor)
+    return lines(
+        rows, models, order=names, reference=LAST_VALUE, rule=None if floor is None else 0.0,
+        x=Axis(title="slots ahead", whole=True, zero=False), y=Axis(title=unit, low=low), height=190,
+    )  # fmt: skip
+
+
+def _pooling_note(table: pd.DataFrame) -> str:
+    among, markets = table["market"].nunique(), shared_scores(table)["market"].nunique()
+    if not markets:
+        return (
+            "No market was measured with every model, so errors cannot be pooled; see the table per market."
+        )
+    note = (
+        f"Pooled over {plural(markets, 'market')}: errors in units, every forecast counting the same, skills in units "
+        "of each market's capacity or mean price."
+    )
+    if among > markets:
+        note += f" Left out: {plural(among - markets, 'market')} where not every model was measured."
+    return note
+
+
+def losing_sentences(table: pd.DataFrame, variable: str) -> list[str]:
+    """Which models lose to last value at which steps, by mean absolute error and by pinball loss, in words."""
+    if LAST_VALUE not in set(table["model"]):
+        return [f"Last value was not measured on the {variable}, so nothing can be compared with it."]
+    found = []
+    for metric in ("mae", "pinball"):
+        errors = pooled(table, metric)
+        found.append("" if errors.empty or errors.columns.size < 2 else _losers(errors))
+    if found[0] and found[0] == found[1]:
+        return [f"By mean absolute error and by pinball loss alike: {found[0]}"]
+    named = zip(("mean absolute error", "pinball loss (the whole distribution)"), found, strict=True)
+    return [f"By {words}: {sentence}" for words, sentence in named if sentence]
+
+
+def _losers(errors: pd.DataFrame) -> str:
+    """Models grouped by the steps at which their pooled error is above that of last value."""
+    last = errors[LAST_VALUE]
+    where: dict[str, list[str]] = {}
+    for model in errors.columns.drop(LAST_VALUE):
+        worse = [int(step) for step in errors.index[errors[model] > last * (1 + 1e-9) + 1e-12]]
+        every = len(worse) == len(errors.index)
+        steps = "every step" if every else f"{'step' if len(worse) == 1 else 'steps'} {ranges(worse)}"
+        where.setdefault(steps if worse else "", []).append(str(model))
+    fine = where.pop("", [])
+    parts = [
+        f"{listed(models)} {'loses' if len(models) == 1 else 'lose'} to last value at {steps}"
+        for steps, models in where.items()
+    ]
+    if fine:
+        parts.append(
+            f"{listed(fine)} {'is' if len(fine) == 1 else 'are'} at least as good as it at every step"
+        )
+    return "; ".join(parts) + "."
+
+
+def market_rows(table: pd.DataFrame) -> list[dict[str, str]]:
+    """Errors by market, variable and model over all steps, weighted by the number of forecasts, as texts."""
+    keys = ["market", "variable", "model"]
+    steps = table.groupby(keys)["step"]
+    means = _weighted(table, keys, ["mae", "pinball", "mase", "coverage_80", "brier", "fallback_share"])
+    means["mae_first"] = _weighted(table[table["step"] == steps.transform("min")], keys, ["mae"])["mae"]
+    means["mae_last"] = _weighted(table[table["step"] == steps.transform("max")], keys, ["mae"])["mae"]
+    means["n"] = table.groupby(keys)["n"].sum()
+    means[["skill_mae", "skill_pinball"]] = _market_skill(means)
+    rows = [
+        {
+            "market": str(row["market"]), "variable": str(row["variable"]), "model": str(row["model"]),
+            "n": f"{int(row['n']):,}", "mae_first": significant(row["mae_first"]),
+            "mae_last": significant(row["mae_last"]), "mase": number(row["mase"]),
+            "skill_mae": number(row["skill_mae"]), "skill_pinball": number(row["skill_pinball"]),
+            "coverage_80": percent(row["coverage_80"]), "brier": number(row["brier"], 3),
+            "fallback_share": percent(row["fallback_share"]),
+        }
+        for row in means.reset_index().to_dict("records")
+    ]  # fmt: skip
+    return sorted(
+        rows, key=lambda r: (r["market"], r["variable"] != "price", r["model"] != LAST_VALUE, r["model"])
+    )
+
+
+def _weighted(table: pd.DataFrame, keys: list[str], metrics: list[str]) -> pd.DataFrame:
+    """Means of ``metrics`` by ``keys``, weighted by ``n``; rows without a value do not count, none at all gives NaN."""
+    by = [table[key] for key in keys]
+    sums = table[metrics].mul(table["n"], axis=0).groupby(by).sum()
+    n = table[metrics].notna().mul(table["n"], axis=0).groupby(by).sum()
+    return sums / n.where(n > 0)
+
+
+def _market_skill(means: pd.DataFrame) -> pd.DataFrame:
+    """1 - error / error of last value on the same market and variable; undefined (NaN) where last value made none (M6.5)."""
+    errors, models = means[["mae", "pinball"]], means.index.get_level_values("model")
+    last = errors[models == LAST_VALUE].droplevel("model")
+    markets = pd.MultiIndex.from_arrays(
+        [errors.index.get_level_values(key) for key in ("market", "variable")]
+    )
+    reference = last.reindex(markets).set_axis(errors.index)
+    return 1 - errors / reference.where(reference > 0)
+
+
+#: Rows of the leaderboard, lines of the weights and changes of the leader shown without unfolding.
+TOP_POLICIES, TOP_WEIGHTS, TOP_CHANGES = 15, 8, 8
+
+
+def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
+    """The best `TOP_POLICIES`, the baselines wherever they stand, the rest to unfold, and the chart of the first two."""
+    heading = "Policies: what each would have made of the jobs that ended"
+    if not rows:
+        return Section(heading, ["No job has ended yet, so no policy has a record."], "policies")
+    top, rest = ranked(rows)
+    blocks: list[Block] = []
+    drawn = [row for row in top if np.isfinite(_value(row, "mean_utility"))]
+    if drawn:
+        blocks.append(
+            board_summary([*top, *rest])
+            + " Utility is the value of the finished job minus the rent paid, divided by what the same job costs on on-demand "
+            "instances alone; higher is better. The gap is to the best that could have been done knowing the future."
+        )
+        blocks.append(utilities_figure(drawn, common_bound(rows)))
+    blocks.append(_board(top))
+    if rest:
+        blocks.append(Fold(f"The other {len(rest)} policies", [_board(rest)]))
+    return Section(heading, blocks, "policies")
+
+
+def ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows with their rank, best first: those that are shown, and the others."""
+    order = sorted(rows, key=lambda row: (-_value(row, "mean_utility", -np.inf), str(row.get("policy"))))
+    views = [{**row, "rank": place + 1, "on_time": row.get("on_time", row.get("on_time_share"))}
+             for place, row in enumerate(order)]  # fmt: skip
+    top = [row for row in views if row["rank"] <= TOP_POLICIES or is_baseline(row)]
+    return top, [row for row in views if not (row["rank"] <= TOP_POLICIES or is_baseline(row))]
+
+
+def is_baseline(row: Mapping[str, Any]) -> bool:
+    """Whether a row of the leaderboard is that of a baseline."""
+    return row.get("policy") in BASELINES
+
+
+def _board(rows: Sequence[Mapping[str, Any]]) -> Table:
+    return Table("", rows, {"rank": "rank", **columns_of(BOARD)}, marked=is_baseline)
+
+
+def utilities_figure(rows: Sequence[Mapping[str, Any]], bound: float | None) -> Figure:
+    """Mean utility per policy as dots, the best at the top; baselines are squares, ``bound`` (hindsight) is a line.
+
+    The axis is that of the policies that compete; a value far below them stands at its left edge with its number.
+    """
+    values = np.array([_value(row, "mean_utility") for row in rows])
+    low, high = utility_range(values, np.array([is_baseline(row) for row in rows]), bound)
+    points = [
+        {
+            "label": text(row.get("policy")),
+            "value": max(value, low),
+            "kind": "baseline" if is_baseline(row) else "policy",
+            "beyond": number(value, 3) if value < low else None,
+        }
+        for row, value in zip(rows, values, strict=True)
+    ]
+    axis = Axis(title="mean utility, in units of the on-demand-only cost", low=low, high=high)
+    spec = dots(
+        points, [point["label"] for point in points], x=axis, bound=bound,
+        kinds={"policy": "series1", "baseline": "on-demand"},
+    )  # fmt: skip
+    line = " The dashed green line is the hindsight optimum." if bound is not None else ""
+    return Figure(
+        specs=[spec], label="Mean utility of policies", width=620,
+        captions=[
+            f"Squares are baselines.{line} The best {len(rows)} policies and baselines are drawn; the axis does not "
+            "start at 0."
+        ],
+    )  # fmt: skip
+
+
+def utility_range(utility: np.ndarray, baseline: np.ndarray, bound: float | None) -> tuple[float, float]:
+    """Ends of the utility axis.
+
+    It holds all values but those further below the non-baselines than the lowest of these is below the best (or hindsight).
+    """
+    competing = utility[~baseline] if (~baseline).any() else utility
+    high = float(utility.max()) if bound is None else max(float(utility.max()), bound)
+    reach = high - float(competing.min())
+    low = float(utility[utility >= competing.min() - reach].min())
+    margin = 0.06 * (high - low) or 0.05
+    return low - margin, high + margin
+
+
+def _value(row: Mapping[str, Any], key: str, default: float = float("nan")) -> float:
+    value = as_number(row.get(key))
+    return default if value is None else value
+
+
+def common_bound(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Mean utility of hindsight, if every policy was scored on the same jobs (else utility plus gap differ)."""
+    bounds = [_value(row, "mean_utility") + _value(row, "gap_to_hindsight") for row in rows]
+    finite = [b for b in bounds if np.isfinite(b)]
+    return finite[0] if finite and max(finite) - min(finite) < 1e-3 else None
+
+
+def board_summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Who has the best mean utility, and what the baselines have; ``rows`` are those of `ranked`."""
+    best = min(rows, key=lambda row: row["rank"])
+    sentence = f"{text(best.get('policy'))} has the best mean utility, {number(best.get('mean_utility'), 3)}"
+    others = [
+        f"{row['policy']} {number(row.get('mean_utility'), 3)} (rank {row['rank']})"
+        for row in rows
+        if is_baseline(row) and row is not best
+    ]
+    return sentence + (f"; the baselines: {listed(others)}." if others else ".")
+
+
+def weights_section(weights: pd.DataFrame, round_jobs: Sequence[str]) -> Section:
+    """The chart of the weights, and every change of the leader with the job after which it came.
+
+    Raises `InputError` if the jobs are not as many as the rounds.
+    """
+    heading = "Trust in the policies over time"
+    if weights.empty:
+        none = "No round of selection yet: all policies are trusted alike until the first job ends."
+        return Section(heading, [none], "weights")
+    if len(round_jobs) != len(weights):
+        raise InputError(
+            f"{len(round_jobs)} round jobs for {len(weights)} rounds of weights", expected="one a round"
+        )
+    values, names = weights.to_numpy(dtype=float), [str(column) for column in weights.columns]
+    leaders = leaders_of(values)
+    told = changes_told(names, leaders, round_jobs)
+    blocks: list[Block] = [
+        weights_summary(names, values, leaders)
+        + " After each job that ends, every policy is replayed on it, and weight moves to those that did better.",
+        weights_figure(names, values, leaders),
+    ]
+    if told:
+        blocks += [
+            "Changes of the leader, numbered as in the drawing:",
+            Notes(told[:TOP_CHANGES], ordered=True),
+        ]
+    else:
+        blocks.append("The leader has not changed.")
+    if told[TOP_CHANGES:]:
+        more = Notes(told[TOP_CHANGES:], ordered=True, start=TOP_CHANGES + 1)
+        blocks.append(Fold(f"{len(told) - TOP_CHANGES} later changes", [more]))
+    return Section(heading, blocks, "weights")
+
+
+def changes_told(names: Sequence[str], leaders: Sequence[int], round_jobs: Sequence[str]) -> list[str]:
+    """Every change of the leader, with the job after which it came."""
+    return [
+        f"round {k + 1} ({round_jobs[k]}): {names[leaders[k]]} takes the lead from {names[leaders[k - 1]]}"
+        for k in changes_of(leaders)
+    ]
+
+
+def changes_of(leaders: Sequence[int]) -> list[int]:
+    """Rounds (from 0) after which another policy leads than before."""
+    return [k for k in range(1, len(leaders)) if leaders[k] != leaders[k - 1] and leaders[k - 1] >= 0]
+
+
+def weights_figure(names: Sequence[str], values: np.ndarray, leaders: Sequence[int]) -> Figure:
+    """Weights in percent over rounds; the sum of all other policies in a chart of its own above.
+
+    A chart of its own, because at first nearly all weight is in it and the lines would lie on the axis.
+    """
+    drawn = shown_policies(values, leaders)
+    labels = {j: f"{names[j]} ({percent(values[-1, j])})" for j in drawn}
+    rounds = np.arange(1, len(values) + 1)
+    rows = [
+        {"x": int(k), "y": 100 * value, "series": labels[j]}
+        for j in drawn
+        for k, value in zip(rounds, values[:, j], strict=True)
+    ]
+    marks = [{"x": k + 1, "text": str(i + 1)} for i, k in enumerate(changes_of(leaders)[:TOP_CHANGES])]
+    axis = Axis(title="round (one job that ended)", whole=True, low=1, high=len(values), ticks=12)
+    specs = [
+        lines(
+            rows,
+            list(labels.values()),
+            x=axis,
+            y=Axis(title="weight, %"),
+            marks=marks,
+            points=len(values) < 30,
+            height=200,
+        )
+    ]
+    if len(drawn) < len(names):
+        rest = 100 * np.delete(values, drawn, axis=1).sum(axis=1)
+        shared = [{"x": int(k), "y": value} for k, value in zip(rounds, rest, strict=True)]
+        title = Axis(title="all other policies together, %", low=0, high=100, ticks=2)
+        specs.insert(0, area(shared, x=Axis(whole=True, low=1, high=len(values)), y=title))
+    return Figure(specs=specs, label="Weights of policies over rounds")
+
+
+def leaders_of(values: np.ndarray) -> list[int]:
+    """Column of the leader after each round, -1 while all weights tie; who leads keeps the lead in a tie. ``values``: (K, M)."""
+    leaders, current = [], -1
+    for row in values:
+        best = float(row.max())
+        ahead = np.flatnonzero(row >= best - 1e-12)
+        if ahead.size < row.size or row.size == 1:
+            current = current if current in ahead else int(ahead[0])
+        leaders.append(current)
+    return leaders
+
+
+def shown_policies(values: np.ndarray, leaders: Sequence[int]) -> list[int]:
+    """Columns of the policies drawn as lines: the newest leaders, then the heaviest in the last round; at most `TOP_WEIGHTS`."""
+    led = [j for j in dict.fromkeys(reversed(leaders)) if j >= 0][: TOP_WEIGHTS // 2]
+    heaviest = [int(j) for j in np.argsort(-values[-1], kind="stable")]
+    chosen = list(dict.fromkeys(led + heaviest))[:TOP_WEIGHTS]
+    return sorted(chosen, key=heaviest.index)
+
+
+def weights_summary(names: Sequence[str], values: np.ndarray, leaders: Sequence[int]) -> str:
+    """Who leads with what weight, and how often that changed."""
+    changes = len(changes_of(leaders))
+    rounds = plural(len(leaders), "round")
+    if leaders[-1] < 0:
+        return f"After {rounds} all policies weigh the same: there is no leader yet."
+    weight = percent(values[-1, leaders[-1]])
+    changed = (
+        "never changed" if changes == 0 else "changed once" if changes == 1 else f"changed {changes} times"
+    )
+    return f"After {rounds} {names[leaders[-1]]} leads with {weight} of the weight; the leader {changed}."

@@ -1,34 +1,369 @@
-"""A turn of the loop: what it reads once, its stages in order, and its result. The same with and without an engine.
-
-A stage is a plain function from what the turn has found out so far to that and more. It reads values, computes, and writes its rows
-and its record of having run together or not at all, so a turn that was stopped goes on where it was.
-"""
+"""The stages of a turn and their order: ingest, forecast, decide, deliver, score, report (M1.4, M2.4, M5)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
+import pyarrow as pa
 
-from flows.delivery.deliver import deliver as hand_over
+from flows.config import Settings
+from flows.delivery import deliver as hand_over
 from flows.feeds.fetch import fetch_due
-from flows.ledger.runs import LIVE, save_runs
-from flows.turn.context import Reads, Turn
-from flows.turn.decide import Row, competing, decide_jobs
+from flows.ledger.fields import decision_row
+from flows.ledger.jobs import OpenJob, Report, StoredJob, every_report, open_job
+from flows.ledger.records import (
+    LIVE,
+    allocations_of,
+    decisions_by_job,
+    save_decisions,
+    save_runs,
+    save_scored,
+)
+from flows.turn.context import (
+    Counts,
+    Followed,
+    Pool,
+    Reads,
+    Turn,
+    Work,
+    find_work,
+    peers_of,
+    planned_forecasts,
+    read_all,
+    read_pool,
+    require_markets,
+)
 from flows.turn.forecast import Measured, forecast_turns
-from flows.turn.ingest import Counts, ingest_paths, ingest_simulated, simulated_label
-from flows.turn.page import write_report
-from flows.turn.report import accuracy_rows, learned, panel, report_data
-from flows.turn.score import score_jobs
-from flows.turn.work import Pool, Work, find_work, read_pool, require_markets
-from optimization.job.request import JobRequest
-from warehouse.observations.listing import observed_sources
+from optimization.job.request import JobRequest, job_on
+from optimization.replay.decision import Course, Effort, decide_all, record_start
+from optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from warehouse.errors import InputError
+from warehouse.observations import append, find_source, observed_sources, observed_span
+from warehouse.observations import ingest as read_files
+from warehouse.sources.contract import Batch, Kind, SourceOptions
+from warehouse.sources.simulated import generate, said
+from warehouse.store.connection import Store
 
 if TYPE_CHECKING:
     from flows.schemas.forms import Ingested, TurnAnswer, TurnError
+
+
+# ---
+# Bring new observations into the warehouse: files of any source, or the simulated market up to the logical time.
+
+#: Minutes between observations of the simulated market, at most.
+SIMULATED_STEP = 10
+
+
+def ingest_paths(
+    store: Store,
+    name: str,
+    paths: Sequence[Path],
+    *,
+    options: Mapping[str, str],
+    known_at: pd.Timestamp | None,
+    imported_at: pd.Timestamp,
+    progress: Callable[[str], None] = lambda _: None,
+    rows: Callable[[str, int], None] = lambda _file, _rows: None,
+) -> Counts:
+    """`warehouse.ingest` of every file of a source below ``paths``, counted by source."""
+    done = read_files(
+        store,
+        name,
+        *paths,
+        known_at=known_at,
+        imported_at=imported_at,
+        progress=progress,
+        rows=rows,
+        **options,
+    )
+    return {name: {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}}
+
+
+def last_observed(folder: Path) -> pd.Timestamp:
+    """The latest time in a folder's tidy tables, so that a run without a time can be put after all of it.
+
+    Raises `InputError` if the folder has no such table.
+    """
+    latest: list[pd.Timestamp] = []
+    source = find_source("tabular")
+    for path in source.files([folder]):
+        for batch in source.read(path, SourceOptions(values={})):
+            if batch.kind != "rejected" and batch.table.num_rows:
+                times = pd.to_datetime(
+                    batch.table.column("observed_at").to_pandas(), utc=True, errors="coerce"
+                )
+                latest.append(times.max())
+    if not latest:
+        raise InputError(f"folder {folder} has no observation", expected="tidy price or availability tables")
+    return max(latest)
+
+
+def _simulated_step(slot_minutes: int) -> int:
+    """Minutes between simulated observations: a divisor of the day (the market asks for one), and at least one in every slot."""
+    return max(
+        minutes for minutes in range(1, min(SIMULATED_STEP, slot_minutes) + 1) if 24 * 60 % minutes == 0
+    )
+
+
+def ingest_simulated(turn: Turn) -> Counts:
+    """Bring the simulated market up to the turn's time: ``simulated_days`` of it at first, then what is new since its last row."""
+    settings = turn.settings
+    label = simulated_label(settings)
+    first, last = observed_span(turn.store, label)
+    if (
+        last == turn.at
+    ):  # the turn was stopped after it had ingested: nothing is new, so nothing is imported again
+        return {"simulated": {"added": 0, "repeated": 0, "rejected": 0}}
+    oldest = turn.at - pd.Timedelta(days=settings.simulated_days)
+    # A turn made afterwards for a time before the first one has a past of its own.
+    start = oldest if first is None or last is None or oldest < first else min(last, turn.at)
+    batches = generate(
+        start.to_pydatetime(),
+        turn.at.to_pydatetime(),
+        seed=settings.seed,
+        step_minutes=_simulated_step(settings.step_minutes),
+        label=label,
+    )
+    done = append(
+        turn.store, _joined(batches), source="simulated", assumptions=said(settings.seed), imported_at=turn.at
+    )
+    return {"simulated": {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}}
+
+
+def simulated_label(settings: Settings) -> str:
+    """The source label of the simulated market."""
+    return f"simulated:{settings.seed}"
+
+
+def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """One batch of each kind: every batch is staged by statements of its own, and there are two a market."""
+    tables: dict[Kind, list[pa.Table]] = {}
+    for batch in batches:
+        tables.setdefault(batch.kind, []).append(batch.table)
+    for kind, own in tables.items():
+        yield Batch(kind=kind, table=pa.concat_tables(own, promote_options="permissive"))
+
+
+# ---
+# Decide the next slot of every open job: the job as it stands, and who decides it (M2.4).
+
+
+def effort_of(settings: Settings) -> Effort:
+    """What one decision may take."""
+    return Effort(solver_seconds=settings.solver_seconds, risk_paths=settings.risk_paths, seed=settings.seed)
+
+
+#: A decision as plain values.
+Row = dict[str, Any]
+
+
+def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> list[list[Row]]:
+    """Decide the slot of every running job in each of ascending turns; a decision issued before is read back, not made again.
+
+    The decisions of each turn, by job. The forecasts of the turns must be there, and ``pool`` with what was learned before each.
+    Each decision of a job knows those before it (M2.4).
+    """
+    issued = _decisions(turns, works)
+    rows: list[list[Row]] = [[] for _ in turns]
+    lacking: list[tuple[int, StoredJob, Followed]] = []
+    for place, work in enumerate(works):
+        for job, followed in work.running:
+            old = [row for row in issued[job.request.name] if pd.Timestamp(row["slot"]) == followed.at]
+            rows[place] += old
+            if not old:
+                lacking.append((place, job, followed))
+    opened = _opened(turns, lacking, issued)
+    deciding = pool.deciding([turn.at for turn in turns])
+    courses: dict[str, list[int]] = {}
+    for k, (_, job, _) in enumerate(lacking):
+        courses.setdefault(job.request.name, []).append(k)
+    decided = decide_all(
+        [
+            Course(
+                slots=tuple(opened[k].live for k in own),
+                policies=tuple(deciding[lacking[k][0]][0] for k in own),
+            )
+            for own in courses.values()
+        ],
+        effort_of(turns[-1].settings),
+        fan=turns[-1].fan,
+    )
+    fresh: list[dict[str, Row]] = [{} for _ in turns]
+    for name, own, made in zip(courses, courses.values(), decided, strict=True):
+        for k, decision in zip(own, made, strict=True):
+            if decision is not None:
+                place = lacking[k][0]
+                because = {"chosen_because": deciding[place][1]}
+                fresh[place][name] = decision_row(opened[k], decision) | because
+    # In the order of the turn's jobs, whoever was decided first.
+    new = [
+        [own[job.request.name] for job, _ in work.running if job.request.name in own]
+        for work, own in zip(works, fresh, strict=True)
+    ]
+    _save(turns, new)
+    return [sorted(old + own, key=lambda row: str(row["job"])) for old, own in zip(rows, new, strict=True)]
+
+
+def _decisions(turns: Sequence[Turn], works: Sequence[Work]) -> dict[str, list[Row]]:
+    """What was decided before for every running job."""
+    names = dict.fromkeys(job.request.name for work in works for job, _ in work.running)
+    return decisions_by_job(turns[-1].store, list(names))
+
+
+def _opened(
+    turns: Sequence[Turn],
+    lacking: Sequence[tuple[int, StoredJob, Followed]],
+    issued: Mapping[str, Sequence[Row]],
+) -> list[OpenJob]:
+    """The jobs that lack a decision, each as it stands at its turn's time; of what is read only what was known by then is taken."""
+    if not lacking:
+        return []
+    store = turns[-1].store
+    last = {job.request.name: (job, followed) for _, job, followed in lacking}
+    forecasts = planned_forecasts(turns[-1], list(last.values()))
+    reports: dict[str, list[Report]] = {name: [] for name in last}
+    for report in every_report(store, list(last)):
+        reports[report.job].append(report)
+    decided = {name: allocations_of(issued[name]) for name in last}
+    opened: list[OpenJob] = []
+    for place, own in groupby(lacking, key=lambda one: one[0]):
+        jobs = [(job, followed) for _, job, followed in own]
+        turn = turns[place]
+        peers = peers_of(
+            turn,
+            [followed for _, followed in jobs],
+            start=record_start(min(job.start for job, _ in jobs)),
+        )
+        asked = [(followed, record_start(job.start)) for job, followed in jobs]
+        for (job, followed), history in zip(jobs, read_all(turn, asked), strict=True):
+            name = job.request.name
+            opened.append(
+                open_job(
+                    job.request,
+                    history,
+                    decided=decided[name],
+                    forecasts=forecasts[name],
+                    peers=peers[followed],
+                    reports=reports[name],
+                )
+            )
+    return opened
+
+
+def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]]) -> None:
+    store = turns[-1].store
+    with store.transaction():
+        save_decisions(
+            store, [(turn.run_id, row) for turn, own in zip(turns, made, strict=True) for row in own]
+        )
+        save_runs(
+            store,
+            [turn.done("allocate", {"decisions": len(own)}) for turn, own in zip(turns, made, strict=True)],
+        )
+
+
+def competing(decisions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence on each market that several jobs were decided on: what the one holds was not taken from the other."""
+    jobs: dict[str, list[str]] = {}
+    for row in decisions:
+        jobs.setdefault(f"{row['market']}@{row['source']}", []).append(str(row["job"]))
+    return [
+        f"{len(names)} jobs on {market} were decided each as if it were alone ({', '.join(names)}): `slackwater fleet plan` "
+        "shares the market's count among them, looks a few slots ahead and lets them move, so it may answer otherwise."
+        for market, names in sorted(jobs.items())
+        if len(names) > 1
+    ]
+
+
+# ---
+# The score stage of one turn or of many at once: each job that ended is replayed once, and adds its round in its turn (M5).
+
+
+def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tuple[list[list[str]], Pool]:
+    """Replay the pool on every job that ended and add a round for each, turn by turn.
+
+    The names of the jobs of each turn, and the pool with what it has learned. Of a job that has a round already those policies are
+    replayed that it lacks: they are new in the pool.
+    """
+    calls: list[dict[str, Any]] = []
+    sizes: list[int] = []
+    seen: set[str] = set()
+    policies = dict(zip(pool.names, pool.policies, strict=True))
+    for turn, work in zip(turns, works, strict=True):
+        jobs = [
+            pair
+            for pair in work.ended
+            if _counts(pair[0])
+            and pair[0].request.name not in seen
+            and pool.rounds.lacking(pair[0].request.name)
+        ]
+        seen.update(job.request.name for job, _ in jobs)
+        calls += [
+            {
+                "ended": ended,
+                "policies": [policies[name] for name in pool.rounds.lacking(job.request.name)],
+            }
+            for (job, _), ended in zip(jobs, _ended(turn, work.ended, jobs), strict=True)
+        ]
+        sizes.append(len(jobs))
+    scored: list[Scored] = turns[-1].fan(score_job, calls)
+    kept: list[list[Scored]] = []
+    for size in sizes:
+        kept.append(scored[:size])
+        scored = scored[size:]
+    done = [[one.ended.job.name for one in own] for own in kept]
+    store = turns[-1].store
+    with store.transaction():
+        rounds = save_scored(
+            store,
+            [(turn.at, own) for turn, own in zip(turns, kept, strict=True)],
+            rounds=pool.rounds,
+            learner=pool.learner,
+        )
+        save_runs(
+            store,
+            [
+                turn.done("score", {"jobs": len(own), "learner": turn.settings.learner})
+                for turn, own in zip(turns, done, strict=True)
+            ],
+        )
+    return done, pool.learned(rounds)
+
+
+def _counts(job: StoredJob) -> bool:
+    """Whether the pool may run a job; of one that cannot resume there is nothing to learn (M2.7)."""
+    return job.request.checkpoint.resumable
+
+
+def _ended(
+    turn: Turn, ended: Sequence[tuple[StoredJob, Followed]], jobs: Sequence[tuple[StoredJob, Followed]]
+) -> list[EndedJob]:
+    if not jobs:
+        return []
+    forecasts = planned_forecasts(turn, jobs)
+    peers = peers_of(
+        turn,
+        [followed for _, followed in jobs],
+        start=record_start(min(job.start for job, _ in ended)),
+    )
+    histories = read_all(turn, [(followed, record_start(job.start)) for job, followed in jobs])
+    return [
+        ended_job(*job_on(job.request, history), history, forecasts[job.request.name], peers[followed])
+        for (job, followed), history in zip(jobs, histories, strict=True)
+    ]
+
+
+# ---
+# A turn of the loop: what it reads once, its stages in order, and its result. The same with and without an engine.
+#
+# A stage is a plain function from what the turn has found out so far to that and more. It reads values, computes, and writes
+# its rows and its record of having run together or not at all, so a turn that was stopped goes on where it was.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +469,9 @@ def score(turn: Turn, found: Found) -> Found:
 
 def report(turn: Turn, found: Found) -> Found:
     """Tell what the jobs that ended have taught, and write the page."""
+    # Here, since what draws takes long to load, and other stages are called without it.
+    from flows.turn.report import learned, panel, report_data, write_report
+
     turn.say("report")
     known, measured = know(turn, found), found.measured
     data = report_data(
@@ -206,6 +544,8 @@ class TurnResult:
 
 def whole_turn(turn: Turn, *, data: Path | None, requests: Sequence[JobRequest], report: Path) -> TurnResult:
     """Every stage of a turn in order."""
+    from flows.turn.report import accuracy_rows  # here, as in `report`
+
     found = run_stage(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
     # What is in by now is read once, however many stages ask.
     turn = replace(turn, reads=Reads(turn.store))

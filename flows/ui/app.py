@@ -23,8 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.show.formats import plain
-from flows.show.page import asset
-from flows.show.theme import properties
+from flows.show.page import asset, properties
 from flows.ui.pages import VIEWS, Data, Query, View, render, values_of
 from flows.ui.reading import Snapshots
 from warehouse.errors import InputError, JobError, MarketError, SlackwaterError, StoreError, StoreLockedError

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
-from flows.command import Warehouse, option
-from flows.command.session import parsed_time
+from flows.command import Warehouse, option, parsed_time
 from warehouse.errors import SettingsError
 
 if TYPE_CHECKING:

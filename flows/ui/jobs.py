@@ -12,22 +12,20 @@ import pandas as pd
 
 from flows.jobs.predicted import reports_shown
 from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of
-from flows.ledger.jobs import StoredJob, find_job, stored_jobs
+from flows.ledger.jobs import Report, StoredJob, counting, find_job, open_job, reports_by_job, stored_jobs
 from flows.ledger.records import allocations_of, stored_decisions
-from flows.ledger.reports import Report, counting, open_job, reports_by_job
-from flows.show.blocks import Table
+from flows.show.blocks import Figure, Table
 from flows.show.charts import Axis, holdings, lines
-from flows.show.figure import Figure
 from flows.show.formats import percent, rows_of, utc
-from flows.turn.markets import Followed, read_histories
-from flows.turn.page import LIKELY, WORRYING, utilities_figure
+from flows.turn.context import Followed, read_histories
+from flows.turn.report import LIKELY, WORRYING, utilities_figure
 from flows.ui.reading import Reading
 from optimization.job.definition import Job, Progress, finished
-from optimization.replay.standing import NOTHING, held
+from optimization.replay.decision import NOTHING, held
 from optimization.window.plan import Allocation
 from warehouse.errors import SlackwaterError
 from warehouse.history import History, Market
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 
 Decisions = Mapping[str, Sequence[Mapping[str, Any]]]
 #: Outcomes of a job that are shown without unfolding.

@@ -9,17 +9,17 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from flows.show.blocks import Figure
 from flows.show.charts import Fan, fan, held
-from flows.show.figure import Figure
 from flows.show.formats import number, plural, price, rows_of, utc
-from flows.turn.markets import Followed, find_market, read_history, stored_forecasts
-from flows.turn.page import gap_rows
+from flows.turn.context import Followed, find_market, read_history, stored_forecasts
+from flows.turn.report import gap_rows
 from flows.ui.reading import Reading
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import InputError, SlackwaterError
 from warehouse.history import History, Market
-from warehouse.issued.records import read_rows
-from warehouse.observations.listing import list_markets
+from warehouse.issued import read_rows
+from warehouse.observations import list_markets
 
 #: Slots of the past that are drawn before a vintage; vintages that the slider reaches back over.
 PAST_SLOTS: Final = 72

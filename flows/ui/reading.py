@@ -13,7 +13,7 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.turn.context import Turn
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import Store, open_reader
 
 #: Pages that are kept until the warehouse changes.

@@ -9,16 +9,18 @@ import numpy as np
 import pandas as pd
 
 from flows.ledger.records import measured_errors
+from flows.show.blocks import Figure
 from flows.show.charts import Axis, lines
-from flows.show.figure import Figure
-from flows.turn.page import (
+from flows.turn.report import (
     LAST_VALUE,
     TITLES,
+    accuracy_rows,
     board_summary,
     changes_told,
     common_bound,
     is_baseline,
     leaders_of,
+    learned,
     market_rows,
     measured_rows,
     model_names,
@@ -29,7 +31,6 @@ from flows.turn.page import (
     weights_figure,
     weights_summary,
 )
-from flows.turn.report import accuracy_rows, learned
 from flows.ui.reading import Reading
 
 #: Turns whose measured errors can be chosen.

@@ -9,10 +9,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from numba import njit
-from scipy.stats import t as student
 
 from forecasting.accuracy import losses as measures
-from forecasting.origins.timetable import Timetable
+from forecasting.origins import Timetable
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import LEVELS, Forecast, Variable, count_law
 from forecasting.series import Series, series_of, slot_at
@@ -140,6 +139,8 @@ def diebold_mariano(loss: np.ndarray, floor: np.ndarray, step: int) -> tuple[flo
     that variance is not positive, Bartlett's weights are used. NaN where the losses are the same, or for fewer than
     two origins.
     """
+    from scipy.stats import t as student  # here, since a turn has no use for it and it takes long to load
+
     d = floor - loss
     n = d.size
     if n < 2 or not np.ptp(d) > 0:

@@ -20,12 +20,15 @@ import pandas as pd
 from forecasting.configurations.facts import (
     METHODS,
     Configuration,
+    MemoryModel,
     Predicted,
     Validity,
     architecture,
+    calibrate_memory,
+    features,
     known_models,
+    memory_parts,
 )
-from forecasting.configurations.features import MemoryModel, calibrate_memory, features, memory_parts
 from forecasting.configurations.runs import COLUMNS, checked_runs, configurations_of, read_runs, runs_frame
 from forecasting.configurations.throughput import (
     CONSTANTS,

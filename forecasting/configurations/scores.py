@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from forecasting.configurations.features import calibrate_memory, memory_parts
+from forecasting.configurations.facts import calibrate_memory, memory_parts
 from forecasting.configurations.runs import IDENTITY, configurations_of
 from forecasting.configurations.throughput import fit_throughput
 from forecasting.configurations.validity import (

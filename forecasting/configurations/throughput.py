@@ -14,8 +14,7 @@ from scipy.linalg.lapack import dpotri
 from scipy.optimize import least_squares, minimize
 
 from forecasting.configurations import throughput as process
-from forecasting.configurations.facts import Configuration, Predicted
-from forecasting.configurations.features import Features, features
+from forecasting.configurations.facts import Configuration, Features, Predicted, features
 from forecasting.configurations.runs import Ranges, configurations_of, ranges_of
 
 # ---

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from forecasting.configurations.facts import Configuration, architecture
-from forecasting.configurations.features import MemoryModel, MemoryParts, memory_parts
+from forecasting.configurations.facts import (
+    Configuration,
+    MemoryModel,
+    MemoryParts,
+    architecture,
+    memory_parts,
+)
 from warehouse.errors import SourceFileError
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ import numpy as np
 from numba import njit
 from scipy.optimize import minimize
 
-from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed
+from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed, stored
 from forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
 from forecasting.predictors.laws import MIN_ERRORS, ahead
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series
-from forecasting.state import stored
 
 #: An error counts half as much after this many days, but not before so many slots.
 HALF_LIFE_DAYS = 1.5

@@ -12,10 +12,9 @@ import numba
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import Panel
+from forecasting.predictor import Panel, stored
 from forecasting.predictors.laws import ahead, indicator
 from forecasting.series import Series, newest_observed
-from forecasting.state import stored
 
 # ---
 # Laws from what followed like situations: past pairs (slot, slot + k) weighted by likeness and by how recent they are (ours).

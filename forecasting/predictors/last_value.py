@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import ByVariable, Outlook, each_alone
+from forecasting.predictor import ByVariable, Outlook, each_alone, stored
 from forecasting.predictors.laws import MAX_STEP, ErrorQuantiles, ahead, error_quantiles
 from forecasting.series import Series
-from forecasting.state import stored
 
 #: A newest value older than this is no longer "the present" (ours); at least one slot.
 STALE = pd.Timedelta(hours=6)

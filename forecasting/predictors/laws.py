@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.predictor import Outlook
+from forecasting.predictor import Outlook, stored
 from forecasting.quantiles import LEVELS
-from forecasting.state import stored
 
 #: More states than this would need more data than any history has.
 MOST_STATES = 128

@@ -14,11 +14,10 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed
+from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed, stored
 from forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
 from forecasting.predictors.laws import MOST_STATES, outlook_of
 from forecasting.series import Series
-from forecasting.state import stored
 
 #: Half-lives of transition counts that are tried.
 HALF_LIVES = (pd.Timedelta(hours=12), pd.Timedelta(days=1), pd.Timedelta(days=3), pd.Timedelta(days=10))

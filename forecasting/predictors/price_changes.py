@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import Outlook, Panel
+from forecasting.predictor import Outlook, Panel, stored
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series
-from forecasting.state import stored
 
 #: A price that did not change for so long is taken to stand still (ours).
 DORMANT = pd.Timedelta(days=7)

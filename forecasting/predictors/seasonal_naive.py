@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed
+from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed, stored
 from forecasting.predictors.last_value import FittedLastValue, LastValue
 from forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ErrorQuantiles, error_quantiles
 from forecasting.series import Series
-from forecasting.state import stored
 
 
 @stored("seasonal_naive.model")

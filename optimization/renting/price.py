@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 from forecasting.quantiles import Forecast
 from optimization.market.belief import CountChain, Forgetting, count_chain, even_levels
 from optimization.market.window import Record
-from optimization.renting.sizes import Exponential, SizeLaw
+from optimization.renting.speedup import Exponential, SizeLaw
 from warehouse.errors import SettingsError
 
 

@@ -15,8 +15,7 @@ from numba import njit
 from scipy.optimize import brentq
 
 from optimization.renting.budget import JobType, Rental, Share, TypeRental, rent
-from optimization.renting.sizes import ArrivalLaw, SizeLaw, arrival_times
-from optimization.renting.speedup import Speedup, TableSpeedup
+from optimization.renting.speedup import ArrivalLaw, SizeLaw, Speedup, TableSpeedup, arrival_times
 from warehouse.errors import SettingsError
 
 #: Share of a stream that passes before anything is measured, so that the system is in its steady state.

@@ -21,9 +21,9 @@ from optimization.market.window import (
 )
 from optimization.policies.baselines import OnDemandOnly
 from optimization.policies.contract import Policy
+from optimization.replay.decision import market_record
 from optimization.replay.run import Case, Forecasts, PlanMemo, replay, replay_pool
-from optimization.replay.standing import market_record
-from optimization.selection.weights import Weights, normalised, utility_bounds
+from optimization.selection.contract import Weights, normalised, utility_bounds
 from optimization.window.audit import audit_outcome
 from optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome
 from optimization.window.twin import solve_window

@@ -1,24 +1,80 @@
-"""Which configuration a request is filled with: what is worth a plan, what each is expected to cost, why others lost (M9)."""
+"""Fill a request: which configuration, why not the others, and what it is expected to cost (M9.1, M9.4)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
 from forecasting.quantiles import Forecast
+from optimization.job.definition import Job
 from optimization.job.request import job_on
-from optimization.policies.contract import Policy
-from optimization.replay.decision import Decision, Effort, Expected, decide
-from optimization.replay.standing import LiveJob, live_job
-from optimization.requests.candidates import Candidate, OnDemand
-from optimization.requests.request import Completed
-from optimization.trials.misjudged import Misjudged
+from optimization.policies.committed_horizon import Solve
+from optimization.policies.contract import Policy, View
+from optimization.replay.decision import Decision, Effort, Expected, LiveJob, decide, live_job
+from optimization.replay.run import Planning
+from optimization.requests.candidates import (
+    Candidate,
+    Knowledge,
+    Offer,
+    OnDemand,
+    Predictions,
+    candidates_of,
+    offer_of,
+)
+from optimization.requests.request import Completed, TuningRequest, completed
+from optimization.window.plan import Allocation
 from warehouse.errors import JobError
 from warehouse.history import History
+
+# ---
+# A policy that goes by a wrong H(n): what an error of the predicted throughput costs while progress is reported (M9.4) (ours).
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misjudged(Generic[S]):
+    """``policy`` deciding for the job it ``believes`` in, while progress is that of the job it is asked for.
+
+    The two may differ in their throughput, not in their sizes or slots. Every slot the policy is told the true work done,
+    as if it were reported, but it never learns how fast the job is.
+    """
+
+    policy: Policy[S]
+    believes: Job
+
+    @property
+    def name(self) -> str:
+        """The name of the policy that decides."""
+        return self.policy.name
+
+    def start(self, job: Job) -> S:
+        """The policy's state for the job it believes in."""
+        return self.policy.start(self.believes)
+
+    def decide(self, state: S, view: View) -> tuple[Allocation, S]:
+        """What the policy decides for the job it believes in."""
+        return self.policy.decide(state, self._seen(view))
+
+    def explain(self, state: S, view: View, allocation: Allocation) -> str:
+        """The policy's own reason."""
+        return self.policy.explain(state, self._seen(view), allocation)
+
+    def with_solver(self, solve: Solve) -> Misjudged[S]:
+        """The same with its programs answered by ``solve``; policies without any are left as they are."""
+        inner = self.policy.with_solver(solve) if isinstance(self.policy, Planning) else self.policy
+        return Misjudged(policy=inner, believes=self.believes)
+
+    def _seen(self, view: View) -> View:
+        return replace(view, job=self.believes)
+
+
+# ---
+# Which configuration a request is filled with: what is worth a plan, what each is expected to cost, why others lost (M9).
 
 #: Candidates of one GPU model and one number of GPUs an instance that are planned, so that others are looked at too.
 MOST_OF_A_KIND = 2
@@ -107,7 +163,7 @@ class Planned:
     """A candidate planned on the current forecast: its first decision with what to expect, and what to expect at both ends.
 
     ``low`` and ``high`` are expected where the throughput is really at that end, the plan goes on believing its own H(n),
-    and progress is reported every slot (`optimization.trials.misjudged`).
+    and progress is reported every slot (`optimization.requests.choice`).
     """
 
     screened: Screened
@@ -299,3 +355,114 @@ def hours(span: pd.Timedelta) -> str:
     '1.5 h'
     """
     return f"{span / pd.Timedelta(hours=1):.1f} h"
+
+
+# ---
+# Fill a request: from a few fields to a configuration, a job, and what it is expected to cost (M9.1, M9.4).
+
+#: Configurations that are planned on forecasts.
+PLANS = 6
+#: What a person waits for: see `Effort`.
+EFFORT = Effort(solver_seconds=10.0, risk_paths=200, seed=7)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """A filled request: the configuration that won, those that lost and why, what could not run, and what was assumed."""
+
+    asked: Completed
+    winner: Planned
+    losers: tuple[Loser, ...]
+    rejected: tuple[str, ...]
+    assumed: tuple[str, ...]
+    knowledge: Knowledge
+
+
+def fill(
+    request: TuningRequest,
+    markets: Sequence[MarketNow],
+    predictions: Predictions,
+    policy: Policy[Any],
+    *,
+    effort: Effort = EFFORT,
+    plans: int = PLANS,
+) -> Filled:
+    """Choose GPU, market, number of instances and batch of a fine-tuning, and plan it, on markets as they are known now.
+
+    The histories share one slot length. ``predictions`` say how fast a configuration trains and whether it fits into memory
+    (`forecasting.configurations.model.fit_configurations` makes them). Raises `JobError` where nothing can run, nothing is
+    in time or nothing is within the budget; `MarketError` for a market whose GPU is not known.
+    """
+    known = {offer_of(one.history): one for one in markets}
+    return fill_offers(
+        completed(request),
+        list(known),
+        Knowledge(model=predictions),
+        policy,
+        step=markets[0].history.step,
+        markets=lambda finalists: {offer.key: known[offer] for offer in finalists},
+        effort=effort,
+        plans=plans,
+    )
+
+
+def fill_offers(
+    asked: Completed,
+    offers: Sequence[Offer],
+    knowledge: Knowledge,
+    policy: Policy[Any],
+    *,
+    step: pd.Timedelta,
+    markets: Callable[[Sequence[Offer]], Mapping[str, MarketNow]],
+    effort: Effort = EFFORT,
+    plans: int = PLANS,
+) -> Filled:
+    """`fill` where forecasts cost more than screening: ``markets`` is asked once, for the offers of the finalists only."""
+    rejected: list[str] = []
+    screened = screened_of(candidates_of(asked, offers, knowledge, rejected), step)
+    require_in_time(asked, screened, step)
+    finalists = finalists_of(screened, most=plans, objective=asked.request.objective)
+    now = markets(list({one.candidate.offer.key: one.candidate.offer for one in finalists}.values()))
+    planned = planned_of(finalists, now, policy, effort)
+    winner = chosen_of(asked, planned)
+    return Filled(
+        asked=asked,
+        winner=winner,
+        losers=tuple(losers_of(asked, winner, planned, screened, step)),
+        rejected=tuple(rejected),
+        assumed=(*asked.assumed, *_assumed(winner.candidate, asked)),
+        knowledge=knowledge,
+    )
+
+
+def _assumed(winner: Candidate, asked: Completed) -> list[str]:
+    """What is assumed of how the job runs, beyond the defaults of the request."""
+    request, terms = asked.request, winner.terms
+    found = []
+    if request.batch_size is None:
+        found.append(
+            f"batch_size = {terms.batch_size}: chosen for cost among those tried; that it trains as well is for you to judge"
+        )
+    uneven = [
+        one.instances
+        for one in winner.widths
+        if one.rounds * (one.configuration.batch_size if one.configuration else 0) != terms.batch_size
+    ]
+    if uneven:
+        found.append(
+            f"on {', '.join(map(str, uneven))} instances the {terms.batch_size} samples of a step "
+            "do not divide: GPUs that run out of samples idle"
+        )
+    if winner.widths[-1].instances > 1:
+        own = f"{terms.gpus} GPU{'s' if terms.gpus > 1 else ''}"
+        found.append(
+            f"instances are machines of their own: n of them are n nodes of {own}, joined as fast as those of the measured runs"
+        )
+    first = winner.widths[0]
+    if first.instances > 1:
+        found.append(f"at least {first.instances} instances: with fewer it is not sure to fit into memory")
+    if not first.sure:
+        found.append(
+            f"{first.instances} instances hold it with probability {first.p_valid:.2f} only, and none are surer"
+        )
+    return found

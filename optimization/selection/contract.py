@@ -1,22 +1,214 @@
-"""What every learner of the selection is: weights before each round, learned from full information, with a proven bound (M5).
-
-A learner sees one row of utilities a round, each in [0, 1] and one for each policy (M5.1, M5.2), and says beforehand how
-far it trusts each policy. ``Learner`` is the protocol, `learners` holds the implementations; `play` runs one over a table.
-
-A `BanditLearner` is told less: of a round only what the policy earned that it played (M10). Nothing hands it the other
-utilities, so it cannot read them; `play_bandit` runs one over a table.
-"""
+"""What every learner of the selection is, on weights over policies and utilities in [0, 1] (M5)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from optimization.selection.weights import Weights
+from optimization.job.definition import Job, rates
+from optimization.kernels.rules import least_efficiency
 from warehouse.errors import SettingsError
+
+# ---
+# Learn which policy to trust: exponentiated gradient with full information, and its regret (M5).
+#
+# Three schedules of the learning rate and share, each with its own bound, all on utilities in [0, 1]:
+#
+# - ``known_rate(M, K)``: eta = sqrt(8 ln M / K), regret after K rounds <= sqrt(K ln M / 2) (M5.2);
+# - `ANYTIME`: eta_k = sqrt(8 ln M / k) for round k, the weights being exp(eta_k x summed utility), regret
+#   <= 2 sqrt(K ln M / 2) + sqrt(ln M / 8) at every K (Cesa-Bianchi and Lugosi 2006, theorem 2.3);
+# - fixed share (M5.4): after each round a share alpha of all weight is spread evenly, so that the regret against the
+#   best *sequence* of policies with m changes is bounded (same book, theorem 5.2; Herbster and Warmuth 1998).
+
+#: The rate for an unknown number of rounds.
+ANYTIME: Literal["anytime"] = "anytime"
+Rate = float | Literal["anytime"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Trust in each policy after ``rounds`` rounds: ``log_weight`` has shape (M,), largest 0, in the order of ``names``."""
+
+    log_weight: np.ndarray
+    rounds: int
+    names: tuple[str, ...]
+
+    @property
+    def probability(self) -> np.ndarray:
+        """Weights that sum to 1, shape (M,)."""
+        raised = np.exp(self.log_weight - self.log_weight.max())
+        return np.asarray(raised / raised.sum())
+
+
+def even_weights(names: Sequence[str]) -> Weights:
+    """The weights before the first round; raises `SettingsError` for no policy or one named twice."""
+    if not names or len(set(names)) != len(names):
+        raise SettingsError(
+            f"{len(names)} policies, {len(set(names))} names", expected="at least one, each once"
+        )
+    return Weights(log_weight=np.zeros(len(names)), rounds=0, names=tuple(names))
+
+
+def utility_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> tuple[float, float]:
+    """Fixed bounds of a job's utility in USD: the cost of N_max on-demand to gamma d below, v above (M5.2)."""
+    return -job.n_max * on_demand_usd * slot_hours * job.late_limit, job.value
+
+
+def attainable_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> tuple[float, float]:
+    """Tighter fixed bounds of a job's utility in USD, out of which no policy gets that never pays more than on-demand (ours).
+
+    Above: v. Below: minus the most that can be spent up to d, because what comes after d is worth at least 0
+    (M2.6). That is d slots of N_max; and where a change of size lasts less than a slot, also p_o L / mu max_n
+    n / H(n) for the work, mu the least efficiency, plus one slot of N_max in which it is finished.
+    """
+    slot = job.n_max * on_demand_usd * slot_hours
+    most = job.deadline_slots * slot
+    slowest = min(least_efficiency(job.restart, n) for n in range(job.n_min, job.n_max + 1))
+    if slowest > 0.0:
+        hourly = rates(job.throughput, job.n_max)
+        dearest = max(n / float(hourly[n]) for n in range(job.n_min, job.n_max + 1))
+        most = min(most, on_demand_usd * job.workload * dearest / slowest + slot)
+    return -most, job.value
+
+
+def normalised(utilities: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+    """Utilities in USD as shares of the job's bounds, clipped to [0, 1] (M5.2)."""
+    low, high = bounds
+    return np.clip((np.asarray(utilities, dtype=float) - low) / (high - low), 0.0, 1.0)
+
+
+def known_rate(policies: int, rounds: int) -> float:
+    """eta = sqrt(8 ln M / K) for K rounds known beforehand (M5.2)."""
+    return math.sqrt(8.0 * math.log(policies) / rounds)
+
+
+def update(weights: Weights, utilities: np.ndarray, *, rate: Rate, share: float = 0.0) -> Weights:
+    """The weights after one more round of normalised utilities, shape (M,) (M5.2, M5.4).
+
+    w_i <- w_i exp(eta u_i), then w_i <- (1 - share) w_i + share sum(w) / M. With `ANYTIME` the weights after
+    k rounds are exp(eta_{k+1} (u_i summed over k rounds)); it is not meant with a share, which forgets on its
+    own. Raises `SettingsError` for utilities of another shape or outside [0, 1], a rate that is not positive
+    or a share outside [0, 1).
+    """
+    utilities = _checked_round(weights, utilities)
+    if not 0.0 <= share < 1.0 or (share > 0.0 and rate == ANYTIME):
+        raise SettingsError(
+            f"share {share} at rate {rate}", expected="0 <= share < 1, and 0 at the anytime rate"
+        )
+    size, rounds = len(weights.names), weights.rounds + 1
+    if rate == ANYTIME:
+        now, then = known_rate(size, rounds), known_rate(size, rounds + 1)
+        log_weight = weights.log_weight * (then / now if size > 1 else 1.0) + then * utilities
+    elif rate >= 0.0:
+        log_weight = weights.log_weight + rate * utilities
+    else:
+        raise SettingsError(f"learning rate {rate}", expected="a rate >= 0")
+    log_weight = log_weight - log_weight.max()
+    if share > 0.0:
+        even = math.log(share / size) + np.log(np.exp(log_weight).sum())
+        log_weight = np.logaddexp(math.log1p(-share) + log_weight, even)
+        log_weight = log_weight - log_weight.max()
+    return Weights(log_weight=log_weight, rounds=rounds, names=weights.names)
+
+
+def replay_weights(
+    names: Sequence[str], utilities: np.ndarray, *, rate: Rate, share: float = 0.0
+) -> list[Weights]:
+    """The weights before round 1, 2, ..., K and after K, rebuilt from stored normalised utilities of shape (K, M) (M5.3).
+
+    The same utilities in the same order give the same weights to the last bit.
+    """
+    history = [even_weights(names)]
+    for row in np.asarray(utilities, dtype=float):
+        history.append(update(history[-1], row, rate=rate, share=share))
+    return history
+
+
+def leader(weights: Weights) -> str:
+    """The policy of the largest weight, the first of those that tie."""
+    return weights.names[int(np.argmax(weights.log_weight))]
+
+
+def sample(weights: Weights, rng: np.random.Generator) -> str:
+    """A policy drawn by weight: the choice that the regret bound speaks of, in expectation (M5.3)."""
+    return weights.names[int(rng.choice(len(weights.names), p=weights.probability))]
+
+
+def static_bound(policies: int, rounds: int, *, rate: Rate) -> float:
+    """Bound of the regret after ``rounds`` rounds against the best single policy.
+
+    Fixed rate eta: ln M / eta + eta K / 8, which is sqrt(K ln M / 2) at `known_rate`. `ANYTIME`: 2 sqrt(K ln
+    M / 2) + sqrt(ln M / 8).
+    """
+    log_size = math.log(policies)
+    if policies == 1:
+        return 0.0
+    if rate == ANYTIME:
+        return 2.0 * math.sqrt(rounds * log_size / 2.0) + math.sqrt(log_size / 8.0)
+    return log_size / rate + rate * rounds / 8.0
+
+
+def shifting_bound(policies: int, rounds: int, *, rate: float, share: float, shifts: int) -> float:
+    """Bound of fixed share's regret against the best sequence of policies with ``shifts`` changes (M5.4).
+
+    (m + 1) ln M / eta + ln(1 / (alpha^m (1 - alpha)^(K - m - 1))) / eta + eta K / 8, with m changes and share
+    alpha.
+    """
+    stay = max(rounds - shifts - 1, 0)
+    changes = -shifts * math.log(share) - stay * math.log1p(-share)
+    return ((shifts + 1) * math.log(policies) + changes) / rate + rate * rounds / 8.0
+
+
+def shifting_rates(policies: int, rounds: int, shifts: int) -> tuple[float, float]:
+    """(eta, share) that make `shifting_bound` least for ``shifts`` changes in ``rounds`` rounds: alpha = m / (K - 1)."""
+    share = shifts / max(rounds - 1, 1) if shifts else 0.5 / max(rounds, 2)
+    share = min(share, 0.5)
+    at_one = shifting_bound(policies, rounds, rate=1.0, share=share, shifts=shifts) - rounds / 8.0
+    return math.sqrt(8.0 * at_one / rounds), share
+
+
+def best_sequence(utilities: np.ndarray, shifts: int) -> np.ndarray:
+    """Summed utility, after each round, of the best sequence of policies with at most ``shifts`` changes, shape (K,).
+
+    Dynamic program over (round, changes used, policy): keep the policy, or change to it from the best of the round before.
+    """
+    utilities = np.asarray(utilities, dtype=float)
+    best, sums = np.tile(utilities[0], (shifts + 1, 1)), [utilities[0].max()]
+    for row in utilities[1:]:
+        changed = np.full_like(best, -np.inf)
+        changed[1:] = best[:-1].max(axis=1, keepdims=True)
+        best = np.maximum(best, changed) + row
+        sums.append(best.max())
+    return np.array(sums, dtype=float)
+
+
+def _checked_round(weights: Weights, utilities: np.ndarray) -> np.ndarray:
+    values = np.asarray(utilities, dtype=float)
+    if values.shape != (len(weights.names),):
+        raise SettingsError(
+            f"utilities of shape {values.shape}", expected=f"({len(weights.names)},), one for each policy"
+        )
+    if not ((values >= 0.0) & (values <= 1.0)).all():
+        raise SettingsError(
+            f"utilities from {values.min()} to {values.max()}",
+            expected="shares in [0, 1]",
+            remedy="use normalised(utilities, utility_bounds(job, ...))",
+        )
+    return values
+
+
+# ---
+# What every learner of the selection is: weights before each round, learned from full information, with a proven bound (M5).
+#
+# A learner sees one row of utilities a round, each in [0, 1] and one for each policy (M5.1, M5.2), and says beforehand how
+# far it trusts each policy. ``Learner`` is the protocol, `learners` holds the implementations; `play` runs one over a table.
+#
+# A `BanditLearner` is told less: of a round only what the policy earned that it played (M10). Nothing hands it the other
+# utilities, so it cannot read them; `play_bandit` runs one over a table.
 
 S = TypeVar("S")
 

@@ -1,10 +1,4 @@
-"""What the selection has learned: the utility of each policy on each job that ended, and which policy leads by it (M5).
-
-A utility belongs to a policy and a job, not to a pool. A policy that comes to the pool later lacks the jobs before it until it
-is replayed on them: on those it slept. A sleeper's utility is what the learner expected of the policies that were awake. So it
-neither gains nor loses on them, and the others keep what they have earned (specialists that sleep: Freund, Schapire, Singer and
-Warmuth 1997).
-"""
+"""What the selection has learned: utilities, leader and regret over its rounds (M5)."""
 
 from __future__ import annotations
 
@@ -13,9 +7,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from optimization.selection.contract import Learner, weigh
-from optimization.selection.weights import Weights, leader
+from optimization.selection.contract import (
+    Learner,
+    Played,
+    Rate,
+    Weights,
+    best_sequence,
+    leader,
+    replay_weights,
+    shifting_bound,
+    static_bound,
+    weigh,
+)
+from warehouse.errors import SettingsError
+
+# ---
+# What the selection has learned: the utility of each policy on each job that ended, and which policy leads by it (M5).
+#
+# A utility belongs to a policy and a job, not to a pool. A policy that comes to the pool later lacks the jobs before it until it
+# is replayed on them: on those it slept. A sleeper's utility is what the learner expected of the policies that were awake. So it
+# neither gains nor loses on them, and the others keep what they have earned (specialists that sleep: Freund, Schapire, Singer and
+# Warmuth 1997).
 
 #: Newest jobs on which a policy that is new in the pool is replayed (ours); on older ones it sleeps.
 REPLAYED_JOBS = 200
@@ -123,3 +137,155 @@ def leading(weights: Weights, jobs: int) -> tuple[str, str]:
     name = leader(weights)
     weight = float(weights.probability[list(weights.names).index(name)])
     return name, f"leads after {jobs} jobs, weight {weight:.3f}"
+
+
+# ---
+# Regret of the selection over its rounds, and which jobs moved the leader (M5.2-M5.5).
+
+
+def round_table(rows: pd.DataFrame, *, value: str = "normalised") -> pd.DataFrame:
+    """Ledger rows (job, policy, ``value``) as one row per round and one column per policy, both in order of first appearance.
+
+    Raises `SettingsError` if a job lacks a policy: full information is what the bounds rest on (M5.1).
+    """
+    jobs, policies = list(dict.fromkeys(rows["job"])), list(dict.fromkeys(rows["policy"]))
+    table = rows.pivot(index="job", columns="policy", values=value).reindex(index=jobs, columns=policies)
+    holes = np.flatnonzero(table.isna().to_numpy().any(axis=1))
+    if holes.size:
+        raise SettingsError(
+            f"job {jobs[holes[0]]!r} has no utility for some policy", remedy="replay the whole pool on it"
+        )
+    return table
+
+
+def regret(
+    ledger: pd.DataFrame, *, rate: Rate, share: float = 0.0, shifts: int = 0, value: str = "normalised"
+) -> pd.DataFrame:
+    """Cumulative regret per round of selection by weight and of following the leader (M5.3, M5.4).
+
+    ``ledger`` has rows (job, policy, ``value`` in [0, 1]), jobs in the order of the rounds. Columns: round,
+    job, leader, expected (mean utility under the weights), followed (the leader's), static_regret and
+    static_regret_leader (against the best single policy so far), static_bound (without a share only, else
+    NaN), shifting_regret (against the best sequence with ``shifts`` changes so far) and shifting_bound (with
+    a share only, else NaN).
+    """
+    table = round_table(ledger, value=value)
+    utilities = table.to_numpy(dtype=float)
+    history = replay_weights(list(table.columns), utilities, rate=rate, share=share)
+    chances = np.array([weights.probability for weights in history[:-1]])
+    leaders = [leader(weights) for weights in history[:-1]]
+    expected = (chances * utilities).sum(axis=1)
+    columns = [history[0].names.index(name) for name in leaders]
+    followed = utilities[np.arange(len(table)), columns]
+    best = utilities.cumsum(axis=0).max(axis=1)
+    sequence = best_sequence(utilities, shifts)
+    rounds, size = np.arange(1, len(table) + 1), utilities.shape[1]
+    plain = [np.nan if share else static_bound(size, int(k), rate=rate) for k in rounds]
+    moving = [
+        shifting_bound(size, int(k), rate=float(rate), share=share, shifts=shifts) if share else np.nan
+        for k in rounds
+    ]
+    return pd.DataFrame(
+        {
+            "round": rounds,
+            "job": list(table.index),
+            "leader": leaders,
+            "expected": expected,
+            "followed": followed,
+            "static_regret": best - expected.cumsum(),
+            "static_regret_leader": best - followed.cumsum(),
+            "static_bound": plain,
+            "shifting_regret": sequence - expected.cumsum(),
+            "shifting_bound": moving,
+        }
+    )
+
+
+def learner_regret(
+    ledger: pd.DataFrame, learner: Learner[Any], *, shifts: int = 0, value: str = "normalised"
+) -> pd.DataFrame:
+    """`regret` for any learner, with its own bounds: the same columns, infinite where it has no shifting bound."""
+    table = round_table(ledger, value=value)
+    utilities = table.to_numpy(dtype=float)
+    history = weigh(learner, list(table.columns), utilities)
+    led = np.array([int(np.argmax(weights.log_weight)) for weights in history[:-1]])
+    chances = np.array([weights.probability for weights in history[:-1]])
+    played = Played(names=history[0].names, utilities=utilities, chances=chances)
+    followed = utilities[np.arange(len(led)), led]
+    best = utilities.cumsum(axis=0).max(axis=1)
+    return pd.DataFrame(
+        {
+            "round": np.arange(1, len(led) + 1),
+            "job": list(table.index),
+            "leader": [played.names[i] for i in led],
+            "expected": played.expected,
+            "followed": followed,
+            "static_regret": played.static_regret,
+            "static_regret_leader": best - followed.cumsum(),
+            "static_bound": learner.static_bounds(played),
+            "shifting_regret": best_sequence(utilities, shifts) - played.expected.cumsum(),
+            "shifting_bound": learner.shifting_bounds(played, shifts),
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderChange:
+    """In round ``round`` (1-based) job ``job`` put ``after`` ahead of ``before``.
+
+    ``moved`` lists the jobs since the start by how far each put ``after`` ahead of ``before`` in log weight,
+    furthest first; negative ones held it back. Their sum is the lead of ``after``.
+    """
+
+    round: int
+    job: str
+    before: str
+    after: str
+    moved: tuple[tuple[str, float], ...]
+
+    def sentence(self, most: int = 3) -> str:
+        """``AHANP(0.7) overtook UP after job j4, mostly by j4 (+0.31), j2 (+0.12)``."""
+        named = ", ".join(f"{job} ({by:+.2f})" for job, by in self.moved[:most] if by > 0)
+        return f"{self.after} overtook {self.before} after job {self.job}, mostly by {named or 'small steps'}"
+
+
+def why_leader_changed(
+    ledger: pd.DataFrame,
+    history: Sequence[Weights],
+    *,
+    value: str = "normalised",
+    memory: float | None = None,
+) -> list[LeaderChange]:
+    """Every change of the leader, with the jobs that moved it (M5.5).
+
+    ``ledger`` as for `regret`; ``history`` the weights before each round and after the last (`learner.weigh`,
+    `replay_weights`). With ``memory`` g (`Learner.memory`) the lead is shared out among the jobs as g^age
+    (u_after - u_before), which is what it is made of; otherwise job k moved what log w_after - log w_before
+    changed by in its round.
+    """
+    table = round_table(ledger, value=value)
+    jobs, utilities = [str(job) for job in table.index], table.to_numpy(dtype=float)
+    if len(history) != len(jobs) + 1:
+        raise SettingsError(f"{len(history)} weights for {len(jobs)} rounds", expected="one more than rounds")
+    logs = np.array([weights.log_weight for weights in history])
+    led = [int(np.argmax(row)) for row in logs]
+    names, changes = history[0].names, []
+    for k, job in enumerate(jobs):
+        before, after = led[k], led[k + 1]
+        if before == after:
+            continue
+        lead = logs[: k + 2, after] - logs[: k + 2, before]
+        ahead = utilities[: k + 1, after] - utilities[: k + 1, before]
+        by = np.diff(lead) if memory is None else _shared_out(lead[-1], ahead, memory)
+        steps = sorted(zip(jobs, by.tolist(), strict=False), key=lambda item: -item[1])
+        changes.append(
+            LeaderChange(round=k + 1, job=job, before=names[before], after=names[after], moved=tuple(steps))
+        )
+    return changes
+
+
+def _shared_out(lead: float, ahead: np.ndarray, memory: float) -> np.ndarray:
+    """The lead shared out among the rounds as memory^age times how far each put the policy ahead."""
+    parts = ahead * memory ** np.arange(len(ahead) - 1, -1, -1, dtype=float)
+    whole = float(parts.sum())
+    return np.asarray(parts * (lead / whole if whole else 0.0))

@@ -1,9 +1,10 @@
-"""What a learner would have made of a sequence of jobs: utility, regret, weights, and the choice among learners (M5)."""
+"""Sequences of jobs played afterwards: by learners, by bandits, and by choosers among predictors (M5, M10)."""
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,10 +14,23 @@ import pandas as pd
 
 from optimization.job.definition import Job, rates
 from optimization.market.window import MarketWindow
-from optimization.selection.contract import BanditLearner, Learner, Played, play, weigh
+from optimization.selection.contract import (
+    BanditLearner,
+    Learner,
+    Played,
+    Seen,
+    Weights,
+    best_sequence,
+    checked_round,
+    play,
+    play_bandit,
+    weigh,
+)
 from optimization.selection.learners import LEARNERS, learner_named
-from optimization.selection.weights import Weights, best_sequence
 from warehouse.errors import SettingsError
+
+# ---
+# What a learner would have made of a sequence of jobs: utility, regret, weights, and the choice among learners (M5).
 
 #: The first jobs, over which weights settle: the claim about a selector is made for the jobs after these (E3).
 SETTLING = 300
@@ -315,3 +329,212 @@ def orders_of(raw_utilities: np.ndarray, kinds: Sequence[float] | np.ndarray) ->
         "regime_switch": switch_order(kinds),
         "hostile_switch": hostile_order(raw_utilities),
     }
+
+
+# ---
+# What bandits would have made of a sequence of jobs, seeing only what the policy earned that they played (M10).
+
+#: Normal quantile of a 95 % interval.
+_Z95 = 1.96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BanditRuns:
+    """One bandit over the same jobs with several seeds of its draws.
+
+    ``runs`` holds one summary a seed; of each, ``drawn`` utilities are what it really earned and regrets are expectations
+    under its own chances.
+    """
+
+    runs: tuple[SelectionSummary, ...]
+
+    @property
+    def learner(self) -> str:
+        """The name of the bandit."""
+        return self.runs[0].learner
+
+    @property
+    def drawn_utility(self) -> float:
+        """Mean raw utility earned over all jobs and seeds."""
+        return float(np.mean([run.overall.drawn for run in self.runs]))
+
+    @property
+    def settled_utility(self) -> float:
+        """The same after the first jobs (`selecting.SETTLING`)."""
+        return float(np.mean([run.settled.drawn for run in self.runs]))
+
+    @property
+    def settled_interval(self) -> tuple[float, float]:
+        """95 % interval of `settled_utility` over the seeds' draws, normal; NaN for one seed."""
+        values = np.array([run.settled.drawn for run in self.runs])
+        if len(values) < 2:
+            return math.nan, math.nan
+        half = _Z95 * float(values.std(ddof=1)) / math.sqrt(len(values))
+        return float(values.mean()) - half, float(values.mean()) + half
+
+    @property
+    def settled_share(self) -> float:
+        """`settled_utility` in the best fixed policy's over the same jobs; NaN unless that is positive."""
+        best = self.runs[0].settled.best_fixed_utility
+        return self.settled_utility / best if best > 0 else math.nan
+
+    @property
+    def stretch_utilities(self) -> tuple[float, ...]:
+        """Mean raw utility earned in each stretch between switches."""
+        rows = [[part.drawn for part in run.stretches] for run in self.runs]
+        return tuple(np.mean(rows, axis=0).tolist())
+
+    @property
+    def regret_curve(self) -> np.ndarray:
+        """Mean expected regret against the best single policy after each round, normalised, shape (K,)."""
+        return np.asarray(np.mean([run.regret_curve for run in self.runs], axis=0))
+
+    @property
+    def shifting_regret_curve(self) -> np.ndarray:
+        """The same against the best sequence of policies."""
+        return np.asarray(np.mean([run.shifting_regret_curve for run in self.runs], axis=0))
+
+    @property
+    def bound_curve(self) -> np.ndarray:
+        """The bound of `regret_curve`, infinite where none is proven."""
+        return self.runs[0].bound_curve
+
+    @property
+    def shifting_bound_curve(self) -> np.ndarray:
+        """The bound of `shifting_regret_curve`."""
+        return self.runs[0].shifting_bound_curve
+
+
+def select_with_bandit(
+    utilities_normalised: np.ndarray,
+    raw_utilities: np.ndarray,
+    names: Sequence[str],
+    *,
+    learner: BanditLearner[Any],
+    seeds: Sequence[int],
+    cuts: Sequence[int] = (),
+) -> BanditRuns:
+    """Let a bandit choose among policies job after job, once for each seed.
+
+    Tables and ``cuts`` as for `selecting.select_over`; of the first table the bandit sees one number a job. Raises
+    `SettingsError` for tables that do not match or cuts outside the rounds.
+    """
+    values, raw = checked_tables(utilities_normalised, raw_utilities, names)
+    runs = []
+    for seed in seeds:
+        played, history = play_bandit(learner, names, values, rng=np.random.default_rng([seed, 31]))
+        runs.append(summary_of(learner, raw, played, history, cuts=cuts))
+    return BanditRuns(runs=tuple(runs))
+
+
+# ---
+# Choose among predictors whose accuracy is unknown beforehand, by what planning with each was worth so far (M10).
+#
+# The aim is that of "Best of many in both worlds" (An, Li, Moseley and Visotsky, 2024): follow predictions when they are accurate
+# and ignore them when they are not, without being told which. Its setting is another one (shadow prices of resources that run
+# out); here the arms are several predictors and planning without any, and a learner of M5 does the choosing (ours). A job's
+# utility is known when the job has ended and not before, so that what overlaps in time teaches nothing to each other.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """When each job starts and when its utility is known, in one unit and of one length, starts ascending.
+
+    Raises `SettingsError` for others.
+    """
+
+    start: np.ndarray
+    known: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.start.shape != self.known.shape or self.start.ndim != 1:
+            raise SettingsError(
+                f"{self.start.shape} starts, {self.known.shape} ends", expected="one of each for every job"
+            )
+        if (np.diff(self.start) < 0).any() or (self.known <= self.start).any():
+            raise SettingsError(
+                "starts that descend, or a job known before it started",
+                expected="ascending starts, each before its job's utility is known",
+                remedy="sort the jobs by their starts",
+            )
+
+    def lessons(self) -> Iterator[list[int]]:
+        """For every job the places of the jobs that became known since the one before, in the order they did."""
+        waiting: list[tuple[float, int]] = []
+        for k, start in enumerate(self.start.tolist()):
+            ready = []
+            while waiting and waiting[0][0] <= start:
+                ready.append(heapq.heappop(waiting)[1])
+            heapq.heappush(waiting, (float(self.known[k]), k))
+            yield ready
+
+
+def play_delayed(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray, spans: Spans) -> Played:
+    """The rounds as a learner plays them that learns a job's utilities when they are known; ``utilities`` (K, M) in [0, 1].
+
+    Its bounds are proven for rounds that end before the next begins; here they are not claimed.
+    """
+    values = _table(names, utilities, spans)
+    state, chances = learner.start(names), []
+    for ready in spans.lessons():
+        for j in ready:
+            state = learner.learn(state, values[j])
+        chances.append(learner.weights(state).probability)
+    return Played(names=tuple(names), utilities=values, chances=np.array(chances))
+
+
+def play_delayed_bandit(
+    learner: BanditLearner[Any],
+    names: Sequence[str],
+    utilities: np.ndarray,
+    spans: Spans,
+    *,
+    rng: np.random.Generator,
+) -> Played:
+    """The same for a bandit, which is told of each job what its own choice earned, at the chance it had when it was made."""
+    values = _table(names, utilities, spans)
+    state = learner.start(names)
+    chances: list[np.ndarray] = []
+    drawn: list[int] = []
+    for ready in spans.lessons():
+        for j in ready:
+            seen = Seen(
+                policy=drawn[j], utility=float(values[j, drawn[j]]), chance=float(chances[j][drawn[j]])
+            )
+            state = learner.learn(state, seen)
+        now = learner.weights(state).probability
+        drawn.append(min(int(np.searchsorted(np.cumsum(now), rng.random(), side="right")), len(names) - 1))
+        chances.append(now)
+    return Played(
+        names=tuple(names), utilities=values, chances=np.array(chances), drawn=np.array(drawn, dtype=int)
+    )
+
+
+def follow_least_loss(losses: np.ndarray, spans: Spans, *, first: int = 0) -> np.ndarray:
+    """The arm of the least mean loss among the jobs known when each job starts, shape (K,).
+
+    ``losses`` (K, M), NaN where an arm has none: an arm without any known loss is not followed. Until something is known it
+    is arm ``first``.
+    """
+    values = np.asarray(losses, dtype=float)
+    total, seen = np.zeros(values.shape[1]), np.zeros(values.shape[1])
+    followed = []
+    for ready in spans.lessons():
+        for j in ready:
+            known = np.isfinite(values[j])
+            total += np.where(known, values[j], 0.0)
+            seen += known
+        mean = np.where(seen > 0, total / np.maximum(seen, 1.0), np.inf)
+        followed.append(int(np.argmin(mean)) if np.isfinite(mean).any() else first)
+    return np.array(followed, dtype=int)
+
+
+def _table(names: Sequence[str], utilities: np.ndarray, spans: Spans) -> np.ndarray:
+    values = np.asarray(utilities, dtype=float)
+    if values.ndim != 2 or len(values) != len(spans.start):
+        raise SettingsError(
+            f"utilities of shape {values.shape} for {len(spans.start)} jobs", expected="one row for each job"
+        )
+    for row in values:
+        checked_round(names, row)
+    return values

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from series_kit import HALF_HOUR, START, history, wandering
 from standing import standing as stand
 
+from forecasting.predictor import restored, state_text
 from forecasting.predictors import PREDICTORS, make_predictor
 from forecasting.quantiles import LEVELS
-from forecasting.state import restored, state_text
 from warehouse.errors import SettingsError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT
 

@@ -11,7 +11,7 @@ from fault_samples import OPTIONS, sample_files
 from fault_tables import digest_of, imported
 
 from warehouse.errors import SlackwaterError
-from warehouse.observations.ingest import Appended, ingest_file
+from warehouse.observations import Appended, ingest_file
 from warehouse.sources import SOURCES
 from warehouse.sources.contract import SourceOptions
 from warehouse.store.connection import Store, open_store

@@ -24,7 +24,7 @@ from fault_tables import (
     imported,
 )
 
-from flows.ledger.runs import STAGES as STAGE_NAMES
+from flows.ledger.records import STAGES as STAGE_NAMES
 from warehouse.sources import SOURCES
 from warehouse.sources.contract import SourceOptions
 from warehouse.store.connection import open_reader, open_store

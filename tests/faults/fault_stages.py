@@ -11,16 +11,12 @@ from fault_samples import OPTIONS, write_samples
 from loopback import Ec2, price_history
 
 import flows.backfill.run
-from flows.backfill.plan import plan_backfill, stretch_of
-from flows.backfill.run import Backfill, backfill
+from flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
 from flows.config import Feed, Settings
 from flows.feeds.fetch import fetch_feed
 from flows.turn import stages
-from flows.turn.context import Turn, run_id_of
-from flows.turn.ingest import ingest_paths
-from flows.turn.markets import step_of
-from flows.turn.stages import Found, whole_turn
-from flows.turn.work import require_markets
+from flows.turn.context import Turn, require_markets, run_id_of, step_of
+from flows.turn.stages import Found, ingest_paths, whole_turn
 from warehouse.sources.live.transport import Retry, Transport
 from warehouse.store.connection import open_store
 

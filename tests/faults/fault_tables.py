@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
-from warehouse.issued.records import NATURAL_KEYS
+from warehouse.issued import NATURAL_KEYS
 from warehouse.store.connection import Store, open_reader, open_store
 
 #: Every table, and the columns of which no two rows may be alike.

@@ -13,10 +13,10 @@ from fault_stages import AT, DB, SLOT, copied, next_turn
 from fault_tables import checked, contents, differences
 
 from flows.ledger.jobs import save_jobs
-from flows.turn.ingest import ingest_paths
+from flows.turn.stages import ingest_paths
 from optimization.job.request import parse_request
 from warehouse.store.connection import open_store
-from warehouse.store.lock import WAIT_VARIABLE
+from warehouse.store.files import WAIT_VARIABLE
 
 #: Which of two writers is first decides the ids, never the rows.
 WITHOUT_IDS = ("sid", "mid", "vid", "batch")

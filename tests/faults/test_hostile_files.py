@@ -12,11 +12,10 @@ import pytest
 from fault_hostile import CHANGES, fuzz
 from fault_samples import OPTIONS, sample_files, tidy_prices
 
-from flows.turn.ingest import ingest_paths
+from flows.turn.stages import ingest_paths
 from warehouse.errors import InputError, SlackwaterError, SourceFileError
-from warehouse.issued.records import read_rows
-from warehouse.observations.ingest import ingest_file
-from warehouse.observations.listing import list_markets
+from warehouse.issued import read_rows
+from warehouse.observations import ingest_file, list_markets
 from warehouse.sources import SOURCES
 from warehouse.sources.contract import SourceOptions
 from warehouse.store.connection import open_store
@@ -155,7 +154,7 @@ from pathlib import Path
 from warehouse.errors import SlackwaterError
 from warehouse.sources.contract import SourceOptions
 from warehouse.sources import SOURCES
-from warehouse.observations.ingest import ingest_file
+from warehouse.observations import ingest_file
 from warehouse.store.connection import open_store
 with open_store(":memory:") as store:
     try:

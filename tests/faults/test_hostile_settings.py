@@ -11,7 +11,7 @@ from fault_hostile import CHANGES
 from fault_samples import tidy_prices
 
 from flows.config import Settings, read_settings
-from flows.turn.ingest import ingest_paths
+from flows.turn.stages import ingest_paths
 from flows.ui.app import make_app
 from flows.ui.pages import VIEWS
 from flows.ui.reading import Snapshots

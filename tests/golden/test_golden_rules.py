@@ -26,7 +26,7 @@ from optimization.policies.contract import View
 from optimization.policies.pace import pace
 from optimization.policies.pace import split as policy_split
 from optimization.window.plan import EndRule, HorizonProblem, slot_costs, slot_usd, split
-from optimization.window.program import horizon_model, possible_endings
+from optimization.window.solver import horizon_model, possible_endings
 from optimization.window.twin import terms_of
 
 #: Less than any rounding of work that matters: an amount that is exact by hand may be a hair more in binary.

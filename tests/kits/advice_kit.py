@@ -4,19 +4,15 @@ import pandas as pd
 from tidy_folder import START, write_tidy
 
 from flows.config import Settings
-from flows.delivery.deliver import deliver
+from flows.delivery import deliver
 from flows.ledger.fields import decision_row
-from flows.ledger.jobs import find_job, save_jobs
+from flows.ledger.jobs import find_job, open_job, save_jobs
 from flows.ledger.records import allocations_of, decisions_of, save_decisions
-from flows.ledger.reports import open_job
-from flows.turn.context import Turn, run_id_of
-from flows.turn.decide import effort_of
-from flows.turn.ingest import ingest_paths
-from flows.turn.markets import find_market, read_history
+from flows.turn.context import Turn, find_market, read_history, run_id_of
+from flows.turn.stages import effort_of, ingest_paths
 from optimization.job.request import parse_request
 from optimization.policies.pool import policy_named
-from optimization.replay.decision import decide
-from optimization.replay.standing import record_start
+from optimization.replay.decision import decide, record_start
 from optimization.window.plan import Allocation
 from warehouse.store.connection import open_store
 
@@ -90,7 +86,7 @@ def turn_at(store, slot=0, *, sinks=(), made="live", said=None):
 
 def keep(store, turn, rows):
     """Keep decisions as the allocate stage does."""
-    from flows.ledger.runs import save_run
+    from flows.ledger.records import save_run
 
     with store.transaction():
         save_decisions(store, [(turn.run_id, row) for row in rows])

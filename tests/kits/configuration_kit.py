@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from forecasting.configurations.facts import Configuration
-from forecasting.configurations.features import MemoryModel, features, memory_parts
+from forecasting.configurations.facts import Configuration, MemoryModel, features, memory_parts
 from forecasting.configurations.runs import RUNS_FILE
 from forecasting.configurations.throughput import log_rate
 from forecasting.configurations.validity import LABELS_FILE, STATISTICS_FILE

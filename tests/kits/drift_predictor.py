@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.predictor import Outlook, Panel
+from forecasting.predictor import Outlook, Panel, stored
 from forecasting.quantiles import LEVELS
-from forecasting.state import stored
 
 
 @dataclass(frozen=True)

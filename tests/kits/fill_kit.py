@@ -9,7 +9,7 @@ from tidy_folder import START, write_tidy
 
 from flows.config import Settings
 from flows.turn.context import Turn
-from flows.turn.ingest import ingest_paths
+from flows.turn.stages import ingest_paths
 from forecasting.configurations.validity import LABELS_FILE
 from optimization.requests.request import completed, parse_tuning_request
 from warehouse.store.connection import open_store

@@ -1,6 +1,6 @@
 """The joint horizon program in Pyomo: exact, for a few jobs (M3.6; ours).
 
-As in `optimization.window.program`, a binary says for what reason job j runs on size s of market m in slot i: begun from nothing,
+As in `optimization.window.solver`, a binary says for what reason job j runs on size s of market m in slot i: begun from nothing,
 scaled up, kept, scaled down, or moved from another market. Their sum is the choice "n = s in m", so any throughput and any
 efficiency is a coefficient. The stage after a job's window is its ending on on-demand (M3.3b), which pays for k more slots.
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import pyomo.environ as pyo
 
-from optimization.fleet.orders import joint_plan, weighted_utility
+from optimization.fleet.prices import joint_plan, weighted_utility
 from optimization.fleet.problem import (
     NO_ENDING,
     NOWHERE,
@@ -34,8 +34,7 @@ from optimization.fleet.problem import (
 from optimization.job.definition import finished
 from optimization.kernels.rules import slots_needed
 from optimization.window.plan import Allocation, PlanStatus
-from optimization.window.program import WHOLE
-from optimization.window.solver import Limits, Solution, in_usd, solve
+from optimization.window.solver import WHOLE, Limits, Solution, in_usd, solve
 
 REASONS = ("begun", "up", "kept", "down", "moved")
 #: Relative difference between the solver's objective and the routes' own beyond which the solve counts as an error.

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from flows.turn.page import MarketPanel, ReportData
+from flows.turn.report import MarketPanel, ReportData
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.history import Market
 
@@ -162,7 +162,7 @@ def demo_data(*, markets: int = 24, seed: int = 7, simulated: bool = True, round
 
 
 if __name__ == "__main__":
-    from flows.turn.page import write_report
+    from flows.turn.report import write_report
 
     made = demo_data()
     began = time.perf_counter()

@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 from series_kit import HALF_HOUR, wandering
 
-from forecasting.accuracy.sums import tally
-from forecasting.accuracy.tables import accuracy_of
-from forecasting.origins.timetable import Cadence, Timetable
-from forecasting.origins.units import Rolling, forecast_blocks, second_half, units_of
+from forecasting.accuracy.tables import accuracy_of, tally
+from forecasting.origins import Cadence, Rolling, Timetable, forecast_blocks, second_half, units_of
 from forecasting.predictor import Outlook, Panel
 from forecasting.predictors import make_predictor
 from forecasting.series import Series, series_of

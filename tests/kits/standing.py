@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from forecasting.origins.driver import Basis, Batch, forecasts_from
+from forecasting.origins import Basis, Batch, forecasts_from
 from forecasting.predictor import FittedEachAlone, Panel
 from forecasting.predictors import make_predictor
 from forecasting.quantiles import Forecast

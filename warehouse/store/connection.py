@@ -27,29 +27,27 @@ import pyarrow as pa
 from warehouse.errors import DamagedStoreError, SchemaError, SettingsError, StoreError
 from warehouse.store.files import (
     Identity,
-    check_place,
-    copy_synced,
-    has_wal,
-    identity_of,
-    is_locked,
-    log_identity,
-    store_error,
-    sync_folder,
-)
-from warehouse.store.folders import current_generation, is_shared, read_manifest, table_file
-from warehouse.store.lock import (
     Patience,
     Say,
     WriterLock,
     check_log,
+    check_place,
+    copy_synced,
     default_wait,
+    has_wal,
+    identity_of,
+    is_locked,
     is_waited_for,
     locked,
+    log_identity,
     present_holder,
     say_on_stderr,
+    store_error,
+    sync_folder,
     take_lock,
     try_lock,
 )
+from warehouse.store.folders import current_generation, is_shared, read_manifest, table_file
 from warehouse.store.schema import MIGRATIONS, applied_steps, back_up, migrate, pending_steps, quoted
 
 #: Environment variable: "off" keeps the warehouse as one file, whose readers and writer then exclude one another.
@@ -574,7 +572,7 @@ def open_store(
 ) -> Store:
     """Open the warehouse at ``path`` (":memory:" for one that is not kept) for writing, making or upgrading it if need be.
 
-    While another process writes, it waits up to ``wait`` seconds (None: `warehouse.store.lock.default_wait`) and tells ``say`` so
+    While another process writes, it waits up to ``wait`` seconds (None: `warehouse.store.files.default_wait`) and tells ``say`` so
     once. Several stores of one process share the right to write. With ``read_only`` the file itself is opened, which keeps
     writers out and does not wait: `open_reader` is for reading.
 

@@ -1,13 +1,24 @@
-"""The files of a warehouse: what tells their states apart, safe copying, and what is wrong with one as an error of ours."""
+"""The files of a warehouse and who may write them: states of files, safe copying, errors, the lock of the one writer."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
-from contextlib import suppress
-from dataclasses import dataclass
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from warehouse.errors import DamagedStoreError, SchemaError, StoreError, StoreLockedError
+from warehouse.errors import DamagedStoreError, SchemaError, SettingsError, StoreError, StoreLockedError
+
+# ---
+# The files of a warehouse: what tells their states apart, safe copying, and what is wrong with one as an error of ours.
 
 _PIECE = 1 << 26
 
@@ -146,3 +157,382 @@ def check_place(path: Path, *, read_only: bool) -> None:
         raise StoreError(
             f"no warehouse at {path}", remedy="`slackwater ingest` or `slackwater run` makes one"
         )
+
+
+# ---
+# Who may write: one process at a time, by an advisory lock on a small file beside the warehouse.
+#
+# The lock is taken with ``flock``, so the system drops it when its process ends, however it ends. The file says who holds it. What
+# it says is only ever shown to people, with one exception: a holder that goes without setting it free was stopped in the middle.
+# DuckDB's own lock is not enough: it goes as soon as any descriptor of the file is closed in its process, and it has no waiting.
+
+Say = Callable[[str], None]
+#: Environment variable: seconds a second writer waits; 0 fails at once.
+WAIT_VARIABLE = "SLACKWATER_LOCK_WAIT"
+DEFAULT_WAIT = 60.0
+#: What a lock file says after a writer that came to its end; an empty one was never used.
+FREE = b"free\n"
+#: Seconds between two attempts: short at first, for turns that are nearly over.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who wrote itself into a lock file; ``since`` is when it did, ISO 8601 UTC, by the file system's clock."""
+
+    pid: int
+    command: str
+    host: str
+    since: str = ""
+
+    def __str__(self) -> str:
+        where = "" if self.host == socket.gethostname() else f" on {self.host}"
+        return f"PID {self.pid} ({self.command}){where}" + (f" since {self.since}" if self.since else "")
+
+
+def signature() -> bytes:
+    """What this process writes into a lock file that it takes."""
+    name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+    words = [name, *sys.argv[1:2]] if name != "-c" else ["python -c"]
+    mine = asdict(Holder(pid=os.getpid(), command=" ".join(words)[:80], host=socket.gethostname()))
+    del mine["since"]  # the file system knows
+    return json.dumps(mine).encode()
+
+
+def lock_path(database: Path) -> Path:
+    """The lock file of a warehouse; it is never deleted, so that two processes cannot hold two files of one name."""
+    return database.with_name(f"{database.name}.lock")
+
+
+def read_holder(database: Path) -> Holder | None:
+    """Who wrote itself into the lock file last and did not set it free; None for nobody, or what cannot be read."""
+    path = lock_path(database)
+    try:
+        text, changed = path.read_text(encoding="utf-8"), path.stat().st_mtime
+        found = json.loads(text)
+        return Holder(
+            pid=int(found["pid"]),
+            command=str(found["command"]),
+            host=str(found["host"]),
+            since=datetime.fromtimestamp(changed, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def present_holder(database: Path) -> str:
+    """The holder in words; a name left by a process that has died is not given."""
+    holder = read_holder(database)
+    if holder is None or (holder.host == socket.gethostname() and not _alive(holder.pid)):
+        return "another process"
+    return str(holder)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def say_on_stderr(text: str) -> None:
+    """One line for whoever watches."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def default_wait() -> float:
+    """Seconds a writer waits for another: `WAIT_VARIABLE`, else 60; raises `SettingsError` if it is no such number."""
+    text = os.environ.get(WAIT_VARIABLE, "").strip()
+    if not text:
+        return DEFAULT_WAIT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise SettingsError(f"{WAIT_VARIABLE}={text!r}", expected="seconds to wait, 0 or more")
+    return seconds
+
+
+class Patience:
+    """A wait with a bound: says once what it waits for, then sleeps a little longer each time until the bound."""
+
+    def __init__(self, seconds: float, say: Say) -> None:
+        self._left = seconds
+        self._say: Say | None = say
+        self._pause = _FIRST_PAUSE
+
+    def wait(self, why: str) -> bool:
+        """Sleep for one pause; False, without sleeping, once the bound is reached."""
+        if self._left <= 0:
+            return False
+        if self._say is not None:
+            self._say(why)
+            self._say = None
+        pause = min(self._pause, self._left)
+        time.sleep(pause)
+        self._left -= pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return True
+
+
+class WriterLock:
+    """The right to write one warehouse; shared by all stores that one process opens for writing.
+
+    ``unfinished``: the holder before went without saying that it was done, so what it committed may be half a turn.
+    ``fresh``: there was no lock file, so nobody knows what happened before. ``source``: the warehouse itself, open for copying;
+    ``published``: its headers as they were in the newest snapshot; ``log``: its log as it was found; ``opening`` lets its users
+    open the file one after the other.
+    """
+
+    def __init__(self, database: Path, key: str, descriptor: int) -> None:
+        self.database = database
+        self.source: int | None = None
+        self.published: bytes | None = None
+        self.log: Identity | None = None
+        self.opening = threading.Lock()
+        self._key = key
+        self._descriptor = descriptor
+        self._before = os.pread(descriptor, 4096, 0)
+        self._turn = threading.Lock()
+        self._users = 1
+        self._finished = True
+        self._signed = False
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nobody has ever taken this lock."""
+        return not self._before
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the holder before was stopped in the middle."""
+        return self._before not in (b"", FREE)
+
+    @property
+    def signed(self) -> bool:
+        """Whether this process has written itself into the lock file: its first user has."""
+        return self._signed
+
+    def sign(self) -> None:
+        """Write this process into the lock file; until `release` says otherwise its work counts as unfinished."""
+        self._signed = True
+        _rewrite(self._descriptor, signature())
+
+    def open_source(self) -> int:
+        """The warehouse open for copying, once for the life of this lock.
+
+        It is closed only after DuckDB has closed the file: whoever closes a descriptor of a file loses all his locks on it.
+        """
+        if self.source is None:
+            self.source = os.open(self.database, os.O_RDONLY | os.O_CLOEXEC)
+        return self.source
+
+    def put_in_place(self, file: Path) -> None:
+        """Rename another file to the warehouse, which must be closed; raises `OSError`."""
+        os.replace(file, self.database)
+        if self.source is not None:
+            os.close(self.source)
+        self.source = self.published = None
+
+    def join(self) -> bool:
+        """One more user in this process; False if the last one has just gone."""
+        with self._turn:
+            if self._users:
+                self._users += 1
+            return self._users > 0
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Keep other users from joining inside the block; False if there are others already."""
+        with self._turn:
+            yield self._users == 1
+
+    def release(self, *, finished: bool, at_last: Callable[[], None] = lambda: None) -> None:
+        """One user less; the last one calls ``at_last`` and lets other processes write.
+
+        ``finished``: what this user wrote is whole. If any was not, the file keeps this process's name, as if it had been killed.
+        """
+        with self._turn:
+            self._users -= 1
+            self._finished &= finished
+            if self._users:
+                return
+            try:
+                if self._finished:
+                    at_last()
+            finally:
+                self._give_up(FREE if self._finished else None)
+
+    def give_back(self) -> None:
+        """One user less, that has written nothing: the last one leaves the lock file as it was found."""
+        with self._turn:
+            self._users -= 1
+            if not self._users:
+                self._give_up(self._before)
+
+    def _give_up(self, content: bytes | None) -> None:
+        """Let the lock go; a log that could not be brought into the file (a full disk) is work that is not finished."""
+        with _GUARD:
+            _HELD.pop(self._key, None)
+        if content is not None and not (self._signed and has_wal(self.database)):
+            with suppress(OSError):
+                _rewrite(self._descriptor, content)
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptors; the lock goes with the last process that has them."""
+        for descriptor in (self.source, self._descriptor):
+            if descriptor is not None:
+                with suppress(OSError):
+                    os.close(descriptor)
+
+
+_GUARD = threading.Lock()
+_HELD: dict[str, WriterLock] = {}
+
+
+def _rewrite(descriptor: int, content: bytes) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)
+
+
+def _forget_in_child() -> None:
+    """A forked child has no right to write: it closes its copies, which leaves the parent's lock alone."""
+    global _GUARD
+    _GUARD = threading.Lock()
+    for lock in _HELD.values():
+        lock.close()
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def try_lock(database: Path, *, share: bool = True) -> WriterLock | None:
+    """The lock if no other process has it, else None; with ``share`` a lock this process has is used by one more.
+
+    Raises `StoreError` if the lock file cannot be made.
+    """
+    key = os.path.realpath(lock_path(database))
+    while True:
+        with _GUARD:
+            held = _HELD.get(key)
+            if held is None:
+                lock = _new_lock(database, key)
+                if lock is not None:
+                    _HELD[key] = lock
+                return lock
+        if not share:
+            return None
+        if held.join():
+            return held
+
+
+def _new_lock(database: Path, key: str) -> WriterLock | None:
+    descriptor = _open(lock_path(database))
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError as error:
+        os.close(descriptor)
+        raise StoreError(
+            f"lock file {lock_path(database)}: {error.strerror}",
+            expected="a file system with locks",
+            remedy="put the warehouse on a local disk",
+        ) from error
+    return WriterLock(database, key, descriptor)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StoreError(
+            f"lock file {path}: {error.strerror}",
+            expected="a folder that may be written",
+            remedy="writing needs rights on the warehouse's folder",
+        ) from error
+
+
+def take_lock(database: Path, patience: Patience) -> WriterLock:
+    """The lock, waiting for another process as long as ``patience`` lasts; raises `StoreLockedError` naming the holder."""
+    lock = try_lock(database)
+    if lock is not None:
+        return lock
+    with _announced(database):
+        while (lock := try_lock(database)) is None:
+            holder = present_holder(database)
+            if not patience.wait(f"waiting for {holder} to finish with {database}"):
+                raise locked(database, f"held by {holder}")
+    return lock
+
+
+@contextmanager
+def _announced(database: Path) -> Iterator[None]:
+    """Let the holder see that somebody waits: by a shared lock on a file of its own, which goes with its process."""
+    descriptor = _open(_queue_path(database))
+    try:
+        with suppress(OSError):  # a file system that cannot: then the holder goes on to its end
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_waited_for(database: Path) -> bool:
+    """Whether a process waits to write: for a holder that can stop between two of many turns."""
+    try:
+        descriptor = os.open(_queue_path(database), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _queue_path(database: Path) -> Path:
+    """It stays where it is: without it those who wait on it would no more be seen."""
+    path = lock_path(database)
+    return path.with_name(f"{path.name}.queue")
+
+
+def locked(database: Path, how: str) -> StoreLockedError:
+    """The error of a writer whose patience has ended."""
+    return StoreLockedError(
+        f"warehouse {database} is {how}",
+        remedy=f"wait until that process has ended, or longer ({WAIT_VARIABLE}=SECONDS), or name another file",
+    )
+
+
+def check_log(lock: WriterLock) -> None:
+    """Refuse a write-ahead log that the last writer did not leave: DuckDB would replay a log of another file.
+
+    A writer that ends takes its log with it, one that is killed leaves its name in the lock file. A log beside a warehouse that
+    was set free is therefore somebody else's, unless another program has the file open now. Raises `DamagedStoreError`.
+    """
+    if lock.fresh or lock.unfinished or not has_wal(lock.database):
+        return
+    source = lock.open_source()
+    try:
+        fcntl.lockf(source, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return
+    fcntl.lockf(source, fcntl.LOCK_UN)
+    raise DamagedStoreError(
+        f"warehouse {lock.database} has a log ({wal_path(lock.database).name}) that its last writer did not leave",
+        expected="no log after a writer that came to its end",
+        remedy="move the log away if it belongs to another file; if another DuckDB program was stopped while it wrote, "
+        "open and close the warehouse with that program",
+    )

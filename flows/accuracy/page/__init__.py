@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from flows.accuracy.page.by_market import daily_section, fans_section, markets_section
-from flows.accuracy.page.reading import TITLES
 from flows.accuracy.page.sections import (
+    TITLES,
     answer_section,
     calibration_section,
     fallbacks_section,

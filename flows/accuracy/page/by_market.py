@@ -9,26 +9,29 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.accuracy.page.findings import Claim, claims, claims_summary
-from flows.accuracy.page.reading import (
+from flows.accuracy.page.sections import (
     COMPARED,
     LAST_VALUE,
     UNITS,
+    Claim,
     Models,
+    claims,
+    claims_summary,
     market_skill,
+    of,
+    of_variables,
     over_steps,
     percent_signed,
     shown_steps,
     skill_at,
     skill_text,
     tone,
+    weighted,
 )
-from flows.accuracy.page.sections import of, of_variables, weighted
-from flows.show.blocks import Block, Column, Fold, Grid, Notes, Section, Table
+from flows.show.blocks import Block, Column, Figure, Fold, Grid, Notes, Section, Table
 from flows.show.charts import Axis, Fan, fans, held, lines
-from flows.show.figure import Figure
 from flows.show.formats import MISSING, fixed, listed, missing, number, percent, plural, significant, whole
-from flows.turn.page import BANDS, MEDIAN, gap_runs
+from flows.turn.report import BANDS, MEDIAN, gap_runs
 from forecasting.accuracy.tables import QUANTILES, Accuracy
 
 #: Rows of the table of markets that a terminal shows.

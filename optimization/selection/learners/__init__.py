@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from optimization.selection.contract import BanditLearner, Learner, weigh
+from optimization.selection.contract import BanditLearner, Learner, Weights, weigh
 from optimization.selection.learners.adahedge import AdaHedge
 from optimization.selection.learners.ar_ucb import ArUcb
 from optimization.selection.learners.blend import Blend
 from optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
 from optimization.selection.learners.exponentiated import Discounted, ExponentiatedGradient, FixedShare
 from optimization.selection.learners.squint import Squint
-from optimization.selection.weights import Weights
 from warehouse.errors import SettingsError
 
 #: None of these need be told the number of rounds; fixed share is tuned for 1,000 with three changes.

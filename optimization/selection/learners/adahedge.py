@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimization.selection.contract import Played, checked_round
-from optimization.selection.weights import Weights, even_weights
+from optimization.selection.contract import Played, Weights, checked_round, even_weights
 
 #: A gap below this counts as none: a rate of ln M over it would not be a number.
 LEAST_GAP = 1e-200

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from optimization.selection.contract import Learner, Played, checked_round, play
+from optimization.selection.contract import Learner, Played, Weights, checked_round, play
 from optimization.selection.learners.adahedge import AdaHedge, AdaHedgeState
-from optimization.selection.weights import Weights
 from warehouse.errors import SettingsError
 
 

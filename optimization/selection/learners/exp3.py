@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimization.selection.contract import Played, Seen, checked_seen
-from optimization.selection.weights import Weights, even_weights
+from optimization.selection.contract import Played, Seen, Weights, checked_seen, even_weights
 from warehouse.errors import SettingsError
 
 

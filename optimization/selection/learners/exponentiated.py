@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimization.selection.contract import Played
-from optimization.selection.weights import (
+from optimization.selection.contract import (
     ANYTIME,
+    Played,
     Rate,
     Weights,
     even_weights,

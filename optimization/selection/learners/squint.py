@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimization.selection.contract import Played, checked_round
-from optimization.selection.weights import Weights, even_weights
+from optimization.selection.contract import Played, Weights, checked_round, even_weights
 
 #: Rates 2^-1 .. 2^-24 serve up to 2^48 rounds; rate 2^-i has prior mass 1/(i (i+1)), in all below 1.
 _STEPS = np.arange(1, 25, dtype=float)

@@ -12,14 +12,12 @@ from tidy_folder import write_tidy
 
 from flows import cli
 from flows.accuracy.error_cost import COST_COLUMNS, CostPlan
-from flows.accuracy.issued import panels_of
 from flows.accuracy.report import background_of, kept_medians
-from flows.accuracy.units import Course, run_course
+from flows.accuracy.units import Course, panels_of, run_course
 from flows.experiments.material import history_of, read_tapes
 from forecasting.diagnosis.drift import DRIFT_COLUMNS
 from forecasting.diagnosis.predictability import predictability_columns
-from forecasting.origins.driver import TIMETABLE
-from forecasting.origins.units import Rolling, second_half
+from forecasting.origins import TIMETABLE, Rolling, second_half
 from forecasting.predictors import make_predictor
 from forecasting.series import series_of
 from optimization.trials.scenarios import Grid

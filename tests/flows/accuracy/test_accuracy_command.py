@@ -22,12 +22,11 @@ from tidy_folder import START, write_tidy
 
 from flows import cli
 from flows.accuracy import units as scoring
-from flows.accuracy.kept import kept_path, read_blocks
 from flows.accuracy.report import AccuracyOptions, course_of, read_measured
-from flows.accuracy.units import run_course, score_unit
-from flows.command.session import Session
+from flows.accuracy.units import kept_path, read_blocks, run_course, score_unit
+from flows.command import Session
 from flows.config import Settings
-from forecasting.origins.units import forecast_blocks, units_of
+from forecasting.origins import forecast_blocks, units_of
 from forecasting.predictors import DEFAULT
 from warehouse.errors import DamagedStoreError
 
@@ -245,7 +244,7 @@ def test_kept_forecasts_are_read_and_not_made_again(made, monkeypatch):
     def never(*_):
         raise AssertionError("a unit that is kept was made again")
 
-    monkeypatch.setattr("forecasting.origins.units.forecast_blocks", never)
+    monkeypatch.setattr("flows.accuracy.units.forecast_blocks", never)
     same_tables(run_course(course), serial)
 
 
@@ -285,7 +284,7 @@ def test_a_damaged_file_is_made_again_with_a_note(made, harm):
 def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path):
     """Blocks in row groups of their own, the last one harmed: those before it are read, and none of their scores counts."""
     course, serial = made
-    monkeypatch.setattr("flows.accuracy.kept.GROUP_ROWS", 1)
+    monkeypatch.setattr("flows.accuracy.units.GROUP_ROWS", 1)
     course = replace(course, keep=tmp_path)
     same_tables(run_course(course), serial)
     unit = next(unit for unit in units_of(course.rolling) if len(unit.origins) > 1)
@@ -324,8 +323,8 @@ def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
 
         return blocks
 
-    monkeypatch.setattr("forecasting.origins.units.forecast_blocks", watched(forecast_blocks))
-    monkeypatch.setattr("flows.accuracy.kept.read_blocks", watched(read_blocks))
+    monkeypatch.setattr("flows.accuracy.units.forecast_blocks", watched(forecast_blocks))
+    monkeypatch.setattr("flows.accuracy.units.read_blocks", watched(read_blocks))
     for keep in (None, tmp_path, tmp_path):
         score_unit(unit, replace(course, keep=keep))
         alive.clear()

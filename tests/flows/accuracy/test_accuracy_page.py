@@ -19,7 +19,6 @@ from accuracy_demo import (
 )
 from tidy_folder import write_tidy
 
-from flows.accuracy.issued import panels_of
 from flows.accuracy.page import About, accuracy_page
 from flows.accuracy.page.by_market import (
     MOST_DRAWN,
@@ -31,26 +30,30 @@ from flows.accuracy.page.by_market import (
     fans_section,
     market_fans,
 )
-from flows.accuracy.page.findings import accuracy_ranks, answer, claims
-from flows.accuracy.page.reading import (
+from flows.accuracy.page.sections import (
     Models,
+    accuracy_ranks,
+    answer,
+    before_name,
     beyond_chance,
+    claims,
+    class_rows,
     market_skill,
+    money_rows,
+    money_section,
     over_steps,
     percent_signed,
     shown_steps,
     skill_text,
 )
-from flows.accuracy.page.sections import before_name, class_rows, money_rows, money_section
-from flows.accuracy.units import Course, run_course
+from flows.accuracy.units import Course, panels_of, run_course
 from flows.experiments.material import history_of, read_tapes
 from flows.show import Fold, Grid, Section, Table
 from flows.show.page import asset, render_page
 from forecasting.accuracy.tables import Accuracy
 from forecasting.diagnosis.drift import drift_sentences, drift_table
 from forecasting.diagnosis.predictability import predictability
-from forecasting.origins.driver import TIMETABLE
-from forecasting.origins.units import Rolling, second_half
+from forecasting.origins import TIMETABLE, Rolling, second_half
 from forecasting.predictors import make_predictor
 from forecasting.series import series_of
 from warehouse.errors import InputError

@@ -27,9 +27,9 @@ from flows.accuracy.error_cost import (
     tape_of,
     with_prices,
 )
-from flows.accuracy.issued import Medians, add_missing, panels_of
+from flows.accuracy.units import Medians, add_missing, panels_of
 from flows.experiments.material import history_of, read_tapes
-from forecasting.origins.driver import TIMETABLE
+from forecasting.origins import TIMETABLE
 from forecasting.predictor import Outlook, each_alone
 from forecasting.predictors import make_predictor
 from forecasting.quantiles import LEVELS

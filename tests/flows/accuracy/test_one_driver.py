@@ -10,22 +10,19 @@ import pytest
 from test_turn import AT, POOL, one_turn, tidy_tables
 from tidy_folder import write_tidy
 
-from flows.accuracy.series import Asked, Measured, measured_panels
+from flows.accuracy.series import Asked, Measured, accuracy_of_vintages, measured_panels
 from flows.accuracy.units import Course, run_course
-from flows.accuracy.vintages import accuracy_of_vintages
-from flows.backfill.plan import Stretch
-from flows.backfill.run import Backfill, backfill
+from flows.backfill.run import Backfill, Stretch, backfill
 from flows.config import Settings
 from flows.experiments.predictors import replay_forecasters
 from flows.turn.forecast import timetable_of
-from forecasting.origins.units import Rolling, forecast_blocks, units_of
+from forecasting.origins import Rolling, forecast_blocks, units_of
 from forecasting.predictor import Panel
 from forecasting.predictors import PREDICTORS, Entry, make_predictor
 from forecasting.quantiles import Forecast
 from forecasting.series import slot_at
 from optimization.trials.scenarios import Grid
-from warehouse.issued.records import read_rows
-from warehouse.issued.vintages import read_vintages
+from warehouse.issued import read_rows, read_vintages
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")

@@ -14,19 +14,18 @@ import pytest
 from test_turn import AT, LIGHT, POOL, scramble_after, tidy_tables
 
 from flows.backfill import run as module
-from flows.backfill.plan import plan_backfill, stretch_of
-from flows.backfill.run import Backfill, backfill
+from flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
 from flows.config import Settings
 from flows.ledger.jobs import save_jobs, stored_jobs
-from flows.ledger.runs import STAGES, save_failure
+from flows.ledger.records import STAGES, save_failure
 from flows.turn import stages
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import Found
 from optimization.job.request import read_request
 from warehouse.errors import MarketError, SettingsError
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
-from warehouse.store.lock import is_waited_for
+from warehouse.store.files import is_waited_for
 
 STEP = pd.Timedelta("30min")
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -271,7 +270,7 @@ def test_a_job_whose_score_fails_is_scored_by_the_next_slot(tmp_path, settings, 
 WAITING = """
 import sys
 from pathlib import Path
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 with open_store(Path(sys.argv[1]), wait=120, say=lambda _: None) as store:
     print(len(set(read_rows(store, "runs").query("stage == 'allocate'")["run"])))

@@ -9,9 +9,7 @@ import pytest
 from command_kit import call
 
 from flows.cli import COMMANDS, GROUPS, PROGRAM
-from flows.command import Answer, Output
-from flows.command.answer import deliver
-from flows.command.progress import progress, say
+from flows.command import Answer, Output, deliver, progress, say
 from flows.show.blocks import Table
 from warehouse.errors import InputError
 

@@ -13,8 +13,17 @@ from advice_kit import AHAP, BEGIN, MARKET, SOURCE, STEP, decided_row, hold, new
 from test_job_report import report
 
 from flows.config import Sink
-from flows.delivery.deliver import CannotSendError, headers_of, signature
-from flows.delivery.document import SCHEMA, as_text, document, file_name, folder_name, key_of
+from flows.delivery import (
+    SCHEMA,
+    CannotSendError,
+    as_text,
+    document,
+    file_name,
+    folder_name,
+    headers_of,
+    key_of,
+    signature,
+)
 from flows.schemas.forms import schema
 from warehouse.errors import InputError
 

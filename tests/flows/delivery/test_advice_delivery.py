@@ -15,10 +15,8 @@ from advice_kit import BEGIN, SETTINGS, STEP, add_job, decided_row, handed, keep
 from pydantic import ValidationError
 
 from flows.config import Sink, read_settings
-from flows.delivery.deliver import Pace, deliveries_of, signature
-from flows.delivery.document import document, file_name, folder_name
-from flows.ledger.jobs import find_job
-from flows.ledger.reports import Report, save_report
+from flows.delivery import Pace, deliveries_of, document, file_name, folder_name, signature
+from flows.ledger.jobs import Report, find_job, save_report
 from flows.turn import stages
 from flows.turn.context import Turn
 from flows.turn.stages import Found, whole_turn
@@ -334,7 +332,7 @@ def test_killed_between_sending_and_remembering_sends_the_same_key_again(store, 
 
     with serving() as server:
         with monkeypatch.context() as patch:
-            patch.setattr("flows.delivery.deliver._remember", killed)
+            patch.setattr("flows.delivery._remember", killed)
             with pytest.raises(KeyboardInterrupt):
                 given(store, 0, rows[:1], hook(server))
         assert statuses(given(store, 0, rows[:1], hook(server))) == [("sent", 1, "")]

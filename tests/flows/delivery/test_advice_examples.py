@@ -16,8 +16,7 @@ from botocore.validate import ParamValidator
 from command_kit import options_of
 
 from flows.config import read_settings
-from flows.delivery.deliver import signature
-from flows.delivery.document import as_text, document
+from flows.delivery import as_text, document, signature
 from flows.schemas.forms import schema
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"

@@ -33,14 +33,14 @@ from flows.engine.serving import (
     runner_deployment,
     turn_interval,
 )
-from flows.ledger.runs import reason_of, worth_another_try
+from flows.ledger.records import reason_of, worth_another_try
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import whole_turn
 from optimization.replay.decision import in_turn
 from warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
-from warehouse.store.lock import is_waited_for
+from warehouse.store.files import is_waited_for
 
 ROOT = Path(__file__).parents[3]
 BY_NAME = {full_name(one): one for one in DEPLOYMENTS}

@@ -14,9 +14,9 @@ from tidy_folder import write_tidy
 
 from flows.accuracy.report import AccuracyOptions, course_of, read_measured
 from flows.accuracy.units import run_course
-from flows.command.session import Session
+from flows.command import Session
 from flows.config import Settings, read_settings
-from flows.engine.prepare import ENGINE_SETTINGS, prepare_engine
+from flows.engine.run import ENGINE_SETTINGS, prepare_engine
 from optimization import Job
 from optimization.job.definition import Linear
 from optimization.market.window import market_window
@@ -24,7 +24,7 @@ from optimization.policies.pool import policy_named
 from optimization.replay.run import Case, replay_batch, replay_case
 from optimization.replay.score import perfect_forecasts
 from warehouse.errors import InputError, MarketError
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader
 
 pytestmark = pytest.mark.engine

@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 from test_turn import small_settings
 
-from flows.engine.prepare import ENGINE_SETTINGS
+from flows.engine.run import ENGINE_SETTINGS
 from flows.engine.serving import BACKFILL_QUEUE, DEPLOYMENTS, POOL, free_port, full_name, prefect_yaml
-from flows.ledger.runs import STAGES
-from warehouse.issued.records import read_rows
+from flows.ledger.records import STAGES
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader
 
 pytestmark = pytest.mark.engine

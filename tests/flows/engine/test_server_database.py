@@ -12,7 +12,7 @@ import pytest
 from test_turn import AT, dump, one_turn, small_settings
 
 from flows.config import read_settings
-from flows.engine.prepare import prepare_engine
+from flows.engine.run import prepare_engine
 from flows.engine.serving import free_port, running_server
 
 pytestmark = [

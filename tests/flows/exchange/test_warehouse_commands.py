@@ -8,7 +8,7 @@ import pytest
 from test_turn import AT, tidy_tables
 
 from flows import cli
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader
 
 

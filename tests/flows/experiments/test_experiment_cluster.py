@@ -11,24 +11,22 @@ from command_kit import call, options_of
 from page_kit import charts_of, rendered
 
 from flows.experiments.cluster import (
+    BATCHES,
+    GPU_MODEL,
+    LABELS_FILE,
     POSTER,
+    WIDTHS,
+    Knowledge,
     Scale,
     Study,
     cluster_answer,
     cluster_report,
     default_mix,
+    finetune_folder,
     items_of,
+    learn,
     run_cluster,
     usual_defaults,
-)
-from flows.experiments.cluster_knowledge import (
-    BATCHES,
-    GPU_MODEL,
-    LABELS_FILE,
-    WIDTHS,
-    Knowledge,
-    finetune_folder,
-    learn,
 )
 from flows.show.formats import plain
 from forecasting.configurations.facts import Predicted, Validity

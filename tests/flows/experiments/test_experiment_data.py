@@ -6,7 +6,7 @@ import pytest
 from tidy_folder import write_tidy
 
 from flows.experiments.material import LONGEST_JOB, STEP, count_tapes, price_tapes, read_table, read_tapes
-from warehouse.asof.load import load_history
+from warehouse.asof import load_history
 from warehouse.errors import MarketError, SourceFileError
 from warehouse.history import Market
 from warehouse.store.connection import open_store
@@ -36,7 +36,7 @@ def test_series_of_the_folder(tapes):
 
 
 def test_the_grid_is_the_warehouses(folder, tapes, tmp_path):
-    from flows.turn.ingest import ingest_paths
+    from flows.turn.stages import ingest_paths
 
     with open_store(tmp_path / "w.duckdb") as store:
         at = pd.Timestamp("2026-01-01", tz="UTC")

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from flows.experiments.material import PoolRun
 from flows.experiments.pool import COARSE, best_of_family, idea_columns, idea_rows, ideas_answer, paired
-from flows.experiments.runner import PoolRun
 
 NAMES = (
     "UP",

@@ -19,6 +19,7 @@ from flows.experiments.material import (
     make_scenarios,
     panels_of,
     read_tapes,
+    run_pool,
 )
 from flows.experiments.pool import (
     CELL,
@@ -35,8 +36,7 @@ from flows.experiments.pool import (
     run_variants,
     variant_rows,
 )
-from flows.experiments.runner import run_pool
-from forecasting.origins.driver import forecast
+from forecasting.origins import forecast
 from optimization.policies.committed_horizon import Commit
 from optimization.policies.pool import load_pool, policy_named
 from optimization.replay.run import replay, spread

@@ -18,7 +18,7 @@ from flows.experiments.predictors import (
     replay_forecasters,
 )
 from flows.show.formats import plain
-from optimization.selection.choosing import Spans
+from optimization.selection.rounds import Spans
 from optimization.trials.scenarios import Grid
 from warehouse.errors import SettingsError
 

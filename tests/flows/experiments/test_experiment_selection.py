@@ -10,8 +10,7 @@ from command_kit import printed
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
-from flows.experiments.material import make_scenarios, read_tapes
-from flows.experiments.runner import run_pool
+from flows.experiments.material import make_scenarios, read_tapes, run_pool
 from flows.experiments.selection import (
     Rounds,
     rounds_of,
@@ -22,10 +21,9 @@ from flows.experiments.selection import (
 )
 from flows.show.formats import plain
 from optimization.policies.pool import policy_named
-from optimization.selection.contract import weigh
+from optimization.selection.contract import attainable_bounds, weigh
 from optimization.selection.learners import BANDITS, LEARNERS
 from optimization.selection.rounds import abundance
-from optimization.selection.weights import attainable_bounds
 from optimization.trials.scenarios import Grid
 
 NAMES = ("OD-only", "MSU", "UP", "AHANP(0.7)", "AHAP(3,1,0.9)", "<b>bold</b>")

@@ -19,15 +19,13 @@ from flows.config import Feed, Settings, read_settings
 from flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due, last_fetches
 from flows.show.blocks import Table
 from flows.turn import stages
-from flows.turn.context import Turn
+from flows.turn.context import Turn, example_requests
 from flows.turn.stages import Found, whole_turn
-from flows.turn.work import example_requests
-from warehouse.asof.load import load_history
+from warehouse.asof import load_history
 from warehouse.errors import InputError, SettingsError
 from warehouse.history import Market
-from warehouse.issued.records import read_rows
-from warehouse.observations.ingest import append
-from warehouse.observations.listing import list_markets
+from warehouse.issued import read_rows
+from warehouse.observations import append, list_markets
 from warehouse.sources import LIVE_SOURCES
 from warehouse.sources.live.transport import Retry, Secrets, Transport
 from warehouse.store.connection import open_store
@@ -308,7 +306,7 @@ def test_rows_from_the_future_are_kept_but_not_seen_before_their_time(store):
     assert pd.Timestamp("2026-01-05T14:00Z") in set(last["known_at"])
     market = Market.parse("aws/us-east-1/us-east-1a/p3.2xlarge")
     asked = {"step": HOUR, "source": "aws-spot"}
-    from warehouse.asof.load import HistoryAssumptions
+    from warehouse.asof import HistoryAssumptions
 
     assumed = HistoryAssumptions(always_available=4, on_demand_usd=10.0)
     seen = load_history(store, market, end=AT + 2 * HOUR, known_at=AT + HOUR, assumptions=assumed, **asked)

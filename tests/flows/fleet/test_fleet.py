@@ -10,9 +10,8 @@ from command_kit import call
 from page_kit import charts_of, rendered
 
 from flows.experiments.fleet import METHODS, fleet_answer, fleet_report
-from flows.fleet.file import read_terms
-from flows.fleet.plan import _otherwise
-from optimization.fleet.orders import Order, plan_apart, plan_one_by_one
+from flows.fleet.plan import _otherwise, read_terms
+from optimization.fleet.prices import Order, plan_apart, plan_one_by_one
 from optimization.fleet.stream import World, draw_stream, jain, problem_at, run_stream
 from optimization.window.plan import Allocation
 from warehouse.errors import SettingsError

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from flows.turn.work import example_requests
+from flows.turn.context import example_requests
 from optimization.job.request import first_slot, parse_request, read_request, slot_job
 from warehouse.errors import JobError
 

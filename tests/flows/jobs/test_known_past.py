@@ -11,20 +11,17 @@ from tidy_folder import START, write_tidy
 
 from flows.config import Settings
 from flows.ledger.fields import decision_row
-from flows.ledger.reports import open_job
-from flows.turn.context import Turn
-from flows.turn.decide import effort_of
-from flows.turn.ingest import ingest_paths
-from flows.turn.markets import MOST_PEERS, find_market, peers_of, read_history
-from forecasting.origins.driver import backtest
+from flows.ledger.jobs import open_job
+from flows.turn.context import MOST_PEERS, Turn, find_market, peers_of, read_history
+from flows.turn.stages import effort_of, ingest_paths
+from forecasting.origins import backtest
 from optimization.job.definition import Progress
 from optimization.job.request import job_on, parse_request
 from optimization.policies.contract import belief_of
 from optimization.policies.pool import policy_named
-from optimization.replay.decision import decide
+from optimization.replay.decision import RECORD_SPAN, decide, market_record, record_start
 from optimization.replay.run import replay, see
 from optimization.replay.score import ended_job, perfect_forecasts, score_job
-from optimization.replay.standing import RECORD_SPAN, market_record, record_start
 from optimization.window.plan import Allocation
 from warehouse.errors import MarketError
 from warehouse.history import History, Market

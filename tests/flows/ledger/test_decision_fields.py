@@ -9,17 +9,17 @@ from advice_kit import BEGIN, SETTINGS, add_job, decided_row, keep, new_store, t
 from command_kit import call, printed
 from test_ui import client_of
 
-from flows.delivery.document import document
+from flows.delivery import document
 from flows.ledger.fields import DECISION, Field, columns_of
 from flows.ledger.records import decisions_of, stored_decisions
 from flows.schemas.forms import schema
 from flows.show.blocks import Page
 from flows.show.page import render_page
 from flows.turn.command import decision_table
-from flows.turn.page import decisions_section
+from flows.turn.report import decisions_section
 from flows.ui.jobs import decided_table
 from warehouse.errors import InputError
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 
 #: What somebody who adds a field writes.
 WATER = Field(

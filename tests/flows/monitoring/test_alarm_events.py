@@ -13,10 +13,10 @@ import yaml
 from test_alarms import AT, HALF, MARKET, every, lively, put
 
 from flows.config import Settings
-from flows.engine.prepare import prepare_engine
+from flows.engine.run import prepare_engine
 from flows.monitoring.alarms import Settled
 from flows.turn.context import Turn
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "monitoring.md"
@@ -132,7 +132,7 @@ def test_an_alarm_reaches_the_webhook_of_the_documented_automations(server):
 
 
 def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(tmp_path, monkeypatch):
-    from flows.monitoring import events
+    from flows.monitoring import flow as events
 
     emitted: list[dict] = []
     monkeypatch.setattr(events, "emit_event", lambda **told: emitted.append(told))

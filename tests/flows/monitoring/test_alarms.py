@@ -10,13 +10,20 @@ import pyarrow as pa
 import pytest
 
 from flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
-from flows.ledger.runs import save_run
-from flows.monitoring.alarms import Alarm, alarms_of, settle_alarms, standing_alarms
-from flows.monitoring.checks import band, effective, improbable
-from flows.monitoring.freshness import freshness, promises_of
+from flows.ledger.records import save_run
+from flows.monitoring.alarms import (
+    Alarm,
+    alarms_of,
+    band,
+    effective,
+    improbable,
+    settle_alarms,
+    standing_alarms,
+)
+from flows.monitoring.completeness import freshness, promises_of
 from warehouse.errors import SettingsError
-from warehouse.issued.records import read_rows, write_rows
-from warehouse.observations.ingest import append
+from warehouse.issued import read_rows, write_rows
+from warehouse.observations import append
 from warehouse.sources.contract import Batch
 from warehouse.store.connection import open_store
 

@@ -15,12 +15,10 @@ from test_status_completeness import A, facts_of, issued_rows, job_row, run_rows
 
 from flows import cli
 from flows.config import Settings
-from flows.ledger.runs import STAGES, save_failure, save_run
+from flows.ledger.records import STAGES, save_failure, save_run
 from flows.monitoring.alarms import Alarm
-from flows.monitoring.completeness import classify
-from flows.monitoring.freshness import feed_freshness, freshness
-from flows.monitoring.page import LOOKS, stage_map, status_blocks, status_page
-from flows.monitoring.status import Status, present_of
+from flows.monitoring.completeness import classify, feed_freshness, freshness
+from flows.monitoring.status import LOOKS, Status, present_of, stage_map, status_blocks, status_page
 from flows.show import Table
 from flows.show.page import asset, figures_of, render_page
 from warehouse.errors import MarketError

@@ -8,9 +8,8 @@ import pytest
 from test_turn import one_turn, small_settings
 
 from flows.config import Settings, read_settings
-from flows.ledger.runs import save_failure
-from flows.monitoring.completeness import STATES, Facts, Window, classify, completeness_of
-from flows.monitoring.freshness import Promise
+from flows.ledger.records import save_failure
+from flows.monitoring.completeness import STATES, Facts, Promise, Window, classify, completeness_of
 from warehouse.errors import SettingsError
 from warehouse.store.connection import open_reader, open_store
 

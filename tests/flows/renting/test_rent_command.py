@@ -10,7 +10,7 @@ from page_kit import charts_of
 from published import keeps_to
 from tidy_folder import write_tidy
 
-from flows.renting.file import read_types
+from flows.renting.rent import read_types
 from optimization.renting.speedup import TableSpeedup
 from warehouse.errors import JobError
 

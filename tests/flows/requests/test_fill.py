@@ -7,23 +7,35 @@ import pandas as pd
 import pytest
 from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, write_measurements
 
-from flows.ledger.jobs import find_job, save_jobs
-from flows.ledger.reports import Report, save_report
-from flows.requests.fill import answer_of, fill, measured_runs, with_measured
-from flows.requests.offers import offers_of
-from flows.requests.score import run_filled, score_answer
+from flows.ledger.jobs import Report, find_job, save_jobs, save_report
+from flows.requests.fill import (
+    answer_of,
+    fill,
+    measured_runs,
+    offers_of,
+    run_filled,
+    score_answer,
+    with_measured,
+)
 from forecasting.configurations.facts import gpu
 from forecasting.configurations.model import fit_configurations
 from optimization.job.definition import finished
 from optimization.job.request import slot_job
 from optimization.policies.pool import policy_named
 from optimization.replay.run import replay
-from optimization.requests.candidates import Candidate, candidates_of
-from optimization.requests.choice import RULES, screened_of, spread
-from optimization.requests.offers import gpu_type_of, gpu_types
+from optimization.requests.candidates import (
+    Candidate,
+    Knowledge,
+    Terms,
+    Width,
+    candidates_of,
+    gpu_type_of,
+    gpu_types,
+    usable,
+    widths_of,
+)
+from optimization.requests.choice import RULES, Misjudged, screened_of, spread
 from optimization.requests.request import completed, parse_tuning_request
-from optimization.requests.widths import Knowledge, Terms, Width, usable, widths_of
-from optimization.trials.misjudged import Misjudged
 from warehouse.errors import InputError, JobError, MarketError
 from warehouse.history import Market
 

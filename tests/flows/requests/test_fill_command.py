@@ -15,7 +15,7 @@ from flows import cli
 from flows.clock import parse_time
 from flows.config import Settings
 from flows.turn.context import Turn
-from flows.turn.ingest import ingest_simulated
+from flows.turn.stages import ingest_simulated
 from optimization.job.request import read_request
 from warehouse.store.connection import open_store
 

@@ -8,10 +8,8 @@ import pytest
 from advice_kit import BEGIN, MARKET, SOURCE, STEP, request
 
 from flows import cli
-from flows.ledger.jobs import find_job, save_jobs
-from flows.ledger.measured import measured_rows
+from flows.ledger.jobs import Report, find_job, measured_rows, save_jobs, save_report
 from flows.ledger.records import save_decisions
-from flows.ledger.reports import Report, save_report
 from flows.requests.fill import job_text, measured_runs
 from optimization.job.request import FilledConfiguration, parse_request, read_request
 from warehouse.errors import JobError

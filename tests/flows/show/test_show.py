@@ -15,9 +15,8 @@ from rich.cells import cell_len
 from flows.command import Answer
 from flows.show import Banner, Column, Figure, Fold, Grid, Notes, Page, Section, Table, charts
 from flows.show.formats import usd
-from flows.show.page import asset, breakable, render_page
+from flows.show.page import COLOURS, asset, breakable, render_page
 from flows.show.terminal import Style
-from flows.show.theme import COLOURS
 
 DECISION = {
     "job": "llama-8b-lora", "market": "aws/us-east-1/us-east-1a/p4d.24xlarge@probe:test",

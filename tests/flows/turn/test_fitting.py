@@ -11,16 +11,14 @@ from test_killed_turn import run_through, start
 from test_turn import AT, dump, one_turn, panel_settings, scramble_after, tidy_tables
 
 from flows.config import Settings, read_settings
-from flows.turn.context import Turn
+from flows.turn.context import Followed, Turn, find_work, read_histories
 from flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
-from flows.turn.markets import Followed, read_histories
-from flows.turn.work import find_work
-from forecasting.origins.driver import TIMETABLE, Cohort
+from forecasting.origins import TIMETABLE, Cohort
 from forecasting.predictor import NEVER_SEEN
 from forecasting.series import series_of, slot_at
 from optimization.replay.decision import in_turn
 from warehouse.history import Market
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
@@ -44,7 +42,7 @@ def data(tmp_path_factory) -> Path:
 
 
 def ingested(db: Path, data: Path) -> None:
-    from flows.turn.ingest import ingest_paths
+    from flows.turn.stages import ingest_paths
 
     with open_store(db) as store:
         ingest_paths(store, "tabular", [data], options={}, known_at=None, imported_at=AT)

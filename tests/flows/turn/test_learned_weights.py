@@ -7,17 +7,17 @@ import pandas as pd
 import pytest
 
 from flows.config import Settings, read_settings
-from flows.ledger.rounds import save_scored, stored_rounds
+from flows.ledger.records import save_scored, stored_rounds
 from optimization import Job
 from optimization.job.definition import Linear
 from optimization.market.window import market_window
 from optimization.policies.pool import policy_named
 from optimization.replay.score import EndedJob, Scored, score_job
 from optimization.selection.contract import weigh
+from optimization.selection.learned import learner_regret
 from optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
-from optimization.selection.regret import learner_regret
 from warehouse.errors import SettingsError
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import open_store
 from warehouse.times import microseconds
 

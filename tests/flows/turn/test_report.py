@@ -17,7 +17,7 @@ import pytest
 from report_demo import NOW, STEP, demo_data, demo_panel
 
 from flows.show.page import asset, render_page
-from flows.turn.page import (
+from flows.turn.report import (
     TOP_POLICIES,
     ReportData,
     changes_told,

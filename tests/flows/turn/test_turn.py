@@ -13,15 +13,13 @@ from command_kit import call
 from published import keeps_to
 
 from flows.config import Settings
-from flows.ledger.rounds import outcome_frame
-from flows.turn.context import Turn, run_id_of
-from flows.turn.decide import competing
-from flows.turn.stages import whole_turn
-from flows.turn.work import read_pool
+from flows.ledger.records import outcome_frame
+from flows.turn.context import Turn, read_pool, run_id_of
+from flows.turn.stages import competing, whole_turn
 from optimization.job.request import parse_request
 from optimization.selection.contract import weigh
 from optimization.selection.learners import DEFAULT_LEARNER, learner_named
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.sources.simulated import generate
 from warehouse.store.connection import open_store
 

@@ -18,11 +18,9 @@ from chromium import chromium_page, find_chromium
 from test_turn import AT, one_turn, small_settings
 
 from flows.config import read_settings
-from flows.ledger.jobs import find_job
-from flows.ledger.records import allocations_of, decisions_of
-from flows.ledger.reports import open_job
-from flows.ledger.runs import save_failure
-from flows.turn.markets import Followed, read_history
+from flows.ledger.jobs import find_job, open_job
+from flows.ledger.records import allocations_of, decisions_of, save_failure
+from flows.turn.context import Followed, read_history
 from flows.ui import pages
 from flows.ui.app import make_app
 from flows.ui.command import bound_socket
@@ -30,7 +28,7 @@ from flows.ui.pages import VIEWS
 from flows.ui.reading import Snapshots
 from optimization.job.request import parse_request
 from warehouse.history import Market
-from warehouse.issued.records import read_rows, write_rows
+from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta(minutes=30)

@@ -10,13 +10,14 @@ import pytest
 from command_kit import options_of
 
 import flows.ui
-from flows.monitoring.page import LOOKS
-from flows.show.theme import COLOURS, properties
-from flows.ui import app, command, complete, pages, runs
-from flows.ui.complete import LETTERS, completeness_values
+from flows.monitoring.status import LOOKS
+from flows.show.page import COLOURS, properties
+from flows.ui import app, command, pages, runs
+from flows.ui import runs as complete
 from flows.ui.jobs import job_figure
 from flows.ui.markets import market_figure
 from flows.ui.reading import fingerprint
+from flows.ui.runs import LETTERS, completeness_values
 from warehouse.errors import SettingsError
 
 CSS = app.style_sheet()

@@ -10,7 +10,7 @@ import pytest
 from series_kit import MARKET, history, wandering
 
 from forecasting.accuracy.losses import LOSSES, SCORE_COLUMNS, pinball, scale_of, score
-from forecasting.origins.driver import backtest
+from forecasting.origins import backtest
 from forecasting.quantiles import LEVELS, Forecast
 from forecasting.series import series_of
 from warehouse.errors import ForecastError

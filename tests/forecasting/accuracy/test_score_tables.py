@@ -24,7 +24,6 @@ from rolling_kit import (
 from series_kit import DATA, history, real_histories, wandering
 
 from forecasting.accuracy.losses import conditional_frequencies, diebold_mariano, score
-from forecasting.accuracy.sums import tally, yardstick_of
 from forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
     CLASS_COLUMNS,
@@ -36,9 +35,10 @@ from forecasting.accuracy.tables import (
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
     accuracy_of,
+    tally,
+    yardstick_of,
 )
-from forecasting.origins.driver import backtest
-from forecasting.origins.units import second_half
+from forecasting.origins import backtest, second_half
 from forecasting.predictor import Panel
 from forecasting.predictors import make_predictor
 from forecasting.series import series_of
@@ -337,7 +337,7 @@ def test_a_backtest_without_the_floor_is_refused(rolling):
 
 
 def test_long_blocks_are_scored_in_pieces_alike(rolling, accuracy, monkeypatch):
-    monkeypatch.setattr("forecasting.accuracy.sums._CHUNK", 37)
+    monkeypatch.setattr("forecasting.accuracy.tables._CHUNK", 37)
     again = accuracy_by(rolling, default="markov")
     pd.testing.assert_frame_equal(again.scores, accuracy.scores, rtol=1e-9)
     pd.testing.assert_frame_equal(again.daily, accuracy.daily, rtol=1e-9)

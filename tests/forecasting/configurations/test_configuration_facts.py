@@ -3,8 +3,14 @@
 import pytest
 from configuration_kit import configuration
 
-from forecasting.configurations.facts import architecture, gpu, known_gpus, known_models
-from forecasting.configurations.features import features, flop_per_token
+from forecasting.configurations.facts import (
+    architecture,
+    features,
+    flop_per_token,
+    gpu,
+    known_gpus,
+    known_models,
+)
 from warehouse.errors import InputError
 
 #: Parameters in billions as the models' cards print them.

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from configuration_kit import SXM, made_up_runs
 
-from forecasting.configurations.features import features
+from forecasting.configurations.facts import features
 from forecasting.configurations.runs import (
     COLUMNS,
     IDENTITY,

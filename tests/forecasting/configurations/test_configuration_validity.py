@@ -14,7 +14,7 @@ from configuration_kit import (
     made_up_statistics,
 )
 
-from forecasting.configurations.features import TEXTBOOK, calibrate_memory, memory_parts
+from forecasting.configurations.facts import TEXTBOOK, calibrate_memory, memory_parts
 from forecasting.configurations.scores import SPLITS, impossible_labels, label_errors, measured_said_valid
 from forecasting.configurations.validity import (
     LABELS_FILE,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from configuration_kit import LAW, OFFSETS, PCIE, REAL, SXM, configuration, made_up_folder
 
-from forecasting.configurations.features import features
+from forecasting.configurations.facts import features
 from forecasting.configurations.model import fit_configurations, load_configurations
 from forecasting.configurations.runs import read_runs, runs_frame
 from forecasting.configurations.scores import Effort, errors, held_out, label_errors, models_left_out

@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 from series_kit import DATA, history
 
-from forecasting.diagnosis.alternation import (
+from forecasting.diagnosis.predictability import (
     TABLE,
     alternation,
     alternation_sentences,
     alternation_table,
     alternations,
+    mean_change,
     probes_of,
 )
-from forecasting.diagnosis.predictability import mean_change
 from forecasting.series import Series, series_of
 
 DAY = 144

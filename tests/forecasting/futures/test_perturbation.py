@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forecasting.futures.errors import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
+from forecasting.futures import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
 from warehouse.errors import SettingsError
 
 

@@ -10,12 +10,11 @@ import pandas as pd
 import pytest
 from series_kit import history, wandering
 
-from forecasting.predictor import EachAlone, Panel
+from forecasting.predictor import EachAlone, Panel, restored, state_text
 from forecasting.predictors import PREDICTORS, make_predictor
 from forecasting.predictors.arima import Arima, FittedArima
 from forecasting.predictors.last_value import LastValue
 from forecasting.series import series_of
-from forecasting.state import restored, state_text
 from warehouse.errors import ForecastError
 
 

@@ -20,8 +20,7 @@ from rolling_kit import (
 )
 from series_kit import history
 
-from forecasting.origins.driver import NO_NUMBER, Cohort
-from forecasting.origins.units import Rolling, forecast_blocks, second_half, units_of
+from forecasting.origins import NO_NUMBER, Cohort, Rolling, forecast_blocks, second_half, units_of
 from forecasting.predictor import EachAlone, Outlook, Panel
 from forecasting.predictors import PREDICTORS, make_predictor
 from forecasting.series import series_of

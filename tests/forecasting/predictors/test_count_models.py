@@ -10,9 +10,9 @@ import pytest
 from series_kit import HALF_HOUR, MARKET, history, wandering
 from standing import standing
 
-from forecasting.predictor import NEVER_SEEN, Panel
-from forecasting.predictors.combined.count import (
-    HALF_LIFE,
+from forecasting.predictor import NEVER_SEEN, Panel, restored, state_text
+from forecasting.predictors.combined import (
+    COUNT_HALF_LIFE,
     NODES,
     StackedCount,
     Watched,
@@ -36,11 +36,9 @@ from forecasting.predictors.count_members import (
     smoothed,
 )
 from forecasting.predictors.laws import at_least, indicator, law_of, quantiles_of
-from forecasting.predictors.lightgbm import BoostedCount
-from forecasting.predictors.lightgbm.count import count_rows, peers_of, thresholds_of
+from forecasting.predictors.lightgbm import BoostedCount, count_rows, peers_of, thresholds_of
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series, newest_observed, series_of
-from forecasting.state import restored, state_text
 from warehouse.history import Market
 
 NAN = float("nan")
@@ -176,7 +174,7 @@ def test_running_sums_take_a_forecast_in_when_it_comes_true():
     places = 30
     laws = rng.dirichlet(np.ones(4), size=(2, places, NODES.size))
     came = rng.integers(0, 4, (places, NODES.size)).astype(float)
-    watched = Watched(start=100, laws=laws, came=came, half_life=HALF_LIFE)
+    watched = Watched(start=100, laws=laws, came=came, half_life=COUNT_HALF_LIFE)
     fast = watched.products(110, np.array([112, 120]))
     terms = error_products(laws, came)
     for row, at in zip(fast, (112, 120), strict=True):
@@ -185,7 +183,7 @@ def test_running_sums_take_a_forecast_in_when_it_comes_true():
             for s in range(places):
                 true_at = 100 + s + k
                 if 110 <= true_at <= at:
-                    slow += terms[s, j] * 0.5 ** ((at - true_at) / HALF_LIFE)
+                    slow += terms[s, j] * 0.5 ** ((at - true_at) / COUNT_HALF_LIFE)
             assert row[j] == pytest.approx(slow, abs=1e-12)
     both = watched.products(116, np.array([120]), watched.products(110, np.array([115]))[0])
     assert both[0] == pytest.approx(fast[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forecasting.predictors.combined.price import BINS, corrected_quantiles, price_transforms
+from forecasting.predictors.combined import PRICE_BINS, corrected_quantiles, price_transforms
 from forecasting.quantiles import LEVELS
 
 
@@ -18,7 +18,7 @@ def test_a_price_falls_between_or_on_its_quantiles():
     on_the_third = price_transforms(spread, np.array(spread[2]))
     assert on_the_third[[2, 3]] == pytest.approx([0.5, 0.5])
     still = price_transforms(np.full(19, 0.918), np.array(0.918))
-    assert still == pytest.approx(np.full(BINS, 1 / BINS))
+    assert still == pytest.approx(np.full(PRICE_BINS, 1 / PRICE_BINS))
     assert price_transforms(spread, np.array(np.nan)).sum() == 0
 
 
@@ -40,4 +40,4 @@ def test_too_narrow_quantiles_are_widened_on_what_they_had_not_seen():
 
 def test_a_price_without_spread_stays_without():
     still = np.full((3, 19), 0.918)
-    assert np.array_equal(corrected_quantiles(still, np.ones((3, BINS)) * 50), still)
+    assert np.array_equal(corrected_quantiles(still, np.ones((3, PRICE_BINS)) * 50), still)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from series_kit import MARKET, history, wandering
 
-from forecasting.predictor import Panel, bounded
-from forecasting.predictors.combined.price import (
+from forecasting.predictor import Panel, bounded, restored, state_text
+from forecasting.predictors.combined import (
     PARTS,
     PRICE_MEMBERS,
     SCORED_STEPS,
@@ -18,14 +18,14 @@ from forecasting.predictors.combined.price import (
     FittedAdaptiveLastValue,
     FittedCombinedPrice,
     Scores,
-    combined,
     empty_record,
+    mixed_quantiles,
     part_losses,
     records,
     weighted_quantiles,
 )
 from forecasting.predictors.last_value import LastValue
-from forecasting.predictors.lightgbm.price import BoostedPrice, FittedBoostedPrice, law_quantiles
+from forecasting.predictors.lightgbm import BoostedPrice, FittedBoostedPrice, law_quantiles
 from forecasting.predictors.price_changes import (
     STATE_COLUMNS,
     ChangeProcess,
@@ -35,7 +35,6 @@ from forecasting.predictors.price_changes import (
 )
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series, series_of
-from forecasting.state import restored, state_text
 
 MODELS = {
     "adaptive": (AdaptiveLastValue, FittedAdaptiveLastValue),
@@ -298,10 +297,10 @@ def test_the_member_that_loses_least_is_followed():
     worse[1] = 3.0
     many = np.full((4, SCORED_STEPS), 1000.0)
     even = np.ones((2, SCORED_STEPS, len(PARTS)))
-    np.testing.assert_allclose(combined(members, worse, many, even), members[0], atol=1e-6)
-    np.testing.assert_allclose(combined(members, worse[::-1], many, even), members[1], atol=1e-6)
+    np.testing.assert_allclose(mixed_quantiles(members, worse, many, even), members[0], atol=1e-6)
+    np.testing.assert_allclose(mixed_quantiles(members, worse[::-1], many, even), members[1], atol=1e-6)
     none = np.zeros((4, SCORED_STEPS))
-    halfway = combined(members, worse, none, even)
+    halfway = mixed_quantiles(members, worse, none, even)
     np.testing.assert_allclose(halfway[..., 18], members[..., 18].mean(axis=0))
     assert (halfway[..., 9] == 1.0).all()  # the median stays unless another's was better
 

@@ -7,7 +7,7 @@ import pytest
 from series_kit import DATA, real_histories
 
 from forecasting.accuracy.losses import score
-from forecasting.origins.driver import backtest
+from forecasting.origins import backtest
 from forecasting.predictors import PREDICTORS
 
 STEPS = [1, 2, 4, 8, 12]

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from cluster_audit import audit_run
 
-from optimization.cluster.schedulers.fifo import Fifo
-from optimization.cluster.schedulers.sia import Sia
+from optimization.cluster.schedulers import Fifo, Sia
 from optimization.cluster.simulation import (
     Attempt,
     Cluster,

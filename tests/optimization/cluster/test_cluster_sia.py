@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from optimization.cluster.schedulers.sia import (
+from optimization.cluster.schedulers import (
     Choice,
     Sia,
     believed_rate,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cluster_audit import audit_run
 
-from optimization.cluster.schedulers.partial import (
+from optimization.cluster.schedulers import (
     PartialOrder,
     Standing,
     completion_times,

@@ -9,8 +9,16 @@ from joint_program import plan_exactly
 from window_cases import OWING, SHARES, random_problem
 
 from optimization.fleet.audit import audit_joint
-from optimization.fleet.orders import Order, improved, plan_apart, plan_one_by_one, ranked
-from optimization.fleet.prices import QUICK, THOROUGH, plan_jointly
+from optimization.fleet.prices import (
+    QUICK,
+    THOROUGH,
+    Order,
+    improved,
+    plan_apart,
+    plan_jointly,
+    plan_one_by_one,
+    ranked,
+)
 from optimization.fleet.problem import Ending, JointJob, JointProblem, Place, Team, spot_used, validate_joint
 from optimization.fleet.search import EXACT, Search
 from optimization.job.definition import Job, Linear

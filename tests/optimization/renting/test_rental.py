@@ -11,8 +11,7 @@ from scipy.optimize import linprog
 from optimization.renting.budget import JobType, hull_frontier, rent
 from optimization.renting.price import DeadlineDelay, PricedDelay
 from optimization.renting.simulation import equal_widths, fixed_rental, load_of
-from optimization.renting.sizes import SIZE_LAWS
-from optimization.renting.speedup import AmdahlSpeedup, FunctionSpeedup, PowerSpeedup, TableSpeedup
+from optimization.renting.speedup import SIZE_LAWS, AmdahlSpeedup, FunctionSpeedup, PowerSpeedup, TableSpeedup
 from warehouse.errors import JobError, SettingsError
 
 

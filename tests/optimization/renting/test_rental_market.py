@@ -7,8 +7,8 @@ import pytest
 
 from optimization.market.window import market_window, record_of
 from optimization.renting.budget import JobType
-from optimization.renting.dual_price import DualPrice, SpendingPlan
 from optimization.renting.market import (
+    DualPrice,
     EffectiveRenter,
     FixedRenter,
     MultiplierRenter,
@@ -16,13 +16,13 @@ from optimization.renting.market import (
     PlanRenter,
     Renter,
     Rules,
+    SpendingPlan,
     covered_rental,
     rent_on_market,
 )
 from optimization.renting.price import Outlook, Outlooks, PricedDelay, affordable, effective_price, loss_rate
 from optimization.renting.simulation import Stream, job_stream
-from optimization.renting.sizes import Exponential
-from optimization.renting.speedup import AmdahlSpeedup, PowerSpeedup
+from optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
 from warehouse.errors import SettingsError
 
 RULES = Rules(widths=np.arange(1, 9), restart_hours=0.1)

@@ -22,15 +22,17 @@ from optimization.renting.simulation import (
     play_widths,
     sensitivity,
 )
-from optimization.renting.sizes import (
+from optimization.renting.speedup import (
     ARRIVAL_LAWS,
     SIZE_LAWS,
+    AmdahlSpeedup,
     Deterministic,
     Exponential,
     HeavyTailed,
+    PowerSpeedup,
+    TableSpeedup,
     arrival_times,
 )
-from optimization.renting.speedup import AmdahlSpeedup, PowerSpeedup, TableSpeedup
 from warehouse.errors import SettingsError
 
 TYPES = [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from optimization.renting.dual_price import (
+from optimization.renting.market import (
     DualPrice,
     SpendingPlan,
     best_fixed,

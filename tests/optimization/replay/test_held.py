@@ -5,8 +5,8 @@ import pytest
 
 from optimization.job.definition import Job, Linear
 from optimization.market.window import market_window
+from optimization.replay.decision import Reported, held_so_far
 from optimization.replay.run import see
-from optimization.replay.standing import Reported, held_so_far
 from optimization.window.plan import Allocation
 
 

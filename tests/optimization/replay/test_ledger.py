@@ -20,7 +20,7 @@ from optimization.replay.score import (
     perfect_outcomes,
     score,
 )
-from optimization.selection.weights import even_weights, update
+from optimization.selection.contract import even_weights, update
 from warehouse.errors import SettingsError
 
 JOB = Job(name="j", workload=12, deadline_slots=6, n_min=1, n_max=4, throughput=Linear(), value=30)

@@ -7,13 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from optimization.selection.bandits import select_with_bandit
-from optimization.selection.contract import Seen, play_bandit
+from optimization.selection.contract import Seen, best_sequence, play_bandit
 from optimization.selection.learners import BANDITS
 from optimization.selection.learners.ar_ucb import ArUcb
 from optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
-from optimization.selection.rounds import select_over
-from optimization.selection.weights import best_sequence
+from optimization.selection.rounds import select_over, select_with_bandit
 from warehouse.errors import SettingsError
 
 M, K, SEEDS = 4, 400, 8

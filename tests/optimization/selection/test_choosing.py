@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optimization.selection.choosing import Spans, follow_least_loss, play_delayed, play_delayed_bandit
 from optimization.selection.contract import play, play_bandit, weigh
 from optimization.selection.learners import BANDITS, LEARNERS
+from optimization.selection.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
 from warehouse.errors import SettingsError
 
 NAMES = ("a", "b", "c")

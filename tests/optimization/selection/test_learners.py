@@ -10,13 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from optimization.selection.contract import play, weigh
+from optimization.selection.contract import ANYTIME, best_sequence, leader, play, replay_weights, weigh
 from optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
 from optimization.selection.learners.adahedge import AdaHedge
 from optimization.selection.learners.blend import Blend
 from optimization.selection.learners.exponentiated import Discounted, ExponentiatedGradient, FixedShare
 from optimization.selection.learners.squint import Squint
-from optimization.selection.weights import ANYTIME, best_sequence, leader, replay_weights
 from warehouse.errors import SettingsError
 
 M, K = 10, 300

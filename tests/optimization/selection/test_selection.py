@@ -10,16 +10,14 @@ import pytest
 
 from optimization import Job
 from optimization.job.definition import Linear
-from optimization.selection.contract import play, weigh
-from optimization.selection.learners import LEARNERS
-from optimization.selection.regret import learner_regret, regret, why_leader_changed
-from optimization.selection.weights import (
+from optimization.selection.contract import (
     ANYTIME,
     best_sequence,
     even_weights,
     known_rate,
     leader,
     normalised,
+    play,
     replay_weights,
     sample,
     shifting_bound,
@@ -27,7 +25,10 @@ from optimization.selection.weights import (
     static_bound,
     update,
     utility_bounds,
+    weigh,
 )
+from optimization.selection.learned import learner_regret, regret, why_leader_changed
+from optimization.selection.learners import LEARNERS
 from warehouse.errors import SettingsError
 
 M, K = 12, 400

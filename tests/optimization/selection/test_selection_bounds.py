@@ -14,7 +14,7 @@ from optimization.job.definition import Amdahl, Linear
 from optimization.market.window import market_window
 from optimization.policies.contract import View
 from optimization.replay.run import replay
-from optimization.selection.weights import attainable_bounds, utility_bounds
+from optimization.selection.contract import attainable_bounds, utility_bounds
 from optimization.window.plan import Allocation
 
 

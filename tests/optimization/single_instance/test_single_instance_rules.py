@@ -11,15 +11,15 @@ from hypothesis import settings as testing
 from hypothesis import strategies as st
 
 from optimization.kernels.single import NONE, ON_DEMAND, SPOT
-from optimization.single_instance.scoreboard import (
+from optimization.single_instance import (
     Greedy,
     OnDemandOnly,
+    Setting,
     UniformProgress,
     optimum,
     run,
     settle,
 )
-from optimization.single_instance.setting import Setting
 from warehouse.errors import PolicyError, SettingsError
 
 SPOT_SLOT, DEMAND_SLOT = 0.9731 / 6, 3.06 / 6

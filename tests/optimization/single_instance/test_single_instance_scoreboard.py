@@ -6,17 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization.single_instance.scoreboard import (
+from optimization.single_instance import (
     DEFAULT,
     EAGER,
     PUBLISHED,
     Scores,
+    Setting,
+    Split,
+    Trace,
     blocks_of,
     score_split,
+    single_traces,
+    slotted,
+    splits,
     windows,
 )
-from optimization.single_instance.setting import Setting
-from optimization.single_instance.traces import Split, Trace, single_traces, slotted, splits
 from warehouse.errors import MarketError
 
 

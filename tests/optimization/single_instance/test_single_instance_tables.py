@@ -12,9 +12,19 @@ from hypothesis import settings as testing
 from hypothesis import strategies as st
 
 from optimization.kernels.single import NONE, ON_DEMAND, SPOT
-from optimization.single_instance.scoreboard import Greedy, UniformProgress, make_table, optimum, run
-from optimization.single_instance.setting import Setting
-from optimization.single_instance.states import Chain, MarketStates, estimate, recent_share, run_ages
+from optimization.single_instance import (
+    Chain,
+    Greedy,
+    MarketStates,
+    Setting,
+    UniformProgress,
+    estimate,
+    make_table,
+    optimum,
+    recent_share,
+    run,
+    run_ages,
+)
 from warehouse.errors import PolicyError, SettingsError
 
 TWO = MarketStates(ages=(1,), shares=())

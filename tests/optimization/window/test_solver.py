@@ -12,8 +12,14 @@ from optimization.job.definition import Amdahl, Job, Linear
 from optimization.market.window import market_window
 from optimization.window.audit import audit_plan
 from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus
-from optimization.window.program import horizon_model, possible_endings
-from optimization.window.solver import Limits, plan_problem, relative_gap, solve
+from optimization.window.solver import (
+    Limits,
+    horizon_model,
+    plan_problem,
+    possible_endings,
+    relative_gap,
+    solve,
+)
 from optimization.window.twin import solve_window
 from warehouse.errors import JobError, SettingsError
 

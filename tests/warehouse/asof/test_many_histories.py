@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from storekit import DAY, HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
 
-from warehouse.asof.load import BorrowedPath, HistoryAssumptions, HistoryRequest, load_histories, load_history
+from warehouse.asof import BorrowedPath, HistoryAssumptions, HistoryRequest, load_histories, load_history
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
-from warehouse.observations.ingest import append
+from warehouse.observations import append
 from warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)

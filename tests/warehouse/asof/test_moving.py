@@ -5,12 +5,10 @@ import pandas as pd
 import pytest
 from storekit import HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
 
-from warehouse.asof.load import HistoryAssumptions, HistoryRequest, load_histories
-from warehouse.asof.moving import MovingReader, Span
+from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Span, load_histories
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
-from warehouse.observations.ingest import append
-from warehouse.observations.listing import list_markets, list_markets_at
+from warehouse.observations import append, list_markets, list_markets_at
 from warehouse.store.connection import open_store
 
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d", "us-west-2e")

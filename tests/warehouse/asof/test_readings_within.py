@@ -6,9 +6,9 @@ import pytest
 from storekit import HOUR, MARKET, MINUTE, T0, count_row, price_row
 from storekit import batch as make_batch
 
-from warehouse.asof.load import MOST_WITHIN, load_history
+from warehouse.asof import MOST_WITHIN, load_history
 from warehouse.history import Market
-from warehouse.observations.ingest import append
+from warehouse.observations import append
 from warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from storekit import DAY, HOUR, MARKET, MINUTE, T0, count_row, price_row, random_observations
 from storekit import batch as make_batch
 
-from warehouse.asof.load import (
+from warehouse.asof import (
     BorrowedPath,
     HistoryAssumptions,
     HistoryRequest,
@@ -18,9 +18,8 @@ from warehouse.asof.load import (
 )
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
-from warehouse.issued.records import read_rows, record_assumptions
-from warehouse.observations.ingest import append
-from warehouse.observations.listing import list_markets
+from warehouse.issued import read_rows, record_assumptions
+from warehouse.observations import append, list_markets
 from warehouse.sources.contract import Conventions, known_conventions
 from warehouse.store.connection import open_store
 

@@ -6,9 +6,9 @@ from storekit import DAY, HOUR, T0, price_row, prices
 from storeprocess import writer
 
 from warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
-from warehouse.exchange.compact import compact
-from warehouse.issued.records import FittedState, load_fitted, read_rows, save_fitted
-from warehouse.observations.ingest import append
+from warehouse.exchange import compact
+from warehouse.issued import FittedState, load_fitted, read_rows, save_fitted
+from warehouse.observations import append
 from warehouse.store.connection import open_reader, open_store
 from warehouse.store.schema import TABLES
 
@@ -102,7 +102,7 @@ def test_a_failure_leaves_the_file_as_it_was(path, monkeypatch, where):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(f"warehouse.exchange.compact.{where}", fail)
+    monkeypatch.setattr(f"warehouse.exchange.{where}", fail)
     with open_store(path) as store, pytest.raises(StoreError, match=r"No space left|differs"):
         compact(store)
     assert rows(path) == before

@@ -24,10 +24,9 @@ from storekit import (
 )
 
 from warehouse.errors import InputError, SchemaError, StoreError
-from warehouse.exchange.export import export_store
-from warehouse.exchange.import_ import import_folder
-from warehouse.issued.records import read_rows, write_rows
-from warehouse.observations.ingest import append, ingest_file
+from warehouse.exchange import export_store, import_folder
+from warehouse.issued import read_rows, write_rows
+from warehouse.observations import append, ingest_file
 from warehouse.store.connection import open_store
 from warehouse.store.folders import MANIFEST, hashed, read_manifest
 from warehouse.store.schema import TABLES, with_needs
@@ -225,7 +224,7 @@ def test_observations_come_in_parts(store, tmp_path, monkeypatch, size):
     for source in "abc":
         fill(store, source=source)
     export_store(store, tmp_path / "out")
-    monkeypatch.setattr("warehouse.exchange.import_.PART_ROWS", size)
+    monkeypatch.setattr("warehouse.exchange.PART_ROWS", size)
     with open_store(":memory:") as new:
         import_folder(new, tmp_path / "out")
         assert meaning(new) == meaning(store)
@@ -443,7 +442,7 @@ def test_an_export_that_fails_leaves_nothing(store, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     fill(store)
-    monkeypatch.setattr("warehouse.exchange.export.hashed", full)
+    monkeypatch.setattr("warehouse.exchange.hashed", full)
     with pytest.raises(StoreError, match="No space left"):
         export_store(store, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

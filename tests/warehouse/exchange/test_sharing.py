@@ -6,9 +6,9 @@ from importlib.util import find_spec
 import pytest
 from storekit import HOUR, T0, count_row, counts, price_row, prices
 
-from warehouse.asof.load import load_history
+from warehouse.asof import load_history
 from warehouse.errors import DamagedStoreError, StoreError, StoreLockedError
-from warehouse.exchange.share import (
+from warehouse.exchange import (
     CATALOGUE,
     extension_file,
     publish_generation,
@@ -16,9 +16,8 @@ from warehouse.exchange.share import (
     publishing,
 )
 from warehouse.history import Market
-from warehouse.issued.records import read_rows
-from warehouse.observations.ingest import append
-from warehouse.observations.listing import list_markets
+from warehouse.issued import read_rows
+from warehouse.observations import append, list_markets
 from warehouse.store.connection import open_reader, open_store
 from warehouse.store.folders import POINTER, current_generation, generations
 from warehouse.store.schema import TABLES, quoted
@@ -120,7 +119,7 @@ def test_killed_between_generation_and_pointer(path, tmp_path, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("warehouse.exchange.share.point_to", killed)
+    monkeypatch.setattr("warehouse.exchange.point_to", killed)
     with pytest.raises(KeyboardInterrupt):
         publish(path, folder)
     monkeypatch.undo()

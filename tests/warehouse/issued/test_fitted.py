@@ -5,7 +5,7 @@ import pytest
 from storekit import DAY, HOUR, T0
 
 from warehouse.errors import SettingsError, StoreError
-from warehouse.issued.records import FittedState, load_fitted, read_rows, save_fitted
+from warehouse.issued import FittedState, load_fitted, read_rows, save_fitted
 from warehouse.store.connection import open_store
 
 

@@ -9,8 +9,7 @@ from storekit import DAY, HOUR, MARKET, T0
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import StoreError
 from warehouse.history import Market
-from warehouse.issued.records import read_rows, write_rows
-from warehouse.issued.vintages import read_forecasts, write_forecasts
+from warehouse.issued import read_forecasts, read_rows, write_forecasts, write_rows
 from warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)

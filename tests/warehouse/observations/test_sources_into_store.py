@@ -3,7 +3,7 @@
 import pytest
 from source_files import options, raw
 
-from warehouse.observations.ingest import Appended, ingest_file
+from warehouse.observations import Appended, ingest_file
 from warehouse.sources import SOURCES
 from warehouse.store.connection import open_store
 

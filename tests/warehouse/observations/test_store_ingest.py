@@ -31,8 +31,8 @@ from storekit import (
 
 from benchmarks.ingest import run as run_ingest
 from warehouse.errors import SettingsError, SourceFileError, StoreError
-from warehouse.issued.records import read_rows
-from warehouse.observations.ingest import Appended, append, ingest_file
+from warehouse.issued import read_rows
+from warehouse.observations import Appended, append, ingest_file
 from warehouse.sources.contract import Batch, SourceOptions
 from warehouse.store.connection import open_store
 
@@ -399,7 +399,7 @@ def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
     rows += [("price", price_row(T0 + k * MINUTE, 2.0, 100 + k, source="long")) for k in range(5)]
     with open_store(":memory:") as whole, open_store(":memory:") as parts:
         expected = append(whole, by_kind(rows), source="t")
-        monkeypatch.setattr("warehouse.observations.ingest.PART_ROWS", part_rows)
+        monkeypatch.setattr("warehouse.observations.PART_ROWS", part_rows)
         assert append(parts, by_kind(rows), source="t") == expected
         assert expected.rejected == 5
         assert tables(parts) == tables(whole)

@@ -10,9 +10,9 @@ from storekit import HOUR, T0, price_row, prices, tables
 from storeprocess import writer
 
 from warehouse.errors import DamagedStoreError, SchemaError, StoreError
-from warehouse.observations.ingest import append
+from warehouse.observations import append
 from warehouse.store.connection import open_reader, open_store
-from warehouse.store.lock import lock_path
+from warehouse.store.files import lock_path
 
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 

@@ -11,7 +11,7 @@ from storeprocess import let_go, run_python, writer
 
 from warehouse.errors import SettingsError, StoreError, StoreLockedError
 from warehouse.store.connection import open_reader, open_store
-from warehouse.store.lock import (
+from warehouse.store.files import (
     FREE,
     Patience,
     default_wait,
@@ -172,7 +172,7 @@ def run_lock_probe(path):
     code = """
         import sys
         from pathlib import Path
-        from warehouse.store.lock import try_lock
+        from warehouse.store.files import try_lock
         print("held" if try_lock(Path(sys.argv[1])) is None else "free")
     """
     return run_python(code, path).communicate()[0].strip()
@@ -234,7 +234,7 @@ def test_the_bound_is_read_from_the_environment(monkeypatch):
 
 def test_patience_says_once_and_sleeps_no_longer_than_it_has(monkeypatch):
     slept, said = [], []
-    monkeypatch.setattr("warehouse.store.lock.time.sleep", slept.append)
+    monkeypatch.setattr("warehouse.store.files.time.sleep", slept.append)
     patience = Patience(3.0, said.append)
     while patience.wait("because"):
         pass

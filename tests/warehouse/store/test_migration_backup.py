@@ -5,7 +5,7 @@ import pytest
 from storeprocess import run_python
 
 from warehouse.errors import StoreError
-from warehouse.issued.records import read_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader, open_store
 from warehouse.store.schema import MIGRATIONS, applied_steps, migrate
 

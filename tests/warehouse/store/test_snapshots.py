@@ -10,7 +10,7 @@ from storeprocess import let_go, run_python, writer
 
 from warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
 from warehouse.store.connection import newest_snapshot, open_reader, open_store, snapshot_folder
-from warehouse.store.lock import try_lock
+from warehouse.store.files import try_lock
 from warehouse.store.schema import MIGRATIONS, migrate
 
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"

@@ -14,8 +14,7 @@ import pytest
 from storekit import HOUR, T0, count_row, counts, price_row, prices, tables
 
 from warehouse.errors import DamagedStoreError, SchemaError, SettingsError, StoreError, StoreLockedError
-from warehouse.observations.ingest import append
-from warehouse.observations.listing import list_markets
+from warehouse.observations import append, list_markets
 from warehouse.store.connection import open_store
 from warehouse.store.schema import MIGRATIONS, applied_steps, migrate, pending_steps
 
@@ -191,7 +190,7 @@ INGEST = """
     import sys
     from pathlib import Path
     from storekit import JsonSource, OPTIONS
-    from warehouse.observations.ingest import ingest_file
+    from warehouse.observations import ingest_file
     from warehouse.store.connection import open_store
 
     class Slow(JsonSource):

@@ -23,8 +23,7 @@ from warehouse.sources.contract import (
     rejected_batch,
     rejection,
 )
-from warehouse.sources.files.places import region_of
-from warehouse.sources.files.reading import CsvChunk, FileSource, csv_chunks, head, read_json
+from warehouse.sources.files.reading import CsvChunk, FileSource, csv_chunks, head, read_json, region_of
 
 _JSON = 'the JSON of describe-spot-price-history: {"SpotPriceHistory": [{"AvailabilityZone": ...}]}'
 _TSV = "five fields separated by tabs: zone ID, instance type, product, price, time"

@@ -12,8 +12,15 @@ from typing import Any
 from pydantic import Field
 
 from warehouse.sources.contract import Batch, Kind, Moment, Options, Row, label_option, pack, rejection
-from warehouse.sources.files.places import UNDATED, instance_type_in, market_of, zone_in
-from warehouse.sources.files.reading import FileSource, head, numbered_lines
+from warehouse.sources.files.reading import (
+    UNDATED,
+    FileSource,
+    head,
+    instance_type_in,
+    market_of,
+    numbered_lines,
+    zone_in,
+)
 
 #: The type the authors of the event traces used.
 _USUAL_TYPE = "p3.2xlarge"

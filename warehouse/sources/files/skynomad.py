@@ -13,8 +13,17 @@ from pydantic import Field
 
 from warehouse.errors import SourceFileError
 from warehouse.sources.contract import Batch, Kind, Options, Row, batch_of, label_option, pack, rejection
-from warehouse.sources.files.places import instance_type_in, market_of, region_of
-from warehouse.sources.files.reading import FileSource, csv_chunks, head, numbered_lines, read_json, shown
+from warehouse.sources.files.reading import (
+    FileSource,
+    csv_chunks,
+    head,
+    instance_type_in,
+    market_of,
+    numbered_lines,
+    read_json,
+    region_of,
+    shown,
+)
 
 _GAP_SAMPLE = 1000
 _LONGEST_GAP_SECONDS = 31 * 86_400

@@ -11,8 +11,15 @@ from pydantic import Field
 
 from warehouse.errors import SourceFileError
 from warehouse.sources.contract import Batch, Kind, Moment, Options, Row, label_option, pack, rejection
-from warehouse.sources.files.places import UNDATED, market_of, nodes_in, start_in
-from warehouse.sources.files.reading import FileSource, head, read_json
+from warehouse.sources.files.reading import (
+    UNDATED,
+    FileSource,
+    head,
+    market_of,
+    nodes_in,
+    read_json,
+    start_in,
+)
 
 _HUGE = 1e300
 _LONGEST_GAP_SECONDS = 31 * 86_400

@@ -1,0 +1,464 @@
+"""The command kit: a command is one function with its options that returns an `Answer`.
+
+What is shared is declared once: progress, the options of `Session`, printing, ``--json``, ``--html``, exit codes and errors.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from threading import Lock, Timer
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar, dataclass_transform
+
+from cyclopts import App, CycloptsError, Parameter, validators
+
+from flows.show.blocks import Banner, Block, Notes, Page, Section
+from flows.show.formats import as_json
+from flows.show.terminal import Style, lines_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from flows.config import Settings
+    from warehouse.store.connection import Store
+
+
+# ---
+# What a person who waits is told, on standard error; standard output stays for the answer.
+#
+# Nothing here may cost the work that is told of: a pipe that nobody reads is no reason to fail.
+
+#: Seconds after which a bar appears: shorter work needs none.
+PATIENCE: Final = 2.0
+
+
+class Tell(Protocol):
+    """How work tells how far it is: pieces done, of how many, and what it is at; each as far as it is known."""
+
+    def __call__(self, done: int, total: int | None = None, text: str | None = None) -> None:
+        """Show it."""
+
+
+def say(text: str) -> None:
+    """One line for a person who waits."""
+    with suppress(OSError, ValueError):  # a closed pipe, a closed file
+        print(f"  {text} ...", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(title: str, total: int | None = None) -> Iterator[Tell]:
+    """A bar with counts for work that takes longer than `PATIENCE`; silent where standard error is no terminal."""
+    if not _listened_to():
+        yield lambda done, total=None, text=None: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+               TimeRemainingColumn())  # fmt: skip
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(title, total=total)
+    lock, ended = Lock(), False
+
+    def appear() -> None:
+        with lock, suppress(OSError, ValueError):
+            if not ended:
+                bar.start()
+
+    def tell(done: int, total: int | None = None, text: str | None = None) -> None:
+        known: dict[str, Any] = {"completed": done}
+        if total is not None:
+            known["total"] = total
+        if text is not None:
+            known["description"] = f"{title}: {text}"
+        with suppress(OSError, ValueError):
+            bar.update(task, **known)
+
+    timer = Timer(PATIENCE, appear)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield tell
+    finally:
+        timer.cancel()
+        with lock, suppress(OSError, ValueError):
+            ended = True
+            bar.stop()
+
+
+def _listened_to() -> bool:
+    with suppress(OSError, ValueError, AttributeError):
+        return sys.stderr.isatty()
+    return False
+
+
+# ---
+# The options that commands share, how one is described, and what they open: warehouse, settings, logical time.
+
+
+def option(
+    help: str,
+    *,
+    name: str | Iterable[str] | None = None,
+    metavar: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Parameter:
+    """An option or argument: what it is, its name if not the parameter's, what stands for its value, and its bounds."""
+    more: dict[str, Any] = {}
+    if least is not None or most is not None:
+        more["validator"] = validators.Number(gte=least, lte=most)
+    return Parameter(name=name, help=help, metavar=metavar, **more)
+
+
+def shown_default(value: Any) -> str | None:
+    """What a help text says of a default: nothing of a flag that is off and of what is simply not given."""
+    return None if value is None or value is False or value in ((), [], "") else str(value)
+
+
+T = TypeVar("T")
+DEFAULT_DB: Final = Path("slackwater.duckdb")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def shared(cls: type[T]) -> type[T]:
+    """A frozen dataclass whose fields are options of every command that takes one."""
+    return Parameter(name="*")(dataclass(frozen=True, kw_only=True)(cls))
+
+
+@shared
+class Output:
+    """How the answer is given."""
+
+    json: Annotated[bool, option("Print one JSON object instead of tables.")] = False
+    html: Annotated[Path | None, option("Write the answer as a page, too.", metavar="FILE")] = None
+
+
+@shared
+class Warehouse:
+    """Which warehouse is meant, and the settings."""
+
+    db: Annotated[Path, option("The warehouse: a DuckDB file, made if it is not there.", metavar="FILE")] = (
+        Path("slackwater.duckdb")
+    )
+    settings: Annotated[
+        Path | None, option("Settings file (default: slackwater.toml if there).", metavar="FILE")
+    ] = None
+
+    @property
+    def config(self) -> Settings:
+        """The settings; raises `SettingsError` where the file cannot be used."""
+        from flows.config import read_settings
+
+        return read_settings(self.settings)
+
+    @contextmanager
+    def reading(self) -> Iterator[Store]:
+        """The warehouse to read, without waiting for its writer; raises `StoreError` where there is none."""
+        from warehouse.store.connection import open_reader
+
+        with open_reader(self.db) as store:
+            yield store
+
+    @contextmanager
+    def writing(self) -> Iterator[Store]:
+        """The warehouse to write, made if it is not there; others wait meanwhile."""
+        from warehouse.store.connection import open_store
+
+        with open_store(self.db, say=say) as store:
+            yield store
+
+
+@shared
+class Query(Output, Warehouse):
+    """What a command takes that looks into the warehouse."""
+
+
+@shared
+class QueryAt(Query):
+    """The same as of a time."""
+
+    at: Annotated[
+        str | None, option("Logical time, ISO 8601 (UTC unless it says otherwise).", metavar="TIME")
+    ] = None
+
+    @property
+    def time(self) -> pd.Timestamp | None:
+        """``--at``, None if it is not given; raises `SettingsError` for what is no time."""
+        return parsed_time(self.at, "--at")
+
+    def moment(self, store: Store) -> tuple[pd.Timestamp, bool]:
+        """The time of a command and whether every market is taken at its own end: ``--at``, else the end of the record.
+
+        Raises `MarketError` on a warehouse without observations.
+        """
+        import pandas as pd
+
+        from warehouse.errors import MarketError
+        from warehouse.observations import list_markets
+
+        if self.time is not None:
+            return self.time, False
+        listing = list_markets(store)
+        if listing.empty:
+            raise MarketError(
+                "the warehouse has no observations",
+                remedy="`slackwater run` or `slackwater ingest` brings some",
+            )
+        return pd.Timestamp(listing["last_observed"].max()), True
+
+
+@shared
+class Session(QueryAt):
+    """The same on the warehouse or on a folder of tables."""
+
+    data: Annotated[
+        Path | None, option("Folder with prices and availability tables to read.", metavar="DIR")
+    ] = None
+
+    @contextmanager
+    def market_data(self, *, write: bool = False) -> Iterator[Store]:
+        """The warehouse, to read unless ``write``; with ``--data`` one of its own that holds that folder and is thrown away."""
+        if self.data is None:
+            with self.writing() if write else self.reading() as store:
+                yield store
+            return
+        with folder_store(self.data) as store:
+            yield store
+
+
+@contextmanager
+def folder_store(data: Path) -> Iterator[Store]:
+    """A warehouse of the tables of a folder, thrown away at the end."""
+    from tempfile import TemporaryDirectory
+
+    import pandas as pd
+
+    from warehouse.observations import ingest
+    from warehouse.store.connection import open_store
+
+    with (
+        TemporaryDirectory(prefix="slackwater-") as folder,
+        open_store(Path(folder) / "data.duckdb") as store,
+    ):
+        say(f"read {data}")
+        # The logical time of an import does not matter where nothing is kept.
+        epoch = pd.Timestamp(0, tz="UTC")
+        ingest(store, "tabular", data, known_at=None, imported_at=epoch)
+        yield store
+
+
+def parsed_time(text: str | None, name: str) -> pd.Timestamp | None:
+    """The time an option gives, None for none; raises `SettingsError` naming the option ``name``."""
+    from flows.clock import parse_time
+
+    return parse_time(text, name) if text else None
+
+
+def parsed_duration(text: str, name: str) -> pd.Timedelta:
+    """A duration such as 10min, 1h or 7d; raises `SettingsError` naming the option ``name``."""
+    import pandas as pd
+
+    from warehouse.errors import SettingsError
+
+    try:
+        width = pd.Timedelta(text.strip().removesuffix("d") + "D" if text.strip().endswith("d") else text)
+    except ValueError as error:
+        raise SettingsError(f"{name} {text}", expected="a duration such as 10min, 1h or 7d") from error
+    if not width > pd.Timedelta(0):  # NaT is not
+        raise SettingsError(f"{name} {text}", expected="a positive duration such as 1h")
+    return width
+
+
+MarketName = Annotated[
+    str | None,
+    option("provider/region/zone/instance_type, optionally @source.", name="--market", metavar="MARKET"),
+]
+
+
+# ---
+# What a command answers, and the one place where an answer becomes lines, a JSON object or a page.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a command found.
+
+    ``value`` is the JSON object, of a form in `flows.schemas.forms` where programs read it. ``blocks`` are what a person
+    reads, after a line on what they are ``about`` and a ``banner``, before the ``notes``. ``page`` makes another page than these,
+    where there is one (a text is HTML). ``exit_code`` is the program's.
+    """
+
+    title: str
+    value: Any
+    blocks: Sequence[Block] = ()
+    about: str = ""
+    banner: Banner | None = None
+    notes: Sequence[str] = ()
+    page: Callable[[], Page | str] | None = None
+    exit_code: int = 0
+
+    def as_page(self) -> Page | str:
+        """The answer as a page."""
+        if self.page is not None:
+            return self.page()
+        return Page(
+            title=self.title, about=self.about, banner=self.banner, blocks=[*self.blocks, *self._last()]
+        )
+
+    def lines(self, style: Style) -> Iterator[str]:
+        """The answer as a terminal shows it."""
+        first = (self.about, self.banner)
+        yield from lines_of([*(block for block in first if block), *self.blocks, *self._last()], style)
+
+    def _last(self) -> Sequence[Block]:
+        return [Section("Notes", [Notes(self.notes)], "notes")] if self.notes else []
+
+
+def deliver(answer: Answer, output: Output | None) -> int:
+    """Write the page that is asked for, then print the answer; returns the exit code.
+
+    Raises `InputError` if the page cannot be written.
+    """
+    if output is not None and output.html is not None:
+        from flows.show.page import render_page, write_html
+
+        page = answer.as_page()
+        write_html(page if isinstance(page, str) else render_page(page), output.html, option="--html")
+    if output is not None and output.json:
+        print(as_json(answer.value))
+        return answer.exit_code
+    for line in answer.lines(terminal_style()):
+        print(line)
+    if output is not None and output.html is not None:
+        print(f"page: {output.html}")
+    return answer.exit_code
+
+
+def terminal_style() -> Style:
+    """The width of the terminal and whether it shows bold text; without limits where standard output is none."""
+    if not sys.stdout.isatty():
+        return Style()
+    width = shutil.get_terminal_size().columns or 80
+    return Style(width=max(20, width), bold="NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb")
+
+
+# ---
+# Words of a command line in, an exit code out; errors of the user end in one line and exit code 2.
+
+#: Exit codes: a user's error, and a command that was stopped (128 and the number of the signal).
+USER_ERROR, STOPPED, NOBODY_READS = 2, 130, 141
+HELP: Final = ("--help", "-h")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """All commands of a program: words -> ``module:function``, imported when the command is called.
+
+    ``groups`` are the first words of commands of two, with their help.
+    """
+
+    name: str
+    help: str
+    version: Callable[[], str]
+    commands: Mapping[str, str]
+    groups: Mapping[str, str]
+
+    def run(self, words: Sequence[str]) -> int:
+        """Run one command; returns the exit code, with a user's error in one line on standard error."""
+        try:
+            return self._run(list(words))
+        except CycloptsError as error:
+            return self._complain(" ".join(str(error).split()))
+        except (
+            _user_errors()
+        ) as error:  # looked up when something is raised: what it needs is more than a help needs
+            return self._complain(str(error))
+        except KeyboardInterrupt:
+            return self._complain("stopped", STOPPED)
+        except BrokenPipeError:  # `| head`: who reads has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return NOBODY_READS
+
+    def _run(self, words: list[str]) -> int:
+        app = self.app(known=not words or words[-1] in HELP or words[-1] in self.groups)
+        command, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+        result = command(*bound.args, **bound.kwargs)
+        if not isinstance(
+            result, Answer
+        ):  # help and version print themselves; a server answers nothing at its end
+            return USER_ERROR if self._only_overview(words) else 0
+        output = next((value for value in bound.arguments.values() if isinstance(value, Output)), None)
+        code = deliver(result, output)
+        sys.stdout.flush()
+        return code
+
+    def app(self, *, known: bool = True) -> App:
+        """The cyclopts application; ``known`` imports every command, so that overviews say what each does."""
+        defaults = Parameter(negative=(), show_default=shown_default)
+        settings: dict[str, Any] = {
+            "default_parameter": defaults,
+            "suppress_keyboard_interrupt": False,
+            "help_format": "plaintext",
+        }
+        app = App(name=self.name, help=self.help, version=self.version, **settings)
+        inner: dict[str, App] = {}
+        for place, (words, path) in enumerate(self.commands.items()):
+            first, _, second = words.partition(" ")
+            if first in self.groups and first not in inner:
+                inner[first] = App(
+                    name=first, help=self.groups[first], version_flags=(), sort_key=place, **settings
+                )
+                app.command(inner[first])
+            if first in inner and not second:
+                inner[first].default(_function(path))
+                continue
+            owner, name = (inner[first], second) if second else (app, first)
+            owner.command(_function(path) if known else path, name=name, sort_key=place)
+        return app
+
+    def _only_overview(self, words: Sequence[str]) -> bool:
+        """Whether no command was given: what was printed then is an overview that nobody asked for."""
+        return not words or (len(words) == 1 and words[0] in self.groups and words[0] not in self.commands)
+
+    def _complain(self, text: str, code: int = USER_ERROR) -> int:
+        print(f"{self.name}: {text}", file=sys.stderr)
+        return code
+
+
+def _function(path: str) -> Callable[..., Any]:
+    """The function at ``module:function``."""
+    module, _, name = path.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
+
+
+def _user_errors() -> type[Exception]:
+    from warehouse.errors import SlackwaterError
+
+    return SlackwaterError
+
+
+__all__ = [
+    "Answer",
+    "Output",
+    "Program",
+    "Query",
+    "QueryAt",
+    "Session",
+    "Warehouse",
+    "option",
+]

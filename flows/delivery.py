@@ -1,0 +1,455 @@
+"""Decisions handed to whoever acts on them: documents, folders, webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx
+import pandas as pd
+
+from flows.config import Sink
+from flows.ledger.fields import DECISION, whole_row
+from flows.ledger.records import LIVE, stored_decisions
+from flows.show.formats import plain, rows_of
+from warehouse.errors import InputError
+from warehouse.history import Market
+from warehouse.issued import read_rows, write_rows
+from warehouse.store.connection import Store
+from warehouse.times import steady_seconds
+
+# ---
+# The decision document: what a decision says to programs outside, in a form that stays (``slackwater.decision/1``).
+
+#: Name and version of the form; the version grows when a key goes or changes its type, never when one is added.
+SCHEMA = "slackwater.decision/1"
+#: Letters of a file name that every file system takes; a name of more of them, or of others, is shortened and marked.
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+#: How marked names end, which no unmarked one may.
+_MARK = re.compile(r"-[0-9a-f]{12}")
+
+
+def document(decision: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of a decision as it was made or as the warehouse keeps it: what `DECISION` names, and what else it says.
+
+    ``key`` is the same for the same job, market and slot, so that what is received twice is acted on once. Raises `InputError` for
+    a decision of a version that did not write down what the document says.
+    """
+    row = whole_row(decision)
+    if lacking := [
+        name for name, value in row.items() if value is None and name in DECISION and not _may_lack(name)
+    ]:
+        raise InputError(
+            f"the decision for job {row['job']!r} at {row['slot']} was made by an older version: it has no {lacking[0]}",
+            expected="a decision that says all that its form promises",
+            remedy="`slackwater plan` decides afresh",
+        )
+    market = Market.parse(str(row["market"]))
+    added = {
+        "schema": SCHEMA,
+        "program": "slackwater",
+        "version": program_version(),
+        "key": key_of(row),
+        "market_parts": {
+            "provider": market.provider,
+            "region": market.region,
+            "zone": market.zone,
+            "instance_type": market.instance_type,
+        },
+        "valid_until": row["slot_end"],
+    }
+    whole: dict[str, Any] = plain({name: (added | row)[name] for name in DECISION} | row)
+    return whole
+
+
+def _may_lack(name: str) -> bool:
+    return type(None) in get_args(DECISION[name].kind)
+
+
+def key_of(decision: Mapping[str, Any]) -> str:
+    """The idempotency key of a decision: 32 hexadecimal digits that depend on its job, market, source and slot alone."""
+    parts = [str(decision[name]) for name in ("job", "market", "source")]
+    parts.append(pd.Timestamp(decision["slot"]).tz_convert("UTC").isoformat())
+    return hashlib.sha256(json.dumps([SCHEMA, *parts]).encode()).hexdigest()[:32]
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    """A document as JSON text: what files hold and what is sent."""
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+@cache
+def program_version() -> str:
+    """The version that is installed, "unknown" for a tree that is not."""
+    try:
+        return version("slackwater")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def folder_name(job: str) -> str:
+    """A folder name for a job, no two jobs alike: its own where that is harmless, else what is harmless of it and a mark.
+
+    >>> folder_name("llama-8b")
+    'llama-8b'
+    >>> folder_name("../etc/passwd")
+    'etc-passwd-7fef78f53440'
+    """
+    if _SAFE.fullmatch(job) and not _MARK.search(job[-13:]):
+        return job
+    digest = hashlib.sha256(job.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    kept = re.sub(r"[^A-Za-z0-9._-]+", "-", job).lstrip("._-")[:60]
+    return f"{kept.rstrip('._-') or 'job'}-{digest}"
+
+
+def file_name(slot: pd.Timestamp) -> str:
+    """The file of a slot's decision: 20260310T063000Z.json."""
+    return f"{slot.tz_convert('UTC'):%Y%m%dT%H%M%SZ}.json"
+
+
+# ---
+# Hand decisions to the sinks of the settings: once each, a failed one again in the next turn, never stopping the turn.
+
+#: Headers of a delivery.
+KEY_HEADER, SIGNATURE_HEADER = "Idempotency-Key", "X-Slackwater-Signature"
+#: What may stand in a header: printable ASCII.
+_PRINTABLE = re.compile(r"[\x20-\x7e]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How a delivery ended: ``reason`` is empty if it was taken; ``again``: another attempt may help; ``tried``: there was one."""
+
+    reason: str = ""
+    again: bool = False
+    tried: bool = True
+
+
+class CannotSendError(Exception):
+    """A sink that lacks what it needs; the text names the variable, never its content."""
+
+
+def signature(secret: str, body: bytes) -> str:
+    """``sha256=`` and the HMAC-SHA256 of the body in hexadecimal digits, as a receiver computes it to compare.
+
+    >>> signature("secret", b"{}")[:20]
+    'sha256=77325902caca8'
+    """
+    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def headers_of(
+    sink: Sink, body: bytes, key: str, environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Headers of a delivery; raises `CannotSendError` if a variable is not set or holds what no header can."""
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": f"slackwater/{program_version()}",
+        KEY_HEADER: key,
+    }
+    if sink.token_env:
+        token = _from(environment, sink.token_env)
+        if not _PRINTABLE.fullmatch(sink.token_prefix + token):
+            raise CannotSendError(f"environment variable {sink.token_env} holds what no header can")
+        headers[sink.token_header] = sink.token_prefix + token
+    if sink.secret_env:
+        headers[SIGNATURE_HEADER] = signature(_from(environment, sink.secret_env), body)
+    return headers
+
+
+def _from(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name, "").strip()
+    if not value:
+        raise CannotSendError(f"environment variable {name} is not set")
+    return value
+
+
+def post(sink: Sink, body: bytes, headers: Mapping[str, str], *, seconds: float) -> Answer:
+    """One attempt to post ``body``, within ``seconds`` in all however slowly the other side answers.
+
+    Taken is what is answered by 2xx. A redirection is not followed: the token would go along. It runs in a thread of its own,
+    since the caller's may have a loop running.
+    """
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, _attempt(sink, body, headers, seconds)).result()
+
+
+async def _attempt(sink: Sink, body: bytes, headers: Mapping[str, str], seconds: float) -> Answer:
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            httpx.AsyncClient(timeout=seconds, follow_redirects=False) as client,
+            client.stream("POST", sink.url or "", content=body, headers=dict(headers)) as response,
+        ):
+            return _judged(response.status_code)
+    except (TimeoutError, httpx.TimeoutException):
+        return Answer(reason=f"no answer within {seconds:.3g} s", again=True)
+    except httpx.ConnectError:
+        return Answer(reason="no connection", again=True)
+    except httpx.TransportError as error:
+        return Answer(reason=f"the connection broke ({type(error).__name__})", again=True)
+    except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+        return Answer(reason=f"the address or a header cannot be used ({type(error).__name__})")
+
+
+def _judged(status: int) -> Answer:
+    if 200 <= status < 300:
+        return Answer()
+    if 300 <= status < 400:
+        return Answer(
+            reason=f"answered {status}, a redirection, which is not followed: give the final address"
+        )
+    return Answer(reason=f"answered {status}", again=status in (408, 425, 429) or status >= 500)
+
+
+SENT, FAILED, GIVEN_UP = "sent", "failed", "given_up"
+#: How far back a turn looks for decisions that a killed one made and did not hand over.
+LOOK_BACK = pd.Timedelta(hours=6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What became of one decision at one sink so far: ``attempts`` counts the turns that tried."""
+
+    sink: str
+    job: str
+    slot: pd.Timestamp
+    status: str
+    attempts: int
+    reason: str
+
+    def row(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "sink": self.sink,
+            "job": self.job,
+            "slot": self.slot,
+            "status": self.status,
+            "attempts": self.attempts,
+            "reason": self.reason,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Pace:
+    """What a delivery may wait for: how to ``sleep``, and a steady ``clock`` in seconds."""
+
+    sleep: Callable[[float], None] = field(default=time.sleep)
+    clock: Callable[[], float] = field(default=steady_seconds)
+
+
+def deliver(
+    store: Store,
+    sinks: Sequence[Sink],
+    decisions: Sequence[Mapping[str, Any]],
+    *,
+    at: pd.Timestamp,
+    say: Callable[[str], None],
+    pace: Pace | None = None,
+) -> list[Delivery]:
+    """Hand the decisions of the turn at a time to every sink, and those that earlier turns could not.
+
+    ``decisions`` are rows as the warehouse keeps them. Each goes out once per sink: what was sent is remembered in the warehouse
+    right after, so that a process killed in between sends one document twice, with the same key. The newest go first. Nothing is
+    raised for a sink that cannot be reached: it is said, kept with its reason, and tried in the next turn.
+    """
+    done: list[Delivery] = []
+    for sink in sinks:
+        due = _due(store, sink, decisions, at)
+        done += _handed_over(store, sink, due, at, pace or Pace())
+    failed = [one for one in done if one.status != SENT]
+    for sink in sinks:
+        of_sink = [one for one in failed if one.sink == sink.name]
+        if of_sink:
+            say(f"{len(of_sink)} decisions not delivered to {sink.name} ({sink.place}): {of_sink[-1].reason}")
+    return done
+
+
+def deliveries_of(store: Store, job: str) -> list[Delivery]:
+    """What became of a job's decisions at each sink, by slot."""
+    rows = read_rows(store, "deliveries", where={"job": job}, order_by=["slot", "sink"])
+    return [_delivery(row) for row in rows_of(rows)]
+
+
+def _delivery(row: Mapping[str, Any]) -> Delivery:
+    return Delivery(
+        sink=str(row["sink"]),
+        job=str(row["job"]),
+        slot=pd.Timestamp(row["slot"]).tz_convert("UTC"),
+        status=str(row["status"]),
+        attempts=int(row["attempts"]),
+        reason=str(row["reason"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A decision that has to go out, and in how many turns it was tried."""
+
+    decision: Mapping[str, Any]
+    slot: pd.Timestamp
+    tried: int
+
+
+def _due(store: Store, sink: Sink, decisions: Sequence[Mapping[str, Any]], at: pd.Timestamp) -> list[_Due]:
+    """The decisions that a sink has not had: this turn's, failed ones, and those of turns that were killed; newest first."""
+    failed = _known(store, {"sink": sink.name, "status": FAILED})
+    wanted: dict[tuple[str, pd.Timestamp], Mapping[str, Any]] = {_name(row): row for row in decisions}
+    stored = _stored(store, sorted({slot for _, slot in failed}))
+    for earlier in [row for row in stored if _name(row) in failed] + _left_behind(store, sink, at):
+        wanted.setdefault(_name(earlier), earlier)
+    known = _known(store, {"sink": sink.name, "slot": sorted({slot for _, slot in wanted})})
+    due = []
+    for (job, slot), row in wanted.items():
+        before = known.get((job, slot))
+        if before is None or before.status == FAILED:
+            due.append(_Due(row, slot, before.attempts if before else 0))
+    return sorted(due, key=lambda one: (-one.slot.value, str(one.decision["job"])))
+
+
+def _known(store: Store, where: Mapping[str, object]) -> dict[tuple[str, pd.Timestamp], Delivery]:
+    found = map(_delivery, rows_of(read_rows(store, "deliveries", where=where)))
+    return {(one.job, one.slot): one for one in found}
+
+
+def _name(row: Mapping[str, Any]) -> tuple[str, pd.Timestamp]:
+    return str(row["job"]), pd.Timestamp(row["slot"]).tz_convert("UTC")
+
+
+def _stored(store: Store, slots: Sequence[pd.Timestamp]) -> list[dict[str, Any]]:
+    if not slots:
+        return []
+    return [row for _, row in stored_decisions(store, {"slot": list(slots)})]
+
+
+def _left_behind(store: Store, sink: Sink, at: pd.Timestamp) -> list[dict[str, Any]]:
+    """Decisions of the last hours that were made live; what a backfill decided afterwards is nobody's to act on.
+
+    None from before the first that the sink had: it starts with the turn that finds it in the settings.
+    """
+    (first,) = store.execute("SELECT min(slot) FROM deliveries WHERE sink = ?", [sink.name])[0]
+    if first is None:
+        return []
+    recent = slice(
+        max(at - LOOK_BACK, pd.Timestamp(first).tz_convert("UTC")),
+        at + pd.Timedelta(microseconds=1),
+    )
+    found = stored_decisions(store, {"slot": recent})
+    runs = {"run": list(dict.fromkeys(run for run, _ in found)), "stage": "allocate", "made": LIVE}
+    live = set(read_rows(store, "runs", where=runs)["run"])
+    return [row for run, row in found if run in live]
+
+
+def _handed_over(
+    store: Store, sink: Sink, due: Sequence[_Due], at: pd.Timestamp, pace: Pace
+) -> list[Delivery]:
+    """Try every decision that is due within the sink's time; each result is kept before the next is tried."""
+    end = pace.clock() + sink.budget_seconds
+    done = []
+    for one in due:
+        answer = _tried(sink, one, pace, end)
+        turns = one.tried + answer.tried
+        status = SENT if not answer.reason else FAILED if turns < sink.give_up_after else GIVEN_UP
+        job, slot = _name(one.decision)
+        delivery = Delivery(
+            sink=sink.name,
+            job=job,
+            slot=slot,
+            status=status,
+            attempts=turns,
+            reason=answer.reason,
+        )
+        _remember(store, delivery, at)
+        done.append(delivery)
+    return done
+
+
+def _remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
+    with store.transaction():
+        store.execute(
+            "DELETE FROM deliveries WHERE sink = ? AND job = ? AND slot = ?",
+            [delivery.sink, delivery.job, delivery.slot.to_pydatetime()],
+        )
+        write_rows(store, "deliveries", pd.DataFrame([delivery.row() | {"logical_at": at}]))
+
+
+def _tried(sink: Sink, one: _Due, pace: Pace, end: float) -> Answer:
+    """Hand one decision over, with the attempts and waits that the sink's settings and time allow."""
+    try:
+        whole = document(one.decision)
+    except InputError as error:
+        return Answer(reason=str(error))
+    if sink.kind == "file":
+        return _dropped(sink, one.slot, whole)
+    body = as_text(whole).encode()
+    try:
+        headers = headers_of(sink, body, str(whole["key"]))
+    except CannotSendError as error:
+        return Answer(reason=str(error))
+    return _posted(sink, body, headers, pace, end)
+
+
+def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Pace, end: float) -> Answer:
+    """Post until it is taken or refused for good, or the attempts or the time until ``end`` are used up."""
+    answer = Answer(reason="no time was left for it in this turn", tried=False)
+    for attempt in range(sink.attempts):
+        wait = sink.backoff_seconds * 2 ** (attempt - 1) if attempt else 0.0
+        if pace.clock() + wait >= end:
+            break
+        if wait:
+            pace.sleep(wait)
+        answer = post(sink, body, headers, seconds=min(sink.timeout_seconds, max(0.001, end - pace.clock())))
+        if not answer.again:
+            break
+    return answer
+
+
+def _dropped(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> Answer:
+    """Write ``<folder>/<job>/<slot>.json``, and ``latest.json`` unless it is of a later slot."""
+    folder = (sink.folder or Path()) / folder_name(str(whole["job"]))
+    text = as_text(whole)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_whole(folder / file_name(slot), text)
+        latest = folder / "latest.json"
+        if not _is_later(latest, slot):
+            _write_whole(latest, text)
+    except OSError as error:
+        return Answer(reason=f"cannot write: {error.strerror or type(error).__name__}", again=True)
+    return Answer()
+
+
+def _is_later(file: Path, slot: pd.Timestamp) -> bool:
+    """Whether a file holds the decision of a later slot; one that cannot be read does not."""
+    try:
+        return bool(pd.Timestamp(json.loads(file.read_text(encoding="utf-8"))["slot"]) > slot)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _write_whole(file: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one and a crash leaves one of the two."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(file)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise

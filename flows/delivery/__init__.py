@@ -1,1 +1,0 @@
-"""Decisions handed to whoever acts on them: documents, folders, webhooks."""

@@ -1,0 +1,218 @@
+"""``ingest``, ``markets``, ``export``, ``import``, ``compact`` and ``publish``: rows in, what is there, and rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from flows.command import Answer, Query, QueryAt, Session, option, parsed_time, progress
+from flows.show.blocks import Column, Table, keyed
+from flows.show.formats import price, whole
+
+MARKET_COLUMNS: dict[str, Column | str] = {
+    "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
+    "price_rows": Column(heading="prices", format=whole), "capacity": "capacity",
+    "on_demand_usd": Column(heading="on-demand", unit="$", format=price), "gap_seconds": Column(heading="gap", unit="s"),
+    "first_observed": Column(heading="first", unit="UTC"), "last_observed": Column(heading="last", unit="UTC"),
+    "missing": "missing",
+}  # fmt: skip
+COUNTED = ("added", "repeated", "rejected")
+
+
+def ingest(
+    source: Annotated[
+        str, option("Format of the files: see `slackwater ingest --list`.", metavar="SOURCE")
+    ] = "",
+    /,
+    *paths: Annotated[Path, option("Files or folders.", metavar="PATH...")],
+    options: Annotated[
+        list[str] | None,
+        option(
+            "An option of the source (zone=..., start=...); may be repeated.",
+            name="--set",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    known_at: Annotated[
+        str | None, option("When the rows became known (default: when they were observed).", metavar="TIME")
+    ] = None,
+    list_sources: Annotated[bool, option("List the sources and their options.", name="--list")] = False,
+    session: QueryAt = QueryAt(),
+) -> Answer:
+    """Read histories into the warehouse; the same file twice adds nothing."""
+    if list_sources:
+        return _sources()
+    from flows.clock import now
+    from flows.turn.stages import ingest_paths
+    from warehouse.errors import InputError
+    from warehouse.observations import find_source
+
+    if not source:
+        raise InputError(
+            "no source given",
+            expected="SOURCE PATH...",
+            remedy="`slackwater ingest --list` lists the sources",
+        )
+    find_source(source)
+    values = {}
+    for text in options or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--set {text!r}", expected="NAME=VALUE")
+        values[name] = value
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"no file or folder {path}", remedy="check the path")
+    with session.writing() as store, progress("rows read") as tell:
+        counts = ingest_paths(
+            store,
+            source,
+            paths,
+            options=values,
+            known_at=parsed_time(known_at, "--known-at"),
+            imported_at=session.time if session.time is not None else now(),
+            rows=lambda file, rows: tell(rows, text=file),
+        )
+    rows = [{"source": name, **row} for name, row in counts.items()]
+    table = Table("Ingested", rows, _counted("source"))
+    return Answer(title="Ingested", value=counts, blocks=[table])
+
+
+def _counted(first: str) -> dict[str, Column | str]:
+    """Columns of counts of rows, by what ``first`` names."""
+    return {first: first} | {name: Column(heading=name, format=whole) for name in COUNTED}
+
+
+def _sources() -> Answer:
+    """The sources of files and the live ones, with their options."""
+    from warehouse.sources import LIVE_SOURCES, SOURCES
+
+    files = [_source_row(name, source.options) for name, source in SOURCES.items()]
+    live = [_source_row(name, source.options) for name, source in LIVE_SOURCES.items()]
+    blocks = [
+        Table("Sources", files, {"source": "source", "options": "options (--set NAME=VALUE)"}),
+        Table("Live sources, for [[feeds]] in slackwater.toml", live, keyed("source", "options")),
+    ]
+    return Answer(title="Sources", value={"sources": files, "live": live}, blocks=blocks)
+
+
+def _source_row(name: str, options: Mapping[str, str]) -> dict[str, Any]:
+    return {"source": name, "options": [f"{key}: {text}" for key, text in options.items()]}
+
+
+def markets(*, session: Session = Session()) -> Answer:
+    """List the markets the warehouse knows: what was measured, how often, and what is missing."""
+    from flows.show.formats import rows_of
+    from warehouse.observations import list_markets
+
+    with session.market_data() as store:
+        rows = rows_of(list_markets(store, known_at=session.time))
+    return Answer(title="Markets", value={"markets": rows}, blocks=[Table("Markets", rows, MARKET_COLUMNS)])
+
+
+def export(
+    folder: Annotated[Path, option("A new or empty folder.", metavar="DIR")],
+    /,
+    *,
+    tables: Annotated[
+        str | None, option("These tables and those they refer to (default: all).", metavar="NAME,...")
+    ] = None,
+    since: Annotated[str | None, option("Leave out rows of earlier times.", metavar="TIME")] = None,
+    session: Query = Query(),
+) -> Answer:
+    """Write the warehouse as Parquet: one file a table, and a manifest with row counts and content hashes."""
+    from warehouse.exchange import export_store
+
+    names = [name.strip() for name in (tables or "").split(",") if name.strip()]
+    with session.reading() as store:
+        manifest = export_store(store, folder, tables=names, since=parsed_time(since, "--since"))
+    rows = [{"table": name, "rows": one.rows, "sha256": one.sha256} for name, one in manifest.tables.items()]
+    columns: dict[str, Column | str] = {
+        "table": "table",
+        "rows": Column(heading="rows", format=whole),
+        "sha256": "SHA-256",
+    }
+    return Answer(
+        title=f"Exported to {folder}",
+        value={"folder": str(folder), "since": manifest.since or None, "tables": rows},
+        blocks=[Table(f"Exported to {folder}", rows, columns)],
+    )
+
+
+def import_(
+    folder: Annotated[Path, option("A folder written by `slackwater export`.", metavar="DIR")],
+    /,
+    *,
+    session: Query = Query(),
+) -> Answer:
+    """Merge an exported folder into a warehouse, new or not; the same folder again adds nothing."""
+    from warehouse.exchange import import_folder
+    from warehouse.store.folders import read_manifest
+
+    read_manifest(folder)  # before a warehouse is made for it
+    with session.writing() as store:
+        done = import_folder(store, folder)
+    rows = [
+        {"table": name, "added": one.added, "repeated": one.repeated, "rejected": one.rejected}
+        for name, one in done.items()
+    ]
+    return Answer(
+        title=f"Imported from {folder}",
+        value={"folder": str(folder), "tables": rows},
+        blocks=[Table(f"Imported from {folder}", rows, _counted("table"))],
+    )
+
+
+def compact(
+    *,
+    keep_fitted: Annotated[
+        float,
+        option(
+            "Drop estimated forecasters older than that, counted from the newest.", metavar="DAYS", least=0
+        ),
+    ] = 14.0,
+    session: Query = Query(),
+) -> Answer:
+    """Rewrite the warehouse without what it no longer needs, verified before it takes the old file's place."""
+    import pandas as pd
+
+    from warehouse import exchange as compacting
+
+    with session.reading():
+        pass  # a warehouse that is not there is not made
+    with session.writing() as store:
+        done = compacting.compact(store, keep_fitted=pd.Timedelta(days=keep_fitted))
+    row = {
+        "bytes_before": done.bytes_before,
+        "bytes_after": done.bytes_after,
+        "bytes_saved": done.bytes_before - done.bytes_after,
+        "fitted_dropped": done.fitted_dropped,
+    }
+    columns = {name: Column(heading=name.replace("_", " "), format=whole) for name in row}
+    title = f"Compacted {session.db}"
+    return Answer(title=title, value=row, blocks=[Table(title, [row], columns)])
+
+
+def publish(
+    folder: Annotated[
+        Path, option("A folder on storage that the readers share; made if need be.", metavar="DIR")
+    ],
+    /,
+    *,
+    form: Annotated[Literal["parquet", "ducklake"], option("What the readers are given.")] = "parquet",
+    keep: Annotated[int, option("Generations that stay readable.", metavar="N", least=2)] = 3,
+    session: Query = Query(),
+) -> Answer:
+    """Publish the warehouse for many readers on shared storage; with --form parquet they name DIR as their --db."""
+    with session.reading() as store:
+        if form == "ducklake":
+            from warehouse.exchange import publish_to_lake
+
+            done = publish_to_lake(store, folder, keep=keep)
+        else:
+            from warehouse.exchange import publish_generation
+
+            done = publish_generation(store, folder, keep=keep)
+    row = {"folder": str(folder), "form": form, "generation": done.number, "published": done.new}
+    return Answer(title="Published", value=row, blocks=[Table("Published", [row], keyed(*row))])

@@ -1,1 +1,0 @@
-"""Export, import, compact and publish a warehouse."""

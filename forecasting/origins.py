@@ -1,0 +1,560 @@
+"""Which origin is forecast from which estimation, live and afterwards (M6.1, M6.4).
+
+In this file: the one timetable, the one driver, and a backtest of many series cut into units of work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from forecasting.predictor import FittedPredictor, Outlook, Panel, Predictor, bounded
+from forecasting.predictors import DEFAULT, make_predictor
+from forecasting.predictors.last_value import LastValue
+from forecasting.quantiles import LEVELS, Forecast, Variable
+from forecasting.series import Series, largest_so_far, series_of, slot_at
+from warehouse.errors import ForecastError, SettingsError
+from warehouse.history import History
+
+# ---
+# When a forecaster is estimated, and on how much: one fixed timetable, the same live and afterwards (M6.4).
+#
+# A forecast at slot c is a pure function of what was known at c. The parameters come from what was known at the last refit
+# time at or before c, and refit times are multiples of the cadence since the epoch. Neither estimation nor forecast reads
+# further back than the look-back before that refit. So a forecast made later for a past slot is the very one that would
+# have been made then, by a turn, a backfill, an experiment or the accuracy report.
+#
+# Slots are numbered since the epoch in units of the step.
+
+VARIABLES: tuple[Variable, ...] = ("price", "count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cadence:
+    """The timetable of one variable.
+
+    ``refit_every``: time between estimations; ``lookback``: how much of the past before a refit time is read. Raises
+    `SettingsError` unless both are positive.
+    """
+
+    refit_every: pd.Timedelta
+    lookback: pd.Timedelta
+
+    def __post_init__(self) -> None:
+        if not (self.refit_every > pd.Timedelta(0) and self.lookback > pd.Timedelta(0)):
+            raise SettingsError(
+                f"refit every {self.refit_every}, look back {self.lookback}", expected="positive durations"
+            )
+
+    def start(self, origins: np.ndarray, step: pd.Timedelta) -> np.ndarray:
+        """The earliest slot that a forecast at each origin may need, shape of ``origins``."""
+        width, every = step.value, self.refit_every.value
+        refits = (
+            (origins * width + width - 1) // every * every
+        )  # by a slot's end: a refit time may lie within a slot
+        return np.asarray(-((self.lookback.value - refits) // width))
+
+    def fit_slots(self, origins: np.ndarray, observed: np.ndarray, step: pd.Timedelta) -> np.ndarray:
+        """The slot whose estimation each origin forecasts from, shape of ``origins``.
+
+        ``observed`` are the ascending slots at which any market that is estimated together had a value. A young market
+        (less than one cadence of history at the last refit time) is estimated four times as often, and one with less
+        than a quarter of it at every origin (ours).
+        """
+        width = step.value
+        first = np.searchsorted(observed, self.start(origins, step))
+        known = first < observed.size
+        begun = np.where(known, observed[np.minimum(first, observed.size - 1)] if observed.size else 0, 0)
+        known &= begun <= origins
+        slots = origins.copy()
+        for every in (self.refit_every.value // 4, self.refit_every.value):
+            at = origins * width // every * every
+            old = known & (begun * width <= at - every)
+            slots = np.where(old, at // width, slots)
+        return slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timetable:
+    """The cadence of each variable."""
+
+    price: Cadence
+    count: Cadence
+
+    def of(self, variable: Variable) -> Cadence:
+        """The cadence of one variable."""
+        return self.price if variable == "price" else self.count
+
+    def start(self, origin: pd.Timestamp) -> pd.Timestamp:
+        """The earliest time that a forecast at ``origin`` may need of any variable."""
+        return min(origin.floor(one.refit_every) - one.lookback for one in (self.price, self.count))
+
+    @property
+    def lookback(self) -> pd.Timedelta:
+        """The longer look-back."""
+        return max(self.price.lookback, self.count.lookback)
+
+
+# ---
+# The one driver: which estimation an origin is forecast from, what it may see, and the forecasts of histories (M6.1, M6.4).
+
+#: Why a forecast says nothing: no value was ever observed, as far back as it looks.
+NOTHING_OBSERVED = "no observed value"
+#: Why last value answers in the place of a model whose numbers are not finite.
+NO_NUMBER = "the model gave no number"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimation:
+    """Ascending ``origins`` (slots since the epoch) that are forecast from the estimation at slot ``at``."""
+
+    at: int
+    origins: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What one variable is forecast from: a predictor as estimated at slot ``at``, which reads nothing before ``start``.
+
+    ``peers`` are what the markets may see of each other: their series without values that were learned late.
+    """
+
+    predictor: str
+    at: int
+    start: int
+    fitted: FittedPredictor
+    peers: tuple[Series, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cohort:
+    """Series of one variable that a predictor is estimated on together, or a single one, by a cadence.
+
+    What is estimated and forecast depends on the series from `Cadence.start` on only, however far back they reach, and
+    not on their order.
+    """
+
+    series: tuple[Series, ...]
+    cadence: Cadence
+
+    @cached_property
+    def ordered(self) -> tuple[Series, ...]:
+        """The series by market and source."""
+        return tuple(sorted(self.series, key=lambda one: (one.market.key if one.market else "", one.source)))
+
+    @cached_property
+    def observed(self) -> np.ndarray:
+        """Slots at which any of the series has a value, ascending."""
+        slots = [one.first_slot + np.flatnonzero(~np.isnan(one.values)) for one in self.series]
+        return np.unique(np.concatenate(slots))
+
+    def fit_slots(self, origins: np.ndarray) -> np.ndarray:
+        """The slot whose estimation each origin (slots since the epoch) is forecast from."""
+        return self.cadence.fit_slots(origins, self.observed, self.series[0].step)
+
+    def estimations(self, origins: np.ndarray) -> list[Estimation]:
+        """The estimations that ascending origins need, ascending."""
+        slots = self.fit_slots(origins)
+        return [Estimation(at=int(at), origins=origins[slots == at]) for at in np.unique(slots)]
+
+    def start(self, at: int) -> int:
+        """The earliest slot that the estimation at a slot, and the forecasts from it, read."""
+        return int(self.cadence.start(np.array([at]), self.series[0].step)[0])
+
+    def estimate(self, predictor: Predictor, at: int) -> FittedPredictor:
+        """Estimate on what every series knew at slot ``at``; those that had not begun are not there."""
+        start = self.start(at)
+        known = [one.since(start).as_of(at) for one in self.ordered]
+        begun = tuple(one for one in known if len(one)) or tuple(known[:1])
+        return predictor.fit(Panel(series=begun))
+
+    def basis(self, predictor: Predictor, at: int, fitted: FittedPredictor | None = None) -> Basis:
+        """What is forecast from an estimation, which is made now unless it is given."""
+        return Basis(
+            predictor=predictor.name,
+            at=at,
+            start=self.start(at),
+            fitted=self.estimate(predictor, at) if fitted is None else fitted,
+            peers=self.peers(at) if predictor.pooled else (),
+        )
+
+    def peers(self, at: int) -> tuple[Series, ...]:
+        """What the markets may see of each other when they are forecast from the estimation at slot ``at``."""
+        start = self.start(at)
+        return tuple(one.since(start).punctual() for one in self.ordered)
+
+
+def cohorts_of(series: Sequence[Series], cadence: Cadence, *, pooled: bool) -> list[Cohort]:
+    """All series of one source and variable together, or each one by itself."""
+    groups = [tuple(series)] if pooled else [(one,) for one in series]
+    return [Cohort(series=group, cadence=cadence) for group in groups if group]
+
+
+def outlook_from(basis: Basis, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
+    """The forecasts of a series from ascending origins (slots since the epoch), within its bounds; the law as it is given.
+
+    Nothing after an origin is read for it, neither of the series nor of its peers. Where nothing was observed, prices are
+    the on-demand price (0 where unknown) and counts 0, with the reason. Raises `ForecastError` on an answer of the wrong
+    shape; last value answers, labelled, where a number is not finite.
+    """
+    own = series.since(basis.start)
+    late = own.late(origins)
+    parts: list[tuple[np.ndarray, Outlook]] = []
+    for at in [~late, *(np.arange(origins.size) == i for i in np.flatnonzero(late))]:
+        if at.any():
+            parts.append((at, _outlook(basis, own.as_of(int(origins[at][-1])), origins[at], horizon)))
+    if len(parts) == 1:
+        return parts[0][1]
+    order = np.argsort(np.concatenate([np.flatnonzero(at) for at, _ in parts]))
+    reasons = [reason for _, one in parts for reason in one.reasons]
+    return Outlook(
+        quantiles=np.concatenate([one.quantiles for _, one in parts])[order],
+        mean=np.concatenate([one.mean for _, one in parts])[order],
+        reasons=tuple(reasons[i] for i in order),
+    )
+
+
+def _outlook(basis: Basis, series: Series, slots: np.ndarray, horizon: int) -> Outlook:
+    """The outlook of a series that ends at the last of its origins and knows nothing late."""
+    origins = slots - series.first_slot
+    seen = np.zeros(slots.size, dtype=bool)
+    inside = (origins >= 0) & (origins < len(series))
+    seen[inside] = series.newest[origins[inside]] >= 0
+    known = series.on_demand_usd if series.variable == "price" and np.isfinite(series.on_demand_usd) else 0.0
+    quantiles = np.full((slots.size, horizon, LEVELS.size), known)
+    mean = np.full((slots.size, horizon), known)
+    reasons = [NOTHING_OBSERVED] * slots.size
+    if not seen.any():
+        return Outlook(quantiles=quantiles, mean=mean, reasons=tuple(reasons))
+    last = int(slots[-1])
+    others = tuple(peer.until(last) for peer in basis.peers if peer.key != series.key)
+    given = basis.fitted.outlook(Panel(series=(series, *others)), 0, origins[seen], horizon)
+    given = _finite(given, series, origins[seen], horizon, basis)
+    quantiles[seen], mean[seen] = bounded(given.quantiles, given.mean, series, origins[seen])
+    for place, reason in zip(np.flatnonzero(seen), given.reasons, strict=True):
+        reasons[place] = reason
+    return Outlook(quantiles=quantiles, mean=mean, reasons=tuple(reasons))
+
+
+def _finite(given: Outlook, series: Series, origins: np.ndarray, horizon: int, basis: Basis) -> Outlook:
+    """The outlook if its shape is right, with last value's answer where a number is not finite."""
+    shape = (origins.size, horizon)
+    if (
+        given.quantiles.shape != (*shape, LEVELS.size)
+        or given.mean.shape != shape
+        or len(given.reasons) != shape[0]
+    ):
+        raise ForecastError(
+            f"{basis.predictor} on {series.key}: quantiles of shape {given.quantiles.shape}, mean {given.mean.shape}, "
+            f"{len(given.reasons)} reasons",
+            expected=f"{(*shape, LEVELS.size)}, {shape} and {shape[0]}",
+        )
+    lost = ~(np.isfinite(given.quantiles).all(axis=(1, 2)) & np.isfinite(given.mean).all(axis=1))
+    if not lost.any():
+        return given
+    simpler = LastValue().fit(series.until(basis.at)).outlook(series, origins, horizon)
+    return replace(
+        given,
+        quantiles=np.where(lost[:, None, None], simpler.quantiles, given.quantiles),
+        mean=np.where(lost[:, None], simpler.mean, given.mean),
+        reasons=tuple(NO_NUMBER if gone else why for gone, why in zip(lost, given.reasons, strict=True)),
+    )
+
+
+# ---
+# Forecasts of histories on the timetable: both variables of a market side by side, for one origin or for many (M6.1, M6.4).
+
+#: The timetable of turns unless the settings say otherwise.
+DAILY = Cadence(refit_every=pd.Timedelta(days=1), lookback=pd.Timedelta(days=14))
+TIMETABLE = Timetable(price=DAILY, count=DAILY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Ascending ``origins`` of one market that are forecast by one predictor from the same estimations."""
+
+    origins: tuple[pd.Timestamp, ...]
+    basis: Mapping[Variable, Basis]
+
+
+def forecasts_from(history: History, batch: Batch, *, horizon: int) -> list[Forecast]:
+    """One forecast of a market per origin of a batch; nothing after an origin is read for it."""
+    slots = history.slots
+    at = pd.DatetimeIndex(list(batch.origins))
+    series = {variable: series_of(history, variable) for variable in VARIABLES}
+    first = series["price"].first_slot
+    places = np.asarray(slots.searchsorted(at, side="right")) - 1
+    numbers = first + places if len(slots) else np.array([slot_at(one, history.step) for one in at])
+    told = {
+        variable: outlook_from(batch.basis[variable], one, numbers, horizon)
+        for variable, one in series.items()
+    }
+    price, count = told["price"], told["count"]
+    out = []
+    for i, (origin, place, number) in enumerate(zip(at, places, numbers, strict=True)):
+        begun = place >= 0
+        issued = slots[place] if begun else history.known_at if not len(slots) else origin
+        newest = [_newest(one, batch.basis[variable].start, int(number)) for variable, one in series.items()]
+        out.append(
+            Forecast(
+                market=history.market,
+                issued_at=issued,
+                step=history.step,
+                predictor=batch.basis["price"].predictor,
+                # Of nothing observed the newest row is the origin itself: the reasons say that it holds no value.
+                newest_row=slots[max(newest)] if max(newest) >= 0 else issued,
+                price=price.quantiles[i],
+                price_mean=price.mean[i],
+                count=count.quantiles[i],
+                count_mean=count.mean[i],
+                capacity=_capacity(series["count"], history, batch.basis["count"].start, int(number)),
+                price_fallback=price.reasons[i],
+                count_fallback=count.reasons[i],
+            )
+        )
+    return out
+
+
+def _newest(series: Series, start: int, slot: int) -> int:
+    """Where in a series its newest value stands that is known at a slot and not before ``start``; -1 if there is none."""
+    low, high = max(start - series.first_slot, 0), slot - series.first_slot + 1
+    known = ~np.isnan(series.values[low : max(high, low)])
+    if series.learned.size:
+        known &= series.learned[low : max(high, low)] <= slot
+    there = np.flatnonzero(known)
+    return int(low + there[-1]) if there.size else -1
+
+
+def _capacity(series: Series, history: History, start: int, slot: int) -> int:
+    """The largest count that a forecast at a slot may give."""
+    if series.capacity_stated:
+        return history.capacity
+    known = series.since(start).as_of(slot)
+    return int(largest_so_far(known.values)[-1]) if len(known) else 0
+
+
+def forecast(
+    history: History,
+    predictor: str | Predictor = DEFAULT,
+    *,
+    horizon: int = 48,
+    timetable: Timetable = TIMETABLE,
+) -> Forecast:
+    """The forecast that a turn following this market alone issues at the end of ``history``.
+
+    >>> forecast(history, "last_value", horizon=6).median("count")  # doctest: +SKIP
+    """
+    last = history.slots[-1] if len(history.slots) else history.known_at
+    return backtest([history], predictor, origins=[last], horizon=horizon, timetable=timetable)[
+        key_of(history)
+    ][0]
+
+
+def backtest(
+    histories: Sequence[History],
+    predictor: str | Predictor = DEFAULT,
+    *,
+    origins: Sequence[pd.Timestamp] | Mapping[str, Sequence[pd.Timestamp]],
+    horizon: int = 48,
+    timetable: Timetable = TIMETABLE,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, list[Forecast]]:
+    """The forecasts that turns would have issued in past slots, by ``market@source``, ascending.
+
+    ``histories`` are of one source, each market once; a pooled predictor is estimated on all of them. ``origins`` are
+    ascending slots for all of them, or by ``market@source`` for some. ``progress`` is told the number of forecasts made.
+    """
+    model = make_predictor(predictor) if isinstance(predictor, str) else predictor
+    wanted = origins if isinstance(origins, Mapping) else {key_of(one): origins for one in histories}
+    made: dict[str, list[Forecast]] = {key: [] for key in wanted}
+    groups = [list(histories)] if model.pooled else [[one] for one in histories]
+    for group in groups:
+        cohorts = {variable: _cohort(group, timetable, variable) for variable in VARIABLES}
+        needed: dict[tuple[int, int], list[tuple[History, tuple[pd.Timestamp, ...]]]] = {}
+        for one in group:
+            for at, own in estimations(cohorts, one, wanted.get(key_of(one), ())):
+                needed.setdefault(at, []).append((one, own))
+        kept: dict[tuple[Variable, int], Basis] = {}
+        for fits in sorted(needed):
+            for variable, fit in zip(VARIABLES, fits, strict=True):
+                if (variable, fit) not in kept:
+                    kept = {key: value for key, value in kept.items() if key[0] != variable}
+                    kept[variable, fit] = cohorts[variable].basis(model, fit)
+            basis = {variable: kept[variable, fit] for variable, fit in zip(VARIABLES, fits, strict=True)}
+            for one, own in needed[fits]:
+                made[key_of(one)] += forecasts_from(one, Batch(origins=own, basis=basis), horizon=horizon)
+                if progress is not None:
+                    progress(len(own))
+    return {key: sorted(own, key=lambda one: one.issued_at) for key, own in made.items()}
+
+
+def estimations(
+    cohorts: Mapping[Variable, Cohort], history: History, origins: Sequence[pd.Timestamp]
+) -> list[tuple[tuple[int, int], tuple[pd.Timestamp, ...]]]:
+    """Ascending origins of a market by the slots that its price and its count are estimated at, in that order."""
+    if not len(origins):
+        return []
+    at = pd.DatetimeIndex(list(origins))
+    slots = history.slots
+    if len(slots):
+        first = slot_at(slots[0], history.step)
+        numbers = first + np.asarray(slots.searchsorted(at, side="right")) - 1
+    else:
+        numbers = np.array([slot_at(one, history.step) for one in at])
+    price, count = (cohorts[variable].fit_slots(numbers) for variable in VARIABLES)
+    found: dict[tuple[int, int], list[pd.Timestamp]] = {}
+    for origin, one, other in zip(at, price, count, strict=True):
+        found.setdefault((int(one), int(other)), []).append(origin)
+    return [(fits, tuple(own)) for fits, own in found.items()]
+
+
+def _cohort(histories: Sequence[History], timetable: Timetable, variable: Variable) -> Cohort:
+    (cohort,) = cohorts_of(
+        [series_of(one, variable) for one in histories], timetable.of(variable), pooled=True
+    )
+    return cohort
+
+
+def key_of(history: History) -> str:
+    """``market@source`` of a history."""
+    return f"{history.market.key}@{history.source}"
+
+
+# ---
+# A backtest of many series, cut into units of work that need no one else (M6.4, M6.5).
+#
+# A `Rolling` says everything a backtest depends on, `units_of` cuts it into units (panel, predictor, fit slot), and
+# `forecast_blocks` makes the forecasts of one, by the same driver and timetable as a turn. A unit is a pure function of the
+# data up to its last origin, so units may run in any order, in any process, at any time, and be kept.
+
+
+def second_half(series: Series, since: pd.Timestamp | None = None) -> np.ndarray:
+    """The usual origins of a series, ascending indices: its later half without the last slot, not earlier than ``since``.
+
+    Slots without an observed value at or before them are no origins. An empty series has no origin.
+    """
+    n = len(series)
+    first = max(n // 2 - 1, 0)
+    if since is not None:
+        slot = slot_at(since, series.step)
+        first = max(first, slot - series.first_slot + (since > series.time(slot - series.first_slot)))
+    origins = np.arange(first, max(n - 1, first))
+    return origins[series.newest[origins] >= 0] if n else origins[:0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rolling:
+    """A backtest: ``panels`` of one source and variable each, the ``origins`` of every series of each, ``predictors`` by name.
+
+    Origins are ascending indices into their series. Raises `SettingsError` for a horizon below 1, or origins that do not
+    match the panels.
+    """
+
+    panels: tuple[Panel, ...]
+    origins: tuple[tuple[np.ndarray, ...], ...]
+    predictors: Mapping[str, Predictor]
+    timetable: Timetable
+    horizon: int = 12
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise SettingsError(f"horizon {self.horizon}", expected="at least one step")
+        if [len(panel) for panel in self.panels] != [len(own) for own in self.origins]:
+            raise SettingsError("origins that do not match the panels", expected="one array per series")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the predictors."""
+        return tuple(self.predictors)
+
+    def variable(self, panel: int) -> Variable:
+        """The variable of a panel."""
+        return self.panels[panel].variable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One estimation and all that is forecast from it: ``origins`` has (place in the panel, ascending indices) per
+    series."""
+
+    panel: int
+    model: str
+    fit_slot: int
+    origins: tuple[tuple[int, np.ndarray], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """The forecasts of one model for one series; `Outlook` says what the arrays are.
+
+    ``origins`` (m,) are indices into the series; all numbers are finite, within their bounds and whole for counts (M6.3).
+    """
+
+    model: str
+    panel: int
+    which: int
+    origins: np.ndarray
+    outlook: Outlook
+
+
+#: Units are dealt out like cards, to so many hands.
+_PARCELS = 16
+
+
+def units_of(rolling: Rolling) -> list[Unit]:
+    """Every unit, panel by panel; within a panel neighbours are unlike, so that parcels of them cost alike."""
+    units: list[Unit] = []
+    for place in range(len(rolling.panels)):
+        own = [unit for model in rolling.predictors for unit in _units(rolling, place, model)]
+        units += [own[i] for first in range(_PARCELS) for i in range(first, len(own), _PARCELS)]
+    return units
+
+
+def _units(rolling: Rolling, place: int, model: str) -> list[Unit]:
+    panel, cadence = rolling.panels[place], rolling.timetable.of(rolling.variable(place))
+    groups: dict[int, list[tuple[int, np.ndarray]]] = {}
+    for cohort in cohorts_of(panel.series, cadence, pooled=rolling.predictors[model].pooled):
+        for series in cohort.series:
+            which = panel.places[series.key]
+            origins = rolling.origins[place][which]
+            if origins.size:
+                slots = cohort.fit_slots(series.first_slot + origins)
+                for slot in np.unique(slots):
+                    groups.setdefault(int(slot), []).append((which, origins[slots == slot]))
+    return [
+        Unit(panel=place, model=model, fit_slot=slot, origins=tuple(groups[slot])) for slot in sorted(groups)
+    ]
+
+
+def seen_by(unit: Unit, rolling: Rolling) -> tuple[Series, ...]:
+    """The series that a unit depends on, up to `last_slot`: a market that is estimated alone does not see the others."""
+    panel = rolling.panels[unit.panel]
+    if rolling.predictors[unit.model].pooled:
+        return panel.series
+    return tuple(panel.series[which] for which, _ in unit.origins)
+
+
+def last_slot(unit: Unit, rolling: Rolling) -> int:
+    """The last slot (since the epoch) that any forecast of a unit may know."""
+    series = rolling.panels[unit.panel].series
+    return max([unit.fit_slot, *(series[which].first_slot + int(at[-1]) for which, at in unit.origins)])
+
+
+def forecast_blocks(unit: Unit, rolling: Rolling) -> Iterator[Block]:
+    """Estimate and forecast from every origin of a unit; one block per series, in their order, made when it is asked for."""
+    predictor, panel = rolling.predictors[unit.model], rolling.panels[unit.panel]
+    cadence = rolling.timetable.of(rolling.variable(unit.panel))
+    together = (
+        Cohort(series=panel.series, cadence=cadence).basis(predictor, unit.fit_slot)
+        if predictor.pooled
+        else None
+    )
+    for which, origins in unit.origins:
+        series = panel.series[which]
+        basis = together or Cohort(series=(series,), cadence=cadence).basis(predictor, unit.fit_slot)
+        outlook = outlook_from(basis, series, series.first_slot + origins, rolling.horizon)
+        yield Block(model=unit.model, panel=unit.panel, which=which, origins=origins, outlook=outlook)

@@ -1,1 +1,0 @@
-"""Which origin is forecast from which estimation (M6.4)."""

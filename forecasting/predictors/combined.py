@@ -1,0 +1,912 @@
+"""The predictors that weigh others by what was right of late: `combined`, the default, and `smoothing` (M6.2).
+
+In this file: counts, prices, and the predictors made of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from forecasting.predictor import NEVER_SEEN, ByVariable, FittedPredictor, Model, Outlook, Panel, stored
+from forecasting.predictors.count_members import (
+    MEMBERS,
+    Expectations,
+    expectations,
+    in_slots,
+    member_laws,
+    situation_of,
+)
+from forecasting.predictors.last_value import is_stale
+from forecasting.predictors.laws import MOST_STATES, ahead
+from forecasting.predictors.lightgbm import (
+    BoostedPrice,
+    CountTrees,
+    answered,
+    fit_trees,
+    peers_of,
+    trees_laws,
+)
+from forecasting.predictors.price_changes import ChangeProcess, price_state
+from forecasting.quantiles import LEVELS
+from forecasting.series import Series
+
+# ---
+# Counts by a mixture of laws whose weights follow what was right of late, and whose coverage is corrected (M6.2, M6.6, ours).
+#
+# In this file: how a law is corrected by past transforms, which weights would have been best of late, what came of past forecasts
+# slot by slot, and the predictor made of them.
+
+# ---
+# Laws corrected by where past values fell in them (M6.6): conformal predictive distributions, split and adaptive.
+#
+# The probability integral transform (PIT) of a value under the law issued for it is uniform if laws are right. With G the
+# distribution of past transforms on forecasts that were not fitted to them, the corrected law has distribution function
+# G(F(n)): its intervals then have their nominal coverage on that past (a split conformal step, for all levels at once; Vovk et
+# al. 2017, Kuleshov et al. 2018). G is kept up slot by slot with old transforms forgotten, so it follows drift as adaptive
+# conformal inference does (Gibbs and Candes 2021). A count has point masses: its transform is spread evenly over the mass of
+# the value that came.
+
+#: Edges of the bins of the transform: the quantile levels, and finer in the tails, where a law that is too narrow goes wrong.
+_COUNT_TAIL = np.array([0.0, 0.002, 0.01, 0.025])
+_COUNT_EDGES = np.concatenate([_COUNT_TAIL, np.linspace(0.05, 0.95, 19), 1.0 - _COUNT_TAIL[::-1]])
+COUNT_BINS = _COUNT_EDGES.size - 1
+_WIDTH = np.diff(_COUNT_EDGES)
+#: Transforms that are believed in before any was seen: uniform but for the outermost twentieths, which get so many times as much,
+#: since what never happened in the past is not in it (ours).
+COUNT_PRIOR = 40.0
+_SURPRISE = 3.0
+_COUNT_BELIEVED = _WIDTH * np.where(
+    (_COUNT_EDGES[1:] <= 0.05 + 1e-9) | (_COUNT_EDGES[:-1] >= 0.95 - 1e-9), _SURPRISE, 1.0
+)
+
+
+def transforms(law: np.ndarray, came: np.ndarray) -> np.ndarray:
+    """Share of each value's transform in each bin, shape (*came.shape, COUNT_BINS); zero where nothing came or it was impossible.
+
+    ``law`` has shape (*came.shape, states).
+
+    >>> transforms(np.array([[0.25, 0.75]]), np.array([0.0]))[0, 4:9].round(2).tolist()
+    [0.2, 0.2, 0.2, 0.2, 0.0]
+    """
+    states = law.shape[-1]
+    known = ~np.isnan(came) & (came < states)
+    value = np.where(known, came, 0.0).astype(int)
+    upper = np.cumsum(law, axis=-1)
+    high = np.minimum(np.take_along_axis(upper, value[..., None], axis=-1), 1.0)
+    mass = np.take_along_axis(law, value[..., None], axis=-1)
+    low = np.maximum(high - mass, 0.0)
+    overlap = np.clip(np.minimum(high, _COUNT_EDGES[1:]) - np.maximum(low, _COUNT_EDGES[:-1]), 0.0, None)
+    total = overlap.sum(axis=-1, keepdims=True)
+    share = overlap / np.where(total > 0, total, 1.0)
+    return np.asarray(np.where(known[..., None], share, 0.0))
+
+
+def corrected(law: np.ndarray, past: np.ndarray) -> np.ndarray:
+    """Laws (..., states) with distribution function G(F).
+
+    G is made from sums of past transforms (..., COUNT_BINS) and `COUNT_PRIOR` believed ones.
+    """
+    weight = past + COUNT_PRIOR * _COUNT_BELIEVED / _COUNT_BELIEVED.sum()
+    reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
+    reached = np.concatenate([np.zeros_like(reached[..., :1]), reached], axis=-1)
+    reached = np.broadcast_to(reached, (*law.shape[:-1], COUNT_BINS + 1))
+    cumulative = np.clip(np.cumsum(law, axis=-1), 0.0, 1.0)
+    left = np.clip(np.searchsorted(_COUNT_EDGES, cumulative, side="right") - 1, 0, COUNT_BINS - 1)
+    low = np.take_along_axis(reached, left, axis=-1)
+    high = np.take_along_axis(reached, left + 1, axis=-1)
+    after = low + (high - low) * (cumulative - _COUNT_EDGES[left]) / _WIDTH[left]
+    after[..., -1] = 1.0
+    return np.asarray(np.diff(after, axis=-1, prepend=0.0))
+
+
+# ---
+# Weights of a mixture of laws that would have been best of late, by CRPS (M6.2, M6.5; ours).
+#
+# The ranked probability score of a mixture is quadratic in its weights: with F_m(n) member m's P(count <= n) and y what came,
+#
+#     CRPS(w) = sum_n (sum_m w_m F_m(n) - [y <= n])^2 = w' G w,   G_ab = sum_n (F_a(n) - [y <= n]) (F_b(n) - [y <= n]),
+#
+# for weights that add up to one. So the best weights on past forecasts, each counting half as much as one a half-life later,
+# solve
+# a quadratic program on the simplex whose matrix is a running sum. Unlike weights by each member's own score, they know which
+# members err together. Combination by squared error is Bates and Granger (1969); for laws by CRPS it is the linear pool of Hall
+# and Mitchell (2007) with their log score replaced.
+
+#: Steps of exponentiated gradient; more change no weight by 0.01 on the open series.
+_ITERATIONS = 200
+_RATE = 0.5
+#: Of the matrix' mean diagonal, added to each diagonal: alike members share their weight.
+_RIDGE = 0.005
+
+
+def error_products(laws: np.ndarray, came: np.ndarray) -> np.ndarray:
+    """G per element, divided by the number of thresholds; ``laws`` (members, *shape, states), ``came`` (*shape,) with NaN where
+    nothing is known, which gives zero. The result has shape (*shape, members, members)."""
+    states = laws.shape[-1]
+    if states < 2:
+        return np.zeros((*came.shape, laws.shape[0], laws.shape[0]))
+    below = (came[..., None] <= np.arange(states - 1)).astype(float)
+    error = np.where(np.isnan(came)[..., None], 0.0, np.cumsum(laws, axis=-1)[..., :-1] - below)
+    error = np.moveaxis(error, 0, -2)
+    return np.asarray(error @ np.swapaxes(error, -1, -2) / (states - 1))
+
+
+def simplex_weights(matrix: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Weights w >= 0 that add up to one and minimise w' A w + ridge |w|^2 for each A (..., members, members), shape (..., members).
+
+    Exponentiated gradient from ``start`` (members,); a matrix of zeros returns ``start``.
+    """
+    members = matrix.shape[-1]
+    scale = np.einsum("...ii->...", matrix)[..., None] / members
+    unit = matrix / np.where(scale > 0, scale, 1.0)[..., None]
+    unit = unit + _RIDGE * np.eye(members) * (scale > 0)[..., None]
+    weights = np.broadcast_to(start, matrix.shape[:-1]).copy()
+    for _ in range(_ITERATIONS):
+        slope = 2.0 * (unit @ weights[..., None])[..., 0]
+        slope -= (weights * slope).sum(axis=-1, keepdims=True)
+        weights *= np.exp(-_RATE * slope)
+        weights /= weights.sum(axis=-1, keepdims=True)
+    return weights
+
+
+# ---
+# What came of past forecasts: running sums of error products and of transforms, slot by slot (M6.2, M6.6, ours).
+
+#: Steps at which weights and coverage are followed; between them they are interpolated, beyond them held.
+NODES = np.array([1, 2, 3, 4, 6, 8, 12, 24, 48])
+#: Hours after which a past forecast counts half for the weights.
+COUNT_HALF_LIFE = 24.0
+#: How many times longer coverage is remembered: it takes longer to learn.
+_MEMORY = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Laws of all members at consecutive slots from ``start`` (since the epoch), and what came, at `NODES`.
+
+    ``laws`` (members, places, nodes, states), ``came`` (places, nodes), NaN where nothing did. Sums forget half every
+    ``half_life`` slots.
+    """
+
+    start: int
+    laws: np.ndarray
+    came: np.ndarray
+    half_life: float
+
+    @property
+    def slots(self) -> np.ndarray:
+        """The slots forecast from, since the epoch, shape (places,)."""
+        return self.start + np.arange(self.came.shape[0])
+
+    def products(self, first: int, at: np.ndarray, so_far: np.ndarray | None = None) -> np.ndarray:
+        """Sums of error products standing at slots ``at``, of forecasts that came true from slot ``first`` on.
+
+        The result has shape (at, nodes, members, members); ``so_far`` is the sum before ``first``.
+        """
+        return self._running(error_products(self.laws, self.came), first, at, self.half_life, so_far)
+
+    def transforms(
+        self, weights: np.ndarray, first: int, at: np.ndarray, so_far: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Sums of transforms of the mixture by ``weights`` (places, nodes, members), likewise, shape (at, nodes, COUNT_BINS)."""
+        mixture = np.einsum("pkm,mpkn->pkn", weights, self.laws)
+        terms = transforms(mixture, self.came)
+        return self._running(terms, first, at, _MEMORY * self.half_life, so_far)
+
+    def _running(
+        self, terms: np.ndarray, first: int, at: np.ndarray, half_life: float, so_far: np.ndarray | None
+    ) -> np.ndarray:
+        """Sums at slots ``at`` (ascending) of ``terms`` (places, nodes, ...): a forecast enters when it comes true."""
+        total = np.zeros(terms.shape[1:]) if so_far is None else so_far
+        decay = 0.5 ** (1.0 / half_life)
+        out = np.empty((at.size, *total.shape))
+        node, reached = np.arange(NODES.size), 0
+        for slot in range(first, int(at[-1]) + 1):
+            made = slot - NODES - self.start
+            known = (made >= 0) & (made < terms.shape[0])
+            total = total * decay
+            total[known] += terms[made[known], node[known]]
+            while reached < at.size and at[reached] == slot:
+                out[reached] = total
+                reached += 1
+        out[reached:] = total
+        return out
+
+
+# ---
+# Counts by a mixture of laws whose weights follow what has been right of late, per market and step (M6.2, M6.6, ours).
+#
+# The members are laws that follow the series by themselves (`predictors.count_members`) and, if wanted, trees over all markets
+# (`predictors.lightgbm`). Weights and coverage come from the members' own past forecasts: those of
+# the last `HELD_OUT` hours by an estimation that ends before them; then everything is estimated again up to the present. Between
+# refits every forecast whose slot has passed moves both on. "Stays where it is" is a member, so the mixture can fall back to last
+# value.
+
+#: Hours of forecasts that weights are learned from at a fit; what is behind them knows nothing of these hours.
+HELD_OUT = 48.0
+#: How much the mean of a source's markets adds to a market's own record.
+COUNT_POOLED = 0.3
+#: The same for where values fell.
+POOLED_PAST = 1.0
+#: Slots for which weights are held where only coverage depends on them.
+_SPACED = 6
+#: Name of the member that trees make.
+TREES = "trees"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackedCount:
+    """Model of the count over a panel: members of these names in `MEMBERS`, and the trees under the name `TREES`."""
+
+    members: tuple[str, ...] = (*MEMBERS, TREES)
+    recalibrated: bool = True
+
+    def fit(self, panel: Panel) -> FittedStackedCount:
+        """Estimate expectations and trees, weigh the members on the newest `HELD_OUT` hours, and see where values fell."""
+        alive = [series for series in panel.series if series.observed.size]
+        end = max((series.end for series in alive), default=0)
+        first = end - _held_out(alive)
+        early = self._estimated(panel.until(first - 1), first)
+        seen = {
+            one.key: early.watch(panel, which, first, end - 1)
+            for which, one in enumerate(panel.series)
+            if one.observed.size and one.end > first
+        }
+        slots = np.arange(first, end)
+        sums = {key: watched.products(first, slots) for key, watched in seen.items()}
+        record = {key: value[-1] for key, value in sums.items()}
+        past = {}
+        for key, watched in seen.items():
+            # Each forecast by the weights of its own time: later ones have seen what came, and would look too sure.
+            weights = early.weigh(sums[key], _source(key), sums)[watched.slots - first]
+            past[key] = watched.transforms(weights, first, slots[-1:])[0]
+        return replace(self._estimated(panel, end), record=record, past=past)
+
+    def _estimated(self, panel: Panel, end: int) -> FittedStackedCount:
+        expected = expectations(panel, NODES)
+        trees = fit_trees(panel, expected) if TREES in self.members else CountTrees(boosters=())
+        return FittedStackedCount(
+            members=self.members, recalibrated=self.recalibrated, end=end, expected=expected, trees=trees
+        )
+
+
+def _held_out(alive: list[Series]) -> int:
+    """Slots that weights are learned from: `HELD_OUT`, but no more than a third of the longest series."""
+    longest = max((len(series) for series in alive), default=0)
+    return int(min(in_slots(alive[0], HELD_OUT, 48), longest // 3)) if alive else 0
+
+
+@stored("combined.count")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedStackedCount:
+    """``end``: the slot (since the epoch) after the last that was estimated on.
+
+    Of every series watched at the fit: ``record``, sums of error products (nodes, members, members), and ``past``, sums
+    of transforms (nodes, COUNT_BINS).
+    """
+
+    members: tuple[str, ...]
+    recalibrated: bool
+    end: int
+    expected: Expectations
+    trees: CountTrees
+    record: dict[str, np.ndarray] = field(default_factory=dict)
+    past: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
+        """The mixture at each origin; last value answers, labelled, if the newest value is stale or there are too many states."""
+        series = panel.series[which]
+        why = NEVER_SEEN if series.key not in self.record else ""
+        steps = np.arange(1, horizon + 1)
+        shares = np.stack([np.interp(steps, NODES, unit) for unit in np.eye(NODES.size)], axis=1)
+
+        def mixture(part: np.ndarray, states: int) -> np.ndarray:
+            weights, past = self._standing(panel, which, part)
+            law = np.einsum("pkm,mpkn->pkn", shares @ weights, self._laws(panel, which, part, steps, states))
+            return corrected(law, shares @ past) if self.recalibrated else np.asarray(law)
+
+        return answered(mixture, series, origins, horizon, end=self.end, why=why)
+
+    def watch(self, panel: Panel, which: int, first: int, last: int) -> Watched:
+        """All members' laws at the nodes from slot ``first`` (since the epoch) to ``last``, and what came of them."""
+        series = panel.series[which]
+        start = max(first, series.first_slot + int(np.argmax(series.newest >= 0)))
+        places = np.arange(start - series.first_slot, min(last + 1, series.end) - series.first_slot)
+        states = int(series.upper[places].max()) + 1 if places.size else 1
+        came = ahead(series.values, int(NODES[-1]))[places][:, NODES - 1]
+        if states > MOST_STATES:  # answered by last value, so there is nothing to weigh
+            places, came = places[:0], came[:0]
+        laws = self._laws(panel, which, places, NODES, min(states, MOST_STATES))
+        return Watched(start=start, laws=laws, came=came, half_life=in_slots(series, COUNT_HALF_LIFE, 24))
+
+    def _laws(
+        self, panel: Panel, which: int, places: np.ndarray, steps: np.ndarray, states: int
+    ) -> np.ndarray:
+        """Laws of all members, shape (members, places, steps, states)."""
+        series = panel.series[which]
+        at = situation_of(series, places, steps, states, self.expected.of)
+        laws = member_laws(at, tuple(name for name in self.members if name != TREES))
+        if TREES not in self.members:
+            return laws
+        return np.concatenate([laws, trees_laws(self.trees.loaded(), at, peers_of(panel, which))[None]])
+
+    def weigh(self, record: np.ndarray, source: str, others: dict[str, np.ndarray]) -> np.ndarray:
+        """Weights from a market's own sums (..., nodes, members, members) and the mean of its source's, (..., nodes, members)."""
+        members = len(self.members)
+        return simplex_weights(
+            record + COUNT_POOLED * _shared(others, source), np.full(members, 1.0 / members)
+        )
+
+    def _standing(self, panel: Panel, which: int, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (origins, nodes, members) and past transforms (origins, nodes, COUNT_BINS) as they stand at each origin."""
+        series, members = panel.series[which], len(self.members)
+        own = self.record.get(series.key, np.zeros((NODES.size, members, members)))
+        past = self.past.get(series.key, np.zeros((NODES.size, COUNT_BINS)))
+        slots = origins + series.first_slot
+        standing = self.weigh(own, series.source, self.record)
+        weights = np.repeat(standing[None], origins.size, axis=0)
+        pasts = np.repeat(past[None], origins.size, axis=0)
+        # A market that was not there at the fit has no record before its first slot.
+        first = max(self.end, series.first_slot)
+        late = slots >= first
+        if late.any():
+            # A forecast made k slots before the fit comes true after it, so its error enters now.
+            seen = self.watch(panel, which, first - int(NODES[-1]), int(slots[-1]))
+            sums = seen.products(first, np.arange(first, int(slots[-1]) + 1), own)
+            weights[late] = self.weigh(sums[slots[late] - first], series.source, self.record)
+            # What was issued in between is weighed anew every few slots only: its transforms hardly tell the difference.
+            spaced = self.weigh(sums[::_SPACED], series.source, self.record)
+            at_each = np.concatenate([standing[None], spaced])
+            made = at_each[np.clip((seen.slots - first) // _SPACED + 1, 0, len(spaced))]
+            pasts[late] = seen.transforms(made, first, slots[late], past)
+        return weights, pasts + POOLED_PAST * _shared(self.past, series.source)
+
+
+def _source(key: str) -> str:
+    return key.partition("@")[2]
+
+
+def _shared(sums: dict[str, np.ndarray], source: str) -> np.ndarray | float:
+    """The mean over a source's markets, over all where it has none; 0 without any."""
+    own = [value for key, value in sums.items() if _source(key) == source] or list(sums.values())
+    return np.asarray(np.mean(own, axis=0)) if own else 0.0
+
+
+# ---
+# Prices by a mixture of models whose weights follow what each lost of late, by market, step and part of the law (M6.2, M6.6).
+#
+# In this file: the newest value with the spread of late, the weights, the correction of quantiles by past transforms, and the
+# predictor made of them.
+
+# ---
+# Last value with the spread of late: changes over as many slots in the newest days, older ones counting less (M6.2).
+#
+# The spread of a whole training part says little of a price whose rest and unrest take turns; that of the last days does (ours).
+
+#: After so long a change counts half, and after four times as long not at all (ours, on the first quarters of the open series).
+PRICE_HALF_LIFE = pd.Timedelta(days=2)
+#: The spread is worked out anew every so many slots.
+EVERY = 4
+#: Numbers sorted at once.
+_CHUNK = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveLastValue:
+    """Model of a price: y(t+k) = y(t), quantiles from the changes over k slots of late; nothing of it is estimated beforehand."""
+
+    half_life: pd.Timedelta = PRICE_HALF_LIFE
+
+    def fit(self, panel: Panel) -> FittedAdaptiveLastValue:
+        """The model itself: all that it needs it reads from the series up to each origin."""
+        return FittedAdaptiveLastValue(half_life=self.half_life)
+
+
+@stored("combined.adaptive_price")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedAdaptiveLastValue:
+    """The time after which a change counts half."""
+
+    half_life: pd.Timedelta
+
+    def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
+        """Spread as of the newest multiple of `EVERY` slots since the epoch; a newest value g slots old is spread over k + g."""
+        series = panel.series[which]
+        last, age = series.last(origins), series.age(origins)
+        mean = np.repeat(last[:, None], horizon, axis=1)
+        quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
+        half = max(1.0, self.half_life / series.step)
+        width = int(4 * half)
+        asked = origins - (origins + series.first_slot) % EVERY
+        blocks, place = np.unique(asked, return_inverse=True)
+        moved = np.concatenate([[0], np.cumsum(np.nan_to_num(np.diff(_held(series))) != 0)])
+        seen = np.maximum(blocks, 0)
+        lively = moved[seen] > moved[np.maximum(seen - width, 0)]
+        shown = np.minimum(age, width // 2)
+        changes = Changes(series=series, width=width, half=half)
+        for extra in np.unique(shown):
+            mine = np.flatnonzero((shown == extra) & lively[place])
+            if mine.size:
+                needed, back = np.unique(place[mine], return_inverse=True)
+                quantiles[mine] += changes.spread(blocks[needed], horizon, int(extra))[back]
+        stale = is_stale(series, age)
+        reasons = tuple(
+            f"newest value is {g} slots old" if s else "" for g, s in zip(age, stale, strict=True)
+        )
+        return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
+
+
+def _held(series: Series) -> np.ndarray:
+    """The newest observed value at each slot, NaN before the first, shape (slots,)."""
+    return np.where(series.newest >= 0, series.values[np.maximum(series.newest, 0)], np.nan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Changes of a series over k slots within a window of ``width`` slots, each counting half after ``half`` slots."""
+
+    series: Series
+    width: int
+    half: float
+
+    def spread(self, ends: np.ndarray, horizon: int, extra: int) -> np.ndarray:
+        """Weighted quantiles, with median 0, of the changes over extra+1..extra+horizon slots that had come about at each of
+        the ``ends`` (slots), shape (ends, horizon, 19)."""
+        out = np.zeros((ends.size, horizon, LEVELS.size))
+        chunk = max(1, _CHUNK // self.width)
+        for k in range(extra + 1, extra + horizon + 1):
+            change = ahead(self.series.values, k)[:, -1] - self.series.values
+            padded = np.concatenate([np.full(self.width, np.nan), change])
+            windows = np.lib.stride_tricks.sliding_window_view(padded, self.width)
+            for begin in range(0, ends.size, chunk):
+                part = ends[begin : begin + chunk]
+                # The newest change over k slots that is known at slot t began at t - k; row r ends with change r - 1.
+                rows = windows[np.clip(part - k + 1, 0, change.size)]
+                weights = np.exp2((np.arange(self.width) - self.width + 1) / self.half)
+                out[begin : begin + chunk, k - extra - 1] = weighted_quantiles(rows, weights)
+        return out
+
+
+def weighted_quantiles(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Quantiles at `LEVELS` less the median of each row (n, m), NaN counting nothing; rows without a number give 0, shape (n, 19).
+
+    ``weights`` is (m,). The least value whose share of the weight reaches the level, so a point mass stays one.
+    """
+    order = np.argsort(values, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    weight = np.where(np.isnan(ordered), 0.0, weights[order])
+    total = np.cumsum(weight, axis=1)
+    share = total / np.maximum(total[:, -1:], 1e-300)
+    out = np.zeros((values.shape[0], LEVELS.size))
+    known = np.flatnonzero(~np.isnan(values).all(axis=1))
+    for i, level in enumerate(LEVELS):
+        place = np.argmax(share[known] >= level - 1e-9, axis=1)
+        out[known, i] = ordered[known, place]
+    return out - out[:, LEVELS.size // 2][:, None]
+
+
+# ---
+# Weights of several forecasters of one price, by step and part of the law, from what their forecasts lost of late (M6.2).
+#
+# Exponential weights on discounted relative losses, drawn to those of the whole panel while the market itself has taught little: a
+# market's losses count as many observations as its price changed since. A forecast made at slot c for c + k counts from
+# c + k on, when its value is known, never earlier (ours).
+
+#: Parts of the law that are weighted apart: the tails, the flanks and the median.
+PARTS = (slice(0, 4), slice(4, 9), slice(9, 10), slice(10, 15), slice(15, 19))
+MEDIAN_PART = 2
+#: Steps that are scored; later ones take the last one's weights.
+SCORED_STEPS = 12
+#: After so many days a loss counts half.
+HALF_LIFE_DAYS = 6.0
+#: A member whose relative loss is larger by one part in so many weighs e times less.
+RATE = 40.0
+#: Changes of price that the panel's losses count as; a market counts at most `MOST_CHANGES` of its own in the panel.
+PRIOR_CHANGES = 20.0
+MOST_CHANGES = 20.0
+#: The median leaves the newest value only where others' median lost less by this share.
+MEDIAN_GAIN = 0.02
+
+
+@stored("combined.record")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Discounted losses (members, `SCORED_STEPS`, parts) and changes of price (`SCORED_STEPS`,) as of a slot since the epoch."""
+
+    losses: np.ndarray
+    changes: np.ndarray
+    slot: int
+
+    def relative(self) -> np.ndarray:
+        """Losses in units of the members' mean, 1 where nothing was lost; shape of ``losses``."""
+        return relative(self.losses)
+
+
+def empty_record(members: int, slot: int) -> Record:
+    """Nothing seen up to ``slot``."""
+    return Record(
+        losses=np.zeros((members, SCORED_STEPS, len(PARTS))), changes=np.zeros(SCORED_STEPS), slot=slot
+    )
+
+
+def relative(losses: np.ndarray) -> np.ndarray:
+    """Losses (members, ...) in units of the members' mean, 1 where nothing was lost."""
+    mean = losses.mean(axis=0)
+    return np.where(mean > 0, losses / np.where(mean > 0, mean, 1.0), 1.0)
+
+
+def part_losses(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Pinball losses summed within each of `PARTS`, shape (..., n, h, parts).
+
+    ``quantiles`` (..., n, h, 19); ``truth`` (n, h), NaN loses nothing.
+    """
+    error = truth[..., None] - quantiles
+    loss = np.where(np.isnan(error), 0.0, np.maximum(LEVELS * error, (LEVELS - 1.0) * error))
+    return np.stack([loss[..., part].sum(axis=-1) for part in PARTS], axis=-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Forecasts made at slots ``at`` (n,) since the epoch, ascending: ``losses`` (members, n, h, parts), ``changes`` (n, h)."""
+
+    at: np.ndarray
+    losses: np.ndarray
+    changes: np.ndarray
+
+
+def records(
+    scores: Scores, start: Record, asked: np.ndarray, half_life: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Discounted losses (members, asked, h, parts) and changes (asked, h) as known at each of the ``asked`` slots since the epoch.
+
+    Losses halve every ``half_life`` slots. Slots asked for must not lie before the start's.
+    """
+    faded = np.exp2((start.slot - asked) / half_life)
+    losses = start.losses[:, None] * faded[None, :, None, None]
+    changes = start.changes[None, :] * faded[:, None]
+    if not scores.at.size:
+        return losses, changes
+    # One after the other, each faded to the next: what is known at a slot never depends on how far the scores go on after it.
+    gap = np.diff(scores.at, prepend=scores.at[:1])  # noqa: PD008
+    fade = np.exp2(-gap / half_life)
+    lost, changed = _faded(scores.losses, fade, axis=1), _faded(scores.changes, fade, axis=0)
+    for k in range(losses.shape[2]):
+        known = np.searchsorted(scores.at + k + 1, asked, side="right")
+        newest = scores.at[np.maximum(known, 1) - 1]  # noqa: PD008
+        shrink = np.where(known > 0, np.exp2((newest - asked) / half_life), 0.0)
+        losses[:, :, k] += lost[:, known, k] * shrink[None, :, None]
+        changes[:, k] += changed[known, k] * shrink
+    return losses, changes
+
+
+def _faded(values: np.ndarray, fade: np.ndarray, axis: int) -> np.ndarray:
+    """Cumulative sums along an axis, each faded before the next is added, with a zero before the first."""
+    ordered = np.moveaxis(values, axis, 0)
+    total = np.zeros((ordered.shape[0] + 1, *ordered.shape[1:]))
+    for i, factor in enumerate(fade):
+        total[i + 1] = total[i] * factor + ordered[i]
+    return np.moveaxis(total, 0, axis)
+
+
+def pooled(kept: list[Record]) -> np.ndarray:
+    """Relative losses of a panel, markets counting by their changes; shape of a record's losses."""
+    shares = [np.minimum(record.changes, MOST_CHANGES) for record in kept]
+    total = np.sum(shares, axis=0)[None, :, None]
+    summed = np.sum(
+        [record.relative() * share[None, :, None] for record, share in zip(kept, shares, strict=True)], axis=0
+    )
+    return np.where(total > 0, summed / np.where(total > 0, total, 1.0), 1.0)
+
+
+def mixed_quantiles(
+    members: np.ndarray, losses: np.ndarray, changes: np.ndarray, prior: np.ndarray
+) -> np.ndarray:
+    """Weighted mean of the members' quantiles (members, n, h, 19), level by level; shape (n, h, 19).
+
+    The first member must be the newest value without spread. ``losses`` (members, n, `SCORED_STEPS`, parts) and ``changes``
+    (n, `SCORED_STEPS`) are those known at each origin, ``prior`` (members, `SCORED_STEPS`, parts) the panel's relative losses.
+    """
+    trust = changes[None, :, :, None]
+    score = (trust * relative(losses) + PRIOR_CHANGES * prior[:, None]) / (trust + PRIOR_CHANGES)
+    weight = np.exp(-RATE * (score - score.min(axis=0)))
+    weight /= weight.sum(axis=0)
+    steps = np.minimum(np.arange(members.shape[2]), SCORED_STEPS - 1)
+    out = np.empty(members.shape[1:])
+    for i, part in enumerate(PARTS):
+        out[..., part] = np.einsum("mnh,mnhl->nhl", weight[:, :, steps, i], members[..., part])
+    middle = score[:, :, steps, MEDIAN_PART]
+    stays = middle[1:].min(axis=0) > middle[0] - MEDIAN_GAIN
+    half = LEVELS.size // 2
+    out[..., half] = np.where(stays, members[0, ..., half], out[..., half])
+    out[..., :half] = np.sort(np.minimum(out[..., :half], out[..., half : half + 1]), axis=-1)
+    out[..., half + 1 :] = np.sort(np.maximum(out[..., half + 1 :], out[..., half : half + 1]), axis=-1)
+    return out
+
+
+# ---
+# Quantiles of a price corrected by where past prices fell among them (M6.6): the counts' recalibration without a law.
+#
+# Only the 19 levels are known: what lies between two quantiles is spread evenly, a price equal to several quantiles over all
+# their levels. The corrected quantile of level a is the issued one of level b with G(b) = a, G the distribution of past
+# transforms (`forecasting.predictors.combined`); beyond the outermost levels the law is taken to go on as it goes
+# there. A price that is forecast without spread stays so.
+
+#: Bins of the transform: below q05, between neighbouring levels, above q95.
+PRICE_BINS = LEVELS.size + 1
+#: Transforms that are believed in before any was seen: uniform but for the outermost bins, which get so many times as much, since
+#: what never happened in the past is not in it (ours); and how much the panel's mean adds to a market's own.
+PRICE_PRIOR = 60.0
+PRICE_POOLED = 1.0
+_PRICE_BELIEVED = np.where(np.isin(np.arange(PRICE_BINS), (0, PRICE_BINS - 1)), _SURPRISE, 1.0)
+#: The tail beyond q05 and q95 is this much longer than the step before it went on (ours).
+_PRICE_TAIL = 2.0
+_PRICE_EDGES = np.concatenate([[0.0], LEVELS, [1.0]])
+#: Two prices closer than this share of themselves are one.
+_SAME = 1e-9
+
+
+def price_transforms(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Share of each price's transform in each bin, shape (*truth.shape, PRICE_BINS), zero where there is no price.
+
+    ``quantiles`` has shape (*truth.shape, 19).
+    """
+    slack = _SAME * np.maximum(1.0, np.abs(truth))[..., None]
+    below = (quantiles < truth[..., None] - slack).sum(axis=-1)
+    upto = (quantiles <= truth[..., None] + slack).sum(axis=-1)
+    tied = upto > below
+    # A price between quantiles i-1 and i is in bin i; one tied with levels i..j-1 may be in any of the bins i..j.
+    first, last = below, np.where(tied, upto, below)
+    bins = np.arange(PRICE_BINS)
+    inside = (bins >= first[..., None]) & (bins <= last[..., None])
+    # The end bins of a tie are in it by half: the ends of its mass are anywhere in them.
+    ends = tied[..., None] & ((bins == first[..., None]) | (bins == last[..., None]))
+    whole = (first[..., None] == 0) & (bins == 0) | (last[..., None] == PRICE_BINS - 1) & (
+        bins == PRICE_BINS - 1
+    )
+    weight = inside * np.where(ends & ~whole, 0.5, 1.0)
+    share = weight / weight.sum(axis=-1, keepdims=True)
+    return np.where(np.isnan(truth)[..., None], 0.0, share)
+
+
+def corrected_quantiles(quantiles: np.ndarray, past: np.ndarray) -> np.ndarray:
+    """Quantiles (..., 19) at the levels that past transforms ``past`` (..., PRICE_BINS) say they should have, non-decreasing.
+
+    The median stays: it is the point forecast, and weighed as one.
+    """
+    weight = past + PRICE_PRIOR * _PRICE_BELIEVED / _PRICE_BELIEVED.sum()
+    reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
+    flat_q, flat_g = quantiles.reshape(-1, LEVELS.size), reached.reshape(-1, PRICE_BINS)
+    extended = np.concatenate(
+        [
+            flat_q[:, :1] - _PRICE_TAIL * (flat_q[:, 1:2] - flat_q[:, :1]),
+            flat_q,
+            flat_q[:, -1:] + _PRICE_TAIL * (flat_q[:, -1:] - flat_q[:, -2:-1]),
+        ],
+        axis=1,
+    )
+    out = np.empty(flat_q.shape)
+    for i in range(flat_q.shape[0]):
+        levels = np.interp(LEVELS, np.concatenate([[0.0], flat_g[i]]), _PRICE_EDGES)
+        out[i] = np.interp(levels, _PRICE_EDGES, extended[i])
+    half = LEVELS.size // 2
+    middle = flat_q[:, half : half + 1]
+    out[:, :half] = np.minimum(out[:, :half], middle)
+    out[:, half + 1 :] = np.maximum(out[:, half + 1 :], middle)
+    out[:, half] = flat_q[:, half]
+    return np.maximum.accumulate(out, axis=1).reshape(quantiles.shape)
+
+
+# ---
+# The price models in one: their quantiles weighted by what each lost of late, per market, step and part of the law (M6.2).
+#
+# The newest value without spread is a member, so a price that stands still is forecast to stand still; and where nothing moved
+# for long (`PriceState.moves`) no other is asked. Weights are learned from forecasts that were made without knowing what
+# came: those of models estimated on the panel less its newest days, and, after the estimation, the models' own (ours).
+
+#: Name -> how the member is made. The newest value without spread is a member besides, always the first.
+PRICE_MEMBERS: dict[str, Callable[[], Model]] = {
+    "adaptive": AdaptiveLastValue,
+    "changes": ChangeProcess,
+    "lightgbm": BoostedPrice,
+}
+#: The newest part of a panel on which the members are weighed; of a shorter panel a third.
+WEIGHED = pd.Timedelta(days=12)
+#: No forecast scored.
+_NONE = Scores(
+    at=np.zeros(0, dtype=int),
+    losses=np.zeros((1, 0, SCORED_STEPS, PRICE_BINS)),
+    changes=np.zeros((0, SCORED_STEPS)),
+)
+#: Past forecasts are scored every so many slots since the epoch.
+REFIT_EVERY = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombinedPrice:
+    """Model of the price over a panel: the members of these names in `PRICE_MEMBERS`, weighted."""
+
+    names: tuple[str, ...] = tuple(PRICE_MEMBERS)
+    recalibrated: bool = True
+
+    def fit(self, panel: Panel) -> FittedCombinedPrice:
+        """Weigh members estimated without the newest days on those days, then estimate them on all."""
+        begins = [one.first_slot for one in panel.series if len(one)]
+        end = max((one.end for one in panel.series), default=0)
+        fitted = {name: PRICE_MEMBERS[name]().fit(panel) for name in self.names}
+        if not begins:
+            return FittedCombinedPrice(members=fitted, kept={}, prior=_even(len(fitted)), end=end)
+        width = min(int(WEIGHED / panel.series[0].step), (end - min(begins)) // 3)
+        before = panel.until(end - 1 - width)
+        earlier = {name: PRICE_MEMBERS[name]().fit(before) for name in self.names}
+        first, stop = end - 1 - width, end - 1
+        told: dict[int, np.ndarray] = {}
+        kept: dict[str, Record] = {}
+        for which, one in enumerate(panel.series):
+            origins = scored_origins(one, (first, stop))
+            if origins.size:
+                told[which] = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
+                start = empty_record(len(fitted) + 1, first)
+                scores = scores_of(one, origins, told[which])
+                losses, changes = records(scores, start, np.array([stop]), _half_life(one))
+                kept[one.key] = Record(losses=losses[:, 0], changes=changes[0], slot=stop)
+        prior = pooled(list(kept.values())) if kept else _even(len(fitted))
+        fallen = {}
+        for which, made in told.items():
+            one = panel.series[which]
+            start = empty_record(len(fitted) + 1, first)
+            origins = scored_origins(one, (first, stop))
+            seen = _fallen(one, origins, made, start, prior)
+            sums, _ = records(seen, _nothing_fallen(first), np.array([stop]), _half_life(one))
+            fallen[one.key] = Record(losses=sums[:, 0], changes=np.zeros(SCORED_STEPS), slot=stop)
+        return FittedCombinedPrice(
+            members=fitted, kept=kept, prior=prior, end=end, fallen=fallen, recalibrated=self.recalibrated
+        )
+
+
+def _fallen(
+    series: Series, origins: np.ndarray, told: np.ndarray, start: Record, prior: np.ndarray
+) -> Scores:
+    """Where prices fell in the quantiles issued at ``origins`` by the weights of that time, in the form of scores."""
+    scores = scores_of(series, origins, told)
+    losses, changes = records(scores, start, origins + series.first_slot, _half_life(series))
+    issued = mixed_quantiles(told[:, :, :SCORED_STEPS], losses, changes, prior)
+    target = origins[:, None] + np.arange(1, SCORED_STEPS + 1)
+    inside = np.minimum(target, len(series) - 1)
+    truth = np.where(target < len(series), series.values[inside], np.nan)
+    share = price_transforms(issued, truth)
+    return Scores(at=scores.at, losses=share[None], changes=np.zeros(share.shape[:2]))
+
+
+def _nothing_fallen(slot: int) -> Record:
+    return Record(losses=np.zeros((1, SCORED_STEPS, PRICE_BINS)), changes=np.zeros(SCORED_STEPS), slot=slot)
+
+
+def _even(members: int) -> np.ndarray:
+    return np.ones_like(empty_record(members + 1, 0).losses)
+
+
+def _half_life(series: Series) -> float:
+    """The weights' half-life in slots."""
+    return max(1.0, pd.Timedelta(days=HALF_LIFE_DAYS) / series.step)
+
+
+def scored_origins(series: Series, span: tuple[int, int]) -> np.ndarray:
+    """Origins in [first, stop) (slots since the epoch), every `EVERY` slots of them, at which the price moves; as indices."""
+    low, high = (min(max(slot - series.first_slot, 0), len(series)) for slot in span)
+    origins = np.arange(low, high)
+    origins = origins[(origins + series.first_slot) % REFIT_EVERY == 0]
+    return np.asarray(origins[price_state(series).moves[origins]])
+
+
+def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> Scores:
+    """Losses of quantiles ``told`` (members, origins, `SCORED_STEPS` or more, 19) as far as their values are in the series."""
+    target = origins[:, None] + np.arange(1, SCORED_STEPS + 1)
+    inside = np.minimum(target, len(series) - 1)
+    there = target < len(series)
+    truth = np.where(there, series.values[inside], np.nan)
+    changed = there & (price_state(series).age[inside] == 0)
+    losses = part_losses(told[:, :, :SCORED_STEPS], truth)
+    return Scores(at=origins + series.first_slot, losses=losses, changes=changed * float(REFIT_EVERY))
+
+
+def member_quantiles(
+    members: dict[str, FittedPredictor], panel: Panel, which: int, origins: np.ndarray, horizon: int
+) -> np.ndarray:
+    """Quantiles of the newest value alone and of every member, shape (members + 1, origins, horizon, 19)."""
+    told = [model.outlook(panel, which, origins, horizon).quantiles for model in members.values()]
+    return np.stack([standing(panel.series[which], origins, horizon), *told])
+
+
+def standing(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
+    """The newest value at every step and level, shape (origins, horizon, 19)."""
+    return np.broadcast_to(series.last(origins)[:, None, None], (origins.size, horizon, LEVELS.size))
+
+
+@stored("combined.price")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedCombinedPrice:
+    """The fitted members, every market's record of losses, the panel's, and the slot since the epoch after the last fitted on."""
+
+    members: dict[str, FittedPredictor]
+    kept: dict[str, Record]
+    prior: np.ndarray
+    end: int
+    fallen: dict[str, Record] = field(default_factory=dict)
+    recalibrated: bool = True
+
+    def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
+        """Weighted quantiles where the price moves, the newest value alone where it stands still."""
+        series = panel.series[which]
+        state = price_state(series)
+        age = series.age(origins)
+        quantiles = np.array(standing(series, origins, horizon))
+        mean = quantiles[:, :, 0].copy()
+        lively = np.flatnonzero(state.moves[origins])
+        if lively.size:
+            quantiles[lively] = self._weighted(panel, which, origins[lively], horizon)
+            spread = quantiles[lively, :, 0] < quantiles[lively, :, -1]
+            mean[lively] = np.where(spread, quantiles[lively].mean(axis=2), mean[lively])
+        stale = is_stale(series, age)
+        reasons = tuple(
+            f"newest value is {g} slots old" if s else "" for g, s in zip(age, stale, strict=True)
+        )
+        return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
+
+    def _weighted(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> np.ndarray:
+        series = panel.series[which]
+        start = self.kept.get(series.key, empty_record(len(self.members) + 1, self.end - 1))
+        asked = np.maximum(origins + series.first_slot, start.slot)
+        past = scored_origins(series, (self.end - 1, int(origins[-1]) + series.first_slot))
+        every = np.union1d(past, origins)
+        told = member_quantiles(self.members, panel, which, every, max(horizon, SCORED_STEPS))
+        # Values after the last origin are not known there; `records` leaves out those after each of the others.
+        known = series.part(0, int(origins[-1]) + 1)
+        scores = scores_of(known, past, told[:, np.searchsorted(every, past)])
+        losses, changes = records(scores, start, asked, _half_life(series))
+        made = mixed_quantiles(
+            told[:, np.searchsorted(every, origins), :horizon], losses, changes, self.prior
+        )
+        if not self.recalibrated:
+            return made
+        before = self.fallen.get(series.key, _nothing_fallen(start.slot))
+        at_past = told[:, np.searchsorted(every, past)]
+        since = _fallen(known, past, at_past, start, self.prior) if past.size else _NONE
+        sums, _ = records(since, before, asked, _half_life(series))
+        steps = np.minimum(np.arange(horizon), SCORED_STEPS - 1)
+        shared = np.mean([one.losses[0] for one in self.fallen.values()], axis=0) if self.fallen else 0.0
+        return corrected_quantiles(made, (sums[0] + PRICE_POOLED * shared)[:, steps])
+
+
+# ---
+# The predictors of both variables.
+
+#: The members of `smoothing`: what is, and what was seen of late.
+_SMOOTHED = (
+    "stay", "recent_half_hour", "recent_90_minutes", "recent_4_hours", "recent_12_hours", "recent_2_days",
+)  # fmt: skip
+
+
+def combined() -> ByVariable:
+    """Every model's law weighted by recent accuracy per market and step."""
+    return ByVariable(name="combined", pooled=True, price=CombinedPrice(), count=StackedCount())
+
+
+def smoothing() -> ByVariable:
+    """Exponential smoothing: of a count's distribution, and of the size of a price's changes."""
+    return ByVariable(
+        name="smoothing", pooled=True, price=AdaptiveLastValue(), count=StackedCount(members=_SMOOTHED)
+    )
+
+
+def uncalibrated() -> ByVariable:
+    """`combined` before past values correct its intervals: shown beside it, never used (M6.6)."""
+    return ByVariable(
+        name="uncalibrated",
+        pooled=True,
+        price=CombinedPrice(recalibrated=False),
+        count=StackedCount(recalibrated=False),
+    )

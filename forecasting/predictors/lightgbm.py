@@ -1,0 +1,768 @@
+"""The predictor `lightgbm`: trees over all markets of a panel, for counts and for prices (M6.2).
+
+In this file: estimations that are made once for a panel, the trees for counts, those for prices, the predictor of both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any, Generic, TypeVar
+
+import lightgbm
+import numpy as np
+import pandas as pd
+
+from forecasting.predictor import NEVER_SEEN, ByVariable, Outlook, Panel, mixed, stored
+from forecasting.predictors.count_members import (
+    Expectations,
+    Situation,
+    expectations,
+    in_slots,
+    lagged,
+    member_laws,
+    situation_of,
+    smoothed,
+)
+from forecasting.predictors.last_value import LastValue, is_stale
+from forecasting.predictors.laws import MOST_STATES, at_least, exceeded, indicator, law_of, outlook_of
+from forecasting.predictors.price_changes import (
+    STATE_COLUMNS,
+    ChangeProcess,
+    FittedChangeProcess,
+    PriceState,
+    price_rows,
+    price_state,
+)
+from forecasting.quantiles import LEVELS
+from forecasting.series import Series
+
+# ---
+# Estimations that more than one predictor is made of: made once for a panel in a process (ours).
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class Remembered(Generic[T]):
+    """The newest ``most`` results of one deterministic estimation, by the content of what it was made from.
+
+    What is kept is handed out again as it is, so it must not be changed by who gets it.
+    """
+
+    most: int = 4
+    _kept: OrderedDict[bytes, T] = field(default_factory=OrderedDict)
+
+    def of(self, panel: Panel, make: Callable[[], T], *, beside: Iterable[np.ndarray] = ()) -> T:
+        """The result for a panel, and the arrays ``beside`` it that count too: kept from before, or made now."""
+        key = _digest(panel, beside)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = make()
+            while len(self._kept) > self.most:
+                self._kept.popitem(last=False)
+        return found
+
+
+def _digest(panel: Panel, beside: Iterable[np.ndarray]) -> bytes:
+    digest = hashlib.blake2b(digest_size=20)
+    for array in (*(one for series in panel.series for one in _parts(series)), *beside):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.digest()
+
+
+def _parts(series: Series) -> tuple[np.ndarray, ...]:
+    """Everything that a series says, as arrays."""
+    words = (
+        series.variable, series.key, series.slots_per_day, series.first_slot, series.step.value, series.on_demand_usd,
+        series.capacity_stated,
+    )  # fmt: skip
+    told = np.frombuffer(repr(words).encode(), dtype=np.uint8)
+    return (told, series.values, series.companion, series.upper, series.newest, series.within)
+
+
+# ---
+# LightGBM for counts: trees over all markets of a source correct the odds of "at least n" (M6.2).
+
+# ---
+# What the boosted count model is told: one row per slot and threshold n, about "at least n" (M6.2).
+#
+# Rows are relative to the threshold (is the value at or above it, how far from it, how often of late), so that what is learned
+# of one level, market or year holds at another. Row t reads slots up to t only, in the series and in its peers.
+
+#: At most so many thresholds are modelled; chances between them are interpolated.
+MOST_THRESHOLDS = 24
+_LAGS = (1, 2, 3)
+
+
+def thresholds_of(states: int) -> np.ndarray:
+    """The counts n whose "at least n" is modelled, ascending, the first 1 and the last the cap."""
+    return np.unique(np.linspace(1, states - 1, min(MOST_THRESHOLDS, states - 1)).astype(int))
+
+
+def peers_of(panel: Panel, which: int) -> np.ndarray:
+    """Counts of the other series of the same source on this one's slots, as shares of their caps, shape (slots, peers)."""
+    own = panel.series[which]
+    columns = []
+    for place, other in enumerate(panel.series):
+        if place == which or other.source != own.source:
+            continue
+        column = np.full(len(own), np.nan)
+        first, stop = max(own.first_slot, other.first_slot), min(own.end, other.end)
+        if first < stop:
+            theirs = slice(first - other.first_slot, stop - other.first_slot)
+            share = other.values[theirs] / np.maximum(other.upper[theirs], 1.0)
+            column[first - own.first_slot : stop - own.first_slot] = share
+        columns.append(column)
+    return np.stack(columns, axis=1) if columns else np.zeros((len(own), 0))
+
+
+def count_rows(at: Situation, peers: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """What is known at ``at.places`` of every threshold, shape (places, thresholds, columns), float32."""
+    series, places = at.series, at.places
+    cap = np.maximum(series.upper, 1.0)
+    above = exceeded(at.present, thresholds)
+    columns = [above, *(lagged(above, lag) for lag in _LAGS)]
+    levels = [at.present, *(lagged(at.present, lag) for lag in _LAGS), *_readings(at)]
+    levels += [smoothed(series.values, in_slots(series, hours, 3)) for hours in (3.0, 12.0, 48.0)]
+    columns += [level[:, None] - thresholds + 0.5 for level in levels]
+    columns += [_wide(column, thresholds) for column in _swings(at)]
+    changed = np.abs(above - lagged(above, 1))
+    columns += [_since(changed), *(smoothed(changed, in_slots(series, hours, 8)) for hours in (12.0, 48.0))]
+    columns += [
+        np.broadcast_to(part, above.shape)
+        for part in (thresholds / (at.states - 1), thresholds == thresholds[-1])
+    ]
+    columns += [*_peer_columns(at, peers, thresholds, cap), _wide(_hour(at), thresholds)]
+    return np.stack([column[places] for column in columns], axis=-1).astype(np.float32)
+
+
+def _wide(column: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(column[:, None], (column.shape[0], thresholds.size))
+
+
+def _readings(at: Situation) -> list[np.ndarray]:
+    """Two readings at thirds of the slot before, and the mean of all of it with the value."""
+    within, m = at.series.within, at.series.within.shape[1]
+    if m == 0:
+        return [np.full(len(at.series), np.nan)] * 3
+    both = np.concatenate([within, at.series.values[:, None]], axis=1)
+    seen = ~np.isnan(both)
+    mean = np.where(seen, both, 0.0).sum(axis=1) / np.where(seen.any(axis=1), seen.sum(axis=1), np.nan)
+    first, second = (max(round((m + 1) * third / 3) - 1, 0) for third in (1, 2))
+    return [within[:, first], within[:, second], mean]
+
+
+def _swings(at: Situation) -> list[np.ndarray]:
+    """Usual change over one, two and four slots, over four hours and over a day."""
+    values = at.series.values
+    changes = [np.abs(values - lagged(values, lag)) for lag in (1, 2, 4)]
+    return [smoothed(change, in_slots(at.series, hours, 4)) for change in changes for hours in (4.0, 24.0)]
+
+
+def _since(changed: np.ndarray) -> np.ndarray:
+    """Logarithm of one plus the slots since the threshold was last crossed, shape of ``changed``."""
+    slots = np.arange(changed.shape[0])[:, None]
+    last = np.maximum.accumulate(np.where(changed > 0, slots, 0), axis=0)
+    return np.asarray(np.log1p(slots - last))
+
+
+def _peer_columns(
+    at: Situation, peers: np.ndarray, thresholds: np.ndarray, cap: np.ndarray
+) -> list[np.ndarray]:
+    """Share of peers that are at or above the threshold (as shares of their caps), and that against its mean of late."""
+    shape = (len(at.series), thresholds.size)
+    if peers.shape[1] == 0:
+        return [np.full(shape, np.nan)] * 2
+    above = exceeded(peers * cap[:, None], thresholds - 1e-9)
+    seen = ~np.isnan(above)
+    count = seen.sum(axis=1)
+    share = np.where(seen, above, 0.0).sum(axis=1) / np.where(count > 0, count, np.nan)
+    return [share, share - smoothed(share, in_slots(at.series, 24.0, 8))]
+
+
+def _hour(at: Situation) -> np.ndarray:
+    """Slot of the day as a share of it, NaN without a real clock."""
+    day, slots = at.series.slots_per_day, np.arange(len(at.series))
+    return (slots + at.series.first_slot) % day / day if day > 1 else np.full(slots.shape, np.nan)
+
+
+# ---
+# LightGBM for counts over panels: a mean of simple laws whose odds of "at least n" trees correct, step by step (M6.2).
+#
+# One binary model per step of `COUNT_STEPS` (direct multi-step), pooled over thresholds and over every market of the panel. It
+# starts from the log odds of a few laws that follow the series by themselves (`count_members`), so that what the trees have not
+# learned is left as it was: trained on levels from scratch, they learned the training part's regime and lost by a factor of two
+# when it changed (ours).
+
+#: Steps ahead that are modelled; corrections between them are interpolated, beyond them held.
+COUNT_STEPS = np.array([1, 2, 4, 8, 12])
+#: Members whose mean law is corrected.
+BASE = ("alike_expected", "recent_4_hours", "alike_3_days", "recent_90_minutes", "recent_12_hours")
+#: Members whose chances the trees are told beside.
+TOLD = ("recent_half_hour", "even_readings", "odd_readings", "alike_1_day", "recent_2_days", "hour_of_day")
+#: Only the newest so many slots of a series are trained on.
+LONGEST_TRAINING = 1000
+#: Rows of a step; of a panel that gives more, fewer origins are used.
+MOST_ROWS = 60_000
+#: Fewer rows than this teach nothing that lasts.
+FEWEST_ROWS = 500
+#: Thresholds drawn for each origin in training.
+_DRAWN = 6
+#: Odds outside these chances are a thin tail; trees could not correct them.
+_SURE = 0.01
+COUNT_SETTINGS: dict[str, Any] = {
+    "objective": "binary", "num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 7, "verbosity": -1,
+    "learning_rate": 0.05, "num_leaves": 7, "min_data_in_leaf": 150, "lambda_l2": 10.0, "feature_fraction": 0.6,
+    "bagging_fraction": 0.7, "bagging_freq": 1,
+}  # fmt: skip
+COUNT_ROUNDS = 80
+
+
+@stored("lightgbm.trees")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountTrees:
+    """A booster per step of `COUNT_STEPS`, as text; none where the panel taught too little."""
+
+    boosters: tuple[str, ...]
+
+    def loaded(self) -> tuple[lightgbm.Booster, ...]:
+        """The boosters themselves, read once however often they are asked for."""
+        return _loaded(self.boosters)
+
+
+@lru_cache(maxsize=16)
+def _loaded(texts: tuple[str, ...]) -> tuple[lightgbm.Booster, ...]:
+    return tuple(lightgbm.Booster(model_str=text) for text in texts)
+
+
+def start_odds(at: Situation, thresholds: np.ndarray) -> np.ndarray:
+    """Log odds of "at least n" of the mean of `BASE`, shape (places, steps, thresholds)."""
+    least = at_least(member_laws(at, BASE).mean(axis=0))[..., thresholds - 1]
+    chance = np.clip(least, _SURE, 1.0 - _SURE)
+    return np.asarray(np.log(chance / (1.0 - chance)))
+
+
+def _told(at: Situation, thresholds: np.ndarray) -> np.ndarray:
+    """Chances of the members, one by one, shape (places, steps, thresholds, members), float32."""
+    least = at_least(member_laws(at, (*BASE, *TOLD)))[..., thresholds - 1]
+    return np.moveaxis(least, 0, -1).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lessons:
+    """Training rows of one series: for every origin and drawn threshold its row (without the step's chances), and per
+    step the chances, the start and whether it came."""
+
+    known: np.ndarray
+    told: np.ndarray
+    start: np.ndarray
+    hit: np.ndarray
+
+
+#: The mixture is made of the same trees as the predictor `lightgbm`.
+_TREES: Remembered[CountTrees] = Remembered()
+
+
+def fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
+    """Train on every observed origin of the newest `LONGEST_TRAINING` slots of all series; deterministic."""
+    told = expected.at(COUNT_STEPS)
+    beside = [told.nodes, *(beta for _, beta in sorted(told.coefficients.items()))]
+    return _TREES.of(panel, lambda: _fit_trees(panel, told), beside=beside)
+
+
+def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
+    rng = np.random.default_rng(COUNT_SETTINGS["seed"])
+    known_slots = sum(min(series.observed.size, LONGEST_TRAINING) for series in panel.series)
+    every = max(1, -(-known_slots * _DRAWN // MOST_ROWS))
+    lessons = [
+        found
+        for which in range(len(panel))
+        if (found := _lessons(panel, which, every, expected, rng)) is not None
+    ]
+    if not lessons:
+        return CountTrees(boosters=())
+    known = np.concatenate([one.known for one in lessons])
+    boosters = []
+    for j in range(COUNT_STEPS.size):
+        hit = np.concatenate([one.hit[:, j] for one in lessons])
+        use = np.flatnonzero(~np.isnan(hit))
+        if use.size < FEWEST_ROWS or hit[use].min() == hit[use].max():
+            return CountTrees(boosters=())
+        rows = np.concatenate([known, np.concatenate([one.told[:, j] for one in lessons])], axis=1)[use]
+        start = np.concatenate([one.start[:, j] for one in lessons])[use]
+        data = lightgbm.Dataset(rows, hit[use], init_score=start)
+        boosters.append(lightgbm.train(COUNT_SETTINGS, data, COUNT_ROUNDS).model_to_string())
+    return CountTrees(boosters=tuple(boosters))
+
+
+def _lessons(
+    panel: Panel, which: int, every: int, expected: Expectations, rng: np.random.Generator
+) -> _Lessons | None:
+    """Lessons of one series at every ``every``-th origin, counted back from the newest; None if it has nothing to teach."""
+    series = panel.series[which]
+    n = len(series)
+    states = int(series.upper.max()) + 1 if n else 1
+    places = np.flatnonzero(~np.isnan(series.values))
+    places = places[places >= max(8, n - LONGEST_TRAINING)][::-every][::-1]
+    if not 2 <= states <= MOST_STATES or not places.size:
+        return None
+    thresholds = thresholds_of(states)
+    at = situation_of(series, places, COUNT_STEPS, states, expected.of)
+    drawn = rng.random((places.size, thresholds.size)).argsort(axis=1)[:, :_DRAWN]
+    known = np.take_along_axis(count_rows(at, peers_of(panel, which), thresholds), drawn[:, :, None], axis=1)
+    wide = drawn[:, None, :]
+    told = np.take_along_axis(_told(at, thresholds), wide[..., None], axis=2)
+    start = np.take_along_axis(start_odds(at, thresholds), wide, axis=2)
+    target = places[:, None] + COUNT_STEPS
+    came = np.where(target < n, series.values[np.minimum(target, n - 1)], np.nan)
+    hit = np.take_along_axis(exceeded(came, thresholds), wide, axis=2)
+    steps = COUNT_STEPS.size
+
+    def flat(table: np.ndarray) -> np.ndarray:
+        """(origins, steps, drawn, ...) as (origins x drawn, steps, ...)."""
+        return np.asarray(np.swapaxes(table, 1, 2).reshape(-1, steps, *table.shape[3:]))
+
+    return _Lessons(
+        known=known.reshape(-1, known.shape[-1]), told=flat(told), start=flat(start), hit=flat(hit)
+    )
+
+
+def trees_laws(boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.ndarray) -> np.ndarray:
+    """Corrected laws at every place and step of a situation, shape (places, steps, states); without boosters the start's."""
+    if at.states < 2:
+        return np.ones((at.places.size, at.steps.size, 1))
+    thresholds = thresholds_of(at.states)
+    odds = start_odds(at, thresholds)
+    if boosters and at.places.size:
+        odds = odds + _corrections(boosters, at, peers, thresholds)
+    least = np.minimum.accumulate(1.0 / (1.0 + np.exp(-odds)), axis=-1)
+    every = np.arange(1, at.states)
+    if thresholds.size < every.size:
+        least = _between(least, thresholds, every)
+    return law_of(least)
+
+
+def _corrections(
+    boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.ndarray, thresholds: np.ndarray
+) -> np.ndarray:
+    """What the trees add to the log odds, linear between the steps that are modelled, shape (places, steps, thresholds)."""
+    nodes = at.at_steps(COUNT_STEPS)
+    known, told = count_rows(at, peers, thresholds), _told(nodes, thresholds)
+    added = []
+    for j, booster in enumerate(boosters):
+        rows = np.concatenate([known, told[:, j]], axis=-1)
+        raw = np.asarray(booster.predict(rows.reshape(-1, rows.shape[-1]), raw_score=True, num_threads=1))
+        added.append(raw.reshape(rows.shape[:2]))
+    table = np.stack(added, axis=1)
+    return np.asarray(_step_shares(at.steps) @ table)
+
+
+def _step_shares(steps: np.ndarray) -> np.ndarray:
+    """Weights (steps, COUNT_STEPS) that interpolate linearly between `COUNT_STEPS`."""
+    return np.stack([np.interp(steps, COUNT_STEPS, unit) for unit in np.eye(COUNT_STEPS.size)], axis=1)
+
+
+def _between(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np.ndarray:
+    """Chances at thresholds 1..cap from those at some of them, linear in between."""
+    right = np.minimum(np.searchsorted(thresholds, every), thresholds.size - 1)
+    left = np.maximum(right - 1, 0)
+    gap = np.maximum(thresholds[right] - thresholds[left], 1)
+    share = np.where(right == left, 1.0, (every - thresholds[left]) / gap)
+    return np.asarray(least[..., left] * (1.0 - share) + least[..., right] * share)
+
+
+# ---
+# LightGBM for prices: whether, which way and how far the price will have moved, from all markets of a source (M6.2).
+
+# ---
+# What the trees of the price model are told of a pair of origin and step, and the pairs they are trained on (M6.2).
+
+#: Steps ahead that are trained on; the trees interpolate between them.
+PRICE_STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 36, 48])
+#: Steps drawn for each origin in training, and the seed they are drawn from.
+DRAWN = 4
+SEED = 7
+#: Pairs trained on at most, spread evenly over the slots at which prices move.
+MOST_PAIRS = 40_000
+#: Fewer pairs than this teach nothing that lasts.
+FEWEST_PAIRS = 500
+#: After so long a pair counts half.
+HALF_LIFE = pd.Timedelta(days=21)
+#: Levels of the size of a move that are modelled.
+SIZE_LEVELS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+#: Log sizes (in units of recent changes) are kept within this.
+SIZE_RANGE = (-9.0, 6.0)
+#: No way is less likely than this.
+SMALLEST_CHANCE = 1e-3
+#: Columns that have a direction, told from the last change's too.
+_SIGNED = [
+    STATE_COLUMNS.index(name) for name in ("change_2", "change_4", "over_median_day", "over_median_week")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What is known of n pairs: features ``rows`` (n, columns), and what the process of changes makes of them.
+
+    ``ways`` (n, 3) are logs of the chances that the price will have moved against the last change, not at all, or onwards;
+    ``sizes`` (n, 2, levels) the logs of the size of a move, in recent changes, against and onwards, at `SIZE_LEVELS`.
+    """
+
+    rows: np.ndarray
+    ways: np.ndarray
+    sizes: np.ndarray
+
+
+def told_of(
+    process: FittedChangeProcess, series: Series, state: PriceState, origins: np.ndarray, steps: np.ndarray
+) -> Told:
+    """Features and the process's law of origins (m,) with steps ahead (m, k), as m k pairs.
+
+    Features are `price_rows`, its signed columns once more as seen from the last change, and that change's sign; then the
+    process's chance of no change by the step, of one, the mean number; and the step itself.
+    """
+    rows = price_rows(series, state, origins)
+    sign = np.sign(state.last[origins])[:, None]
+    known = np.hstack([rows, rows[:, _SIGNED] * sign, sign])
+    chances = process.chances(series, state, origins, int(steps.max()))
+    at = np.take_along_axis(chances, (steps - 1)[:, :, None], axis=1)
+    of_step = np.stack([at[:, :, 0], at[:, :, 1], at @ np.arange(at.shape[2]), steps], axis=-1)
+    wide = np.broadcast_to(known[:, None, :], (*steps.shape, known.shape[1]))
+    value, weight = process.mixture(state, origins, at)
+    # Seen from the last change: what comes against it is below 0, ascending, for rises and falls alike.
+    fell = sign[:, 0] < 0
+    value = np.where(fell[:, None], -value[:, ::-1], value) / state.size[origins][:, None]
+    weight = np.where(fell[:, None, None], weight[:, :, ::-1], weight)
+    ways, sizes = _law_of(value, weight)
+    return Told(
+        rows=np.concatenate([wide, of_step], axis=-1).reshape(-1, wide.shape[2] + of_step.shape[2]),
+        ways=ways.reshape(-1, 3),
+        sizes=sizes.reshape(-1, 2, SIZE_LEVELS.size),
+    )
+
+
+def _law_of(value: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log chances of a value below, at and above 0, shape (m, k, 3), and log sizes below and above, shape (m, k, 2, levels).
+
+    ``value`` (m, p) ascends, ``weight`` is (m, k, p).
+    """
+    below, above = (value < 0)[:, None, :], (value > 0)[:, None, :]
+    sides = [np.where(side, weight, 0.0) for side in (below, above)]
+    falls, rises = (side.sum(axis=2) for side in sides)
+    least = np.maximum(np.stack([falls, 1.0 - falls - rises, rises], axis=-1), SMALLEST_CHANCE)
+    sizes = np.zeros((*falls.shape, 2, SIZE_LEVELS.size))
+    rows = np.arange(value.shape[0])[:, None]
+    logs = np.clip(np.log(np.maximum(np.abs(value), 1e-9)), *SIZE_RANGE)
+    for i, (side, total) in enumerate(zip(sides, (falls, rises), strict=True)):
+        share = np.cumsum(side, axis=2) / np.maximum(total, 1e-12)[:, :, None]
+        for j, level in enumerate(SIZE_LEVELS):
+            # Below 0 small sizes come last.
+            place = np.argmax(share >= (1.0 - level if i == 0 else level) - 1e-9, axis=2)
+            sizes[:, :, i, j] = np.where(total > 1e-12, logs[rows, place], 0.0)
+    return np.log(least / least.sum(axis=-1, keepdims=True)), sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """Training pairs: what is told of them; log price change, its unit, weight and the sign of the last change before, (n,)."""
+
+    told: Told
+    change: np.ndarray
+    unit: np.ndarray
+    weight: np.ndarray
+    sign: np.ndarray
+
+
+def training_moves(panel: Panel, process: FittedChangeProcess) -> Moves | None:
+    """Pairs of observed origins at which the price moves with drawn steps; None where the panel has too few."""
+    states = [price_state(one) for one in panel.series]
+    places = [
+        np.flatnonzero(state.moves & (one.newest == np.arange(len(one))))
+        for one, state in zip(panel.series, states, strict=True)
+    ]
+    total = sum(place.size for place in places) * DRAWN
+    if total < FEWEST_PAIRS or not process.sizes:
+        return None
+    every = -(-total // MOST_PAIRS)
+    end = max(one.end for one in panel.series)
+    rng = np.random.default_rng(SEED)
+    parts = []
+    for one, state, place in zip(panel.series, states, places, strict=True):
+        origins = place[(place + one.first_slot) % every == 0]
+        if origins.size:
+            steps = rng.choice(PRICE_STEPS, (origins.size, DRAWN))
+            parts.append(_pairs(process, one, state, (origins, steps), end))
+    made = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    told = Told(rows=made[0], ways=made[1], sizes=made[2])
+    return Moves(told=told, change=made[3], unit=made[4], weight=made[5], sign=made[6])
+
+
+def _pairs(
+    process: FittedChangeProcess,
+    series: Series,
+    state: PriceState,
+    drawn: tuple[np.ndarray, np.ndarray],
+    end: int,
+) -> tuple[np.ndarray, ...]:
+    """The columns of `Moves` for origins (n,) and steps (n, k) whose target was observed; ``end`` is the panel's."""
+    origins, steps = drawn
+    target = origins[:, None] + steps
+    inside = np.minimum(target, len(series) - 1)
+    known = (target < len(series)) & ~np.isnan(series.values[inside])
+    at = np.broadcast_to(origins[:, None], steps.shape)[known]
+    old = (end - series.first_slot - at) * (series.step / HALF_LIFE)
+    told = told_of(process, series, state, origins, steps)
+    ways, sizes, rows = (part[known.ravel()] for part in (told.ways, told.sizes, told.rows))
+    change = state.level[target[known]] - state.level[at]
+    return rows, ways, sizes, change, state.size[at], np.exp2(-old), np.sign(state.last[at])
+
+
+# ---
+# LightGBM for prices over panels: whether and which way the price will have moved k slots ahead, and by how much (M6.2).
+#
+# A price mostly stands still, so its law is a point mass at the newest value between two tails. One multiclass model corrects the
+# chances of the three, quantile models the size of the move in units of the series' recent changes, that the process of changes
+# (`price_changes`) gives; both are told the step ahead and learn from every market of the panel at once.
+# Directions are counted from that of the last change, so that momentum and reversal are learned once for rises and falls;
+# the sign itself is told too (ours).
+
+#: Fewer moves than this teach nothing that lasts.
+FEWEST_MOVES = 50
+PRICE_SETTINGS: dict[str, Any] = {
+    "num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 7, "verbosity": -1,
+    "learning_rate": 0.05, "num_leaves": 7, "min_data_in_leaf": 200, "lambda_l2": 20.0, "feature_fraction": 0.7,
+}  # fmt: skip
+#: Rounds of a panel with hardly a change, those added to it for one with `MANY_MOVES` training pairs that moved, or more.
+PRICE_ROUNDS = 20
+ROUNDS_MORE = 20
+MANY_MOVES = 20_000
+#: Classes of the way: against the last change, none, onwards.
+AGAINST, NONE, ONWARDS = 0, 1, 2
+#: A smaller change of the logarithm is none.
+_SAME = 1e-9
+_CHUNK_ROWS = 200_000
+_SCORES = np.array([NormalDist().inv_cdf(level) for level in SIZE_LEVELS])
+_GRID = np.linspace(0.001, 0.999, 999)
+_GRID_SCORES = np.array([NormalDist().inv_cdf(share) for share in _GRID])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoostedPrice:
+    """Model of the price over a panel; where the panel taught nothing, the process of changes answers, labelled."""
+
+    def fit(self, panel: Panel) -> FittedBoostedPrice:
+        """Fit the trees on the slots of all markets at which the price moves."""
+        return _FITTED.of(panel, lambda: self._fit(panel))
+
+    def _fit(self, panel: Panel) -> FittedBoostedPrice:
+        process = ChangeProcess().fit(panel)
+        moves = training_moves(panel, process)
+        if moves is None:
+            return FittedBoostedPrice(way=None, sizes=(), process=process)
+        way = np.where(np.abs(moves.change) < _SAME, NONE, np.sign(moves.change) * moves.sign + 1)
+        moved = np.count_nonzero(way != NONE)
+        if moved < FEWEST_MOVES:
+            return FittedBoostedPrice(way=None, sizes=(), process=process)
+        rounds = PRICE_ROUNDS + round(ROUNDS_MORE * min(1.0, moved / MANY_MOVES))
+        start = moves.told.ways.ravel(order="F")  # class after class
+        data = lightgbm.Dataset(moves.told.rows, way, weight=moves.weight, init_score=start)
+        ways = lightgbm.train({**PRICE_SETTINGS, "objective": "multiclass", "num_class": 3}, data, rounds)
+        return FittedBoostedPrice(way=ways, sizes=_size_boosters(moves, way, rounds), process=process)
+
+
+def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm.Booster, ...]:
+    """Quantiles of the log size of a move, in recent changes, told its way; one booster per level of `SIZE_LEVELS`."""
+    moved = np.flatnonzero(way != NONE)
+    rows = np.hstack([moves.told.rows[moved], way[moved, None]])
+    size = np.clip(np.log(np.abs(moves.change[moved]) / moves.unit[moved]), *SIZE_RANGE)
+    starts = moves.told.sizes[moved, (way[moved] == ONWARDS).astype(int)]
+    # The levels differ in where they start: the rows are sorted into bins once for all of them.
+    data = lightgbm.Dataset(rows, size, weight=moves.weight[moved], init_score=starts[:, 0].copy())
+    boosters = []
+    for i, level in enumerate(SIZE_LEVELS):
+        data.set_init_score(starts[:, i].copy())
+        boosters.append(
+            lightgbm.train({**PRICE_SETTINGS, "objective": "quantile", "alpha": level}, data, rounds)
+        )
+    return tuple(boosters)
+
+
+@stored("lightgbm.price")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedBoostedPrice:
+    """The booster of the way (None where nothing could be learned), one per level of `SIZE_LEVELS`, and the process of changes."""
+
+    way: lightgbm.Booster | None
+    sizes: tuple[lightgbm.Booster, ...]
+    process: FittedChangeProcess
+
+    def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
+        """Quantiles of the law where the price moves, the newest value alone where it stands still (`PriceState.moves`)."""
+        if self.way is None:
+            given = self.process.outlook(panel, which, origins, horizon)
+            reasons = tuple(f"too few moves to learn from{'; ' if why else ''}{why}" for why in given.reasons)
+            return Outlook(quantiles=given.quantiles, mean=given.mean, reasons=reasons)
+        series = panel.series[which]
+        state = price_state(series)
+        mean = np.repeat(series.last(origins)[:, None], horizon, axis=1)
+        quantiles = np.repeat(mean[:, :, None], LEVELS.size, axis=2)
+        lively = np.flatnonzero(state.moves[origins])
+        chunk = max(1, _CHUNK_ROWS // horizon)
+        for begin in range(0, lively.size, chunk):
+            mine = lively[begin : begin + chunk]
+            quantiles[mine] = self._quantiles(self.way, series, state, origins[mine], horizon)
+        mean = np.where(quantiles[:, :, 0] < quantiles[:, :, -1], quantiles.mean(axis=2), mean)
+        age = series.age(origins)
+        reasons = tuple(
+            f"newest value is {slots} slots old" if stale else ""
+            for slots, stale in zip(age, is_stale(series, age), strict=True)
+        )
+        return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
+
+    def _quantiles(
+        self, way: lightgbm.Booster, series: Series, state: PriceState, origins: np.ndarray, horizon: int
+    ) -> np.ndarray:
+        """Quantiles of the price, shape (origins, horizon, 19)."""
+        steps = np.minimum(series.age(origins)[:, None] + np.arange(1, horizon + 1), PRICE_STEPS[-1])
+        told = told_of(self.process, series, state, origins, steps)
+        chances = np.exp(told.ways + np.asarray(way.predict(told.rows, raw_score=True, num_threads=1)))
+        chances /= chances.sum(axis=1, keepdims=True)
+        against, onwards = (self._sizes(told, one) for one in (AGAINST, ONWARDS))
+        rose = np.repeat(state.last[origins] > 0, horizon)
+        change = law_quantiles(
+            falls=np.where(rose, chances[:, AGAINST], chances[:, ONWARDS]),
+            rises=np.where(rose, chances[:, ONWARDS], chances[:, AGAINST]),
+            down=np.where(rose[:, None], against, onwards),
+            up=np.where(rose[:, None], onwards, against),
+        ).reshape(origins.size, horizon, LEVELS.size)
+        moved = state.level[origins][:, None, None] + change * state.size[origins][:, None, None]
+        return np.where(change == 0, series.last(origins)[:, None, None], np.exp(np.minimum(moved, 30.0)))
+
+    def _sizes(self, told: Told, way: int) -> np.ndarray:
+        """Quantiles of the log size at `SIZE_LEVELS` of a move that way, shape (pairs, levels)."""
+        rows = np.hstack([told.rows, np.full((told.rows.shape[0], 1), float(way))])
+        shift = np.stack(
+            [np.asarray(one.predict(rows, raw_score=True, num_threads=1)) for one in self.sizes], axis=1
+        )
+        return np.sort(told.sizes[:, int(way == ONWARDS)] + shift, axis=1)
+
+
+def law_quantiles(*, falls: np.ndarray, rises: np.ndarray, down: np.ndarray, up: np.ndarray) -> np.ndarray:
+    """Quantiles at `LEVELS` of a law with chances of a fall and of a rise (n,), else 0; shape (n, 19).
+
+    ``down`` and ``up`` (n, levels) are log sizes at `SIZE_LEVELS` of either.
+    """
+    out = np.zeros((falls.size, LEVELS.size))
+    for i, level in enumerate(LEVELS):
+        low = np.flatnonzero(level < falls)
+        out[low, i] = -_size_at(1.0 - level / falls[low], down[low])
+        high = np.flatnonzero(1.0 - level < rises)
+        out[high, i] = _size_at(1.0 - (1.0 - level) / rises[high], up[high])
+    return out
+
+
+def _size_at(share: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """Size at a share (n,) of a law given by log sizes (n, levels), linear in normal scores and beyond the outermost level."""
+    score = np.clip(np.interp(share, _GRID, _GRID_SCORES), -2.0, 2.0)
+    left = np.clip(np.searchsorted(_SCORES, score) - 1, 0, _SCORES.size - 2)
+    rows = np.arange(share.size)
+    low, high = logs[rows, left], logs[rows, left + 1]
+    part = (score - _SCORES[left]) / (_SCORES[left + 1] - _SCORES[left])
+    return np.asarray(np.exp(np.clip(low + part * (high - low), *SIZE_RANGE)))
+
+
+#: The mixture is made of the same trees as the predictor `lightgbm`.
+_FITTED: Remembered[FittedBoostedPrice] = Remembered()
+
+
+# ---
+# The predictor of both variables.
+
+#: Why the laws that the trees would have corrected answer by themselves.
+UNTAUGHT = "too little to train trees on"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoostedCount:
+    """Model of the count over a panel: a mean of simple laws corrected by trees (`boosted_count`)."""
+
+    def fit(self, panel: Panel) -> FittedBoostedCount:
+        """Estimate expectations and trees on all of the panel."""
+        expected = expectations(panel, COUNT_STEPS)
+        seen = tuple(series.key for series in panel.series if series.observed.size)
+        end = max((series.end for series in panel.series), default=0)
+        return FittedBoostedCount(expected=expected, trees=fit_trees(panel, expected), seen=seen, end=end)
+
+
+@stored("lightgbm.count")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedBoostedCount:
+    """The trees, the expectations they are told, the keys of the series ``seen`` in training, and the slot after the last."""
+
+    expected: Expectations
+    trees: CountTrees
+    seen: tuple[str, ...]
+    end: int
+
+    def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
+        """Corrected laws; last value answers, labelled, if the newest value is stale or there are too many states."""
+        series = panel.series[which]
+        why = UNTAUGHT if not self.trees.boosters else "" if series.key in self.seen else NEVER_SEEN
+
+        def laws(part: np.ndarray, states: int) -> np.ndarray:
+            steps = np.arange(1, horizon + 1)
+            at = situation_of(series, part, steps, states, self.expected.of)
+            return trees_laws(self.trees.loaded(), at, peers_of(panel, which))
+
+        return answered(laws, series, origins, horizon, end=self.end, why=why)
+
+
+def answered(
+    laws: Callable[[np.ndarray, int], np.ndarray],
+    series: Series,
+    origins: np.ndarray,
+    horizon: int,
+    *,
+    end: int,
+    why: str,
+) -> Outlook:
+    """The outlook of ``laws(origins, states)``; last value answers, labelled, where the newest value is stale or states too many.
+
+    Origins with another bound known at them are asked about apart: what a model says at one does not depend on the others.
+    ``end``: the slot after the last that the model was estimated on, which last value's spread is of as well.
+    """
+    bounds = series.upper[origins]
+    most = int(bounds.max()) + 1
+    law = np.zeros((origins.size, horizon, min(most, MOST_STATES)))
+    for bound in np.unique(bounds[bounds < MOST_STATES]):
+        part = bounds == bound
+        law[part, :, : int(bound) + 1] = laws(origins[part], int(bound) + 1)
+    own = outlook_of(law, (why,) * origins.size)
+    many, stale = bounds >= MOST_STATES, is_stale(series, series.age(origins))
+    if not (many | stale).any():
+        return own
+    simpler = LastValue().fit(series.until(end - 1)).outlook(series, origins, horizon)
+    said = (f"{bound:.0f} instances at most, fewer than {MOST_STATES} are modelled" for bound in bounds)
+    reasons = tuple(
+        "; ".join(part for part in (what if large else "", own) if part)
+        for what, large, own in zip(said, many, simpler.reasons, strict=True)
+    )
+    simpler = replace(with_law(simpler, law.shape[2]), reasons=reasons)
+    given = mixed(own, simpler, many | stale)
+    return replace(given, law=None) if many.any() else given
+
+
+def with_law(given: Outlook, states: int) -> Outlook:
+    """An outlook of quantiles with the rough law they stand for: each level the same mass."""
+    return replace(given, law=indicator(np.floor(given.quantiles + 0.5), states).mean(axis=2))
+
+
+def lightgbm_predictor() -> ByVariable:
+    """The LightGBM predictor."""
+    return ByVariable(name="lightgbm", pooled=True, price=BoostedPrice(), count=BoostedCount())

@@ -1,1 +1,0 @@
-"""Schedulers of a shared cluster (M9.5): one file each, all behind `optimization.cluster.simulation.Scheduler`."""

@@ -1,0 +1,991 @@
+"""Histories out: on a slot grid, as known at one time (M1.2, M1.3).
+
+In this file: which series of a market answers, histories as known at one time, and at each of many times, read once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+
+from warehouse.errors import MarketError, SettingsError
+from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from warehouse.packaged import read_data, read_sql
+from warehouse.sources.contract import Conventions, known_conventions
+from warehouse.store.connection import Store
+from warehouse.times import microseconds, moment, utc_index
+
+# ---
+# Which series of a market answers: sources by trust, products by preference, only from what is known (M1.2).
+
+#: On-change prices repeat about every 24 h when they do not change (M1.3).
+PRICE_MAX_AGE = pd.Timedelta(hours=36)
+#: A count is stale after this many of its source's nominal gaps (M1.3).
+GAPS_UNTIL_STALE = 3
+#: Products preferred, after the one asked for and after the only one there is.
+PREFERRED_PRODUCTS = ("Linux/UNIX", "per GPU, min over offers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """A slot grid in microseconds since the epoch: slots ``first_us``, + ``step_us``, ... ``last_us``, as known at ``known_at``.
+
+    ``first_us`` None: from the first observation on. ``max_age_us`` None: the default of M1.3.
+    """
+
+    first_us: int | None
+    last_us: int
+    step_us: int
+    known_at: dt.datetime
+    max_age_us: int | None
+
+    def price_age(self) -> int:
+        """Age in microseconds beyond which a price is a gap."""
+        return self.max_age_us or max(microseconds(PRICE_MAX_AGE, "max_age"), self.step_us)
+
+    def count_age(self, nominal_us: float | None) -> int:
+        """Age in microseconds beyond which a count is a gap."""
+        return self.max_age_us or max(int(GAPS_UNTIL_STALE * (nominal_us or 0)), self.step_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSeries:
+    """One series as known at one time; times in microseconds since the epoch.
+
+    ``latest_us`` is the newest observation at or before the grid's last slot. ``single``: one distinct value, never repeated within
+    the maximal age of a price. ``nominal_us``: the stated gap, else the median one. ``capacity`` is the largest stated.
+    """
+
+    sid: int
+    source: str
+    kind: str
+    product: str
+    first_us: int
+    latest_us: int | None
+    single: bool
+    highest: float
+    on_demand_usd: float | None
+    capacity: int | None
+    capacity_stated: bool
+    nominal_us: float | None
+
+    def age(self, grid: Grid) -> int:
+        """Age in microseconds beyond which a value of this series is a gap."""
+        return grid.price_age() if self.kind == "price" else grid.count_age(self.nominal_us)
+
+    def reaches(self, grid: Grid) -> bool:
+        """Whether it gives a value to any slot of the grid."""
+        if self.latest_us is None:
+            return False
+        return grid.first_us is None or self.latest_us >= grid.first_us - self.age(grid)
+
+
+def known_series(store: Store, asked: Sequence[tuple[Market, Grid]]) -> list[list[KnownSeries]]:
+    """For each market all series that are known at its grid's time, by kind, source and product; one query.
+
+    The grids share the time they are known at and the age of prices.
+    """
+    if not asked:
+        return []
+    markets = [market for market, _ in asked]
+    rows = store.execute(
+        read_sql(__package__, "series_known"),
+        {
+            "provider": [market.provider for market in markets],
+            "region": [market.region for market in markets],
+            "zone": [market.zone for market in markets],
+            "instance_type": [market.instance_type for market in markets],
+            "last_us": [grid.last_us for _, grid in asked],
+            "known_at": asked[0][1].known_at,
+            "repeat_us": asked[0][1].price_age(),
+        },
+    )
+    found: list[list[KnownSeries]] = [[] for _ in asked]
+    for place, *row in rows:
+        found[place].append(KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True))))
+    return found
+
+
+def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:
+    """Sort key: position of the first pattern that matches, unlisted sources last, then alphabetical."""
+    ranks = (position for position, pattern in enumerate(trust) if fnmatchcase(source, pattern))
+    return next(ranks, len(trust)), source
+
+
+def pick_series(
+    known: Sequence[KnownSeries], kind: str, grid: Grid, *, preferred: str | None, trust: Sequence[str]
+) -> KnownSeries | None:
+    """The series that answers for one variable.
+
+    It is of the preferred source if that has any, else of the most trusted source that reaches the grid. Without a
+    preferred source, one that does not reach the grid is better than none: it answers with gaps.
+    """
+    past = [s for s in known if s.kind == kind and s.latest_us is not None]
+    own = [s for s in past if s.source == preferred]
+    if own:
+        return pick_product(own)
+    others = [s for s in past if s.reaches(grid)] or (past if preferred is None else [])
+    if not others:
+        return None
+    best = min({s.source for s in others}, key=lambda source: trust_rank(source, trust))
+    return pick_product([s for s in others if s.source == best])
+
+
+def pick_product(series: Sequence[KnownSeries]) -> KnownSeries:
+    """One of several products of one source: Linux/UNIX, then "per GPU, min over offers", then the first by name."""
+    by_product = {s.product: s for s in series}
+    for product in PREFERRED_PRODUCTS:
+        if product in by_product:
+            return by_product[product]
+    return by_product[min(by_product)]
+
+
+def require_source(known: Sequence[KnownSeries], market: Market, source: str | None) -> None:
+    """Raise `MarketError` if the market has no observation known, or none of the source asked for."""
+    sources = sorted({s.source for s in known})
+    if not sources:
+        raise MarketError(
+            f"market {market.key} has no observations known by then",
+            remedy="`slackwater markets` lists the known ones",
+        )
+    if source is not None and source not in sources:
+        raise MarketError(
+            f"source {source!r} knows nothing of {market.key}", expected=f"one of {', '.join(sources)}"
+        )
+
+
+def only_product(known: Sequence[KnownSeries], market: Market, product: str | None) -> list[KnownSeries]:
+    """Leave out the prices of other products; raises `MarketError` if there is none of the one asked for."""
+    if product is None:
+        return list(known)
+    products = sorted({s.product for s in known if s.kind == "price"})
+    if product not in products:
+        raise MarketError(
+            f"product {product!r} of {market.key} has no price",
+            expected=f"one of {', '.join(products) or 'none'}",
+        )
+    return [s for s in known if s.kind != "price" or s.product == product]
+
+
+# ---
+# The one way data leaves the warehouse: a market's history on a slot grid, as known at one time (M1.2, M1.3).
+#
+# What was not measured is used under an assumption only, which is said in words wherever the result is shown.
+
+_Asked = TypeVar("_Asked", bound=Hashable)
+#: When a gap became known: the integer of NaT.
+NEVER = np.iinfo(np.int64).min
+#: At most so many readings between two slots are taken.
+MOST_WITHIN = 5
+#: A reading between slots older than so many nominal gaps is none (ours).
+WITHIN_GAPS = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridPath:
+    """One variable on the grid: values and when each became known (microseconds, NaT's integer in gaps)."""
+
+    values: np.ndarray
+    known_us: np.ndarray
+    words: tuple[str, ...] = ()
+    series: KnownSeries | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathAsked:
+    """A series wanted on a grid; values older than ``age_us`` are gaps, unless a price is kept alive by the series ``probe``."""
+
+    series: KnownSeries
+    grid: Grid
+    age_us: int
+    probe: KnownSeries | None = None
+
+
+def grid_paths(store: Store, asked: Sequence[PathAsked]) -> list[GridPath]:
+    """Series of one kind on grids of one step, known at one time; one query."""
+    if not asked:
+        return []
+    grids = [one.grid for one in asked]
+    parameters: dict[str, object] = {
+        "sid": [one.series.sid for one in asked],
+        "first_us": [int(grid_slots(grid)[0]) for grid in grids],
+        "last_us": [grid.last_us for grid in grids],
+        "step_us": grids[0].step_us,
+        "known_at": grids[0].known_at,
+        "max_age_us": [one.age_us for one in asked],
+    }
+    price = asked[0].series.kind == "price"
+    if price:
+        parameters["probe_sid"] = [-1 if one.probe is None else one.probe.sid for one in asked]
+        parameters["probe_age_us"] = [0 if one.probe is None else one.probe.age(one.grid) for one in asked]
+    columns = store.arrays(read_sql(__package__, "price_grid" if price else "count_grid"), parameters)
+    ends = np.searchsorted(columns["place"], np.arange(len(asked) + 1))
+    return [
+        GridPath(values=columns["value"][a:b], known_us=columns["known_us"][a:b], series=one.series)
+        for one, a, b in zip(asked, ends[:-1], ends[1:], strict=True)
+    ]
+
+
+def within_asked(grid: Grid, series: KnownSeries | None) -> list[PathAsked]:
+    """The grids between the slots that `readings_within` reads, oldest first; none where the source reads about once a slot."""
+    if series is None or grid.first_us is None or not series.nominal_us:
+        return []
+    m = min(round(grid.step_us / series.nominal_us) - 1, MOST_WITHIN)
+    backs = [grid.step_us * (m - j) // (m + 1) for j in range(m)]
+    age_us = int(WITHIN_GAPS * series.nominal_us)
+    return [
+        PathAsked(
+            series=series,
+            grid=replace(grid, first_us=grid.first_us - back, last_us=grid.last_us - back),
+            age_us=age_us,
+        )
+        for back in backs
+    ]
+
+
+def readings_within(grid: Grid, paths: Sequence[GridPath]) -> np.ndarray | None:
+    """Readings between slots from the paths of `within_asked`, shape (slots, m), oldest first; None without one."""
+    if not paths:
+        return None
+    slots = grid_slots(grid)
+    return np.stack([np.where(path.known_us <= slots, path.values, np.nan) for path in paths], axis=1)
+
+
+def grid_slots(grid: Grid) -> np.ndarray:
+    """The slots in microseconds since the epoch; raises `MarketError` on a grid that has no first one yet."""
+    if grid.first_us is None:
+        raise MarketError("a grid without a first slot")
+    return np.arange(grid.first_us, grid.last_us + 1, grid.step_us, dtype=np.int64)
+
+
+class Reader:
+    """Answers from the store, each kept for as long as the reader lives: make one per call, within one state of the file.
+
+    `fetch_known` and `fetch_paths` ask for many at once; what was not fetched before is asked for when it is needed.
+    ``conventions``: what is known of the sources beside their rows, by default what is shipped.
+    """
+
+    def __init__(self, store: Store, conventions: Conventions | None = None) -> None:
+        self.store = store
+        self.conventions = conventions or known_conventions()
+        self._known: dict[tuple[Market, Grid], list[KnownSeries]] = {}
+        self._paths: dict[PathAsked, GridPath] = {}
+        self._on_demand: dict[
+            tuple[str, str, dt.datetime], list[tuple[int, str, str, str, str, float, int]]
+        ] = {}
+
+    def fetch_known(self, asked: Iterable[tuple[Market, Grid]]) -> None:
+        """Ask which series several markets have."""
+        new = [one for one in dict.fromkeys(asked) if one not in self._known]
+        for group in _alike(new, lambda one: (one[1].known_at, one[1].price_age())):
+            self._known |= zip(group, known_series(self.store, group), strict=True)
+
+    def known(self, market: Market, grid: Grid) -> list[KnownSeries]:
+        """All series of a market that are known at the grid's time."""
+        self.fetch_known([(market, grid)])
+        return self._known[market, grid]
+
+    def fetch_paths(self, asked: Iterable[PathAsked]) -> None:
+        """Ask for several series on their grids."""
+        new = [one for one in dict.fromkeys(asked) if one not in self._paths]
+        for group in _alike(new, lambda one: (one.series.kind, one.grid.step_us, one.grid.known_at)):
+            self._paths |= zip(group, grid_paths(self.store, group), strict=True)
+
+    def path(self, asked: PathAsked) -> GridPath:
+        """One series on its grid."""
+        self.fetch_paths([asked])
+        return self._paths[asked]
+
+    def on_demand(
+        self, market: Market, known_at: dt.datetime
+    ) -> list[tuple[int, str, str, str, str, float, int]]:
+        """Latest on-demand prices stated for the instance type of a market (``on_demand.sql``)."""
+        key = market.provider, market.instance_type, known_at
+        if key not in self._on_demand:
+            values = dict(zip(("provider", "instance_type", "known_at"), key, strict=True))
+            self._on_demand[key] = self.store.execute(read_sql(__package__, "on_demand"), values)
+        return self._on_demand[key]
+
+
+def _alike(asked: Iterable[_Asked], key: Callable[[_Asked], Hashable]) -> list[list[_Asked]]:
+    """What can be asked for by one statement, together."""
+    groups: dict[Hashable, list[_Asked]] = {}
+    for one in asked:
+        groups.setdefault(key(one), []).append(one)
+    return list(groups.values())
+
+
+# ---
+# What may be assumed where nothing was measured, each said in words wherever the result is shown.
+
+#: Spot price as a share of on-demand: the floor of AWS's V100 prices in 2021 and 2023 was exactly this.
+USUAL_SPOT_SHARE = 0.30
+#: How the assumption begins that a price which was read once, or never changed, still holds.
+HELD_CONSTANT = "catalogue price held constant"
+
+
+_NO_SHIFT = pd.Timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BorrowedPath:
+    """Another market's path: the value in slot t is that market's value at t + ``shift``, as known at known_at + ``shift``.
+
+    ``source`` None: its most trusted source. ``product`` None: the usual choice.
+    """
+
+    market: Market
+    source: str | None = None
+    product: str | None = None
+    shift: pd.Timedelta = _NO_SHIFT
+
+    @property
+    def words(self) -> str:
+        """``market (source), shifted by ...``."""
+        label = self.market.key + (f" ({self.source})" if self.source else "")
+        return f"{label}, shifted by {self.shift}" if self.shift else label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryAssumptions:
+    """What `load_history` may assume; without any, a variable that was not observed is an error.
+
+    Where a market has no price: ``constant_price_usd`` (USD per instance-hour), else ``spot_share`` of the on-demand price.
+    Where it has no counts: ``always_available`` instances. Where no on-demand price is known: ``on_demand_usd``.
+    ``price_from`` / ``counts_from`` take another market's path whether the market has its own or not (a synthetic join, M7).
+    """
+
+    constant_price_usd: float | None = None
+    spot_share: float | None = None
+    price_from: BorrowedPath | None = None
+    always_available: int | None = None
+    counts_from: BorrowedPath | None = None
+    on_demand_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `SettingsError` on a value out of range."""
+        if self.constant_price_usd is not None and not 0 <= self.constant_price_usd < float("inf"):
+            raise SettingsError(f"constant price {self.constant_price_usd}", expected="USD per hour >= 0")
+        if self.spot_share is not None and not 0 < self.spot_share <= 1:
+            raise SettingsError(f"spot share {self.spot_share}", expected="a share of on-demand in (0, 1]")
+        if self.always_available is not None and self.always_available < 1:
+            raise SettingsError(f"always available {self.always_available}", expected="at least 1 instance")
+        if self.on_demand_usd is not None and not 0 < self.on_demand_usd < float("inf"):
+            raise SettingsError(f"on-demand price {self.on_demand_usd}", expected="USD per hour > 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPrice:
+    """An on-demand list price: USD per instance-hour, or per GPU-hour (``per_gpu``: then times N for ``<type>_xN``)."""
+
+    provider: str
+    instance_type: str
+    usd: float
+    per_gpu: bool
+    date: str
+    source: str
+
+    def price_of(self, provider: str, instance_type: str) -> float | None:
+        """USD per hour of an instance of this type, None if this entry says nothing about it."""
+        if provider != self.provider:
+            return None
+        base, mark, gpus = instance_type.rpartition("_x")
+        if instance_type == self.instance_type:
+            return self.usd
+        if self.per_gpu and mark and base == self.instance_type and gpus.isdigit():
+            return self.usd * int(gpus)
+        return None
+
+
+@cache
+def list_prices() -> tuple[ListPrice, ...]:
+    """The entries of ``warehouse/data/on_demand_prices.toml``."""
+    return tuple(
+        ListPrice(
+            provider=entry["provider"],
+            instance_type=entry["instance_type"],
+            usd=float(entry["usd_per_hour"]),
+            per_gpu=bool(entry.get("per_gpu", False)),
+            date=str(entry["date"]),
+            source=entry["source"],
+        )
+        for entry in read_data(__package__, "on_demand_prices")["price"]
+    )
+
+
+def find_on_demand(
+    reader: Reader,
+    market: Market,
+    grid: Grid,
+    *,
+    prices: tuple[KnownSeries | None, KnownSeries | None],
+    assumptions: HistoryAssumptions,
+    trust: Sequence[str],
+) -> tuple[float, tuple[str, ...]]:
+    """USD per instance-hour and the assumption behind it, if any; ``prices`` are the market's own series and a borrowed one.
+
+    In this order: the latest price stated in the market's own series; in the borrowed series; in the same provider, region and
+    instance type of any source; in any region; the assumed one; the list price; the highest spot price known by then.
+    Raises `MarketError` if there is none of them.
+    """
+    own, borrowed = prices
+    if own is not None and own.on_demand_usd is not None and borrowed is None:
+        return own.on_demand_usd, ()
+    if borrowed is not None and borrowed.on_demand_usd is not None:
+        return borrowed.on_demand_usd, (
+            f"on-demand price {borrowed.on_demand_usd:g} USD of the borrowed price path",
+        )
+    if own is not None and own.on_demand_usd is not None:
+        return own.on_demand_usd, ()
+    elsewhere = _elsewhere(reader, market, grid, trust)
+    if elsewhere is not None:
+        usd, place = elsewhere
+        return usd, (f"on-demand price {usd:g} USD taken from {place}",)
+    if assumptions.on_demand_usd is not None:
+        usd = assumptions.on_demand_usd
+        return usd, (f"on-demand price assumed to be {usd:g} USD",)
+    for entry in list_prices():
+        listed = entry.price_of(market.provider, market.instance_type)
+        if listed is not None:
+            return listed, (
+                f"on-demand price {listed:g} USD is a list price of {entry.date} ({entry.source})",
+            )
+    for series in (borrowed, own):
+        if series is not None and series.highest > 0:
+            return series.highest, (
+                f"on-demand price unknown: the highest spot price known, {series.highest:g} USD",
+            )
+    raise MarketError(
+        f"{market.key} has no on-demand price: none observed, none in the list",
+        remedy="state one (assumed on-demand price), or ingest prices of this instance type",
+    )
+
+
+def _elsewhere(reader: Reader, market: Market, grid: Grid, trust: Sequence[str]) -> tuple[float, str] | None:
+    """The best on-demand price stated for the same instance type: same region first, then same zone, trust, newest."""
+    rows = reader.on_demand(market, grid.known_at)
+    if not rows:
+        return None
+
+    def rank(row: tuple[int, str, str, str, str, float, int]) -> tuple[object, ...]:
+        _, region, zone, source, product, _, at_us = row
+        return (
+            region != market.region,
+            zone != market.zone,
+            trust_rank(source, trust)[0],
+            -at_us,
+            source,
+            region,
+            zone,
+            product,
+        )
+
+    _, region, zone, source, _, usd, _ = min(rows, key=rank)
+    return usd, f"{market.provider}/{region}/{zone} ({source})"
+
+
+# ---
+# The one way data leaves the warehouse: a market's history on a slot grid, as known at one time (M1.2, M1.3).
+#
+# A request is answered in three steps: which series answer (`warehouse.asof`), their values on the slots
+# (`warehouse.asof`), and what is assumed where nothing was measured, each assumption in words.
+
+#: Nothing is assumed.
+NO_ASSUMPTIONS = HistoryAssumptions()
+_FOREVER = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRequest:
+    """One history wanted; the fields are the arguments of `load_history`."""
+
+    market: Market
+    end: pd.Timestamp
+    step: pd.Timedelta
+    known_at: pd.Timestamp
+    start: pd.Timestamp | None = None
+    source: str | None = None
+    trust: Sequence[str] = ()
+    product: str | None = None
+    max_age: pd.Timedelta | None = None
+    assumptions: HistoryAssumptions = NO_ASSUMPTIONS
+    within: bool = False
+
+    def grid(self) -> Grid:
+        """The slots asked for; raises `SettingsError` for a step or time out of form."""
+        if self.step <= pd.Timedelta(0):
+            raise SettingsError(f"step {self.step}", expected="a positive slot length")
+        step_us = microseconds(self.step, "step")
+        last_us = min(microseconds(self.end, "end"), microseconds(self.known_at, "known_at"))
+        return Grid(
+            first_us=None
+            if self.start is None
+            else -(-microseconds(self.start, "start") // step_us) * step_us,
+            last_us=last_us // step_us * step_us,
+            step_us=step_us,
+            known_at=moment(self.known_at, "known_at"),
+            max_age_us=None if self.max_age is None else microseconds(self.max_age, "max_age"),
+        )
+
+
+def load_history(
+    store: Store,
+    market: Market,
+    *,
+    end: pd.Timestamp,
+    step: pd.Timedelta,
+    known_at: pd.Timestamp,
+    start: pd.Timestamp | None = None,
+    source: str | None = None,
+    trust: Sequence[str] = (),
+    product: str | None = None,
+    max_age: pd.Timedelta | None = None,
+    assumptions: HistoryAssumptions = NO_ASSUMPTIONS,
+    within: bool = False,
+) -> History:
+    """Price and count of a market from ``start`` to ``end`` (slots, both inclusive), from rows known at ``known_at`` only.
+
+    Slots are multiples of ``step`` since the epoch; none is later than min(end, known_at). ``start`` None: from the
+    first observation of the counts, else of the price. A slot holds the newest known version of the last observation
+    at or before its start (M1.3); one older than ``max_age`` is a gap, NaN. Default ages: counts 3 nominal gaps,
+    prices 36 h, at least one slot. A price that its source read at every probe (`Conventions`) holds while the probes
+    go on; one that never changed nor was repeated is held, as an assumption.
+
+    ``source`` None: the source with counts in the range that comes first in ``trust`` (globs on the label, the most
+    trusted first; unlisted last, alphabetical). The price is of the same source if it has any, else of the most
+    trusted one that overlaps, which is an assumption; counts likewise when a source with prices only is named. One
+    variable never mixes two sources. ``product``: default Linux/UNIX, then the only one, then "per GPU, min over
+    offers", then the first by name. `find_on_demand` tells where the on-demand price comes from.
+
+    ``within``: also the counts read between slots (`History.within`), those that were known by the slot's start: m = step /
+    nominal gap - 1 evenly spaced ones, at most `MOST_WITHIN`; the value at each is the last reading at or before it, not
+    older than `WITHIN_GAPS` nominal gaps.
+
+    Raises `MarketError` for a market or source without known rows, an empty range, or a variable that was neither
+    observed nor may be assumed (it says which assumption supplies it); `SettingsError` for a step or time out of form.
+    """
+    request = HistoryRequest(
+        market=market, end=end, step=step, known_at=known_at, start=start, source=source, trust=trust,
+        product=product, max_age=max_age, assumptions=assumptions, within=within,
+    )  # fmt: skip
+    return load_histories(store, [request])[0]
+
+
+def load_histories(
+    store: Store, requests: Sequence[HistoryRequest], *, reader: Reader | None = None
+) -> list[History]:
+    """The histories that `load_history` gives one by one, in their order, by a few statements for all of them.
+
+    ``reader`` answers in the place of a new one: a `MovingReader` for many times. Raises what `load_history` raises for the
+    first request that cannot be met.
+    """
+    reader = Reader(store) if reader is None else reader
+    grids = [request.grid() for request in requests]
+    reader.fetch_known((request.market, grid) for request, grid in zip(requests, grids, strict=True))
+    chosen = [_choose(reader, request, grid) for request, grid in zip(requests, grids, strict=True)]
+    grids = [
+        _from_first(grid, request.market, own)
+        for request, grid, own in zip(requests, grids, chosen, strict=True)
+    ]
+    reader.fetch_paths(
+        path
+        for request, grid, own in zip(requests, grids, chosen, strict=True)
+        for path in _paths_asked(reader, request, grid, own)
+    )
+    return [
+        _history(reader, request, grid, own)
+        for request, grid, own in zip(requests, grids, chosen, strict=True)
+    ]
+
+
+def _paths_asked(reader: Reader, request: HistoryRequest, grid: Grid, chosen: _Chosen) -> list[PathAsked]:
+    """The paths that a history will be made of, as far as they are of the market itself."""
+    asked: list[PathAsked] = []
+    if chosen.counts is not None and request.assumptions.counts_from is None:
+        asked.append(_count_asked(grid, chosen.counts))
+        asked += within_asked(grid, chosen.counts) if request.within else []
+    if chosen.price is not None and request.assumptions.price_from is None:
+        asked.append(_price_asked(reader, grid, chosen.price, chosen.known))
+    return asked
+
+
+def _history(reader: Reader, request: HistoryRequest, grid: Grid, chosen: _Chosen) -> History:
+    market, assumptions = request.market, request.assumptions
+    counts, capacity, stated = _counts_of(reader, request, grid, chosen)
+    price = _measured_price(reader, request, grid, chosen)
+    borrowed = price.series if assumptions.price_from is not None and price is not None else None
+    on_demand, words = find_on_demand(
+        reader,
+        market,
+        grid,
+        prices=(chosen.price, borrowed),
+        assumptions=assumptions,
+        trust=request.trust,
+    )
+    if price is None:
+        price = _assumed_price(market, grid, assumptions, on_demand)
+    used = [
+        series for series in (chosen.counts, chosen.price, counts.series, price.series) if series is not None
+    ]
+    within = request.within and counts.series is chosen.counts
+    between = within_asked(grid, chosen.counts) if within else []
+    return History(
+        market=market,
+        step=request.step,
+        known_at=pd.Timestamp(request.known_at).tz_convert("UTC"),
+        frame=_frame(grid, price, counts),
+        on_demand_usd=on_demand,
+        capacity=capacity,
+        capacity_stated=stated,
+        real_clock=all(reader.conventions.real_clock(series.source) for series in used),
+        source=request.source or used[0].source,
+        assumptions=_join_words(chosen, request.source, counts, price) + counts.words + price.words + words,
+        within=readings_within(grid, [reader.path(path) for path in between]),
+    )
+
+
+def _choose(reader: Reader, request: HistoryRequest, grid: Grid) -> _Chosen:
+    known = reader.known(request.market, grid)
+    require_source(known, request.market, request.source)
+    known = only_product(known, request.market, request.product)
+    trust = request.trust
+    counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)
+    if counts is not None:
+        grid = _starting(grid, counts)
+    beside = request.source or (counts.source if counts is not None else None)
+    price = pick_series(known, "price", grid, preferred=beside, trust=trust)
+    return _Chosen(known=known, counts=counts, price=price)
+
+
+def _starting(grid: Grid, series: KnownSeries) -> Grid:
+    """The grid from the first slot at which the series has a value, if it was not said where to start."""
+    if grid.first_us is not None:
+        return grid
+    return replace(grid, first_us=-(-series.first_us // grid.step_us) * grid.step_us)
+
+
+def _from_first(grid: Grid, market: Market, chosen: _Chosen) -> Grid:
+    first = chosen.counts or chosen.price
+    if first is None:
+        seen = utc_index(np.array([min(s.first_us for s in chosen.known)], dtype=np.int64))[0]
+        raise MarketError(f"{market.key} was first observed at {seen}", expected="a range that ends later")
+    grid = _starting(grid, first)
+    if grid.first_us is None or grid.first_us > grid.last_us:
+        raise MarketError(
+            f"{market.key}: no slot between the start and the end asked for",
+            expected="a start at or before the end and before what is known",
+        )
+    return grid
+
+
+def _join_words(chosen: _Chosen, source: str | None, counts: GridPath, price: GridPath) -> tuple[str, ...]:
+    """A variable that comes from another source than the one named was not measured together with the other."""
+    primary = source or (counts.series.source if counts.series is not None else None)
+    words = []
+    for name, series, own in (
+        ("counts", counts.series, chosen.counts),
+        ("price", price.series, chosen.price),
+    ):
+        if primary is not None and series is not None and series is own and series.source != primary:
+            words.append(f"{name} from another source: {series.source}")
+    return tuple(words)
+
+
+def _frame(grid: Grid, price: GridPath, counts: GridPath) -> pd.DataFrame:
+    known = utc_index(np.maximum(price.known_us, counts.known_us))
+    return pd.DataFrame(
+        {PRICE: price.values.astype(float), AVAILABLE: counts.values.astype(float), ROW_KNOWN_AT: known},
+        index=_slots(grid),
+    )
+
+
+@lru_cache(maxsize=64)
+def _slots(grid: Grid) -> pd.DatetimeIndex:
+    """The slots of a grid as an index: one for all markets that are read on it."""
+    return utc_index(grid_slots(grid))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """The series that answer, and all that are known."""
+
+    known: list[KnownSeries]
+    counts: KnownSeries | None
+    price: KnownSeries | None
+
+
+def _count_asked(grid: Grid, series: KnownSeries) -> PathAsked:
+    """Counts on the grid."""
+    return PathAsked(series=series, grid=grid, age_us=series.age(grid))
+
+
+def _price_asked(reader: Reader, grid: Grid, series: KnownSeries, known: Sequence[KnownSeries]) -> PathAsked:
+    """A price on the grid; one that its source read at every probe holds while the probes go on."""
+    probes = (s for s in known if s.kind == "availability" and s.source == series.source)
+    probe = next(probes, None) if reader.conventions.probed_price(series.source) else None
+    return PathAsked(series=series, grid=grid, age_us=series.age(grid), probe=probe)
+
+
+def _price_path(reader: Reader, grid: Grid, series: KnownSeries, known: Sequence[KnownSeries]) -> GridPath:
+    """An observed price; one that never changed and was never repeated is a catalogue price and is held."""
+    asked = _price_asked(reader, grid, series, known)
+    path = reader.path(asked)
+    if reader.conventions.probed_price(series.source) or not series.single:
+        return path
+    held = reader.path(replace(asked, age_us=_FOREVER))
+    if np.array_equal(held.values, path.values, equal_nan=True):
+        return path
+    return replace(held, words=(f"{HELD_CONSTANT} at {series.highest:g} USD",))
+
+
+def _constant(grid: Grid, value: float, words: str) -> GridPath:
+    size = len(grid_slots(grid))
+    return GridPath(values=np.full(size, value), known_us=np.full(size, NEVER), words=(words,))
+
+
+def _counts_of(
+    reader: Reader, request: HistoryRequest, grid: Grid, chosen: _Chosen
+) -> tuple[GridPath, int, bool]:
+    """Counts, the capacity and whether a probe stated it; raises `MarketError` if there are none and none may be assumed."""
+    assumptions = request.assumptions
+    path: GridPath | None = None
+    if assumptions.counts_from is not None:
+        path = _borrow(reader, grid, assumptions.counts_from, "availability", request.trust)
+    elif chosen.counts is not None:
+        path = reader.path(_count_asked(grid, chosen.counts))
+    if path is not None and path.series is not None:
+        series = path.series
+        if series.capacity_stated and series.capacity is not None and series.capacity >= 1:
+            return path, series.capacity, True
+        return path, max(1, int(series.highest)), False
+    if assumptions.always_available is not None:
+        count = assumptions.always_available
+        return _constant(grid, count, f"counts not observed: {count} instances always available"), count, True
+    raise MarketError(
+        f"{request.market.key} has a price but no counts",
+        remedy="allow an assumption: always_available (instances that are always there) or counts_from (another market's counts)",
+    )
+
+
+def _measured_price(reader: Reader, request: HistoryRequest, grid: Grid, chosen: _Chosen) -> GridPath | None:
+    """The market's own price or another's; None if one may be assumed; raises `MarketError` if none may."""
+    assumptions = request.assumptions
+    if assumptions.price_from is not None:
+        return _borrow(reader, grid, assumptions.price_from, "price", request.trust)
+    if chosen.price is not None:
+        return _price_path(reader, grid, chosen.price, chosen.known)
+    if assumptions.constant_price_usd is None and assumptions.spot_share is None:
+        raise MarketError(
+            f"{request.market.key} has counts but no price",
+            remedy="allow an assumption: constant_price_usd, spot_share (of the on-demand price) or price_from (another market's)",
+        )
+    return None
+
+
+def _assumed_price(market: Market, grid: Grid, assumptions: HistoryAssumptions, on_demand: float) -> GridPath:
+    """A constant price, said in words."""
+    if assumptions.constant_price_usd is not None:
+        usd = assumptions.constant_price_usd
+        return _constant(grid, usd, f"price not observed: constant {usd:g} USD")
+    share = assumptions.spot_share or 0.0
+    usd = share * on_demand
+    return _constant(
+        grid, usd, f"price not observed: constant {usd:g} USD, {share:.0%} of the on-demand price"
+    )
+
+
+def _borrow(reader: Reader, grid: Grid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> GridPath:
+    """Another market's path on this grid, read as of the shifted time, so that nothing later than known_at + shift is used."""
+    shift_us = microseconds(path.shift, "shift")
+    there = replace(
+        grid,
+        first_us=None if grid.first_us is None else grid.first_us + shift_us,
+        last_us=grid.last_us + shift_us,
+        known_at=grid.known_at + path.shift.to_pytimedelta(),
+    )
+    known = reader.known(path.market, there)
+    require_source(known, path.market, path.source)
+    known = only_product(known, path.market, path.product)
+    series = pick_series(known, kind, there, preferred=path.source, trust=trust)
+    if series is None or (path.source is not None and series.source != path.source):
+        raise MarketError(
+            f"{path.words} has no {'price' if kind == 'price' else 'counts'} to borrow in that range"
+        )
+    price = kind == "price"
+    found = _price_path(reader, there, series, known) if price else reader.path(_count_asked(there, series))
+    known_us = np.where(found.known_us == NEVER, NEVER, found.known_us - shift_us)
+    name = "price" if kind == "price" else "counts"
+    return replace(found, known_us=known_us, words=(f"{name} of another market: {path.words}", *found.words))
+
+
+# ---
+# Histories as known at each of many times, read once: what a reader would find at every one of them, without asking again.
+#
+# A row counts from the time it was known (M1.2). Where every row of a series was known by the first of the times at or after it was
+# observed, what was known at a time is a prefix of what is known at the last; other series are read time by time.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Times of reading, ``step`` apart from ``first`` to ``last``, both included; ``since`` is how far back most reads reach."""
+
+    first: pd.Timestamp
+    last: pd.Timestamp
+    step: pd.Timedelta
+    since: pd.Timestamp
+
+    def __post_init__(self) -> None:
+        """Raise `SettingsError` unless the step is positive and leads from the first time to the last."""
+        if not self.step > pd.Timedelta(0) or self.last < self.first or (self.last - self.first) % self.step:
+            raise SettingsError(
+                f"times from {self.first} to {self.last} every {self.step}", expected="whole positive steps"
+            )
+
+    def times(self) -> pd.DatetimeIndex:
+        """The times, ascending."""
+        return pd.date_range(self.first, self.last, freq=self.step)
+
+
+class MovingReader(Reader):
+    """A reader for the times of a span: the answers are those of a new `Reader` at each of them.
+
+    It lives within one state of the observations: rows that were ingested after it was made are not seen. Whatever does not
+    fit the span (another time, a series with rows learned late) is asked of the store as ever.
+    """
+
+    def __init__(self, store: Store, span: Span) -> None:
+        super().__init__(store)
+        self._span = span
+        self._times = {moment(at, "time") for at in span.times()}
+        self._late = {
+            int(sid) for (sid,) in store.execute(read_sql(__package__, "late_series"), self._grid())
+        }
+        self._at_times: dict[tuple[Market, int], dict[int, list[KnownSeries]]] = {}
+        self._long: dict[tuple[int, int, int, int, int, int], tuple[int, GridPath]] = {}
+
+    def _grid(self) -> dict[str, int]:
+        return {
+            "first_us": microseconds(self._span.first, "first"),
+            "last_us": microseconds(self._span.last, "last"),
+            "step_us": microseconds(self._span.step, "step"),
+        }
+
+    def fetch_known(self, asked: Iterable[tuple[Market, Grid]]) -> None:
+        """Ask which series several markets have: for all times of the span at once."""
+        new = [one for one in dict.fromkeys(asked) if one not in self._known]
+        fitting = [one for one in new if self._fits(one[1])]
+        ages = {grid.price_age() for _, grid in fitting}
+        for age in ages:
+            lacking = {market for market, grid in fitting if grid.price_age() == age}
+            self._fetch_times([one for one in lacking if (one, age) not in self._at_times], age)
+        rest = []
+        for market, grid in new:
+            found = self._at_times.get((market, grid.price_age())) if self._fits(grid) else None
+            if found is None or any(one.sid in self._late for own in found.values() for one in own):
+                rest.append((market, grid))
+            else:
+                self._known[market, grid] = found.get(grid.last_us, [])
+        super().fetch_known(rest)
+
+    def _fits(self, grid: Grid) -> bool:
+        """Whether a grid ends at a time of the span, which is when it is read."""
+        return grid.known_at in self._times and grid.last_us == _us(grid.known_at)
+
+    def _fetch_times(self, markets: Sequence[Market], age_us: int) -> None:
+        if not markets:
+            return
+        rows = self.store.execute(
+            read_sql(__package__, "series_known_at"),
+            {
+                "provider": [market.provider for market in markets],
+                "region": [market.region for market in markets],
+                "zone": [market.zone for market in markets],
+                "instance_type": [market.instance_type for market in markets],
+                "known_at": moment(self._span.last, "last"),
+                "repeat_us": age_us,
+                "times_us": [microseconds(at, "time") for at in self._span.times()],
+            },
+        )
+        for market in markets:
+            self._at_times[market, age_us] = {}
+        for time_us, place, *row in rows:
+            one = KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True)))
+            self._at_times[markets[place], age_us].setdefault(time_us, []).append(one)
+
+    def fetch_paths(self, asked: Iterable[PathAsked]) -> None:
+        """Ask for several series on their grids: cut out of paths that reach over the whole span."""
+        new = [one for one in dict.fromkeys(asked) if one not in self._paths]
+        fitting = [one for one in new if self._may_cut(one)]
+        self._fetch_long(fitting)
+        for one in fitting:
+            begin, path = self._long[_line(one)]
+            first = _first_us(one)
+            a, b = (
+                (slot - begin) // one.grid.step_us for slot in (first, one.grid.last_us + one.grid.step_us)
+            )
+            self._paths[one] = GridPath(
+                values=path.values[a:b], known_us=path.known_us[a:b], series=one.series
+            )
+        super().fetch_paths(one for one in new if one not in self._paths)
+
+    def _may_cut(self, asked: PathAsked) -> bool:
+        """Whether what is asked for is a part of what is known at the end of the span."""
+        sids = {asked.series.sid} | ({asked.probe.sid} if asked.probe is not None else set())
+        return (
+            asked.grid.known_at in self._times
+            and asked.grid.last_us <= _us(asked.grid.known_at)
+            and asked.grid.first_us is not None
+            and not sids & self._late
+        )
+
+    def _fetch_long(self, asked: Sequence[PathAsked]) -> None:
+        """Read the long paths that are not there yet, or do not begin early enough."""
+        wanted: dict[tuple[int, int, int, int, int, int], PathAsked] = {}
+        for one in asked:
+            line, first = _line(one), _first_us(one)
+            if line in self._long and self._long[line][0] <= first:
+                continue
+            step = one.grid.step_us
+            early = min(first, microseconds(self._span.since, "since") // step * step + first % step)
+            if line in wanted:
+                early = min(early, _first_us(wanted[line]))
+            last_us = microseconds(self._span.last, "last")
+            end = last_us - (last_us - first) % step
+            grid = replace(one.grid, first_us=early, last_us=end, known_at=moment(self._span.last, "last"))
+            wanted[line] = replace(one, grid=grid)
+        groups: dict[tuple[str, int], list[PathAsked]] = {}
+        for one in wanted.values():
+            groups.setdefault((one.series.kind, one.grid.step_us), []).append(one)
+        for group in groups.values():
+            for one, path in zip(group, grid_paths(self.store, group), strict=True):
+                self._long[_line(one)] = (_first_us(one), path)
+
+
+def _line(asked: PathAsked) -> tuple[int, int, int, int, int, int]:
+    """What tells one long path from another: series, step, phase of the grid, age, and the probe that keeps a price alive."""
+    step = asked.grid.step_us
+    probe = asked.probe
+    return (
+        asked.series.sid,
+        step,
+        (asked.grid.first_us or 0) % step,
+        asked.age_us,
+        -1 if probe is None else probe.sid,
+        0 if probe is None else probe.age(asked.grid),
+    )
+
+
+def _first_us(asked: PathAsked) -> int:
+    """The first slot asked for; `MovingReader` cuts no path that has none yet."""
+    return int(grid_slots(asked.grid)[0]) if asked.grid.first_us is None else asked.grid.first_us
+
+
+def _us(at: dt.datetime) -> int:
+    return microseconds(pd.Timestamp(at), "time")

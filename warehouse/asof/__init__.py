@@ -1,1 +1,0 @@
-"""Histories out: on a slot grid, as known at one time (M1.3)."""

@@ -1,0 +1,638 @@
+"""A warehouse out of its file and back: export, import, share, compact."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+
+from warehouse.errors import DamagedStoreError, InputError, SettingsError, StoreError, StoreLockedError
+from warehouse.issued import NATURAL_KEYS
+from warehouse.store.connection import Store, open_store
+from warehouse.store.files import sync_file, sync_folder
+from warehouse.store.folders import (
+    EXPORT_AGAIN,
+    MANIFEST,
+    POINTER,
+    SHARED,
+    SHARED_VERSION,
+    Generation,
+    Manifest,
+    TableFile,
+    current_generation,
+    generations,
+    hashed,
+    is_shared,
+    place_of,
+    read_manifest,
+    table_file,
+)
+from warehouse.store.schema import TABLES, quoted, with_needs
+from warehouse.times import moment
+
+# ---
+# The warehouse as Parquet files in a folder that appears whole or not at all.
+
+
+def export_store(
+    store: Store, folder: Path, *, tables: Sequence[str] = (), since: pd.Timestamp | None = None
+) -> Manifest:
+    """Write tables (none named: all; with those they refer to) into a new folder: a Parquet file each, and a manifest.
+
+    ``since`` leaves out rows of earlier times, as `TABLES` says which. The folder is written under another name and renamed.
+    Raises `InputError` if there is something at ``folder`` already, `StoreError` if it cannot be written.
+    """
+    names = with_needs(tables)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists", expected="a new or empty folder", remedy="name another one")
+    with appearing(folder) as part:
+        return write_export(store, part, names, since)
+
+
+@contextmanager
+def appearing(folder: Path) -> Iterator[Path]:
+    """A folder to fill under another name, which gets its own when the block has come to its end and goes otherwise."""
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        yield part
+        sync_folder(part)
+        os.replace(part, folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {folder}: {error.strerror}", remedy="make room, or name another place"
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def write_export(
+    store: Store, folder: Path, names: Sequence[str], since: pd.Timestamp | None = None
+) -> Manifest:
+    """Write the files of some tables and the manifest into an existing folder; all of them show one state of the store."""
+    files: dict[str, TableFile] = {}
+    with store.transaction():
+        steps = tuple(str(row[0]) for row in store.execute("SELECT name FROM schema_steps ORDER BY position"))
+        for name in names:
+            where = "TRUE"
+            if since is not None:
+                at = f"CAST({quoted(moment(since, 'since').isoformat())} AS TIMESTAMPTZ)"
+                where = TABLES[name].since.replace("$since", at)
+            path = table_file(folder, name)
+            (rows,) = store.execute(
+                f"COPY (SELECT * FROM {name} WHERE {where}) TO {quoted(path)} (FORMAT parquet, COMPRESSION zstd)"
+            )[0]
+            sync_file(path)
+            files[name] = TableFile(rows=int(rows), sha256=hashed(path))
+    manifest = Manifest(steps=steps, since="" if since is None else since.isoformat(), tables=files)
+    (folder / MANIFEST).write_text(manifest.as_json(), encoding="utf-8")
+    sync_file(folder / MANIFEST)
+    return manifest
+
+
+# ---
+# An exported folder into a warehouse, new or not: verified first, then merged in one transaction.
+#
+# Ids are the exporting warehouse's own, so markets, series, imports and vintages are found again by what they are, and given new
+# ids where they are new. The same folder again adds nothing.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """Rows of one table that were added, were there already, or contradict a stored row of their key (the stored one stays)."""
+
+    added: int
+    repeated: int
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Owner:
+    """A table whose rows have ids that others carry: its id column, and what a row is known by."""
+
+    id: str
+    key: tuple[str, ...]
+
+
+_OWNERS: Mapping[str, _Owner] = {
+    "markets": _Owner(id="mid", key=("provider", "region", "zone", "instance_type")),
+    "series": _Owner(id="sid", key=("mid", "source", "kind", "product")),
+    "imports": _Owner(id="batch", key=("fingerprint",)),
+    "vintages": _Owner(id="vid", key=("market", "source", "model", "issued_at", "step_seconds")),
+}
+#: Observations merged at a time.
+PART_ROWS = 2_000_000
+_OBSERVATIONS = {
+    "price": ("price_usd", "NOT coalesce(isfinite(price_usd) AND price_usd >= 0, FALSE)"),
+    "availability": ("available", "NOT coalesce(available >= 0, FALSE)"),
+}
+
+
+def import_folder(store: Store, folder: Path) -> dict[str, Imported]:
+    """Merge a folder written by `export_store` into the warehouse; counts by table.
+
+    Every file is compared with the manifest before anything is touched, and everything is added in one transaction. Raises
+    `InputError` for a folder that is incomplete, changed or contradicts itself, `SchemaError` for one of a newer schema.
+    """
+    manifest = read_manifest(folder)
+    _verify(folder, manifest)
+    with store.transaction():
+        try:
+            return _merge_all(store, folder, manifest)
+        finally:
+            with suppress(StoreError):  # a failed transaction takes them with it
+                for name in ("part", *(f"new_{owner}" for owner in _OWNERS)):
+                    store.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+
+def _verify(folder: Path, manifest: Manifest) -> None:
+    """Compare every file with the manifest: bytes, rows, and the tables its rows refer to; raises `InputError`."""
+    for name, expected in manifest.tables.items():
+        path = table_file(folder, name)
+        if not path.is_file():
+            raise InputError(f"no file {path}", expected="every table of the manifest", remedy=EXPORT_AGAIN)
+        if hashed(path) != expected.sha256:
+            raise InputError(f"{path} is not what was exported: its SHA-256 differs", remedy=EXPORT_AGAIN)
+        try:
+            rows = pyarrow.parquet.read_metadata(path).num_rows
+        except pa.ArrowException as error:
+            raise InputError(f"{path}: {error}", expected="a Parquet file", remedy=EXPORT_AGAIN) from error
+        if rows != expected.rows:
+            raise InputError(f"{path} has {rows} rows", expected=f"{expected.rows}", remedy=EXPORT_AGAIN)
+        if lacking := [needed for needed in TABLES[name].needs if needed not in manifest.tables]:
+            raise InputError(f"{folder} has {name} without {lacking[0]}", remedy=EXPORT_AGAIN)
+
+
+def _merge_all(store: Store, folder: Path, manifest: Manifest) -> dict[str, Imported]:
+    done: dict[str, Imported] = {}
+    for name in TABLES:
+        if name not in manifest.tables:
+            continue
+        rows = _Rows(store=store, name=name, file=table_file(folder, name))
+        if name in _OWNERS:
+            added = rows.own()
+        elif name in _OBSERVATIONS:
+            done[name] = rows.observations(manifest.tables[name].rows)
+            continue
+        elif name in NATURAL_KEYS:
+            added = rows.by_key(NATURAL_KEYS[name])
+        else:
+            added = rows.forecasts() if name == "forecasts" else rows.rejected()
+        done[name] = Imported(added=added, repeated=manifest.tables[name].rows - added, rejected=0)
+    # A failure counts until the stage is done, whichever warehouse knows of that.
+    store.execute(
+        "DELETE FROM runs AS f USING runs AS d "
+        "WHERE f.status = 'failed' AND d.status = 'done' AND f.run = d.run AND f.stage = d.stage"
+    )
+    return done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """The rows of one exported table on their way in."""
+
+    store: Store
+    name: str
+    file: Path
+
+    @property
+    def _source(self) -> str:
+        return f"read_parquet({quoted(self.file)})"
+
+    def _columns(self) -> list[str]:
+        """Columns of the file; raises `InputError` for one the table lacks."""
+        found = [str(row[0]) for row in self.store.execute(f"DESCRIBE SELECT * FROM {self._source}")]
+        there = [
+            str(row[0])
+            for row in self.store.execute(
+                "SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [self.name]
+            )
+        ]
+        if unknown := [name for name in found if name not in there]:
+            raise InputError(
+                f"{self.file} has a column {unknown[0]!r}", expected=f"some of {', '.join(there)}"
+            )
+        if lacking := [name for name in (*self._ids(), *self._key()) if name not in found]:
+            raise InputError(f"{self.file} lacks the column {lacking[0]!r}", expected=f"{', '.join(there)}")
+        return found
+
+    def _key(self) -> tuple[str, ...]:
+        if self.name in _OWNERS:
+            return _OWNERS[self.name].key
+        if self.name in _OBSERVATIONS:
+            return ("observed_at", "known_at", _OBSERVATIONS[self.name][0])
+        return NATURAL_KEYS.get(self.name, ())
+
+    def _ids(self) -> list[str]:
+        return [_OWNERS[owner].id for owner in TABLES[self.name].needs]
+
+    def _mapped(self, columns: list[str], where: str = "TRUE") -> str:
+        """SQL: the file's rows that meet a condition, with this warehouse's ids in the place of the exporting one's."""
+        joins, chosen = "", {name: f"f.{name}" for name in columns}
+        if "old_id" in chosen:
+            chosen["old_id"] = f"f.{_OWNERS[self.name].id}"
+        for owner in TABLES[self.name].needs:
+            own = _OWNERS[owner].id
+            joins += f" LEFT JOIN new_{owner} AS {owner} ON f.{own} = {owner}.old_id"
+            chosen[own] = f"{owner}.new_id"
+        ids = ", ".join(f"{sql} AS {name}" for name, sql in chosen.items())
+        return f"(SELECT {ids} FROM (SELECT * FROM {self._source} WHERE {where}) AS f{joins})"
+
+    def _check_ids(self) -> None:
+        for owner in TABLES[self.name].needs:
+            own = _OWNERS[owner].id
+            lost = self.store.execute(
+                f"SELECT f.{own} FROM {self._source} AS f ANTI JOIN new_{owner} AS o ON f.{own} = o.old_id LIMIT 1"
+            )
+            if lost:
+                raise InputError(
+                    f"{self.file} names {own} {lost[0][0]}, which {owner}.parquet lacks",
+                    remedy="export it again; nothing was imported",
+                )
+
+    def own(self) -> int:
+        """Rows that others refer to: known ones keep this warehouse's id, new ones get the next; kept in ``new_<table>``."""
+        columns, owner = self._columns(), _OWNERS[self.name]
+        if owner.id not in columns:
+            raise InputError(f"{self.file} lacks the column {owner.id!r}")
+        self._check_ids()
+        rest = [name for name in columns if name != owner.id]
+        key, names = ", ".join(owner.key), ", ".join(rest)
+        before = self._size()
+        self.store.execute(
+            f"INSERT INTO {self.name} ({owner.id}, {names}) "
+            f"SELECT (SELECT coalesce(max({owner.id}), 0) FROM {self.name}) + row_number() OVER (ORDER BY {owner.id}), {names} "
+            f"FROM {self._mapped(columns)} AS f ANTI JOIN {self.name} USING ({key}) "
+            f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {owner.id}) = 1"
+        )
+        self.store.execute(
+            f"CREATE OR REPLACE TEMP TABLE new_{self.name} AS SELECT f.old_id, t.{owner.id} AS new_id "
+            f"FROM {self._mapped([*columns, 'old_id'])} AS f JOIN {self.name} AS t USING ({key})"
+        )
+        return self._size() - before
+
+    def by_key(self, key: tuple[str, ...]) -> int:
+        """Rows with a natural key: those whose key is there already are repeated."""
+        names, keys = ", ".join(self._columns()), ", ".join(key)
+        return self._inserted(
+            f"INSERT INTO {self.name} ({names}) SELECT {names} FROM "
+            f"(SELECT *, row_number() OVER () AS place FROM {self._source}) AS f ANTI JOIN {self.name} USING ({keys}) "
+            f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY place) = 1 ORDER BY place"
+        )
+
+    def forecasts(self) -> int:
+        """Rows of vintages, by vintage, variable and step."""
+        names = ", ".join(self._columns())
+        self._check_ids()
+        return self._inserted(
+            f"INSERT INTO forecasts ({names}) SELECT {names} FROM {self._mapped(names.split(', '))} AS f "
+            "ANTI JOIN forecasts USING (vid, variable, step_ahead)"
+        )
+
+    def rejected(self) -> int:
+        """Rows without a key: as often as the more generous of the two warehouses has each."""
+        columns = self._columns()
+        self._check_ids()
+        names = ", ".join(columns)
+        copies = f"row_number() OVER (PARTITION BY {names}) AS copy"
+        return self._inserted(
+            f"INSERT INTO rejected ({names}) SELECT {names} FROM "
+            f"(SELECT *, {copies}, row_number() OVER () AS place FROM {self._mapped(columns)}) AS f "
+            f"ANTI JOIN (SELECT *, {copies} FROM rejected) AS t USING ({names}, copy) ORDER BY place"
+        )
+
+    def observations(self, rows: int) -> Imported:
+        """Observed rows by (series, observed_at, known_at): a stored row with another value stays, the other is rejected."""
+        columns = self._columns()
+        self._check_ids()
+        value, wrong = _OBSERVATIONS[self.name]
+        if found := self.store.execute(f"SELECT {value} FROM {self._source} WHERE {wrong} LIMIT 1"):
+            raise InputError(f"{self.file} has a {value} of {found[0][0]}", expected="a number >= 0")
+        added = rejected = 0
+        for where in self._parts():
+            self.store.execute(
+                f"CREATE OR REPLACE TEMP TABLE part AS SELECT * FROM {self._mapped(columns, where)}"
+            )
+            rejected += self._keep_conflicts(value)
+            names, key = ", ".join(columns), "sid, observed_at, known_at"
+            added += self._inserted(
+                f"INSERT INTO {self.name} ({names}) SELECT {names} FROM part ANTI JOIN {self.name} USING ({key}) "
+                f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch) = 1 ORDER BY {key}"
+            )
+        return Imported(added=added, repeated=rows - added - rejected, rejected=rejected)
+
+    def _parts(self) -> Iterator[str]:
+        """Conditions on the file's rows: whole series, about `PART_ROWS` rows together, so that sorting needs little memory."""
+        sizes = self.store.execute(f"SELECT sid, count(*) FROM {self._source} GROUP BY 1 ORDER BY 1")
+        first, held = None, 0
+        for place, (sid, size) in enumerate(sizes):
+            first, held = (sid if first is None else first), held + int(size)
+            if held >= PART_ROWS or place == len(sizes) - 1:
+                yield f"sid BETWEEN {first} AND {sid}"
+                first, held = None, 0
+
+    def _keep_conflicts(self, value: str) -> int:
+        """Keep the rows of the part that contradict a stored row of their key among the rejected ones; their number."""
+        conflicts = f"FROM part AS f JOIN {self.name} AS t USING (sid, observed_at, known_at) WHERE f.{value} <> t.{value}"
+        (rejected,) = self.store.execute(f"SELECT count(*) {conflicts}")[0]
+        if rejected:
+            self.store.execute(
+                f"INSERT INTO rejected SELECT * FROM (SELECT f.batch, {quoted(self.file.name)} AS file, 0 AS line, "
+                f"CAST(to_json(f) AS VARCHAR) AS raw, 'conflicts with stored value ' || t.{value} AS reason {conflicts}) AS new "
+                "ANTI JOIN rejected USING (batch, file, raw, reason) ORDER BY ALL"
+            )
+        return int(rejected)
+
+    def _size(self) -> int:
+        return int(self.store.execute(f"SELECT count(*) FROM {self.name}")[0][0])
+
+    def _inserted(self, sql: str) -> int:
+        return int(self.store.execute(sql)[0][0])
+
+
+# ---
+# The warehouse for many readers on shared storage: whole generations of Parquet files behind one pointer, or a DuckLake.
+#
+# A shared folder (`warehouse.store.folders`) gets a new export under ``generations/<number>/``, then the pointer is replaced at
+# once. No file that is named there is ever changed, so readers need no locks, on network file systems neither. The
+# generations before it stay until ``keep`` newer ones are there.
+#
+# A DuckLake is a catalogue over Parquet files that never change. DuckLake's own catalogue in a DuckDB file knows one process at a
+# time; here it is changed as a copy and renamed, so a reader goes on with the one it opened. It needs the extension as a Python
+# package (``slackwater[ducklake]``), since it is loaded offline.
+
+CATALOGUE = "catalog.ducklake"
+_PACKAGE = "duckdb_extension_ducklake"
+
+
+def publish_generation(store: Store, folder: Path, *, keep: int = 3) -> Generation:
+    """Write the store as a new generation and point readers to it; nothing new if the current one has the same contents.
+
+    ``keep`` generations stay, so a reader has that many publications' time. Raises `StoreLockedError` while another process
+    publishes there, `StoreError` if it cannot be written; readers then go on with the one before.
+    """
+    try:
+        (folder / "generations").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {folder}: {error.strerror}", remedy="name another place") from error
+    with publishing(folder):
+        there = generations(folder)
+        before = current_generation(folder) if is_shared(folder) else None
+        number = there[-1] + 1 if there else 1
+        place = place_of(folder, number)
+        with appearing(place) as part:
+            manifest = write_export(store, part, list(TABLES))
+        if before is not None and read_manifest(before.folder) == manifest:
+            shutil.rmtree(place)
+            return before
+        point_to(folder, number)
+        for old in [one for one in there if one <= number - keep]:
+            shutil.rmtree(place_of(folder, old), ignore_errors=True)
+        return Generation(number=number, folder=place, new=True)
+
+
+@contextmanager
+def publishing(folder: Path) -> Iterator[None]:
+    """One publisher at a time, by a lock on a file in the folder."""
+    descriptor = os.open(folder / ".publishing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise StoreLockedError(
+            f"another process publishes to {folder}", remedy="try again when it is done"
+        ) from error
+    finally:
+        os.close(descriptor)
+
+
+def point_to(folder: Path, number: int) -> None:
+    """Replace the pointer at once; only to a generation that is whole on the disk."""
+    part = folder / f".{POINTER}.part"
+    part.write_text(json.dumps({"format": SHARED, "version": SHARED_VERSION, "generation": number}) + "\n")
+    sync_file(part)
+    os.replace(part, folder / POINTER)
+    sync_folder(folder)
+
+
+def extension_file(version: str) -> Path:
+    """The DuckLake extension for a DuckDB ``version`` ("v1.5.5"); raises `StoreError` naming the extra that brings it."""
+    found = find_spec(_PACKAGE)
+    remedy = "pip install 'slackwater[ducklake]', or publish with --form parquet"
+    if found is None or not found.submodule_search_locations:
+        raise StoreError("the DuckLake extension is not installed", remedy=remedy)
+    folder = Path(found.submodule_search_locations[0]) / "extensions"
+    path = folder / version / "ducklake.duckdb_extension"
+    if not path.is_file():
+        there = ", ".join(sorted(one.name for one in folder.iterdir()))
+        raise StoreError(
+            f"the DuckLake extension that is installed is for DuckDB {there}", expected=version, remedy=remedy
+        )
+    return path
+
+
+def publish_to_lake(store: Store, folder: Path, *, keep: int = 3) -> Generation:
+    """Bring the DuckLake in ``folder`` to the state of a store that was opened for reading, as one snapshot of it.
+
+    Rows that are new are added, a table that lost any is written anew; nothing changed is no new snapshot. The last ``keep``
+    snapshots stay readable (``AT (VERSION => n)``). Raises `StoreLockedError` while another process publishes there.
+    """
+    ((source,),) = store.execute(
+        "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
+    )
+    if source is None:
+        raise StoreError(f"warehouse {store.name} is no file", remedy="publish from the warehouse itself")
+    try:
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {folder}: {error.strerror}", remedy="name another place") from error
+    part = folder / f".{CATALOGUE}.part"
+    with publishing(folder):
+        try:
+            return _published(Path(source), folder, part, keep)
+        except OSError as error:
+            raise StoreError(f"cannot write {folder}: {error.strerror}", remedy="make room there") from error
+        finally:
+            for path in (part, part.with_name(f"{part.name}.wal")):
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _published(source: Path, folder: Path, part: Path, keep: int) -> Generation:
+    catalogue = folder / CATALOGUE
+    if catalogue.exists():
+        shutil.copyfile(catalogue, part)
+    before, after = _brought_up(source, folder, part, keep)
+    if before == after:
+        return Generation(number=after, folder=folder, new=False)
+    sync_file(part)
+    os.replace(part, catalogue)
+    sync_folder(folder)
+    return Generation(number=after, folder=folder, new=True)
+
+
+def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int, int]:
+    """Change the catalogue at ``part``; the numbers of its newest snapshot before and after."""
+    with open_store(":memory:") as store:
+        (version,) = store.execute("SELECT version()")[0]
+        store.execute(f"LOAD {quoted(extension_file(str(version)))}")
+        store.execute(f"ATTACH {quoted(source)} AS source (READ_ONLY)")
+        data = folder.resolve() / "data"
+        store.execute(f"ATTACH {quoted(f'ducklake:{part}')} AS lake (DATA_PATH {quoted(f'{data}/')})")
+        try:
+            before = _newest(store)
+            with store.transaction():
+                for table in (*TABLES, "schema_steps"):
+                    _bring_up(store, table)
+            after = _newest(store)
+            if after != before:
+                _expire(store, after - keep)
+        finally:
+            store.execute("DETACH lake")
+    return before, after
+
+
+def _newest(store: Store) -> int:
+    return int(store.execute("SELECT coalesce(max(snapshot_id), 0) FROM lake.snapshots()")[0][0])
+
+
+def _expire(store: Store, oldest: int) -> None:
+    """Forget snapshots up to ``oldest`` and delete the files that only they read."""
+    rows = store.execute("SELECT snapshot_id FROM lake.snapshots() WHERE snapshot_id <= ?", [oldest])
+    if rows:
+        numbers = ", ".join(str(int(row[0])) for row in rows)
+        store.execute(f"CALL ducklake_expire_snapshots('lake', versions => [{numbers}])")
+        store.execute("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+
+
+def _columns(store: Store, database: str, table: str) -> list[tuple[str, str]]:
+    return [
+        (str(row[0]), str(row[1]))
+        for row in store.execute(
+            "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND table_name = ? "
+            "ORDER BY column_index",
+            [database, table],
+        )
+    ]
+
+
+def _bring_up(store: Store, table: str) -> None:
+    here, there = _columns(store, "source", table), _columns(store, "lake", table)
+    if here != there:
+        store.execute(f"CREATE OR REPLACE TABLE lake.{table} AS SELECT * FROM source.{table}")
+        return
+    new, gone = (
+        f"SELECT * FROM {one}.{table} EXCEPT ALL SELECT * FROM {other}.{table}"
+        for one, other in (("source", "lake"), ("lake", "source"))
+    )
+    if store.execute(f"SELECT count(*) FROM ({gone})") != [(0,)]:
+        store.execute(f"DELETE FROM lake.{table}")
+        store.execute(f"INSERT INTO lake.{table} SELECT * FROM source.{table}")
+    elif store.execute(f"SELECT count(*) FROM ({new})") != [(0,)]:
+        store.execute(f"INSERT INTO lake.{table} {new}")
+
+
+# ---
+# A warehouse rewritten without what it no longer needs: deleted rows, and estimated forecasters that are never read again.
+
+#: Estimations are read back at their own fit time only (M6.4): those behind every refit in use serve backfills, which can make
+#: them again.
+KEEP_FITTED = pd.Timedelta(days=14)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """Bytes of the file before and after, and estimated forecasters dropped."""
+
+    bytes_before: int
+    bytes_after: int
+    fitted_dropped: int
+
+
+def compact(store: Store, *, keep_fitted: pd.Timedelta = KEEP_FITTED) -> Compacted:
+    """Rewrite the warehouse behind a store open for writing, and close that store.
+
+    Estimated forecasters fitted more than ``keep_fitted`` before the newest one are dropped. The new file is written beside the
+    old one, compared with it table by table as it stands on the disk, and then takes its place at once; until then the old one is
+    as it was. Raises `StoreError` if there is no room, `StoreLockedError` if this process has other stores of it open.
+    """
+    if keep_fitted < pd.Timedelta(0):
+        raise SettingsError(f"keep estimated forecasters for {keep_fitted}", expected="0 days or more")
+    database = Path(store.name)
+    part = database.with_name(f"{database.name}.compact.part")
+    dropped = _drop_fitted(store, keep_fitted)
+    store.execute("CHECKPOINT")
+    before = database.stat().st_size
+    try:
+        _discard(part)
+        _copy(store, part)
+        sync_file(part)
+        after = part.stat().st_size
+        store.close_into(part)
+        sync_folder(database.parent)
+    except OSError as error:
+        raise StoreError(
+            f"cannot compact {database}: {error.strerror}", remedy="make room beside the file"
+        ) from error
+    finally:
+        _discard(part)
+    return Compacted(bytes_before=before, bytes_after=after, fitted_dropped=dropped)
+
+
+def _drop_fitted(store: Store, keep: pd.Timedelta) -> int:
+    dropped = store.execute(
+        "DELETE FROM fitted WHERE fitted_at < (SELECT max(fitted_at) FROM fitted) - to_microseconds(CAST(? AS BIGINT))",
+        [keep // pd.Timedelta(microseconds=1)],
+    )
+    return int(dropped[0][0])
+
+
+def _copy(store: Store, part: Path) -> None:
+    """Copy every table, in one transaction, and compare what stands on the disk then with what was copied."""
+    (here,) = store.execute("SELECT current_database()")[0]
+    name = '"' + str(here).replace('"', '""') + '"'
+    store.execute(f"ATTACH {quoted(part)} AS compacted")
+    try:
+        store.execute(f"COPY FROM DATABASE {name} TO compacted")
+    finally:
+        store.execute("DETACH compacted")
+    store.execute(f"ATTACH {quoted(part)} AS compacted (READ_ONLY)")
+    try:
+        for table in (*TABLES, "schema_steps"):
+            _compare(store, name, table)
+    finally:
+        store.execute("DETACH compacted")
+
+
+def _compare(store: Store, name: str, table: str) -> None:
+    """Same number of rows, and the same contents whatever their order; raises `DamagedStoreError`."""
+    sums = [
+        store.execute(
+            f"SELECT count(*), coalesce(bit_xor(hash(t)), 0), coalesce(sum(hash(t)), 0) FROM {where}.{table} AS t"
+        )
+        for where in (name, "compacted")
+    ]
+    if sums[0] != sums[1]:
+        raise DamagedStoreError(
+            f"the compacted copy of {store.name} differs in table {table}",
+            expected=f"{sums[0][0][0]} rows as in the file, found {sums[1][0][0]}",
+            remedy="the file is as it was; check the disk",
+        )
+
+
+def _discard(part: Path) -> None:
+    for path in (part, part.with_name(f"{part.name}.wal")):
+        with suppress(OSError):
+            os.unlink(path)

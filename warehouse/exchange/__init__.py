@@ -1,1 +1,0 @@
-"""A warehouse out of its file and back: export, import, compact, share."""

@@ -1,1 +1,0 @@
-"""Forecasts, estimations and decisions as they were issued; never overwritten."""

@@ -1,0 +1,985 @@
+"""Rows in: staged, cast, judged, merged, counted; and what is there then, one row per market and source (M1.1, M1.2).
+
+In this file: the SQL that casts rows or says why they cannot be used, the import of files and of live pages, the listing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as types
+
+from warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
+from warehouse.packaged import read_sql
+from warehouse.sources import SOURCES
+from warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
+from warehouse.store.connection import Store
+from warehouse.times import microseconds
+
+# ---
+# SQL that turns rows as found into typed rows, or into a reason why they cannot be used (M1.1, M1.2).
+#
+# A batch may hold text, numbers or timestamps in any column. The text made here is one SELECT over the registered batch
+# ``incoming``: no row passes through Python.
+
+IDENTITY = ("source", "provider", "region", "zone", "instance_type", "product")
+_MARKET = ("provider", "region", "zone", "instance_type")
+_LARGEST_COUNT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """One observed variable and the columns of its table.
+
+    ``value`` is what was observed. ``compared`` columns belong to it: two rows that state different ones differ, a null
+    states nothing. ``described`` columns tell how it was observed and never make two rows differ.
+    """
+
+    kind: str
+    value: str
+    compared: tuple[str, ...]
+    described: tuple[str, ...]
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """All columns beside the value."""
+        return self.compared + self.described
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Value and sides, in the order of the table."""
+        return (self.value, *self.sides)
+
+
+PRICE = Variable(kind="price", value="price_usd", compared=("on_demand_usd",), described=())
+AVAILABILITY = Variable(
+    kind="availability",
+    value="available",
+    compared=("capacity", "truncated"),
+    described=("gap_seconds", "kind"),
+)
+
+
+def places_sql(variable: Variable, schema: pa.Schema) -> str:
+    """SELECT over ``incoming`` giving each distinct series of the batch: pid, what was found (raw_*), identity, reason.
+
+    A batch has few of them: to trim and judge them once, not in every row, makes casting three times as fast.
+    """
+    found = _Found(schema)
+    keys = _place_columns(schema)
+    raw = ", ".join(f"incoming.{name} AS raw_{name}" for name in keys)
+    distinct = f"SELECT DISTINCT {raw} FROM incoming" if keys else "SELECT 1"
+    names = IDENTITY if variable is PRICE else IDENTITY[:-1]
+    texts = [f"{found.text(name)} AS {name}" for name in names]
+    if variable is PRICE:
+        texts[-1] = f"coalesce({found.text('product')}, 'unspecified') AS product"
+    else:
+        texts.append("'' AS product")
+    columns = [f"coalesce({found.text('file')}, '') AS file", *texts]
+    return (
+        f"SELECT row_number() OVER () AS pid, *, {_case(_place_reasons(found))} AS reason "
+        f"FROM (SELECT *, {', '.join(columns)} FROM ({distinct}) AS raw) AS named"
+    )
+
+
+def cast_sql(variable: Variable, schema: pa.Schema) -> str:
+    """SELECT over ``incoming`` and ``places``: n, pid, line, times, value, sides, reason (null if usable), raw (JSON).
+
+    ``$offset`` is the number of rows read before this batch.
+    """
+    found = _Found(schema)
+    columns = [
+        f"coalesce(CAST({found.number('line')} AS BIGINT), 0) AS line",
+        f"{found.time('observed_at')} AS observed_at",
+        f"{found.time('known_at')} AS stated_known_at",
+    ]
+    numbers = (
+        ("price_usd", "on_demand_usd") if variable is PRICE else ("available", "capacity", "gap_seconds")
+    )
+    columns += [f"{found.number(name)} AS {name}_number" for name in numbers]
+    if variable is AVAILABILITY:
+        columns += [f"{found.text('kind')} AS kind", f"{found.flag('truncated')} AS truncated"]
+    reasons = _time_reasons(found) + (_price_reasons(found) if variable is PRICE else _count_reasons(found))
+    same = " AND ".join(f"i.raw_{name} IS NOT DISTINCT FROM p.raw_{name}" for name in _place_columns(schema))
+    raw = ", ".join(f"incoming.{name} AS raw_{name}" for name in schema.names)
+    whole = ", ".join(f"'{name}': raw_{name}" for name in schema.names)
+    return (
+        f"WITH i AS (SELECT row_number() OVER () + $offset AS n, {raw} FROM incoming), "
+        f"found AS (SELECT i.*, p.pid, p.reason AS place_reason, {', '.join(columns)} "
+        f"FROM i JOIN places AS p ON {same or 'TRUE'}), "
+        f"judged AS (SELECT *, coalesce(place_reason, {_case(reasons)}) AS reason FROM found) "
+        f"SELECT n, pid, line, observed_at, stated_known_at, "
+        f"{_typed_price() if variable is PRICE else _typed_count()}, reason, "
+        f"CASE WHEN reason IS NOT NULL THEN CAST(to_json({{{whole}}}) AS VARCHAR) END AS raw FROM judged"
+    )
+
+
+def _place_columns(schema: pa.Schema) -> list[str]:
+    return [name for name in ("file", *IDENTITY) if name in schema.names]
+
+
+def _case(reasons: list[tuple[str, str]]) -> str:
+    return "CASE " + " ".join(f"WHEN {test} THEN {words}" for test, words in reasons) + " END"
+
+
+class _Found:
+    """Expressions for the columns of one batch, by their Arrow type; a column that is not there is null."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._types = {field.name: field.type for field in schema}
+
+    def text(self, name: str) -> str:
+        """Trimmed text, null when empty."""
+        if name not in self._types:
+            return "CAST(NULL AS VARCHAR)"
+        return f"nullif(trim(CAST(raw_{name} AS VARCHAR)), '')"
+
+    def empty(self, name: str) -> str:
+        """Whether there is nothing in the column: a null, or an empty text."""
+        if name not in self._types:
+            return "TRUE"
+        if self._is_text(name):
+            return f"nullif(trim(CAST(raw_{name} AS VARCHAR)), '') IS NULL"
+        return f"raw_{name} IS NULL"
+
+    def absent(self, name: str) -> str:
+        """Empty, or the NaN that stands for a missing number in floating columns."""
+        return f"({self.empty(name)} OR coalesce(isnan({name}_number), FALSE))"
+
+    def shown(self, name: str) -> str:
+        """The text of the column as it stands in a reason; evaluated for refused rows only."""
+        return f"trim(CAST(raw_{name} AS VARCHAR))" if name in self._types else "''"
+
+    def says(self, name: str, words: str) -> str:
+        """The reason ``<name> <text found> <words>``."""
+        return f"'{name} ' || {self.shown(name)} || ' {words}'"
+
+    def _is_text(self, name: str) -> bool:
+        kind = self._types[name]
+        return not (
+            types.is_integer(kind)
+            or types.is_floating(kind)
+            or types.is_decimal(kind)
+            or types.is_temporal(kind)
+        )
+
+    def number(self, name: str) -> str:
+        """DOUBLE, null when empty or not a number."""
+        if name not in self._types:
+            return "CAST(NULL AS DOUBLE)"
+        return f"TRY_CAST({self.text(name) if self._is_text(name) else f'raw_{name}'} AS DOUBLE)"
+
+    def flag(self, name: str) -> str:
+        """BOOLEAN, null when empty or not a truth value."""
+        return f"TRY_CAST({self.text(name)} AS BOOLEAN)"
+
+    def time(self, name: str) -> str:
+        """TIMESTAMPTZ in UTC, null when empty or not a time; text must be ISO 8601 and is UTC when it names no zone."""
+        if name not in self._types:
+            return "CAST(NULL AS TIMESTAMPTZ)"
+        kind = self._types[name]
+        if types.is_timestamp(kind) or types.is_date(kind):
+            return f"CAST(raw_{name} AS TIMESTAMPTZ)"
+        text = self.text(name)
+        # DuckDB 1.5 wants seconds; words such as "epoch" or "infinity" are times to DuckDB, but not to us.
+        whole = f"regexp_replace({text}, '^(.{{10}}[T ]\\d{{2}}:\\d{{2}})(Z|[+-].*)$', '\\1:00\\2')"
+        return (
+            f"CASE WHEN regexp_matches({text}, '^\\d{{4}}-\\d{{2}}-\\d{{2}}([T ]|$)') "
+            f"THEN coalesce(TRY_CAST({text} AS TIMESTAMPTZ), TRY_CAST({whole} AS TIMESTAMPTZ)) END"
+        )
+
+
+def _place_reasons(found: _Found) -> list[tuple[str, str]]:
+    reasons = [(f"{name} IS NULL", f"'no {name}'") for name in IDENTITY[:-1]]
+    for name in _MARKET:
+        # "/" and "@" would make provider/region/zone/instance_type@source ambiguous.
+        reasons.append(
+            (f"contains({name}, '/') OR contains({name}, '@')", found.says(name, "contains / or @"))
+        )
+    return reasons
+
+
+def _time_reasons(found: _Found) -> list[tuple[str, str]]:
+    return [
+        (found.empty("observed_at"), "'no observed_at'"),
+        ("observed_at IS NULL OR NOT isfinite(observed_at)", found.says("observed_at", "is not a time")),
+        ("year(observed_at) NOT BETWEEN 1900 AND 2200", found.says("observed_at", "is outside 1900..2200")),
+        (
+            f"NOT {found.empty('known_at')} AND (stated_known_at IS NULL OR NOT isfinite(stated_known_at))",
+            found.says("known_at", "is not a time"),
+        ),
+        ("stated_known_at < observed_at", found.says("known_at", "is before observed_at")),
+    ]
+
+
+def _price_reasons(found: _Found) -> list[tuple[str, str]]:
+    on_demand = "on_demand_usd_number"
+    return [
+        (found.empty("price_usd"), "'no price_usd'"),
+        ("price_usd_number IS NULL", found.says("price_usd", "is not a number")),
+        ("NOT isfinite(price_usd_number)", found.says("price_usd", "is not finite")),
+        ("price_usd_number < 0", found.says("price_usd", "is negative")),
+        (
+            f"NOT {found.absent('on_demand_usd')} AND ({on_demand} IS NULL OR NOT isfinite({on_demand}) OR {on_demand} <= 0)",
+            found.says("on_demand_usd", "is not a positive number"),
+        ),
+    ]
+
+
+def _whole(name: str) -> str:
+    number = f"{name}_number"
+    return (
+        f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) "
+        f"AND {number} BETWEEN 0 AND {_LARGEST_COUNT})"
+    )
+
+
+def _count_reasons(found: _Found) -> list[tuple[str, str]]:
+    gap = "gap_seconds_number"
+    return [
+        (found.absent("available"), "'no available'"),
+        (f"NOT {_whole('available')}", found.says("available", "is not a whole number >= 0")),
+        (
+            f"NOT {found.absent('capacity')} AND NOT {_whole('capacity')}",
+            found.says("capacity", "is not a whole number >= 0"),
+        ),
+        (
+            "isfinite(capacity_number) AND available_number > capacity_number",
+            f"{found.says('available', 'is above the capacity ')} || {found.shown('capacity')}",
+        ),
+        (
+            f"NOT {found.absent('gap_seconds')} AND ({gap} IS NULL OR NOT isfinite({gap}) OR {gap} <= 0)",
+            found.says("gap_seconds", "is not a positive number"),
+        ),
+        (
+            f"NOT {found.empty('truncated')} AND truncated IS NULL",
+            found.says("truncated", "is not true or false"),
+        ),
+    ]
+
+
+def _typed_price() -> str:
+    return (
+        "price_usd_number AS price_usd, "
+        "CASE WHEN isfinite(on_demand_usd_number) THEN on_demand_usd_number END AS on_demand_usd"
+    )
+
+
+def _typed_count() -> str:
+    return ", ".join(
+        [
+            "TRY_CAST(available_number AS INTEGER) AS available",
+            "TRY_CAST(capacity_number AS INTEGER) AS capacity",
+            "truncated",
+            "CASE WHEN isfinite(gap_seconds_number) THEN gap_seconds_number END AS gap_seconds",
+            "kind",
+        ]
+    )
+
+
+# ---
+# Observations in: each file is staged in chunks, cast and judged in SQL, and merged in one transaction.
+
+#: Rows merged at a time: the sorts and joins of a part stay well inside the store's memory limit.
+PART_ROWS = 1_000_000
+_KEY = "sid, observed_at, known_at"
+
+
+class Stage:
+    """Temporary tables that hold one import before it is merged; DuckDB spills them to disk when they grow."""
+
+    def __init__(self, store: Store, rule: str) -> None:
+        self._store = store
+        self._rule = rule
+        self._rows = 0
+        self.drop()
+        names = " VARCHAR NOT NULL, ".join(IDENTITY)
+        store.execute(
+            f"CREATE TEMP TABLE staged_series (tsid INTEGER, sid INTEGER, file VARCHAR, {names} VARCHAR, kind VARCHAR)"
+        )
+        store.execute(
+            "CREATE TEMP TABLE staged_rejected (n BIGINT, file VARCHAR, line BIGINT, raw VARCHAR, reason VARCHAR)"
+        )
+        for variable in (PRICE, AVAILABILITY):
+            columns = ", ".join(variable.columns)
+            store.execute(
+                f"CREATE TEMP TABLE staged_{variable.kind} AS SELECT 0 AS tsid, CAST(0 AS BIGINT) AS n, "
+                f"CAST(0 AS BIGINT) AS line, observed_at, known_at, {columns} FROM {variable.kind} LIMIT 0"
+            )
+
+    def drop(self) -> None:
+        """Remove the temporary tables."""
+        for name in ("series", "rejected", "price", "availability"):
+            self._store.execute(f"DROP TABLE IF EXISTS temp.staged_{name}")
+        for name in ("cast_rows", "places"):
+            self._store.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+    def fill(self, batches: Iterable[Batch], *, hashed: bool) -> str:
+        """Stage all batches; returns the digest of their content if asked for."""
+        digest = hashlib.sha256()
+        for batch in batches:
+            if hashed:
+                digest.update(batch.kind.encode())
+                for chunk in _serialised(batch.table):
+                    digest.update(chunk)
+            if batch.table.num_rows:
+                with self._store.registered("incoming", batch.table):
+                    self._add(batch)
+                self._rows += batch.table.num_rows
+        return digest.hexdigest()
+
+    def _add(self, batch: Batch) -> None:
+        if batch.kind == "rejected":
+            self._store.execute(
+                "INSERT INTO staged_rejected SELECT row_number() OVER () + $offset, coalesce(file, ''), "
+                "coalesce(line, 0), coalesce(CAST(raw AS VARCHAR), ''), coalesce(reason, '') FROM incoming",
+                {"offset": self._rows},
+            )
+            return
+        variable = PRICE if batch.kind == "price" else AVAILABILITY
+        store, schema, kind = self._store, batch.table.schema, {"kind": variable.kind}
+        keys = ", ".join(("file", *IDENTITY))
+        store.execute(f"CREATE OR REPLACE TEMP TABLE places AS {places_sql(variable, schema)}")
+        store.execute(
+            f"CREATE OR REPLACE TEMP TABLE cast_rows AS {cast_sql(variable, schema)}", {"offset": self._rows}
+        )
+        store.execute(
+            "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason FROM cast_rows AS c "
+            "JOIN places USING (pid) WHERE c.reason IS NOT NULL"
+        )
+        store.execute(
+            "INSERT INTO staged_series SELECT (SELECT count(*) FROM staged_series) + row_number() OVER (ORDER BY "
+            f"{keys}), NULL, {keys}, $kind FROM (SELECT DISTINCT {keys} FROM places WHERE reason IS NULL) AS new "
+            f"ANTI JOIN (SELECT * FROM staged_series WHERE kind = $kind) AS old USING ({keys})",
+            kind,
+        )
+        columns = ", ".join(f"c.{name}" for name in variable.columns)
+        store.execute(
+            f"INSERT INTO staged_{variable.kind} SELECT tsid, n, line, observed_at, "
+            f"coalesce(stated_known_at, {self._rule}), {columns} FROM cast_rows AS c JOIN (SELECT pid, tsid FROM places "
+            f"JOIN staged_series USING ({keys}) WHERE staged_series.kind = $kind) AS s USING (pid) WHERE c.reason IS NULL",
+            kind,
+        )
+
+
+def _serialised(table: pa.Table) -> Iterator[bytes]:
+    yield str(table.schema.remove_metadata()).encode()
+    for chunk in table.to_batches():
+        yield memoryview(chunk.serialize()).tobytes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """Rows of one variable that were added, and those that said nothing new."""
+
+    added: int
+    repeated: int
+
+
+def keep_series(store: Store) -> None:
+    """Give every staged series its market and series id, making those that are new."""
+    place = "provider, region, zone, instance_type"
+    store.execute(
+        "INSERT INTO markets SELECT (SELECT coalesce(max(mid), 0) FROM markets) + "
+        f"row_number() OVER (ORDER BY {place}), * "
+        f"FROM (SELECT DISTINCT {place} FROM staged_series) AS s ANTI JOIN markets USING ({place})"
+    )
+    store.execute(
+        "INSERT INTO series SELECT (SELECT coalesce(max(sid), 0) FROM series) + "
+        "row_number() OVER (ORDER BY mid, source, kind, product), * "
+        f"FROM (SELECT DISTINCT mid, source, kind, product FROM staged_series JOIN markets USING ({place})) AS s "
+        "ANTI JOIN series USING (mid, source, kind, product)"
+    )
+    store.execute(
+        "UPDATE staged_series AS s SET sid = k.sid FROM (SELECT * FROM series JOIN markets USING (mid)) AS k "
+        "WHERE " + " AND ".join(f"s.{name} = k.{name}" for name in (*IDENTITY, "kind"))
+    )
+
+
+def merge(store: Store, variable: Variable, batch: int) -> Merged:
+    """Merge the staged rows of one variable, in parts of bounded size; rejected ones go to ``staged_rejected``."""
+    added = repeated = 0
+    for part in _parts(store, variable):
+        store.execute(
+            "CREATE OR REPLACE TEMP TABLE part AS SELECT s.sid, t.* "
+            f"FROM staged_{variable.kind} AS t JOIN staged_series AS s USING (tsid) "
+            "WHERE sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND observed_at < $stop",
+            part,
+        )
+        merged = _merge_part(store, variable, batch)
+        added += merged.added
+        repeated += merged.repeated
+    for table in ("part", "contested", "hard", "winners", "chain"):
+        store.execute(f"DROP TABLE IF EXISTS temp.{table}")
+    return Merged(added=added, repeated=repeated)
+
+
+def _parts(store: Store, variable: Variable) -> list[dict[str, object]]:
+    """Ranges of series ids, and of times where one series is long, that hold about `PART_ROWS` rows each.
+
+    All rows of an observation fall into one part, and parts are in the order of the tables.
+    """
+    sizes = store.execute(
+        f"SELECT s.sid, count(*) FROM staged_{variable.kind} JOIN staged_series AS s USING (tsid) GROUP BY s.sid ORDER BY s.sid"
+    )
+    parts: list[dict[str, object]] = []
+    room = 0
+    for sid, size in sizes:
+        if size > PART_ROWS:
+            parts += _time_parts(store, variable, sid, size)
+            room = 0
+        elif size > room:
+            parts.append({"first_sid": sid, "last_sid": sid, "start": "-infinity", "stop": "infinity"})
+            room = PART_ROWS - size
+        else:
+            parts[-1]["last_sid"] = sid
+            room -= size
+    return parts
+
+
+def _time_parts(store: Store, variable: Variable, sid: int, size: int) -> list[dict[str, object]]:
+    shares = ", ".join(str(k * PART_ROWS / size) for k in range(1, -(-size // PART_ROWS)))
+    (marks,) = store.execute(
+        f"SELECT quantile_disc(observed_at, [{shares}]) FROM staged_{variable.kind} "
+        "WHERE tsid IN (SELECT tsid FROM staged_series WHERE sid = $sid)",
+        {"sid": sid},
+    )[0]
+    bounds = ["-infinity", *sorted(set(marks)), "infinity"]
+    return [
+        {"first_sid": sid, "last_sid": sid, "start": start, "stop": stop} for start, stop in pairwise(bounds)
+    ]
+
+
+def _merge_part(store: Store, variable: Variable, batch: int) -> Merged:
+    (read,) = store.execute("SELECT count(*) FROM part")[0]
+    _find_contested(store, variable)
+    columns = ", ".join(variable.columns)
+    added = _inserted(
+        store,
+        f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) SELECT {_KEY}, {columns}, $batch FROM part "
+        f"ANTI JOIN contested USING (sid, observed_at) ORDER BY {_KEY}",
+        batch,
+    )
+    rejected = 0
+    if added < read:
+        _choose_winners(store, variable)
+        rejected += _reject_superseded(store, variable)
+        _complete_stored(store, variable)
+        rejected += _reject_conflicts(store, variable)
+        added += _add_versions(store, variable, batch)
+    return Merged(added=added, repeated=read - added - rejected)
+
+
+def _inserted(store: Store, sql: str, batch: int) -> int:
+    return int(store.execute(sql, {"batch": batch})[0][0])
+
+
+def _find_contested(store: Store, variable: Variable) -> None:
+    """Observations that the import states more than once, or that the store has already."""
+    store.execute(
+        "CREATE OR REPLACE TEMP TABLE contested AS "
+        "SELECT sid, observed_at FROM part GROUP BY ALL HAVING count(*) > 1 UNION "
+        f"SELECT DISTINCT sid, observed_at FROM part SEMI JOIN (SELECT sid, observed_at FROM {variable.kind} "
+        "WHERE sid BETWEEN (SELECT min(sid) FROM part) AND (SELECT max(sid) FROM part) "
+        "AND observed_at BETWEEN (SELECT min(observed_at) FROM part) AND (SELECT max(observed_at) FROM part)) AS stored "
+        "USING (sid, observed_at)"
+    )
+
+
+def _choose_winners(store: Store, variable: Variable) -> None:
+    """``winners``: per key the last row's value, with the last stated value of every side column beside it."""
+    value = variable.value
+    sides = ", ".join(
+        f"arg_max({side}, n) FILTER (WHERE {side} IS NOT NULL) AS {side}" for side in variable.sides
+    )
+    store.execute(
+        "CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM part SEMI JOIN contested USING (sid, observed_at)"
+    )
+    store.execute(
+        f"CREATE OR REPLACE TEMP TABLE winners AS SELECT {_KEY}, {value}, last_n, last_line, {sides} FROM hard JOIN "
+        f"(SELECT {_KEY}, arg_max({value}, n) AS {value}, max(n) AS last_n, arg_max(line, n) AS last_line "
+        f"FROM hard GROUP BY {_KEY}) AS last USING ({_KEY}, {value}) GROUP BY {_KEY}, {value}, last_n, last_line"
+    )
+    store.execute(
+        f"CREATE OR REPLACE TEMP TABLE chain AS SELECT * FROM {variable.kind} "
+        "SEMI JOIN winners USING (sid, observed_at)"
+    )
+
+
+def _differ(variable: Variable, one: str, other: str) -> str:
+    """SQL: the two rows state different things."""
+    tests = [f"{one}.{variable.value} <> {other}.{variable.value}"]
+    tests += [f"coalesce({one}.{side} <> {other}.{side}, FALSE)" for side in variable.compared]
+    return f"({' OR '.join(tests)})"
+
+
+def _reject(store: Store, variable: Variable, rows: str, reason: str) -> int:
+    """Put rows of ``hard`` (alias h) into ``staged_rejected`` with a reason; returns their number."""
+    names = [*IDENTITY] if variable.kind == "price" else [*IDENTITY[:-1]]
+    parts = [f"'{name}': s.{name}" for name in names]
+    parts += [f"'{name}': h.{name}" for name in ("observed_at", "known_at", *variable.columns)]
+    result = store.execute(
+        f"INSERT INTO staged_rejected SELECT h.n, s.file, h.line, CAST(to_json({{{', '.join(parts)}}}) AS VARCHAR), {reason} "
+        f"FROM hard AS h JOIN staged_series AS s ON h.tsid = s.tsid {rows}"
+    )
+    return int(result[0][0])
+
+
+def _reject_superseded(store: Store, variable: Variable) -> int:
+    """Rows that another row of the same import overrules leave ``hard``."""
+    differ = _differ(variable, "h", "w")
+    rejected = _reject(
+        store,
+        variable,
+        f"JOIN winners AS w ON {_same_key('h', 'w')} WHERE {differ}",
+        "'superseded by line ' || w.last_line",
+    )
+    if rejected:
+        store.execute(f"DELETE FROM hard AS h USING winners AS w WHERE {_same_key('h', 'w')} AND {differ}")
+    return rejected
+
+
+def _same_key(one: str, other: str) -> str:
+    return " AND ".join(f"{one}.{name} = {other}.{name}" for name in _KEY.split(", "))
+
+
+def _complete_stored(store: Store, variable: Variable) -> None:
+    """A stored row learns the side values that it did not have, from a row that otherwise says the same."""
+    lacking = " OR ".join(f"(p.{side} IS NULL AND w.{side} IS NOT NULL)" for side in variable.sides)
+    for table in (variable.kind, "chain"):
+        settings = ", ".join(f"{side} = coalesce(p.{side}, w.{side})" for side in variable.sides)
+        store.execute(
+            f"UPDATE {table} AS p SET {settings} FROM winners AS w "
+            f"WHERE {_same_key('p', 'w')} AND NOT {_differ(variable, 'p', 'w')} AND ({lacking})"
+        )
+
+
+def _reject_conflicts(store: Store, variable: Variable) -> int:
+    """Rows that contradict a stored row of the same key."""
+    value = variable.value
+    words = f"CASE WHEN h.{value} <> p.{value} THEN 'conflicts with stored value ' || p.{value} "
+    for side in variable.compared:
+        words += (
+            f"WHEN coalesce(h.{side} <> p.{side}, FALSE) THEN 'conflicts with stored {side} ' || p.{side} "
+        )
+    return _reject(
+        store,
+        variable,
+        f"JOIN chain AS p ON {_same_key('h', 'p')} WHERE {_differ(variable, 'h', 'p')}",
+        words + "END",
+    )
+
+
+def _add_versions(store: Store, variable: Variable, batch: int) -> int:
+    """Winners without a stored row of their key are added, unless the version known before them says the same."""
+    value, columns = variable.value, ", ".join(variable.columns)
+    before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    carried = "".join(
+        f", last_value({side} IGNORE NULLS) OVER (w {before}) AS earlier_{side}" for side in variable.compared
+    )
+    news = [f"earlier_{value} IS NULL", f"{value} <> earlier_{value}"]
+    news += [f"({side} IS NOT NULL AND {side} IS DISTINCT FROM earlier_{side})" for side in variable.compared]
+    return _inserted(
+        store,
+        f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) WITH versions AS ("
+        f"SELECT {_KEY}, {columns}, TRUE AS stored FROM chain UNION ALL "
+        f"SELECT {_KEY}, {columns}, FALSE FROM winners ANTI JOIN chain USING ({_KEY})), "
+        f"compared AS (SELECT *, lag({value}) OVER w AS earlier_{value}{carried} FROM versions "
+        "WINDOW w AS (PARTITION BY sid, observed_at ORDER BY known_at)) "
+        f"SELECT {_KEY}, {columns}, $batch FROM compared WHERE NOT stored AND ({' OR '.join(news)}) ORDER BY {_KEY}",
+        batch,
+    )
+
+
+def keep_rejected(store: Store, batch: int, content: str) -> int:
+    """Keep the rejected rows that were not kept from the same content before; returns how many there are in all."""
+    store.execute(
+        "INSERT INTO rejected SELECT $batch, file, line, raw, reason FROM staged_rejected AS r ANTI JOIN "
+        "(SELECT line, raw, reason FROM rejected JOIN imports USING (batch) WHERE content = $content) AS old "
+        "USING (line, raw, reason) ORDER BY n",
+        {"batch": batch, "content": content},
+    )
+    return int(store.execute("SELECT count(*) FROM staged_rejected")[0][0])
+
+
+def keep_assumptions(store: Store, texts: tuple[str, ...]) -> None:
+    """Record what the reader assumed, for every series of the import."""
+    for text in texts:
+        store.execute(
+            "INSERT INTO assumptions SELECT * FROM (SELECT DISTINCT "
+            "concat_ws('/', provider, region, zone, instance_type) AS market, source, $text AS text "
+            "FROM staged_series) AS new ANTI JOIN assumptions USING (market, source, text) ORDER BY ALL",
+            {"text": text},
+        )
+
+
+# ---
+# Observations in: each file is staged in chunks, cast and judged in SQL, and merged in one transaction.
+#
+# Nothing is lost on the way: added + repeated + rejected is the number of rows read, and the same file again adds nothing.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedSince:
+    """When the rows of a live feed became known, fetched at ``at`` by a feed that is followed since ``start`` (M1.2, ours).
+
+    A row observed before ``start`` is history fetched afterwards: known when it was observed. A later one was known at the
+    fetch that brought it, and never before it was observed, however far the server's clock is ahead.
+    """
+
+    start: pd.Timestamp
+    at: pd.Timestamp
+
+
+#: When rows became known that do not say it themselves: when they were observed (None), that long after, at a
+#: stated time (and never before they were observed), or as a live feed learns them.
+KnownAt = pd.Timestamp | pd.Timedelta | FollowedSince | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """Rows of an import: ``added`` observations, ``repeated`` ones that say nothing new, ``rejected`` ones kept aside."""
+
+    added: int
+    repeated: int
+    rejected: int
+
+    def __add__(self, other: Appended) -> Appended:
+        return Appended(
+            added=self.added + other.added,
+            repeated=self.repeated + other.repeated,
+            rejected=self.rejected + other.rejected,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where an import comes from; the fields of its line in the table ``imports``."""
+
+    reader: str
+    file: str
+    options: str
+    known_at_rule: str
+    assumptions: tuple[str, ...]
+    imported_at: pd.Timestamp | None
+
+
+class _Counted:
+    """A source that tells how many rows it has read so far, file by file; otherwise the one it wraps."""
+
+    def __init__(self, source: Source, rows: Callable[[str, int], None]) -> None:
+        self._source = source
+        self._rows = rows
+        self.name = source.name
+        self.options = source.options
+        self.examples = source.examples
+        self.has_files = source.has_files
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        return self._source.files(paths)
+
+    def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
+        seen = 0
+        for batch in self._source.read(path, options):
+            seen += batch.table.num_rows
+            self._rows(path.name, seen)
+            yield batch
+
+    def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
+        return self._source.assumptions(path, options)
+
+
+def find_source(name: str) -> Source:
+    """The source of that name; raises `InputError` with the known names."""
+    if name not in SOURCES:
+        raise InputError(
+            f"source {name!r}",
+            expected=f"one of {', '.join(sorted(SOURCES))}",
+            remedy="see `slackwater ingest --list`",
+        )
+    return SOURCES[name]
+
+
+def ingest(
+    store: Store,
+    source: str,
+    /,
+    *paths: Path | str,
+    known_at: KnownAt = None,
+    imported_at: pd.Timestamp | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+    rows: Callable[[str, int], None] = lambda _file, _rows: None,
+    **options: str,
+) -> Appended:
+    """Read every file of a source below ``paths`` (files or folders) into the store; a transaction a file, counts summed.
+
+    ``options`` are the source's own (`slackwater ingest --list`). ``progress`` is told each file's name, ``rows`` the rows read
+    of it so far. A file that is not of the source's format stops none of the others; it is refused after them, with
+    `SourceFileError` (`InputError` of several files). Raises `InputError` for a source that is not known.
+    """
+    reader = _Counted(find_source(source), rows)
+    asked = SourceOptions(values=options)
+    total = Appended(added=0, repeated=0, rejected=0)
+    refused: list[SourceFileError] = []
+    files = reader.files([Path(path) for path in paths])
+    for path in files:
+        progress(path.name)
+        try:
+            total += ingest_file(
+                store, reader, path, options=asked, known_at=known_at, imported_at=imported_at
+            )
+        except SourceFileError as error:
+            refused.append(error)
+    if len(files) == 1 and refused:
+        raise refused[0]
+    if refused:
+        raise InputError(
+            f"{len(refused)} of {len(files)} files refused, the first: {refused[0]}",
+            remedy=f"the others are in: {total.added} rows added, {total.repeated} repeated, {total.rejected} rejected",
+        )
+    return total
+
+
+def ingest_file(
+    store: Store,
+    source: Source,
+    path: Path,
+    *,
+    options: SourceOptions,
+    known_at: KnownAt = None,
+    imported_at: pd.Timestamp | None = None,
+) -> Appended:
+    """Read one file with ``source`` into the store, in one transaction, and count its rows.
+
+    A file that was read before (same bytes, path, source, options and rule) is not read again: its usable
+    rows count as repeated, its rejected ones as rejected. ``known_at`` is for rows that do not state it (M1.2); ``imported_at`` is
+    the logical time of the import. Raises `SourceFileError` if the file is not of the source's format; then nothing of it stays.
+    """
+    content = _digest(path) if source.has_files else None
+    origin = Origin(
+        reader=source.name,
+        file=path.as_posix(),
+        options=json.dumps(dict(options.values), sort_keys=True),
+        known_at_rule=rule_words(known_at),
+        assumptions=(),
+        imported_at=imported_at,
+    )
+    known = None if content is None else _known_import(store, _fingerprint(content, origin))
+    if known is not None:
+        return known
+    assumed = tuple(source.assumptions(path, options))
+    origin = replace(origin, assumptions=assumed)
+    return _import(store, source.read(path, options), origin, known_at=known_at, content=content)
+
+
+def _digest(path: Path) -> str:
+    if path.exists() and not path.is_file():  # a pipe or device may have no end
+        raise SourceFileError(path, 0, "a folder, pipe or device", expected="a file")
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise SourceFileError(
+            path,
+            0,
+            f"cannot be read ({error.strerror})",
+            expected="a readable file",
+            remedy="check its rights",
+        ) from error
+
+
+def append(
+    store: Store,
+    batches: Iterable[Batch],
+    *,
+    source: str,
+    known_at: KnownAt = None,
+    imported_at: pd.Timestamp | None = None,
+    file: str = "",
+    assumptions: tuple[str, ...] = (),
+) -> Appended:
+    """Append batches that do not come from a file (a simulated market, an API) as one import; rules as in `ingest_file`.
+
+    ``source`` names the reader in the ledger; the label of each series is in the rows. The same batches again add nothing.
+    """
+    origin = Origin(
+        reader=source,
+        file=file,
+        options="{}",
+        known_at_rule=rule_words(known_at),
+        assumptions=assumptions,
+        imported_at=imported_at,
+    )
+    return _import(store, batches, origin, known_at=known_at, content=None)
+
+
+def rule_words(known_at: KnownAt) -> str:
+    """The rule in words, as kept in the ledger; raises `SettingsError` for a time without a zone or a negative delay."""
+    if known_at is None:
+        return "observed_at"
+    if isinstance(known_at, pd.Timedelta):
+        if known_at < pd.Timedelta(0):
+            raise SettingsError(f"known_at rule {known_at}", expected="a delay >= 0")
+        return f"observed_at + {known_at.isoformat()}"
+    if isinstance(known_at, FollowedSince):
+        return f"observed_at before {_zoned(known_at.start)}, then {rule_words(known_at.at)}"
+    if known_at.tzinfo is None:
+        raise SettingsError(f"known_at {known_at} has no time zone", expected="a UTC time")
+    return f"max(observed_at, {known_at.tz_convert('UTC').isoformat()})"
+
+
+def _zoned(at: pd.Timestamp) -> str:
+    if at.tzinfo is None:
+        raise SettingsError(f"time {at} has no time zone", expected="a UTC time")
+    return at.tz_convert("UTC").isoformat()
+
+
+def _rule_sql(known_at: KnownAt) -> str:
+    if known_at is None:
+        return "observed_at"
+    if isinstance(known_at, FollowedSince):
+        start = _zoned(known_at.start)
+        return (
+            f"CASE WHEN observed_at < CAST('{start}' AS TIMESTAMPTZ) THEN observed_at "
+            f"ELSE {_rule_sql(known_at.at)} END"
+        )
+    if isinstance(known_at, pd.Timedelta):
+        return f"observed_at + to_microseconds({known_at // pd.Timedelta(microseconds=1)})"
+    return f"greatest(observed_at, CAST('{known_at.tz_convert('UTC').isoformat()}' AS TIMESTAMPTZ))"
+
+
+def _fingerprint(content: str, origin: Origin) -> str:
+    parts = (content, origin.reader, origin.file, origin.options, origin.known_at_rule)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _known_import(store: Store, fingerprint: str) -> Appended | None:
+    rows = store.execute("SELECT added, repeated, rejected FROM imports WHERE fingerprint = ?", [fingerprint])
+    if not rows:
+        return None
+    added, repeated, rejected = rows[0]
+    return Appended(added=0, repeated=added + repeated, rejected=rejected)
+
+
+def _import(
+    store: Store, batches: Iterable[Batch], origin: Origin, *, known_at: KnownAt, content: str | None
+) -> Appended:
+    with store.exclusive():
+        stage = Stage(store, _rule_sql(known_at))
+        try:
+            digest = stage.fill(batches, hashed=content is None)
+            content = content or digest
+            fingerprint = _fingerprint(content, origin)
+            known = _known_import(store, fingerprint)
+            if known is not None:
+                return known
+            with store.transaction():
+                return _keep(store, origin, fingerprint=fingerprint, content=content)
+        finally:
+            with suppress(StoreError):  # inside a failed transaction the tables go with it
+                stage.drop()
+
+
+def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Appended:
+    """Merge what is staged; runs inside a transaction."""
+    (batch,) = store.execute("SELECT coalesce(max(batch), 0) + 1 FROM imports")[0]
+    keep_series(store)
+    added = repeated = 0
+    for variable in (PRICE, AVAILABILITY):
+        merged = merge(store, variable, batch)
+        added += merged.added
+        repeated += merged.repeated
+    rejected = keep_rejected(store, batch, content)
+    store.execute(
+        f"INSERT INTO imports VALUES ({', '.join('?' * 12)})",
+        [
+            batch,
+            fingerprint,
+            content,
+            origin.reader,
+            origin.file,
+            origin.options,
+            origin.known_at_rule,
+            json.dumps(origin.assumptions, ensure_ascii=False),
+            origin.imported_at,
+            added,
+            repeated,
+            rejected,
+        ],
+    )
+    keep_assumptions(store, origin.assumptions)
+    return Appended(added=added, repeated=repeated, rejected=rejected)
+
+
+# ---
+# What the warehouse knows: one row per market and source.
+
+#: Later than anything that can be known, in microseconds since the epoch.
+ANY_TIME_US = 2**62
+
+
+def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.DataFrame:
+    """The markets of every source, from rows known at ``known_at`` (None: all), sorted by market and source.
+
+    Columns: market (key), source, provider, region, zone, instance_type, has_price, has_counts, price_rows,
+    count_rows (versions kept), first_observed, last_observed (UTC), capacity (stated by the probe, else the largest
+    count seen; NaN without counts), capacity_stated, gap_seconds (nominal, NaN if not stated), kind, products
+    ("; "-separated), on_demand_usd (latest of this source, USD per hour, NaN if none), real_clock, missing (what
+    `load_history` would have to assume or look up).
+    """
+    when_us = ANY_TIME_US if known_at is None else microseconds(known_at, "known_at")
+    return _listed(store, when_us, when_us, 1).drop(columns="place")
+
+
+def list_markets_at(store: Store, times: pd.DatetimeIndex) -> dict[pd.Timestamp, pd.DataFrame]:
+    """`list_markets` as known at each of ascending ``times``, evenly apart, by one statement."""
+    first_us, last_us = (microseconds(at, "time") for at in (times[0], times[-1]))
+    step_us = (last_us - first_us) // max(1, len(times) - 1) or 1
+    frame = _listed(store, first_us, last_us, step_us)
+    ends = np.searchsorted(frame["place"], np.arange(len(times) + 1))
+    plain = frame.drop(columns="place")
+    return {at: plain.iloc[ends[i] : ends[i + 1]].reset_index(drop=True) for i, at in enumerate(times)}
+
+
+def _listed(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataFrame:
+    """The listings of all times, one after the other; ``place`` numbers them."""
+    bounds = {"first_us": first_us, "last_us": last_us, "step_us": step_us}
+    frame: pd.DataFrame = store.arrow(read_sql(__package__, "listing"), bounds).to_pandas()
+    frame["real_clock"] = [known_conventions().real_clock(source) for source in frame["source"]]
+    lacks = {
+        "price": ~frame["has_price"],
+        "counts": ~frame["has_counts"],
+        "on-demand price": frame["on_demand_usd"].isna(),
+    }
+    frame["missing"] = [
+        ", ".join(name for name, lack in lacks.items() if lack.iloc[row]) for row in range(len(frame))
+    ]
+    return frame
+
+
+def observed_span(store: Store, source: str) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+    """When a source was observed first and last, in any of its series; None where it never was."""
+    rows = store.execute(
+        "SELECT epoch_us(min(first_at)), epoch_us(max(last_at)) FROM ("
+        "SELECT min(observed_at) AS first_at, max(observed_at) AS last_at FROM price JOIN series USING (sid) "
+        "WHERE source = $source "
+        "UNION ALL "
+        "SELECT min(observed_at), max(observed_at) FROM availability JOIN series USING (sid) WHERE source = $source)",
+        {"source": source},
+    )
+    first, last = (None if at is None else pd.Timestamp(at, unit="us", tz="UTC") for at in rows[0])
+    return first, last
+
+
+def observed_sources(store: Store) -> list[str]:
+    """The labels of all sources that were ever observed, sorted."""
+    return [str(source) for (source,) in store.execute("SELECT DISTINCT source FROM series ORDER BY source")]

@@ -1,1 +1,0 @@
-"""Rows in: staged, cast, judged, merged, counted."""
