@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from optimization.job.definition import Job, check_job
+from optimization.kernels.rules import after_growing
 from optimization.policies.contract import View
 from optimization.policies.pace import (
     HOLD_NOTHING,
@@ -96,7 +97,8 @@ def kept_spot(view: View) -> Allocation:
 def growth_cost(view: View, size: int) -> float:
     """What growing to ``size`` loses, USD: (1 - mu_up) of its slot's work at the least on-demand price of work."""
     job = view.job
-    return (1.0 - job.mu_up) * pace(job, view.slot_hours).gain[size] * work_price(view)
+    lost = 1.0 - after_growing(job.restart, size)
+    return lost * pace(job, view.slot_hours).gain[size] * work_price(view)
 
 
 def _rents(view: View, small: int, large: int) -> tuple[float, ...]:
