@@ -596,8 +596,8 @@ def heat(
 class Fan:
     """One panel of a market: what was seen, a limit, and the quantiles of a forecast.
 
-    ``past`` has rows with x, x2 and y; ``gaps`` rows with x and x2; ``ahead`` rows with x, x2, median and, for each of 50, 80
-    and 90 %, low and high (``low50``, ``high50``, ...). Without a ``limit`` (NaN) none is drawn.
+    ``past`` has rows with x and y, as `held` makes them; ``gaps`` rows with x and x2; ``ahead`` rows with x, x2, median and, for
+    each of 50, 80 and 90 %, low and high (``low50``, ``high50``, ...). Without a ``limit`` (NaN) none is drawn.
     """
 
     title: str
