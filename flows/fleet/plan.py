@@ -16,7 +16,7 @@ from flows.fleet.file import FleetTerms, cap_of
 from flows.ledger.jobs import stored_jobs
 from flows.ledger.records import allocations_of, decisions_of
 from flows.ledger.reports import OpenJob, every_report, open_job
-from flows.show.formats import rows_of
+from flows.show.formats import percent, rows_of, usd
 from flows.turn.context import Turn
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.markets import Followed, choose_markets, find_market, own_time, step_of
@@ -268,7 +268,7 @@ def fleet_answer(fleet: Fleet) -> dict[str, Any]:
         "status": str(plan.status),
         "synthetic": list(fleet.assumed),
         "notes": [
-            f"no plan can be worth more than {plan.bound:.2f} $: the gap is {100 * plan.gap:.2f} %",
+            f"no plan can be worth more than {usd(plan.bound)} USD: the gap is {percent(plan.gap)}",
             NOTE,
             *_otherwise(fleet, plan),
             *fleet.left_out,

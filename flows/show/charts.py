@@ -108,7 +108,9 @@ def number_scale(axis: Axis, *, nice: bool = True) -> alt.Scale:
     if axis.symlog is not None:
         kind = {"type": "symlog", "constant": axis.symlog}
     return alt.Scale(
-        zero=axis.zero and not axis.log and axis.low is None,
+        zero=alt.Undefined
+        if axis.log
+        else axis.zero and axis.low is None,  # Vega warns of a zero on logarithms
         nice=nice and not ends and not axis.log,
         clamp=bool(ends),
         **kind,

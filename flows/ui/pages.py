@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from flows.clock import parse_time
-from flows.show.formats import duration, number, percent, plural, price, significant, text, utc
+from flows.show.formats import duration, number, percent, plural, price, significant, text, usd, utc
 from flows.show.page import show_filters
 from flows.show.theme import vega_config
 from flows.ui.complete import completeness_data, completeness_values
@@ -121,7 +121,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= show_filters() | {
-        "utc": utc, "number": number, "percent": percent, "price": price, "text": text, "plural": plural,
+        "utc": utc, "number": number, "percent": percent, "price": price, "usd": usd, "text": text, "plural": plural,
         "significant": significant, "coded": coded, "sentence": sentence,
     }  # fmt: skip
     made.globals |= {

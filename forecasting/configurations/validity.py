@@ -12,6 +12,7 @@ import pandas as pd
 
 from forecasting.configurations.facts import Configuration, architecture
 from forecasting.configurations.features import MemoryModel, MemoryParts, memory_parts
+from warehouse.amounts import percent
 from warehouse.errors import SourceFileError
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ class ValidityModel:
             reason = f"estimated peak of {need:.3g} GB per GPU, {c.gpu_model} has {limit:g} GB"
         else:
             p, by = trees, "classifier"
-            reason = f"{p:.0%} by published (synthetic) labels; a memory estimate of {need:.3g} of {limit:g} GB per GPU"
+            reason = f"{percent(p)} by published (synthetic) labels; a memory estimate of {need:.3g} of {limit:g} GB per GPU"
         return Validity(
             valid=p > 0.5,
             p_valid=p,

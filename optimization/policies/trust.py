@@ -24,6 +24,7 @@ from optimization.policies.pace import (
     work_price,
 )
 from optimization.window.plan import Allocation
+from warehouse.amounts import usd
 from warehouse.errors import SettingsError
 
 
@@ -77,7 +78,8 @@ class Trust:
             return narrate(view, allocation)
         rent = _rents(view, before.total, spot.total)
         mark = self._threshold(view, rent, spot.total)
-        said = f"growth to {spot.total} is worth it at {mark:.2f} USD lost by staying, {state + rent[0]:.2f} so far"
+        lost, so_far = usd(mark), usd(state + rent[0])
+        said = f"growth to {spot.total} is worth it at {lost} USD lost by staying, {so_far} so far"
         return narrate(view, allocation, rule=said)
 
     def _threshold(self, view: View, rent: tuple[float, ...], size: int) -> float:
