@@ -15,7 +15,7 @@ import pandas as pd
 from flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
 from flows.accuracy.issued import Medians
 from flows.accuracy.kept import kept_path, read_blocks
-from flows.accuracy.series import VARIABLES, Asked, Measured, measured_panels
+from flows.accuracy.series import VARIABLES, Measured, SeriesChoice, measured_panels
 from flows.accuracy.units import Course, cores, run_course
 from flows.accuracy.vintages import accuracy_of_vintages
 from flows.clock import parse_time
@@ -200,7 +200,7 @@ def read_measured(options: AccuracyOptions, settings: Settings, session: Session
     """The series that are asked for, from a folder or from the warehouse."""
     if options.variable is not None and options.variable not in VARIABLES:
         raise SettingsError(f"--variable {options.variable}", expected=f"one of {', '.join(VARIABLES)}")
-    asked = Asked(
+    asked = SeriesChoice(
         market=options.market,
         variables=[one for one in VARIABLES if options.variable in (None, one)],
         since=parse_time(options.since, "--since") if options.since else None,

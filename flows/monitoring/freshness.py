@@ -9,7 +9,7 @@ from typing import Any, Final
 import pandas as pd
 
 from flows.config import Settings
-from warehouse.asof.choosing import Grid, KnownSeries, known_series, pick_product
+from warehouse.asof.choosing import KnownSeries, SlotGrid, known_series, pick_product
 from warehouse.history import Market
 from warehouse.issued.records import read_rows
 from warehouse.sources.contract import known_conventions
@@ -61,7 +61,7 @@ def promises_of(
 ) -> tuple[Promise, ...]:
     """What the sources owe of some markets (key, source), from the gaps they stated or kept until ``at``; one query."""
     pairs = list(markets)
-    grid = Grid(
+    grid = SlotGrid(
         first_us=None,
         last_us=microseconds(at, "at"),
         step_us=microseconds(step, "step"),
@@ -79,7 +79,7 @@ def promises_of(
     return tuple(found)
 
 
-def _promise(market: str, one: KnownSeries, grid: Grid, *, probed: bool) -> Promise:
+def _promise(market: str, one: KnownSeries, grid: SlotGrid, *, probed: bool) -> Promise:
     counts = one.kind == "availability"
     return Promise(
         market=market,

@@ -53,6 +53,7 @@ class Renter(Protocol):
 
     def slot_begins(self, slot: int) -> None:
         """A slot begins; its price and count are known."""
+        return
 
     @abstractmethod
     def width(self, offer: Offer) -> int:
@@ -60,6 +61,7 @@ class Renter(Protocol):
 
     def slot_ends(self, slot: int, committed: float, paid: float) -> None:
         """A slot ended in which jobs of expected cost ``committed`` were let in and ``paid`` was paid for all that ran."""
+        return
 
 
 @dataclass(slots=True, kw_only=True)

@@ -24,7 +24,7 @@ PREFERRED_PRODUCTS = ("Linux/UNIX", "per GPU, min over offers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class SlotGrid:
     """A slot grid in microseconds since the epoch: slots ``first_us``, + ``step_us``, ... ``last_us``, as known at ``known_at``.
 
     ``first_us`` None: from the first observation on. ``max_age_us`` None: the default of M1.3.
@@ -66,18 +66,18 @@ class KnownSeries:
     capacity_stated: bool
     nominal_us: float | None
 
-    def age(self, grid: Grid) -> int:
+    def age(self, grid: SlotGrid) -> int:
         """Age in microseconds beyond which a value of this series is a gap."""
         return grid.price_age() if self.kind == "price" else grid.count_age(self.nominal_us)
 
-    def reaches(self, grid: Grid) -> bool:
+    def reaches(self, grid: SlotGrid) -> bool:
         """Whether it gives a value to any slot of the grid."""
         if self.latest_us is None:
             return False
         return grid.first_us is None or self.latest_us >= grid.first_us - self.age(grid)
 
 
-def known_series(store: Store, asked: Sequence[tuple[Market, Grid]]) -> list[list[KnownSeries]]:
+def known_series(store: Store, asked: Sequence[tuple[Market, SlotGrid]]) -> list[list[KnownSeries]]:
     """For each market all series that are known at its grid's time, by kind, source and product; one query.
 
     The grids share the time they are known at and the age of prices.
@@ -110,7 +110,7 @@ def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:
 
 
 def pick_series(
-    known: Sequence[KnownSeries], kind: str, grid: Grid, *, preferred: str | None, trust: Sequence[str]
+    known: Sequence[KnownSeries], kind: str, grid: SlotGrid, *, preferred: str | None, trust: Sequence[str]
 ) -> KnownSeries | None:
     """The series that answers for one variable.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from warehouse.asof.choosing import Grid, KnownSeries
+from warehouse.asof.choosing import KnownSeries, SlotGrid
 from warehouse.asof.load import GridPath, PathAsked, Reader, grid_paths, grid_slots
 from warehouse.errors import SettingsError
 from warehouse.history import Market
@@ -66,7 +66,7 @@ class MovingReader(Reader):
             "step_us": microseconds(self._span.step, "step"),
         }
 
-    def fetch_known(self, asked: Iterable[tuple[Market, Grid]]) -> None:
+    def fetch_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Ask which series several markets have: for all times of the span at once."""
         new = [one for one in dict.fromkeys(asked) if one not in self._known]
         fitting = [one for one in new if self._fits(one[1])]
@@ -83,7 +83,7 @@ class MovingReader(Reader):
                 self._known[market, grid] = found.get(grid.last_us, [])
         super().fetch_known(rest)
 
-    def _fits(self, grid: Grid) -> bool:
+    def _fits(self, grid: SlotGrid) -> bool:
         """Whether a grid ends at a time of the span, which is when it is read."""
         return grid.known_at in self._times and grid.last_us == _us(grid.known_at)
 
