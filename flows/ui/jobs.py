@@ -18,7 +18,7 @@ from flows.ledger.reports import Report, counting, open_job, reports_by_job
 from flows.show.blocks import Table
 from flows.show.charts import Axis, holdings, lines
 from flows.show.figure import Figure
-from flows.show.formats import percent, rows_of, utc
+from flows.show.formats import number, percent, rows_of, utc
 from flows.turn.markets import Followed, read_histories
 from flows.turn.page import LIKELY, WORRYING, utilities_figure
 from flows.ui.reading import Reading
@@ -126,7 +126,7 @@ def job_row(
         "job": request.name, "market": request.market, "source": request.source or "", "origin": job.origin,
         "state": state_of(reading, job, standing), "start": job.start, "deadline": job.deadline,
         "n_min": request.n_min, "n_max": request.n_max, "resumable": request.checkpoint.resumable,
-        "value_usd": request.value_usd, "workload": f"{request.workload.amount:g} {request.workload.unit}",
+        "value_usd": request.value_usd, "workload": f"{_amount(request.workload.amount)} {request.workload.unit}",
         "share_done": None, "share_expected": None, "slots_ahead": None, "cost_usd": None, "finished_at": None, "reported_at": None,
         "problem": standing if isinstance(standing, str) else "", "hold": None,
     }  # fmt: skip
@@ -293,6 +293,15 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
             "at hand, where the dotted line stands."
         ],
     )
+
+
+def _amount(value: float) -> str:
+    """A workload with commas instead of an exponent.
+
+    >>> _amount(1.6e9), _amount(12.5)
+    ('1,600,000,000', '12.50')
+    """
+    return number(value, 0 if value == round(value) else 2)
 
 
 def _held(row: Mapping[str, Any], step: pd.Timedelta) -> list[dict[str, Any]]:
