@@ -14,6 +14,7 @@ from unittest import mock
 import pyomo.environ as pyo
 
 import optimization.window.solver as program
+from optimization.kernels.rules import after_growing, after_shrinking
 from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, Point, concave_pieces
 from optimization.window.solver import add_data, add_ending, add_table, add_target, horizon_model, one_size
 
@@ -57,14 +58,19 @@ def direction(problem: HorizonProblem) -> pyo.ConcreteModel:
     n = {i: sum(int(m.size[j]) * m.run[i, j] for j in m.SIZES) for i in m.STAGES}
     full = {i: sum(float(m.gain[j]) * m.run[i, j] for j in m.SIZES if j) for i in m.STAGES}
     before = {i: n[i - 1] if i else problem.n_previous for i in m.STAGES}
-    most, top = max(job.n_max, problem.n_previous), float(max(m.gain))
+    most = max(job.n_max, problem.n_previous)
     m.rises = pyo.Constraint(m.STAGES, rule=lambda m, i: n[i] - before[i] <= most * m.up[i])
     m.falls = pyo.Constraint(m.STAGES, rule=lambda m, i: before[i] - n[i] <= most * m.down[i])
     m.whole = pyo.Constraint(m.STAGES, rule=lambda m, i: m.work[i] <= full[i])
-    for name, mu, flag in (("lost_up", job.mu_up, m.up), ("lost_down", job.mu_down, m.down)):
+    for name, rule, flag in (("lost_up", after_growing, m.up), ("lost_down", after_shrinking, m.down)):
+        mu = {j: rule(job.restart, int(m.size[j])) for j in m.SIZES if j}
+        kept = {i: sum(mu[j] * float(m.gain[j]) * m.run[i, j] for j in mu) for i in m.STAGES}
+        most_lost = max((1 - mu[j]) * float(m.gain[j]) for j in mu)
         lost = pyo.Constraint(
             m.STAGES,
-            rule=lambda m, i, mu=mu, flag=flag: m.work[i] <= mu * full[i] + (1 - mu) * top * (1 - flag[i]),
+            rule=lambda m, i, kept=kept, most=most_lost, flag=flag: (
+                m.work[i] <= kept[i] + most * (1 - flag[i])
+            ),
         )
         m.add_component(name, lost)
     return ended(m, problem)

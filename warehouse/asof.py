@@ -34,7 +34,7 @@ PREFERRED_PRODUCTS = ("Linux/UNIX", "per GPU, min over offers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class SlotGrid:
     """A slot grid in microseconds since the epoch: slots ``first_us``, + ``step_us``, ... ``last_us``, as known at ``known_at``.
 
     ``first_us`` None: from the first observation on. ``max_age_us`` None: the default of M1.3.
@@ -76,18 +76,18 @@ class KnownSeries:
     capacity_stated: bool
     nominal_us: float | None
 
-    def age(self, grid: Grid) -> int:
+    def age(self, grid: SlotGrid) -> int:
         """Age in microseconds beyond which a value of this series is a gap."""
         return grid.price_age() if self.kind == "price" else grid.count_age(self.nominal_us)
 
-    def reaches(self, grid: Grid) -> bool:
+    def reaches(self, grid: SlotGrid) -> bool:
         """Whether it gives a value to any slot of the grid."""
         if self.latest_us is None:
             return False
         return grid.first_us is None or self.latest_us >= grid.first_us - self.age(grid)
 
 
-def known_series(store: Store, asked: Sequence[tuple[Market, Grid]]) -> list[list[KnownSeries]]:
+def known_series(store: Store, asked: Sequence[tuple[Market, SlotGrid]]) -> list[list[KnownSeries]]:
     """For each market all series that are known at its grid's time, by kind, source and product; one query.
 
     The grids share the time they are known at and the age of prices.
@@ -120,7 +120,7 @@ def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:
 
 
 def pick_series(
-    known: Sequence[KnownSeries], kind: str, grid: Grid, *, preferred: str | None, trust: Sequence[str]
+    known: Sequence[KnownSeries], kind: str, grid: SlotGrid, *, preferred: str | None, trust: Sequence[str]
 ) -> KnownSeries | None:
     """The series that answers for one variable.
 
@@ -203,7 +203,7 @@ class PathAsked:
     """A series wanted on a grid; values older than ``age_us`` are gaps, unless a price is kept alive by the series ``probe``."""
 
     series: KnownSeries
-    grid: Grid
+    grid: SlotGrid
     age_us: int
     probe: KnownSeries | None = None
 
@@ -233,7 +233,7 @@ def grid_paths(store: Store, asked: Sequence[PathAsked]) -> list[GridPath]:
     ]
 
 
-def within_asked(grid: Grid, series: KnownSeries | None) -> list[PathAsked]:
+def within_asked(grid: SlotGrid, series: KnownSeries | None) -> list[PathAsked]:
     """The grids between the slots that `readings_within` reads, oldest first; none where the source reads about once a slot."""
     if series is None or grid.first_us is None or not series.nominal_us:
         return []
@@ -250,7 +250,7 @@ def within_asked(grid: Grid, series: KnownSeries | None) -> list[PathAsked]:
     ]
 
 
-def readings_within(grid: Grid, paths: Sequence[GridPath]) -> np.ndarray | None:
+def readings_within(grid: SlotGrid, paths: Sequence[GridPath]) -> np.ndarray | None:
     """Readings between slots from the paths of `within_asked`, shape (slots, m), oldest first; None without one."""
     if not paths:
         return None
@@ -258,7 +258,7 @@ def readings_within(grid: Grid, paths: Sequence[GridPath]) -> np.ndarray | None:
     return np.stack([np.where(path.known_us <= slots, path.values, np.nan) for path in paths], axis=1)
 
 
-def grid_slots(grid: Grid) -> np.ndarray:
+def grid_slots(grid: SlotGrid) -> np.ndarray:
     """The slots in microseconds since the epoch; raises `MarketError` on a grid that has no first one yet."""
     if grid.first_us is None:
         raise MarketError("a grid without a first slot")
@@ -275,19 +275,19 @@ class Reader:
     def __init__(self, store: Store, conventions: Conventions | None = None) -> None:
         self.store = store
         self.conventions = conventions or known_conventions()
-        self._known: dict[tuple[Market, Grid], list[KnownSeries]] = {}
+        self._known: dict[tuple[Market, SlotGrid], list[KnownSeries]] = {}
         self._paths: dict[PathAsked, GridPath] = {}
         self._on_demand: dict[
             tuple[str, str, dt.datetime], list[tuple[int, str, str, str, str, float, int]]
         ] = {}
 
-    def fetch_known(self, asked: Iterable[tuple[Market, Grid]]) -> None:
+    def fetch_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Ask which series several markets have."""
         new = [one for one in dict.fromkeys(asked) if one not in self._known]
         for group in _alike(new, lambda one: (one[1].known_at, one[1].price_age())):
             self._known |= zip(group, known_series(self.store, group), strict=True)
 
-    def known(self, market: Market, grid: Grid) -> list[KnownSeries]:
+    def known(self, market: Market, grid: SlotGrid) -> list[KnownSeries]:
         """All series of a market that are known at the grid's time."""
         self.fetch_known([(market, grid)])
         return self._known[market, grid]
@@ -423,7 +423,7 @@ def list_prices() -> tuple[ListPrice, ...]:
 def find_on_demand(
     reader: Reader,
     market: Market,
-    grid: Grid,
+    grid: SlotGrid,
     *,
     prices: tuple[KnownSeries | None, KnownSeries | None],
     assumptions: HistoryAssumptions,
@@ -468,7 +468,9 @@ def find_on_demand(
     )
 
 
-def _elsewhere(reader: Reader, market: Market, grid: Grid, trust: Sequence[str]) -> tuple[float, str] | None:
+def _elsewhere(
+    reader: Reader, market: Market, grid: SlotGrid, trust: Sequence[str]
+) -> tuple[float, str] | None:
     """The best on-demand price stated for the same instance type: same region first, then same zone, trust, newest."""
     rows = reader.on_demand(market, grid.known_at)
     if not rows:
@@ -518,13 +520,13 @@ class HistoryRequest:
     assumptions: HistoryAssumptions = NO_ASSUMPTIONS
     within: bool = False
 
-    def grid(self) -> Grid:
+    def grid(self) -> SlotGrid:
         """The slots asked for; raises `SettingsError` for a step or time out of form."""
         if self.step <= pd.Timedelta(0):
             raise SettingsError(f"step {self.step}", expected="a positive slot length")
         step_us = microseconds(self.step, "step")
         last_us = min(microseconds(self.end, "end"), microseconds(self.known_at, "known_at"))
-        return Grid(
+        return SlotGrid(
             first_us=None
             if self.start is None
             else -(-microseconds(self.start, "start") // step_us) * step_us,
@@ -605,7 +607,7 @@ def load_histories(
     ]
 
 
-def _paths_asked(reader: Reader, request: HistoryRequest, grid: Grid, chosen: _Chosen) -> list[PathAsked]:
+def _paths_asked(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen) -> list[PathAsked]:
     """The paths that a history will be made of, as far as they are of the market itself."""
     asked: list[PathAsked] = []
     if chosen.counts is not None and request.assumptions.counts_from is None:
@@ -616,7 +618,7 @@ def _paths_asked(reader: Reader, request: HistoryRequest, grid: Grid, chosen: _C
     return asked
 
 
-def _history(reader: Reader, request: HistoryRequest, grid: Grid, chosen: _Chosen) -> History:
+def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen) -> History:
     market, assumptions = request.market, request.assumptions
     counts, capacity, stated = _counts_of(reader, request, grid, chosen)
     price = _measured_price(reader, request, grid, chosen)
@@ -651,7 +653,7 @@ def _history(reader: Reader, request: HistoryRequest, grid: Grid, chosen: _Chose
     )
 
 
-def _choose(reader: Reader, request: HistoryRequest, grid: Grid) -> _Chosen:
+def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
     known = reader.known(request.market, grid)
     require_source(known, request.market, request.source)
     known = only_product(known, request.market, request.product)
@@ -664,14 +666,14 @@ def _choose(reader: Reader, request: HistoryRequest, grid: Grid) -> _Chosen:
     return _Chosen(known=known, counts=counts, price=price)
 
 
-def _starting(grid: Grid, series: KnownSeries) -> Grid:
+def _starting(grid: SlotGrid, series: KnownSeries) -> SlotGrid:
     """The grid from the first slot at which the series has a value, if it was not said where to start."""
     if grid.first_us is not None:
         return grid
     return replace(grid, first_us=-(-series.first_us // grid.step_us) * grid.step_us)
 
 
-def _from_first(grid: Grid, market: Market, chosen: _Chosen) -> Grid:
+def _from_first(grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
     first = chosen.counts or chosen.price
     if first is None:
         seen = utc_index(np.array([min(s.first_us for s in chosen.known)], dtype=np.int64))[0]
@@ -698,7 +700,7 @@ def _join_words(chosen: _Chosen, source: str | None, counts: GridPath, price: Gr
     return tuple(words)
 
 
-def _frame(grid: Grid, price: GridPath, counts: GridPath) -> pd.DataFrame:
+def _frame(grid: SlotGrid, price: GridPath, counts: GridPath) -> pd.DataFrame:
     known = utc_index(np.maximum(price.known_us, counts.known_us))
     return pd.DataFrame(
         {PRICE: price.values.astype(float), AVAILABLE: counts.values.astype(float), ROW_KNOWN_AT: known},
@@ -707,7 +709,7 @@ def _frame(grid: Grid, price: GridPath, counts: GridPath) -> pd.DataFrame:
 
 
 @lru_cache(maxsize=64)
-def _slots(grid: Grid) -> pd.DatetimeIndex:
+def _slots(grid: SlotGrid) -> pd.DatetimeIndex:
     """The slots of a grid as an index: one for all markets that are read on it."""
     return utc_index(grid_slots(grid))
 
@@ -721,19 +723,23 @@ class _Chosen:
     price: KnownSeries | None
 
 
-def _count_asked(grid: Grid, series: KnownSeries) -> PathAsked:
+def _count_asked(grid: SlotGrid, series: KnownSeries) -> PathAsked:
     """Counts on the grid."""
     return PathAsked(series=series, grid=grid, age_us=series.age(grid))
 
 
-def _price_asked(reader: Reader, grid: Grid, series: KnownSeries, known: Sequence[KnownSeries]) -> PathAsked:
+def _price_asked(
+    reader: Reader, grid: SlotGrid, series: KnownSeries, known: Sequence[KnownSeries]
+) -> PathAsked:
     """A price on the grid; one that its source read at every probe holds while the probes go on."""
     probes = (s for s in known if s.kind == "availability" and s.source == series.source)
     probe = next(probes, None) if reader.conventions.probed_price(series.source) else None
     return PathAsked(series=series, grid=grid, age_us=series.age(grid), probe=probe)
 
 
-def _price_path(reader: Reader, grid: Grid, series: KnownSeries, known: Sequence[KnownSeries]) -> GridPath:
+def _price_path(
+    reader: Reader, grid: SlotGrid, series: KnownSeries, known: Sequence[KnownSeries]
+) -> GridPath:
     """An observed price; one that never changed and was never repeated is a catalogue price and is held."""
     asked = _price_asked(reader, grid, series, known)
     path = reader.path(asked)
@@ -745,13 +751,13 @@ def _price_path(reader: Reader, grid: Grid, series: KnownSeries, known: Sequence
     return replace(held, words=(f"{HELD_CONSTANT} at {series.highest:g} USD",))
 
 
-def _constant(grid: Grid, value: float, words: str) -> GridPath:
+def _constant(grid: SlotGrid, value: float, words: str) -> GridPath:
     size = len(grid_slots(grid))
     return GridPath(values=np.full(size, value), known_us=np.full(size, NEVER), words=(words,))
 
 
 def _counts_of(
-    reader: Reader, request: HistoryRequest, grid: Grid, chosen: _Chosen
+    reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen
 ) -> tuple[GridPath, int, bool]:
     """Counts, the capacity and whether a probe stated it; raises `MarketError` if there are none and none may be assumed."""
     assumptions = request.assumptions
@@ -774,7 +780,9 @@ def _counts_of(
     )
 
 
-def _measured_price(reader: Reader, request: HistoryRequest, grid: Grid, chosen: _Chosen) -> GridPath | None:
+def _measured_price(
+    reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen
+) -> GridPath | None:
     """The market's own price or another's; None if one may be assumed; raises `MarketError` if none may."""
     assumptions = request.assumptions
     if assumptions.price_from is not None:
@@ -789,7 +797,9 @@ def _measured_price(reader: Reader, request: HistoryRequest, grid: Grid, chosen:
     return None
 
 
-def _assumed_price(market: Market, grid: Grid, assumptions: HistoryAssumptions, on_demand: float) -> GridPath:
+def _assumed_price(
+    market: Market, grid: SlotGrid, assumptions: HistoryAssumptions, on_demand: float
+) -> GridPath:
     """A constant price, said in words."""
     if assumptions.constant_price_usd is not None:
         usd = assumptions.constant_price_usd
@@ -801,7 +811,7 @@ def _assumed_price(market: Market, grid: Grid, assumptions: HistoryAssumptions, 
     )
 
 
-def _borrow(reader: Reader, grid: Grid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> GridPath:
+def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> GridPath:
     """Another market's path on this grid, read as of the shifted time, so that nothing later than known_at + shift is used."""
     shift_us = microseconds(path.shift, "shift")
     there = replace(
@@ -877,7 +887,7 @@ class MovingReader(Reader):
             "step_us": microseconds(self._span.step, "step"),
         }
 
-    def fetch_known(self, asked: Iterable[tuple[Market, Grid]]) -> None:
+    def fetch_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Ask which series several markets have: for all times of the span at once."""
         new = [one for one in dict.fromkeys(asked) if one not in self._known]
         fitting = [one for one in new if self._fits(one[1])]
@@ -894,7 +904,7 @@ class MovingReader(Reader):
                 self._known[market, grid] = found.get(grid.last_us, [])
         super().fetch_known(rest)
 
-    def _fits(self, grid: Grid) -> bool:
+    def _fits(self, grid: SlotGrid) -> bool:
         """Whether a grid ends at a time of the span, which is when it is read."""
         return grid.known_at in self._times and grid.last_us == _us(grid.known_at)
 

@@ -30,7 +30,7 @@ from forecasting.origins import Unit, units_of
 TRIES, RETRY_SECONDS, TIMEOUT = 2, 300, 6 * 3600
 
 
-class Part:
+class CourseUnits:
     """Some units of a backtest, opaque to the engine: it would walk through every array looking for futures."""
 
     __slots__ = ("course", "units")
@@ -56,7 +56,7 @@ def accuracy_on_engine(
     comes first.
     """
     made: list[ScoredPart] = score_course.with_options(task_runner=runner)(
-        Part(course, units_of(course.rolling))
+        CourseUnits(course, units_of(course.rolling))
     )
     return accuracy_from(course, _in_order(made), notes=notes)
 
@@ -67,16 +67,16 @@ def _in_order(parts: Sequence[ScoredPart]) -> Iterator[Scored]:
 
 
 @task(name="score-units", cache_policy=NO_CACHE, persist_result=False, retries=1)
-def score_units(part: Part) -> ScoredPart:
+def score_units(part: CourseUnits) -> ScoredPart:
     """Forecast and score the units of one part, one after the other; what is kept already is read."""
     return ScoredPart([score_unit(unit, part.course) for unit in part.units])
 
 
 @flow(name="score-course", task_runner=RUNNER, validate_parameters=False, persist_result=False)
-def score_course(whole: Part) -> list[ScoredPart]:
+def score_course(whole: CourseUnits) -> list[ScoredPart]:
     """All units in at most `flows.engine.flows.TASKS_A_STAGE` tasks of neighbours, in their order."""
     size = -(-len(whole.units) // TASKS_A_STAGE)
-    parts = [Part(whole.course, whole.units[i : i + size]) for i in range(0, len(whole.units), size)]
+    parts = [CourseUnits(whole.course, whole.units[i : i + size]) for i in range(0, len(whole.units), size)]
     return [future.result() for future in [score_units.submit(part) for part in parts]]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
-from flows.accuracy.series import VARIABLES, Asked, Measured, accuracy_of_vintages, measured_panels
+from flows.accuracy.series import VARIABLES, Measured, SeriesChoice, accuracy_of_vintages, measured_panels
 from flows.accuracy.units import Course, Medians, cores, kept_path, read_blocks, run_course
 from flows.clock import parse_time
 from flows.command import Session, parsed_duration, progress
@@ -194,7 +194,7 @@ def read_measured(options: AccuracyOptions, settings: Settings, session: Session
     """The series that are asked for, from a folder or from the warehouse."""
     if options.variable is not None and options.variable not in VARIABLES:
         raise SettingsError(f"--variable {options.variable}", expected=f"one of {', '.join(VARIABLES)}")
-    asked = Asked(
+    asked = SeriesChoice(
         market=options.market,
         variables=[one for one in VARIABLES if options.variable in (None, one)],
         since=parse_time(options.since, "--since") if options.since else None,

@@ -38,7 +38,7 @@ LEAST_PRICES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SeriesChoice:
     """What is to be measured: markets by a glob on ``provider/region/zone/type`` (with ``@``: on ``...@source``), the
     variables, and from when on origins count."""
 
@@ -87,7 +87,11 @@ class _LeftOut:
 
 
 def measured_panels(
-    store: Store, settings: Settings, asked: Asked, *, progress: Callable[[int, int], None] | None = None
+    store: Store,
+    settings: Settings,
+    asked: SeriesChoice,
+    *,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Measured:
     """Every series of the warehouse that can be tested, each read as known at the end of its own record.
 
@@ -129,7 +133,7 @@ def measured_panels(
 
 
 def _series_of_row(
-    store: Store, settings: Settings, row: dict[str, Any], asked: Asked, left_out: _LeftOut
+    store: Store, settings: Settings, row: dict[str, Any], asked: SeriesChoice, left_out: _LeftOut
 ) -> list[Series]:
     """The testable series of one market and source."""
     step = step_of(settings)

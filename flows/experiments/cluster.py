@@ -36,7 +36,7 @@ from optimization.cluster.stream import (
     BatchHabit,
     Default,
     Family,
-    Grid,
+    RateGrid,
     RateSurface,
     Request,
     Workload,
@@ -190,13 +190,13 @@ def _folder_without(folder: Path, held_out: Sequence[tuple[Any, ...]], spare: Pa
     return spare
 
 
-def _grid(tokens_per_sample: int) -> Grid:
+def _grid(tokens_per_sample: int) -> RateGrid:
     gpus, batch = (a.ravel() for a in np.meshgrid(WIDTHS, BATCHES, indexing="ij"))
-    return Grid(gpus=gpus, batch=batch, tokens_per_sample=np.full(gpus.size, tokens_per_sample))
+    return RateGrid(gpus=gpus, batch=batch, tokens_per_sample=np.full(gpus.size, tokens_per_sample))
 
 
 def _surface(runs: pd.DataFrame) -> RateSurface:
-    grid = Grid(
+    grid = RateGrid(
         gpus=runs["number_gpus"].to_numpy(),
         batch=runs["batch_size"].to_numpy(),
         tokens_per_sample=runs["tokens_per_sample"].to_numpy(),
@@ -236,7 +236,7 @@ def _family(
 
 
 def _true_validity(
-    key: tuple[Any, ...], grid: Grid, own: pd.DataFrame, labels: Mapping[tuple[Any, ...], bool]
+    key: tuple[Any, ...], grid: RateGrid, own: pd.DataFrame, labels: Mapping[tuple[Any, ...], bool]
 ) -> np.ndarray:
     """Measured, or labelled valid: a label is taken from the stand-in where the model has none, of LoRA for its quantised form."""
     at_length = own[own["tokens_per_sample"] == key[2]]

@@ -18,7 +18,7 @@ from warehouse.errors import FetchError, InputError, SettingsError
 from warehouse.issued import read_rows, write_rows
 from warehouse.observations import FollowedSince, append
 from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.contract import Asked, Listing, Mark, Page
+from warehouse.sources.live.contract import FetchRequest, Listing, Mark, Page
 from warehouse.sources.live.transport import SKEW_SECONDS, Retry, Transport
 from warehouse.store.connection import Store
 
@@ -72,7 +72,7 @@ def marks_for(feed: Feed, last: Fetched | None) -> dict[str, Mark]:
     return {part: Mark(followed_since=mark.followed_since) for part, mark in last.marks.items()}
 
 
-def moved(mark: Mark, page: Page, asked: Asked) -> Mark:
+def moved(mark: Mark, page: Page, asked: FetchRequest) -> Mark:
     """The mark of a part behind a page.
 
     A range read by hand moves the mark only if it joins what was read before, and leaves a listing that was cut alone.
@@ -225,7 +225,7 @@ def fetch_feed(
     same = last if last is not None and last.at == at else None
     if same is not None and same.status == "done" and span[0] is None and same.options == options_mark(feed):
         return same
-    asked = Asked(
+    asked = FetchRequest(
         options=feed.options,
         at=_plain(at),
         every=feed.every,
@@ -258,7 +258,9 @@ def _plain(at: pd.Timestamp) -> datetime:
 class _Fetch:
     """One attempt: pages in, and the row of ``fetches`` as it stands after each."""
 
-    def __init__(self, store: Store, feed: Feed, asked: Asked, transport: Transport, start: Fetched) -> None:
+    def __init__(
+        self, store: Store, feed: Feed, asked: FetchRequest, transport: Transport, start: Fetched
+    ) -> None:
         self._store = store
         self._feed = feed
         self._asked = asked

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from flows.command import say
 from flows.ledger.jobs import OpenJob, every_report, open_job, stored_jobs
 from flows.ledger.records import allocations_of, decisions_of
-from flows.show.formats import rows_of
+from flows.show.formats import percent, rows_of, usd
 from flows.turn.context import Followed, Turn, choose_markets, find_market, own_time, step_of
 from flows.turn.forecast import forecasts_of, ready
 from optimization.fleet.audit import audit_joint
@@ -365,7 +365,7 @@ def fleet_answer(fleet: Fleet) -> dict[str, Any]:
         "status": str(plan.status),
         "synthetic": list(fleet.assumed),
         "notes": [
-            f"no plan can be worth more than {plan.bound:.2f} $: the gap is {100 * plan.gap:.2f} %",
+            f"no plan can be worth more than {usd(plan.bound)} USD: the gap is {percent(plan.gap)}",
             NOTE,
             *_otherwise(fleet, plan),
             *fleet.left_out,

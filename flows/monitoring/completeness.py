@@ -15,7 +15,7 @@ from flows.config import Settings
 from flows.ledger.records import STAGES
 from flows.show.formats import rows_of
 from flows.turn.context import find_market, step_of
-from warehouse.asof import Grid, KnownSeries, known_series, pick_product
+from warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
 from warehouse.issued import read_rows
@@ -73,7 +73,7 @@ def promises_of(
 ) -> tuple[Promise, ...]:
     """What the sources owe of some markets (key, source), from the gaps they stated or kept until ``at``; one query."""
     pairs = list(markets)
-    grid = Grid(
+    grid = SlotGrid(
         first_us=None,
         last_us=microseconds(at, "at"),
         step_us=microseconds(step, "step"),
@@ -91,7 +91,7 @@ def promises_of(
     return tuple(found)
 
 
-def _promise(market: str, one: KnownSeries, grid: Grid, *, probed: bool) -> Promise:
+def _promise(market: str, one: KnownSeries, grid: SlotGrid, *, probed: bool) -> Promise:
     counts = one.kind == "availability"
     return Promise(
         market=market,

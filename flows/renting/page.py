@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flows.command import Answer
 from flows.renting.rent import widths_text
-from flows.show.blocks import Banner, Figure, Fold, Notes, Section, numbers
+from flows.show.blocks import Banner, Column, Figure, Fold, Notes, Section, numbers
+from flows.show.formats import decimals, percent, price, usd
 
 if TYPE_CHECKING:
     from flows.show.charts import Axis
@@ -32,12 +34,18 @@ def rent_report(answer: Mapping[str, Any]) -> Answer:
     )
 
 
+def _delay(answer: Mapping[str, Any]) -> Column:
+    """What delay costs per hour, in money or in hours of jobs."""
+    unit = answer["loss_unit"]
+    return Column(heading="Delay", unit=f"{unit} per hour", format=usd if unit == "USD" else decimals(3))
+
+
 def _widths(answer: Mapping[str, Any]) -> Section:
     table = numbers(
         {
             "type": "Type", "rate_per_hour": "Jobs per hour", "load_gpus": "Load, GPUs", "width": "GPUs a job",
             "response_hours": "Response, h", "gpus": "GPUs held", "spend": f"Spend, {answer['unit']}",
-            "loss_per_hour": f"Delay, {answer['loss_unit']} per hour",
+            "loss_per_hour": _delay(answer),
         },
         [{**row, "width": widths_text(row)} for row in answer["types"]],
         digits=3,
@@ -59,7 +67,7 @@ def sentences(answer: Mapping[str, Any]) -> list[str]:
         )
     saved = answer["hours_saved_by_one_more_gpu"]
     what = (
-        f"and {answer['loss_saved_by_one_more_gpu']:.3g} USD per hour of delay"
+        f"and {usd(answer['loss_saved_by_one_more_gpu'])} USD per hour of delay"
         if answer["loss_unit"] == "USD"
         else ""
     )
@@ -75,9 +83,10 @@ def sentences(answer: Mapping[str, Any]) -> list[str]:
 
 def _market_sentences(answer: Mapping[str, Any], market: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"In {market['market']} at {market['at']} a GPU-hour of work is forecast to cost {market['usd_per_gpu_hour']:.3g} USD "
-        f"({market['list_usd_per_gpu_hour']:.3g} on demand): {market['spot_share']:.0%} of {market['fleet_gpus']:.3g} GPUs on spot "
-        f"over {market['horizon_hours']:g} h, {market['lost_to_restarts']:.1%} more time for restarts."
+        f"In {market['market']} at {market['at']} a GPU-hour of work is forecast to cost {price(market['usd_per_gpu_hour'])} USD "
+        f"({price(market['list_usd_per_gpu_hour'])} on demand): {percent(market['spot_share'])} of "
+        f"{market['fleet_gpus']:.3g} GPUs on spot "
+        f"over {market['horizon_hours']:g} h, {percent(market['lost_to_restarts'])} more time for restarts."
     ]
     listed = market["at_list_price"]
     lines.append(
@@ -107,8 +116,8 @@ def _frontier(answer: Mapping[str, Any]) -> Section:
     table = numbers(
         {
             "budget": f"Budget, {answer['unit']}", "response_hours": "Response, h",
-            "equal_widths_response_hours": "At equal widths", "loss_per_hour": f"Delay, {answer['loss_unit']} per hour",
-            "equal_widths_loss_per_hour": "At equal widths",
+            "equal_widths_response_hours": "At equal widths, h", "loss_per_hour": _delay(answer),
+            "equal_widths_loss_per_hour": replace(_delay(answer), heading="At equal widths"),
         },
         answer["frontier"],
         digits=3,
@@ -184,7 +193,7 @@ def _arrivals(answer: Mapping[str, Any]) -> Section:
     table = numbers(
         {
             "arrivals_of": "Arrivals of", "factor": "Times", "response_hours": "Response, h",
-            "loss_per_hour": f"Delay, {answer['loss_unit']} per hour",
+            "loss_per_hour": _delay(answer),
         },
         answer["sensitivity"],
         digits=3,
@@ -229,9 +238,9 @@ def _sensitivity_specs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, A
 def _others(answer: Mapping[str, Any]) -> Section:
     table = numbers(
         {
-            "policy": "Policy", "response_hours": "Response, h", "simulated_response_hours": "Simulated",
-            "response_error": "Error", "gpus": "GPUs", "simulated_gpus": "Simulated", "gpus_error": "Error",
-            "loss_per_hour": f"Delay, {answer['loss_unit']} per hour", "note": "Note",
+            "policy": "Policy", "response_hours": "Response, h", "simulated_response_hours": "Simulated, h",
+            "response_error": "Error, h", "gpus": "GPUs", "simulated_gpus": "Simulated, GPUs", "gpus_error": "Error, GPUs",
+            "loss_per_hour": _delay(answer), "note": "Note",
         },
         answer["baselines"],
         digits=3,

@@ -10,7 +10,7 @@ import pandas as pd
 from flows.command import Answer
 from flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, dots, lines, stacks
-from flows.show.formats import utc, whole
+from flows.show.formats import percent, usd, utc, whole
 
 SPEED = Column(heading="tokens/s", format=whole)
 FORM_COLUMNS: dict[str, Column | str] = {
@@ -195,11 +195,11 @@ def _replayed(answer: Mapping[str, Any]) -> Section:
     return Section(
         "How it came out",
         [
-            f"It cost {score['outcome']['cost_usd']:.2f} USD where {score['expected_cost_usd']:.2f} "
+            f"It cost {usd(score['outcome']['cost_usd'])} USD where {usd(score['expected_cost_usd'])} "
             "were expected; on-demand only costs "
-            f"{score['on_demand_only_usd']:.2f}"
-            + (f", at best {best:.2f} with hindsight" if best is not None else "")
-            + f"; saved {score['saved_share']:.0%}.",
+            f"{usd(score['on_demand_only_usd'])}"
+            + (f", at best {usd(best)} with hindsight" if best is not None else "")
+            + f"; saved {percent(score['saved_share'])}.",
             *figures,
             numbers(SCORE_COLUMNS, score_rows(score), digits=2),
         ],

@@ -108,7 +108,9 @@ def number_scale(axis: Axis, *, nice: bool = True) -> alt.Scale:
     if axis.symlog is not None:
         kind = {"type": "symlog", "constant": axis.symlog}
     return alt.Scale(
-        zero=axis.zero and not axis.log and axis.low is None,
+        zero=alt.Undefined
+        if axis.log
+        else axis.zero and axis.low is None,  # Vega warns of a zero on logarithms
         nice=nice and not ends and not axis.log,
         clamp=bool(ends),
         **kind,
@@ -596,8 +598,8 @@ def heat(
 class Fan:
     """One panel of a market: what was seen, a limit, and the quantiles of a forecast.
 
-    ``past`` has rows with x, x2 and y; ``gaps`` rows with x and x2; ``ahead`` rows with x, x2, median and, for each of 50, 80
-    and 90 %, low and high (``low50``, ``high50``, ...). Without a ``limit`` (NaN) none is drawn.
+    ``past`` has rows with x and y, as `held` makes them; ``gaps`` rows with x and x2; ``ahead`` rows with x, x2, median and, for
+    each of 50, 80 and 90 %, low and high (``low50``, ``high50``, ...). Without a ``limit`` (NaN) none is drawn.
     """
 
     title: str

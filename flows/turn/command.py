@@ -197,8 +197,8 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     bracket = best["hindsight"]
     blocks: list[Block] = [
         Table(title, rows, REPLAY_COLUMNS, most=20),
-        f"hindsight: {bracket['low']:.4f} to {bracket['high']:.4f} USD; "
-        f"on-demand only costs {best['on_demand_only_usd']:.4f} USD",
+        f"hindsight: {usd(bracket['low'])} to {usd(bracket['high'])} USD; "
+        f"on-demand only costs {usd(best['on_demand_only_usd'])} USD",
         *(f"synthetic: {text}" for text in best["synthetic"]),
     ]
     if len(rows) == 1:

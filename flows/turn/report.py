@@ -15,7 +15,7 @@ from flows.config import Settings
 from flows.ledger.fields import BASELINES, BOARD, DECISION, columns_of
 from flows.ledger.records import measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import Banner, Block, Column, Figure, Fold, Grid, Notes, Page, Section, Table
-from flows.show.charts import Axis, Fan, area, dots, fan, lines
+from flows.show.charts import Axis, Fan, area, dots, fan, held, lines
 from flows.show.formats import (
     MISSING,
     as_number,
@@ -544,7 +544,7 @@ def market_charts(panel: MarketPanel) -> list[dict[str, Any]]:
     price, count = (
         Fan(
             title=title,
-            past=past_rows(slots, values[past], step),
+            past=held([*slots, slots[-1] + step], values[past].tolist()),
             gaps=gap_rows(slots, values[past], step),
             ahead=[] if panel.forecast is None else ahead_rows(panel.forecast, quantiles, step),
             limit=limit,
@@ -560,12 +560,6 @@ def market_charts(panel: MarketPanel) -> list[dict[str, Any]]:
         )
     )  # fmt: skip
     return [fan(price, labelled=False), fan(count)]
-
-
-def past_rows(slots: pd.DatetimeIndex, values: np.ndarray, step: pd.Timedelta) -> list[dict[str, Any]]:
-    """One row a slot, and one at the end of the last, so that it is drawn over its whole length."""
-    ends = slots.append(pd.DatetimeIndex([slots[-1] + step]))
-    return [{"x": at, "y": value} for at, value in zip(ends, np.append(values, values[-1]), strict=True)]
 
 
 def gap_rows(slots: pd.DatetimeIndex, values: np.ndarray, step: pd.Timedelta) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from flows.ledger.jobs import Report, StoredJob, counting, find_job, open_job, r
 from flows.ledger.records import allocations_of, stored_decisions
 from flows.show.blocks import Figure, Table
 from flows.show.charts import Axis, holdings, lines
-from flows.show.formats import percent, rows_of, utc
+from flows.show.formats import number, percent, rows_of, utc
 from flows.turn.context import Followed, read_histories
 from flows.turn.report import LIKELY, WORRYING, utilities_figure
 from flows.ui.reading import Reading
@@ -124,7 +124,7 @@ def job_row(
         "job": request.name, "market": request.market, "source": request.source or "", "origin": job.origin,
         "state": state_of(reading, job, standing), "start": job.start, "deadline": job.deadline,
         "n_min": request.n_min, "n_max": request.n_max, "resumable": request.checkpoint.resumable,
-        "value_usd": request.value_usd, "workload": f"{request.workload.amount:g} {request.workload.unit}",
+        "value_usd": request.value_usd, "workload": f"{_amount(request.workload.amount)} {request.workload.unit}",
         "share_done": None, "share_expected": None, "slots_ahead": None, "cost_usd": None, "finished_at": None, "reported_at": None,
         "problem": standing if isinstance(standing, str) else "", "hold": None,
     }  # fmt: skip
@@ -291,6 +291,15 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
             "at hand, where the dotted line stands."
         ],
     )
+
+
+def _amount(value: float) -> str:
+    """A workload with commas instead of an exponent.
+
+    >>> _amount(1.6e9), _amount(12.5)
+    ('1,600,000,000', '12.50')
+    """
+    return number(value, 0 if value == round(value) else 2)
 
 
 def _held(row: Mapping[str, Any], step: pd.Timedelta) -> list[dict[str, Any]]:

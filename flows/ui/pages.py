@@ -12,7 +12,7 @@ import pandas as pd
 
 from flows.clock import parse_time
 from flows.ledger.records import LIVE
-from flows.show.formats import duration, number, percent, plural, price, significant, text, utc
+from flows.show.formats import duration, number, percent, plural, price, significant, text, usd, utc
 from flows.show.page import show_filters, vega_config
 from flows.ui.jobs import STATES, job_data, job_values, jobs_data, open_rows
 from flows.ui.markets import market_data, market_values, market_view, markets_data, nearest_market
@@ -236,7 +236,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= show_filters() | {
-        "utc": utc, "number": number, "percent": percent, "price": price, "text": text, "plural": plural,
+        "utc": utc, "number": number, "percent": percent, "price": price, "usd": usd, "text": text, "plural": plural,
         "significant": significant, "coded": coded, "sentence": sentence,
     }  # fmt: skip
     made.globals |= {

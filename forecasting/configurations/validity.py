@@ -17,6 +17,7 @@ from forecasting.configurations.facts import (
     architecture,
     memory_parts,
 )
+from warehouse.amounts import percent
 from warehouse.errors import SourceFileError
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class ValidityModel:
             reason = f"estimated peak of {need:.3g} GB per GPU, {c.gpu_model} has {limit:g} GB"
         else:
             p, by = trees, "classifier"
-            reason = f"{p:.0%} by published (synthetic) labels; a memory estimate of {need:.3g} of {limit:g} GB per GPU"
+            reason = f"{percent(p)} by published (synthetic) labels; a memory estimate of {need:.3g} of {limit:g} GB per GPU"
         return Validity(
             valid=p > 0.5,
             p_valid=p,
@@ -323,7 +324,7 @@ _ROUNDS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class ConfigurationGrid:
     """Shares of the experiments over (method, GPU model, number of GPUs, length, batch), shape (3, 4, 6, 5, 11), summing to 1.
 
     ``other_rejections`` is the share rejected for no divisibility; it is put on A100-SXM, where nearly all experiments are.
@@ -365,7 +366,7 @@ def read_statistics(folder: Path) -> pd.DataFrame:
     return frame
 
 
-def rebuilt_grid(statistics: pd.DataFrame) -> Grid:
+def rebuilt_grid(statistics: pd.DataFrame) -> ConfigurationGrid:
     """The published experiments by iterative proportional fitting (Deming and Stephan 1940) of a uniform grid to the known margins.
 
     The margin of numbers of GPUs is not printed, but a batch smaller than the number of GPUs is rejected: the rejections of batches
@@ -392,7 +393,7 @@ def rebuilt_grid(statistics: pd.DataFrame) -> Grid:
             sums = _margin(shares, axis)
             factor = np.divide(margin, sums, out=np.zeros_like(sums), where=sums > 0)
             shares = shares * factor.reshape([-1 if a == axis else 1 for a in range(5)])
-    return Grid(
+    return ConfigurationGrid(
         shares=shares / shares.sum(), lengths=tuple(int(v) for v in length.index), batches=tuple(int(v) for v in batch.index),
         other_rejections=other,
     )  # fmt: skip
@@ -436,7 +437,7 @@ def _compared(rate: str, factor: str, level: str, published: float, found: float
     }  # fmt: skip
 
 
-def _chances(grid: Grid, runs: pd.DataFrame, memory: MemoryModel) -> np.ndarray:
+def _chances(grid: ConfigurationGrid, runs: pd.DataFrame, memory: MemoryModel) -> np.ndarray:
     """Mean chance to run of every cell over the models measured there, by the memory model, of the grid's shape."""
     out = np.zeros_like(grid.shares)
     for m, method in enumerate(METHODS):
@@ -449,7 +450,7 @@ def _chances(grid: Grid, runs: pd.DataFrame, memory: MemoryModel) -> np.ndarray:
     return out
 
 
-def _cells(grid: Grid, model: str, method: str, device: str) -> Sequence[Configuration]:
+def _cells(grid: ConfigurationGrid, model: str, method: str, device: str) -> Sequence[Configuration]:
     return [
         Configuration(
             model_name=model,

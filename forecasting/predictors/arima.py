@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -98,7 +99,7 @@ def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizo
 
 def _ages(step_days: float) -> np.ndarray:
     """What is left of an error's weight after 0, 1, ... slots of ``step_days`` days, until `_LEAST_WEIGHT`."""
-    kept = 0.5 ** (1.0 / max(LEAST_HALF_LIFE, HALF_LIFE_DAYS / step_days))
+    kept = forget(step_days)
     return np.asarray(kept ** np.arange(int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(kept)))))
 
 
@@ -125,43 +126,44 @@ def time_since_change(values: np.ndarray) -> np.ndarray:
 
 
 @njit(cache=True)
-def _weigh(past: _Past, origin: int, step: int, weights: np.ndarray) -> int:
-    """Fill ``weights`` (reach,) of the errors made ``step`` slots and more ago, 0 where there is none; how many there are."""
-    here, count = past.places[origin, 0], 0
-    like, run = past.likeness[here, step - 1], past.runs[here]
-    for i in range(weights.size):
-        t = here - step - i
-        if t < 0 or np.isnan(past.errors[t, step - 1]):
-            weights[i] = 0.0
-        else:
-            apart = np.abs(past.likeness[t, step - 1] - like) + np.abs(past.runs[t] - run)
-            weights[i] = past.weight[i] * (_ELSEWHERE + (1.0 - _ELSEWHERE) * np.exp(-apart))
-            count += 1
-    return count
+def _walk(past: _Past, horizon: int, weights: np.ndarray, made: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """Origin, slot ahead (from 0) and number of past errors, of each origin and slot in turn.
+
+    At each, ``made`` (reach,) holds what the forecast would come to with the errors of its step, the newest first, and
+    ``weights`` (reach,) what each counts, 0 where there is none. Without any error the forecast itself counts 1.
+    """
+    for o in range(past.places.shape[0]):
+        here, age = past.places[o, 0], past.places[o, 1]
+        for k in range(horizon):
+            step, count = age + k + 1, 0
+            centre, like, run = past.point[here, step - 1], past.likeness[here, step - 1], past.runs[here]
+            for i in range(weights.size):
+                t = here - step - i
+                if t < 0 or np.isnan(past.errors[t, step - 1]):
+                    weights[i] = 0.0
+                    continue
+                apart = np.abs(past.likeness[t, step - 1] - like) + np.abs(past.runs[t] - run)
+                weights[i] = past.weight[i] * (_ELSEWHERE + (1.0 - _ELSEWHERE) * np.exp(-apart))
+                made[i] = centre + past.errors[t, step - 1]
+                count += 1
+            if count == 0:
+                weights[0], made[0] = 1.0, centre
+            yield o, k, count
 
 
 @njit(cache=True)
 def _laws(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     """Laws (m, h, n) of forecast plus error, rounded within 0 and ``upper``, and the number of errors at the first step."""
-    m, most = past.places.shape[0], int(past.upper.max())
+    m, most, reach = past.places.shape[0], int(past.upper.max()), past.weight.size
     law, seen = np.zeros((m, horizon, most + 1)), np.zeros(m, dtype=np.int64)
-    weights = np.empty(past.weight.size)
-    for o in range(m):
-        here, age = past.places[o, 0], past.places[o, 1]
-        for k in range(horizon):
-            step = age + k + 1
-            count = _weigh(past, o, step, weights)
-            centre = past.point[here, step - 1]
-            if k == 0:
-                seen[o] = count
-            if count == 0:
-                law[o, k, int(min(np.floor(centre + 0.5), past.upper[o]))] = 1.0
-                continue
-            for i in range(weights.size):
-                if weights[i] > 0.0:
-                    value = np.floor(centre + past.errors[here - step - i, step - 1] + 0.5)
-                    law[o, k, int(min(max(value, 0.0), past.upper[o]))] += weights[i]
-            law[o, k] /= weights.sum()
+    weights, made = np.empty(reach), np.empty(reach)
+    for o, k, count in _walk(past, horizon, weights, made):
+        if k == 0:
+            seen[o] = count
+        for i in range(reach):
+            if weights[i] > 0.0:
+                law[o, k, int(min(max(np.floor(made[i] + 0.5), 0.0), past.upper[o]))] += weights[i]
+        law[o, k] /= weights.sum()
     return law, seen
 
 
@@ -187,31 +189,20 @@ def _quantiles(past: _Past, horizon: int, levels: np.ndarray) -> tuple[np.ndarra
     out, mean = np.empty((m, horizon, levels.size)), np.zeros((m, horizon))
     seen = np.zeros(m, dtype=np.int64)
     weights, made = np.empty(reach), np.empty(reach)
-    for o in range(m):
-        here, age = past.places[o, 0], past.places[o, 1]
-        for k in range(horizon):
-            step = age + k + 1
-            count = _weigh(past, o, step, weights)
-            centre = past.point[here, step - 1]
-            if k == 0:
-                seen[o] = count
-            if count == 0:
-                out[o, k], mean[o, k] = centre, centre
-                continue
-            total = weights.sum()
-            for i in range(reach):
-                made[i] = np.inf
-                if weights[i] > 0.0:
-                    value = centre + past.errors[here - step - i, step - 1]
-                    made[i] = min(max(value, 0.0), past.upper[o])
-                    mean[o, k] += weights[i] * made[i] / total
-            order = np.argsort(made)
-            place, reached = 0, weights[order[0]] / total
-            for j in range(levels.size):
-                while reached < levels[j] - 1e-9 and place < count - 1:
-                    place += 1
-                    reached += weights[order[place]] / total
-                out[o, k, j] = made[order[place]]
+    for o, k, count in _walk(past, horizon, weights, made):
+        if k == 0:
+            seen[o] = count
+        total = weights.sum()
+        for i in range(reach):
+            made[i] = min(max(made[i], 0.0), past.upper[o]) if weights[i] > 0.0 else np.inf
+            mean[o, k] += weights[i] * made[i] / total if weights[i] > 0.0 else 0.0
+        order = np.argsort(made)
+        place, reached = 0, weights[order[0]] / total
+        for j in range(levels.size):
+            while reached < levels[j] - 1e-9 and place < count - 1:
+                place += 1
+                reached += weights[order[place]] / total
+            out[o, k, j] = made[order[place]]
     return out, mean, seen
 
 

@@ -276,7 +276,7 @@ SEVERAL, LENGTH = 2.0, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class RateGrid:
     """Configurations of one model and method: GPUs, samples a step over all GPUs, tokens a sample; arrays of one shape."""
 
     gpus: np.ndarray
@@ -288,7 +288,7 @@ class Grid:
 class RateSurface:
     """Rates of one model, method and GPU model: ``measured`` tokens per second over all GPUs at ``grid``, and between them."""
 
-    grid: Grid
+    grid: RateGrid
     measured: np.ndarray
 
     def __post_init__(self) -> None:
@@ -298,7 +298,7 @@ class RateSurface:
                 expected="at least one positive rate",
             )
 
-    def rates(self, grid: Grid) -> np.ndarray:
+    def rates(self, grid: RateGrid) -> np.ndarray:
         """Tokens per second over all GPUs: the median of what was measured where something was, else `smooth_rates`."""
         known: dict[tuple[int, int, int], list[float]] = {}
         for key, rate in zip(_keys(self.grid), self.measured, strict=True):
@@ -311,7 +311,7 @@ class RateSurface:
             ]
         )
 
-    def smooth_rates(self, grid: Grid) -> np.ndarray:
+    def smooth_rates(self, grid: RateGrid) -> np.ndarray:
         """A smoothed thin-plate spline of log rate per GPU over log tokens a GPU and step, log GPUs and log length (ours).
 
         Kept within the least and the largest measured rate per GPU, so that nothing runs away outside the data.
@@ -325,14 +325,14 @@ class RateSurface:
         return np.asarray(np.exp(np.clip(spline(there[:, varies]), per_gpu.min(), per_gpu.max())) * grid.gpus)
 
 
-def _keys(grid: Grid) -> list[tuple[int, int, int]]:
+def _keys(grid: RateGrid) -> list[tuple[int, int, int]]:
     return [
         (int(g), int(b), int(t))
         for g, b, t in zip(grid.gpus, grid.batch, grid.tokens_per_sample, strict=True)
     ]
 
 
-def _features(grid: Grid) -> np.ndarray:
+def _features(grid: RateGrid) -> np.ndarray:
     gpus, length = np.asarray(grid.gpus, dtype=float), np.asarray(grid.tokens_per_sample, dtype=float)
     return np.column_stack(
         [

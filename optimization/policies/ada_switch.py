@@ -15,6 +15,7 @@ from optimization.policies.committed_horizon import Ahap, Solve, expected_by_cha
 from optimization.policies.contract import Policy, View
 from optimization.policies.pace import HOLD_NOTHING, is_done, narrate, step, work_price
 from optimization.window.plan import Allocation, EndRule
+from warehouse.amounts import usd
 from warehouse.errors import SettingsError
 
 #: The policies that may stand in for the predictions, by name: neither reads a forecast.
@@ -110,7 +111,9 @@ class AdaSwitch:
         rule, other = f"AHAP({self.omega},1)", self.robust
         if not state.predicting:
             rule, other = other, rule
-        said = f"{rule} is followed, {other} would be {abs(lead):.2f} USD {'ahead' if lead > 0 else 'behind'}"
+        said = (
+            f"{rule} is followed, {other} would be {usd(abs(lead))} USD {'ahead' if lead > 0 else 'behind'}"
+        )
         return narrate(view, allocation, rule=said)
 
     def _switched(self, state: Switching, view: View) -> Switching:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from optimization.job.definition import Job, check_job
+from optimization.kernels.rules import after_growing
 from optimization.policies.contract import View
 from optimization.policies.pace import (
     HOLD_NOTHING,
@@ -147,8 +148,9 @@ class UniformProgress:
 
 
 def _hysteresis(on_demand_held: bool, view: View) -> float:
-    """Two changeovers in slots after a slot with on-demand, else 0."""
-    return 2.0 * (1.0 - view.job.mu_up) if on_demand_held else 0.0
+    """Two changeovers to N_max, in slots, after a slot with on-demand, else 0."""
+    job = view.job
+    return 2.0 * (1.0 - after_growing(job.restart, job.n_max)) if on_demand_held else 0.0
 
 
 def _behind(view: View, lead: float) -> bool:

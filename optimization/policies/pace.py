@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from optimization.job.definition import TOLERANCE, Job, Progress, Throughput, finished, rates
-from optimization.kernels.rules import Restart, efficiency_table, slots_needed, spot_held
+from optimization.kernels.rules import Restart, after_growing, efficiency_table, slots_needed, spot_held
 from optimization.policies.contract import View
 from optimization.window.plan import Allocation
 
@@ -126,7 +126,8 @@ def least_size(view: View, target: float) -> int:
         for n in range(job.n_min, job.n_max + 1):
             if work[n] >= missing:
                 return n
-    return numbers.fastest[1][before] if job.mu_up > 0.0 else soonest_size(view, target)
+    gains = after_growing(job.restart, job.n_max) > 0.0
+    return numbers.fastest[1][before] if gains else soonest_size(view, target)
 
 
 def soonest_size(view: View, target: float) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from optimization.job.definition import Job, check_job
+from optimization.kernels.rules import after_growing
 from optimization.policies.contract import View
 from optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
 from optimization.policies.pace import (
@@ -104,7 +105,7 @@ class RecedingGradient:
         kept = state.sizes[view.slot - state.slot :] if state.sizes else ()
         x = [min(kept[s], room[s]) if s < len(kept) else room[s] for s in range(len(room))]
         rho = self._worth(view, x)
-        beta = max(LEAST_SMOOTHING, 2.0 * (1.0 - job.mu_up))
+        beta = max(LEAST_SMOOTHING, 2.0 * (1.0 - after_growing(job.restart, job.n_max)))
         before = view.progress.n_previous / most
         for s in reversed(range(len(x))):
             left = x[s - 1] if s else before

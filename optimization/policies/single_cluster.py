@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from optimization.job.definition import Job, check_job
+from optimization.kernels.rules import after_growing
 from optimization.policies.contract import View
 from optimization.policies.pace import (
     HOLD_NOTHING,
@@ -91,7 +92,7 @@ class SingleCluster:
             return state
         if state is Held.SPOT and spot:
             return Held.SPOT
-        lead = 2.0 * self._changeover_slots(view)
+        lead = 2.0 * self._changeover_slots(view, n)
         if state is Held.ON_DEMAND and view.observed and self._behind(view, lead):
             return Held.ON_DEMAND
         if self._runs_out(view, n, lead):
@@ -100,9 +101,9 @@ class SingleCluster:
             return Held.SPOT
         return Held.ON_DEMAND if view.observed and self._behind(view, 0.0) else Held.NOTHING
 
-    def _changeover_slots(self, view: View) -> float:
+    def _changeover_slots(self, view: View, n: int) -> float:
         if self.changeover_hours is None:
-            return 1.0 - view.job.mu_up
+            return 1.0 - after_growing(view.job.restart, n)
         return self.changeover_hours / view.slot_hours
 
     @staticmethod

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from optimization.job.definition import Job, check_job
+from optimization.kernels.rules import after_growing
 from optimization.policies.contract import View
 from optimization.policies.pace import (
     HOLD_NOTHING,
@@ -23,6 +24,7 @@ from optimization.policies.pace import (
     work_price,
 )
 from optimization.window.plan import Allocation
+from warehouse.amounts import usd
 from warehouse.errors import SettingsError
 
 
@@ -76,7 +78,8 @@ class Trust:
             return narrate(view, allocation)
         rent = _rents(view, before.total, spot.total)
         mark = self._threshold(view, rent, spot.total)
-        said = f"growth to {spot.total} is worth it at {mark:.2f} USD lost by staying, {state + rent[0]:.2f} so far"
+        lost, so_far = usd(mark), usd(state + rent[0])
+        said = f"growth to {spot.total} is worth it at {lost} USD lost by staying, {so_far} so far"
         return narrate(view, allocation, rule=said)
 
     def _threshold(self, view: View, rent: tuple[float, ...], size: int) -> float:
@@ -96,7 +99,8 @@ def kept_spot(view: View) -> Allocation:
 def growth_cost(view: View, size: int) -> float:
     """What growing to ``size`` loses, USD: (1 - mu_up) of its slot's work at the least on-demand price of work."""
     job = view.job
-    return (1.0 - job.mu_up) * pace(job, view.slot_hours).gain[size] * work_price(view)
+    lost = 1.0 - after_growing(job.restart, size)
+    return lost * pace(job, view.slot_hours).gain[size] * work_price(view)
 
 
 def _rents(view: View, small: int, large: int) -> tuple[float, ...]:

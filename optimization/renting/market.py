@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -230,20 +232,22 @@ class Offer:
     cost: np.ndarray
 
 
-class Renter:
+class Renter(Protocol):
     """Who chooses widths: asked at every arrival, told at the end of every slot what it committed to; knows nothing later."""
 
     uses_spot: bool = True
 
     def slot_begins(self, slot: int) -> None:
         """A slot begins; its price and count are known."""
+        return
 
+    @abstractmethod
     def width(self, offer: Offer) -> int:
         """Index of the width for the job of an offer."""
-        raise NotImplementedError
 
     def slot_ends(self, slot: int, committed: float, paid: float) -> None:
         """A slot ended in which jobs of expected cost ``committed`` were let in and ``paid`` was paid for all that ran."""
+        return
 
 
 @dataclass(slots=True, kw_only=True)

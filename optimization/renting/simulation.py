@@ -209,7 +209,7 @@ STEP = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RateCase:
     """How a rental answers to its arrival rate: at ``factor`` times the rate, None where the budget no longer covers the load."""
 
     factor: float
@@ -265,10 +265,10 @@ def _least_occupied(kind: JobType) -> float:
     return 1.0 if table is None else min(k / kind.speedup.at(float(k)) for k in table)
 
 
-def sensitivity(renting: Renting, *, only: str | None = None) -> list[Answer]:
+def sensitivity(renting: Renting, *, only: str | None = None) -> list[RateCase]:
     """The rental of the same budget when all types, or the one called ``only``, arrive at each of `FACTORS` times their rate."""
     changed = [(factor, renting.arriving(factor, only)) for factor in FACTORS]
-    return [Answer(factor=f, rental=one.rental() if one.covered else None) for f, one in changed]
+    return [RateCase(factor=f, rental=one.rental() if one.covered else None) for f, one in changed]
 
 
 def elasticity(renting: Renting, *, only: str | None = None) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from optimization.job.definition import Job, Table, needed, rates
 from optimization.job.request import FilledConfiguration, JobRequest, parse_request, slot_job
 from optimization.kernels.rules import after_growing, slots_needed
 from optimization.requests.request import Completed
+from warehouse.amounts import price
 from warehouse.errors import JobError, MarketError
 from warehouse.history import AVAILABLE, PRICE, History, Market
 from warehouse.packaged import read_data
@@ -141,8 +142,8 @@ def cheapest_offers(offers: Sequence[Offer], left_out: list[str]) -> list[Offer]
         kept += own[:EACH_KIND]
         cheapest = own[0].screened_usd(_wide(own[0])) / _wide(own[0])
         left_out += [
-            f"{one.key}: {one.screened_usd(_wide(one)) / _wide(one):.3f} USD an instance-hour by its last day, "
-            f"{own[0].key} {cheapest:.3f}"
+            f"{one.key}: {price(one.screened_usd(_wide(one)) / _wide(one))} USD an instance-hour by its last day, "
+            f"{own[0].key} {price(cheapest)}"
             for one in own[EACH_KIND:]
         ]
     return kept

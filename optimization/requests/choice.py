@@ -27,6 +27,7 @@ from optimization.requests.candidates import (
 )
 from optimization.requests.request import Completed, TuningRequest, completed
 from optimization.window.plan import Allocation
+from warehouse.amounts import duration, percent, usd
 from warehouse.errors import JobError
 from warehouse.history import History
 
@@ -253,11 +254,11 @@ def require_in_time(asked: Completed, screened: Sequence[Screened], step: pd.Tim
     best = min(screened, key=lambda one: (one.alone_low.late_by, one.alone_low.slots, one.alone_low.cost_usd))
     low, median = best.alone_low, best.alone
     limit = (low.slots - low.late_by) * step
-    middle = f"{hours(median.late_by * step)} late" if median.late_by else "in time"
+    middle = f"{duration(median.late_by * step)} late" if median.late_by else "in time"
     raise JobError(
         f"no configuration meets the deadline of {asked.name!r} at the low end of its predicted throughput: the fastest, "
-        f"{best.candidate.named}, needs {hours(low.slots * step)} on {low.instances} on-demand instances and has {hours(limit)}, "
-        f"{hours(low.late_by * step)} too late (at the median {middle})",
+        f"{best.candidate.named}, needs {duration(low.slots * step)} on {low.instances} on-demand instances and has "
+        f"{duration(limit)}, {duration(low.late_by * step)} too late (at the median {middle})",
         expected="a configuration that is in time",
         remedy="give more time, less work, or more GPUs with number_gpus",
     )
@@ -272,7 +273,7 @@ def chosen_of(asked: Completed, planned: Sequence[Planned]) -> Planned:
         raise JobError(
             f"no configuration of {asked.name!r} stays within {budget:g} USD: the cheapest, "
             f"{cheapest.candidate.named}, is expected to cost "
-            f"{cheapest.expected.cost_usd:.2f} USD, and {cheapest.low.cost_usd:.2f} USD at the low end of its throughput",
+            f"{usd(cheapest.expected.cost_usd)} USD, and {usd(cheapest.low.cost_usd)} USD at the low end of its throughput",
             expected="a cost within budget_usd at the low end of the predicted throughput",
             remedy="raise the budget, give more time or less work",
         )
@@ -320,12 +321,13 @@ def losers_of(
 def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) -> str:
     budget = asked.request.budget_usd
     if budget is not None and other.low.cost_usd > budget:
-        return f"would cost {other.low.cost_usd:.2f} USD at the low end of its throughput, the budget is {budget:g} USD"
+        return f"would cost {usd(other.low.cost_usd)} USD at the low end of its throughput, the budget is {budget:g} USD"
     more = round(other.expected.cost_usd, 2) - round(winner.expected.cost_usd, 2)
     later = (other.expected.finish_slots - winner.expected.finish_slots) * step
-    cost = f"{abs(more):.2f} USD ({abs(more) / max(winner.expected.cost_usd, 0.01):.0%}) {'more' if more > 0 else 'less'}"
+    share = percent(abs(more) / max(winner.expected.cost_usd, 0.01))
+    cost = f"{usd(abs(more))} USD ({share}) {'more' if more > 0 else 'less'}"
     cost = "the same" if more == 0.0 else cost
-    when = f"{hours(abs(later))} {'later' if later > pd.Timedelta(0) else 'earlier'}"
+    when = f"{duration(abs(later))} {'later' if later > pd.Timedelta(0) else 'earlier'}"
     when = "at the same time" if abs(later) < pd.Timedelta("3min") else when
     told = f"is expected to cost {cost} and finish {when}"
     if _first(asked, other) > (1.0 + ALIKE) * _first(asked, winner):
@@ -339,22 +341,13 @@ def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) 
 def _why_not_planned(winner: Planned, one: Screened, step: pd.Timedelta) -> str:
     if not one.in_time:
         low = one.alone_low
-        late = hours(low.late_by * step)
+        late = duration(low.late_by * step)
         return f"misses the deadline by {late} on {low.instances} on-demand instances at the low end of its throughput"
     mine = winner.screened
     return (
-        f"looks like {one.cost_usd:.2f} USD by the last day's spot, against {mine.cost_usd:.2f} USD of the chosen one: "
+        f"looks like {usd(one.cost_usd)} USD by the last day's spot, against {usd(mine.cost_usd)} USD of the chosen one: "
         "not planned further"
     )
-
-
-def hours(span: pd.Timedelta) -> str:
-    """A span as a person says it.
-
-    >>> hours(pd.Timedelta("90min"))
-    '1.5 h'
-    """
-    return f"{span / pd.Timedelta(hours=1):.1f} h"
 
 
 # ---

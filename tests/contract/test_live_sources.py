@@ -9,7 +9,7 @@ from loopback import AT, Reply, serve
 from warehouse.errors import FetchError, SettingsError
 from warehouse.sources import LIVE_SOURCES
 from warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS
-from warehouse.sources.live.contract import Asked, Mark, Page, PartFailed
+from warehouse.sources.live.contract import FetchRequest, Mark, Page, PartFailed
 from warehouse.sources.live.transport import Retry, Transport
 
 COLUMNS = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS, "rejected": REJECTED_COLUMNS}
@@ -65,8 +65,8 @@ def surroundings(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def asked(options, **others) -> Asked:
-    return Asked(options=options, at=AT.to_pydatetime(), every=dt.timedelta(hours=1), **others)
+def asked(options, **others) -> FetchRequest:
+    return FetchRequest(options=options, at=AT.to_pydatetime(), every=dt.timedelta(hours=1), **others)
 
 
 def options_of(name, url="http://host/"):

@@ -31,8 +31,8 @@ from optimization.fleet.problem import (
     Route,
     validate_joint,
 )
-from optimization.job.definition import finished
-from optimization.kernels.rules import slots_needed
+from optimization.job.definition import Job, finished
+from optimization.kernels.rules import after_growing, after_moving, after_shrinking, slots_needed
 from optimization.window.plan import Allocation, PlanStatus
 from optimization.window.solver import WHOLE, Limits, Solution, in_usd, solve
 
@@ -153,17 +153,19 @@ def work(m: Any, j: int, i: int) -> Any:
     terms = []
     for key in m.keys[j]:
         run = job.runs[key]
-        shares = dict(
-            zip(
-                REASONS,
-                (run.mu_up, run.mu_up, 1.0, run.mu_down, run.mu_up - job.move_hours / hours),
-                strict=True,
-            )
-        )
         for n in m.sizes[j, key]:
             gain = run.throughput.rate(n) * hours / run.workload
-            terms += [gain * mu * m.component(reason)[j, i, key, n] for reason, mu in shares.items()]
+            grown, shrunk, _, moved = shares(job, run, n, hours)
+            mus = zip(REASONS, (grown, grown, 1.0, shrunk, moved), strict=True)
+            terms += [gain * mu * m.component(reason)[j, i, key, n] for reason, mu in mus]
     return sum(terms)
+
+
+def shares(job: JointJob, run: Job, n: int, hours: float) -> tuple[float, float, float, float]:
+    """mu of a slot on ``n`` instances grown to, shrunk to, kept and moved to (M2.4, M3.6)."""
+    restart = run.restart
+    grown, shrunk = after_growing(restart, n), after_shrinking(restart, n)
+    return grown, shrunk, 1.0, after_moving(restart, n, job.move_hours / hours)
 
 
 def before(m: Any, j: int, i: int, key: str, low: float = 0, high: float = float("inf")) -> Any:
@@ -258,8 +260,9 @@ def most_owed(problem: JointProblem, job: JointJob) -> float:
     """Workloads by which progress can lie below 0 at the end: a change that lasts longer than a slot owes some (M2.4)."""
     hours, owed = problem.slot_hours, 0.0
     for run in job.runs.values():
-        fastest = max(run.throughput.rate(n) for n in range(run.n_min, run.n_max + 1)) * hours / run.workload
-        owed = max(owed, -fastest * min(run.mu_up - job.move_hours / hours, run.mu_down))
+        for n in range(run.n_min, run.n_max + 1):
+            gain = run.throughput.rate(n) * hours / run.workload
+            owed = max(owed, -gain * min(shares(job, run, n, hours)))
     return max(0.0, -job.done / job.job.workload) + problem.slots * owed
 
 
@@ -341,10 +344,6 @@ def saving(problem: JointProblem, i: int, key: str) -> float:
 def possible_endings(problem: JointProblem, job: JointJob) -> dict[tuple[str, int, int], float]:
     """V(T + k) in USD by (market, n, k) for those k that can be the slots needed and are worth their own cost."""
     hours, end, run = problem.slot_hours, job.slot + problem.window(job), job.job
-    shares = {
-        key: (own.mu_up, own.mu_down, 1.0, own.mu_up - job.move_hours / hours)
-        for key, own in job.runs.items()
-    }
     rates = {
         key: [own.throughput.rate(n) * hours for n in range(own.n_min, own.n_max + 1)]
         for key, own in job.runs.items()
@@ -357,7 +356,7 @@ def possible_endings(problem: JointProblem, job: JointJob) -> dict[tuple[str, in
         price = problem.markets[key].on_demand_usd * hours
         for n, gain in zip(range(own.n_min, own.n_max + 1), rates[key], strict=True):
             low = slots_needed(least_left, gain, gain)
-            for k in range(low, slots_needed(most_left, min(shares[key]) * gain, gain) + 1):
+            for k in range(low, slots_needed(most_left, min(shares(job, own, n, hours)) * gain, gain) + 1):
                 if run.completion_value(end + k) - k * n * price > 0.0:
                     endings[key, n, k] = run.completion_value(end + k)
     return endings

@@ -5,14 +5,14 @@ import datetime as dt
 from loopback import AT
 
 from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.contract import Asked, Mark, Page, PartFailed
+from warehouse.sources.live.contract import FetchRequest, Mark, Page, PartFailed
 from warehouse.sources.live.transport import Retry, Transport
 
 EVERY = dt.timedelta(hours=1)
 
 
-def asked(options, *, at=AT, marks=None, **others) -> Asked:
-    return Asked(options=options, at=at.to_pydatetime(), every=EVERY, marks=marks or {}, **others)
+def asked(options, *, at=AT, marks=None, **others) -> FetchRequest:
+    return FetchRequest(options=options, at=at.to_pydatetime(), every=EVERY, marks=marks or {}, **others)
 
 
 def items(source, options, *, transport=None, tries=2, **others) -> list[Page | PartFailed]:

@@ -8,6 +8,7 @@ from window_cases import allowed
 
 from optimization.job.definition import TOLERANCE, Amdahl, Job, Linear, Power, Table, on_demand_to_go, rates
 from optimization.kernels.induction import Game
+from optimization.kernels.rules import least_efficiency
 from optimization.window.plan import sizes
 
 #: Throughputs whose gains at the efficiencies below are whole steps of half-hour slots: (H, step).
@@ -60,7 +61,8 @@ def game_of(job, step, *, slot, available, chain, price, price_chain) -> Game:
     """The game of ``job`` at ``slot`` on half-hour slots; ``price`` in USD per slot, on-demand 1 USD per hour."""
     gain = rates(job.throughput, job.n_max)[sizes(job)] * HALF_HOUR
     onward = np.broadcast_to(price_chain, (len(chain), *np.shape(price_chain)[-2:]))
-    owed = chain.shape[0] * max(0.0, -job.mu_up, -job.mu_down) * gain.max()
+    least = min(least_efficiency(job.restart, int(n)) for n in sizes(job)[1:])
+    owed = chain.shape[0] * max(0.0, -least) * gain.max()
     return Game(
         sizes=sizes(job), gain=gain, available=np.asarray(available, dtype=np.int64), chain=chain,
         price=np.asarray(price, dtype=float), price_chain=np.ascontiguousarray(onward), on_demand=HALF_HOUR,

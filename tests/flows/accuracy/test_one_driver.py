@@ -10,7 +10,7 @@ import pytest
 from test_turn import AT, POOL, one_turn, tidy_tables
 from tidy_folder import write_tidy
 
-from flows.accuracy.series import Asked, Measured, accuracy_of_vintages, measured_panels
+from flows.accuracy.series import Measured, SeriesChoice, accuracy_of_vintages, measured_panels
 from flows.accuracy.units import Course, run_course
 from flows.backfill.run import Backfill, Stretch, backfill
 from flows.config import Settings
@@ -59,7 +59,7 @@ def db(tmp_path_factory, settings, data):
 
 def followed(store, settings) -> Measured:
     """What the report measures of the markets that the turns followed."""
-    measured = measured_panels(store, settings, Asked())
+    measured = measured_panels(store, settings, SeriesChoice())
     errors = read_rows(store, "accuracy")
     keys = set(errors["market"] + "@" + errors["source"])
     panels = [tuple(one for one in panel.series if one.key in keys) for panel in measured.panels]
@@ -152,7 +152,7 @@ def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_p
     outcomes = backfill(Backfill(db=db, stretch=stretch, settings=own, data=data, workers=1))
     assert {became for one in outcomes for became in one.became.values()} == {"made"}
     with open_store(db) as store:
-        measured = measured_panels(store, own, Asked())
+        measured = measured_panels(store, own, SeriesChoice())
         rolling = replace(rolling_of(measured, own, [AT - STEP, AT]))
         report = run_course(Course(rolling=rolling, default="others_drift"))
         stored = accuracy_of_vintages(

@@ -283,9 +283,9 @@ def test_no_valid_configuration_says_how_much_memory_lacks(store, model):
 
 
 def test_a_deadline_out_of_reach_says_by_how_much(store, model):
-    with pytest.raises(JobError, match=r"\d+\.\d h too late") as told:
+    with pytest.raises(JobError, match=r"\d+(\.\d)? h too late") as told:
         fill(turn_at(store), asked(samples=5_000_000), model)
-    assert "has 12.0 h" in str(told.value)
+    assert "has 12 h" in str(told.value)
 
 
 def test_a_budget_out_of_reach_names_the_cheapest(store, model):

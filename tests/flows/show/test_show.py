@@ -202,7 +202,14 @@ def test_every_kind_of_chart_is_what_the_language_takes(kind):
 
 
 @pytest.mark.parametrize(
-    "module", ["flows.show.formats", "flows.show.blocks", "flows.show.charts", "flows.show.terminal"]
+    "module",
+    [
+        "warehouse.amounts",
+        "flows.show.formats",
+        "flows.show.blocks",
+        "flows.show.charts",
+        "flows.show.terminal",
+    ],
 )
 def test_examples_in_docstrings(module):
     result = doctest.testmod(importlib.import_module(module))

@@ -28,6 +28,7 @@ from flows.turn.report import (
     gap_runs,
     leaders_of,
     losing_sentences,
+    market_charts,
     market_rows,
     measured_rows,
     pooled,
@@ -432,6 +433,18 @@ def test_file_is_replaced_whole_or_not_at_all(data, tmp_path):
     with pytest.raises(InputError):
         write_report(empty(), tmp_path / "folder.html")
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+
+
+def test_the_last_slot_before_a_gap_is_drawn_over_its_whole_length():
+    nan = float("nan")
+    panel = replace(
+        demo_panel(np.random.default_rng(1), 0, slots=6), price=np.array([1.0, 2.0, nan, nan, 3.0, 4.0])
+    )
+    rows = market_charts(panel)[0]["datasets"]["past"]
+    seen = [(pd.Timestamp(row["x"], unit="ms", tz="UTC"), row["y"]) for row in rows]
+    began = panel.slots[0]
+    values = [(0, 1.0), (1, 2.0), (2, 2.0), (2, None), (3, None), (4, 3.0), (5, 4.0), (6, 4.0)]
+    assert seen == [(began + k * STEP, y) for k, y in values]
 
 
 def test_gap_runs():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from optimization.cluster.stream import Grid, RateSurface
+from optimization.cluster.stream import RateGrid, RateSurface
 from warehouse.errors import SettingsError
 
 
@@ -18,16 +18,16 @@ def whole_grid(lengths=(512, 2048, 8192)):
         (g, b, t) for g in (1, 2, 4, 8) for b in (1, 2, 4, 8, 16, 32, 64, 128) for t in lengths if b % g == 0
     ]
     gpus, batch, length = (np.array(c) for c in zip(*cells, strict=True))
-    return Grid(gpus=gpus, batch=batch, tokens_per_sample=length)
+    return RateGrid(gpus=gpus, batch=batch, tokens_per_sample=length)
 
 
 def part(grid, at):
-    return Grid(gpus=grid.gpus[at], batch=grid.batch[at], tokens_per_sample=grid.tokens_per_sample[at])
+    return RateGrid(gpus=grid.gpus[at], batch=grid.batch[at], tokens_per_sample=grid.tokens_per_sample[at])
 
 
 def test_measured_rates_are_kept_and_repeats_become_their_median():
     grid = whole_grid()
-    twice = Grid(
+    twice = RateGrid(
         **{n: np.concatenate([getattr(grid, n)] * 3) for n in ("gpus", "batch", "tokens_per_sample")}
     )
     measured = np.concatenate([law(grid), law(grid) * 1.1, law(grid) * 0.5])
@@ -47,7 +47,7 @@ def test_a_rate_per_gpu_stays_within_the_measured_ones():
     grid = whole_grid((2048,))
     near = grid.batch / grid.gpus <= 4
     surface = RateSurface(grid=part(grid, near), measured=law(part(grid, near)))
-    far = Grid(gpus=np.array([1, 8]), batch=np.array([4096, 8]), tokens_per_sample=np.array([65536, 1]))
+    far = RateGrid(gpus=np.array([1, 8]), batch=np.array([4096, 8]), tokens_per_sample=np.array([65536, 1]))
     per_gpu = law(part(grid, near)) / part(grid, near).gpus
     found = surface.rates(far) / far.gpus
     assert (found <= per_gpu.max() + 1e-9).all()
@@ -55,8 +55,8 @@ def test_a_rate_per_gpu_stays_within_the_measured_ones():
 
 
 def test_few_or_equal_runs_give_their_middle_per_gpu():
-    one = Grid(gpus=np.array([2]), batch=np.array([8]), tokens_per_sample=np.array([512]))
-    other = Grid(gpus=np.array([4]), batch=np.array([8]), tokens_per_sample=np.array([512]))
+    one = RateGrid(gpus=np.array([2]), batch=np.array([8]), tokens_per_sample=np.array([512]))
+    other = RateGrid(gpus=np.array([4]), batch=np.array([8]), tokens_per_sample=np.array([512]))
     assert RateSurface(grid=one, measured=np.array([100.0])).rates(other) == pytest.approx([200.0])
     with pytest.raises(SettingsError, match="not all positive"):
         RateSurface(grid=one, measured=np.array([0.0]))

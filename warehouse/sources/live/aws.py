@@ -26,7 +26,15 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed, next_page
+from warehouse.sources.live.contract import (
+    WHOLE,
+    Example,
+    FetchRequest,
+    LiveSource,
+    Page,
+    PartFailed,
+    next_page,
+)
 from warehouse.sources.live.transport import Throttled, Transport, shown
 
 _THROTTLING = {
@@ -266,7 +274,7 @@ class AwsSpot(LiveSource[AwsSpotOptions]):
     )
 
     def pages(
-        self, options: AwsSpotOptions, asked: Asked, transport: Transport
+        self, options: AwsSpotOptions, asked: FetchRequest, transport: Transport
     ) -> Iterator[Page | PartFailed]:
         """The pages of each region; a region that fails is said so and left where it stands."""
         aws = Aws(options, transport)
@@ -280,7 +288,7 @@ class AwsSpot(LiveSource[AwsSpotOptions]):
                 yield PartFailed(part=region, reason=str(error))
 
 
-def _ranges(asked: Asked, region: str, days: int) -> Iterator[tuple[datetime, datetime, str | None]]:
+def _ranges(asked: FetchRequest, region: str, days: int) -> Iterator[tuple[datetime, datetime, str | None]]:
     """What is left to read of a region, oldest first: a range that was cut, then from the mark to the logical time."""
     mark = asked.mark(region)
     if asked.since is not None:
@@ -385,7 +393,7 @@ class AwsPlacement(LiveSource[AwsPlacementOptions]):
         return tuple(words)
 
     def pages(
-        self, options: AwsPlacementOptions, asked: Asked, transport: Transport
+        self, options: AwsPlacementOptions, asked: FetchRequest, transport: Transport
     ) -> Iterator[Page | PartFailed]:
         """The scores of the regions or zones, page by page; raises `FetchError` if AWS refuses."""
         if asked.is_done(WHOLE):
@@ -421,7 +429,7 @@ def _placement_question(options: AwsPlacementOptions, token: str | None) -> dict
 
 
 def _placement_batches(
-    scores: Sequence[object], options: AwsPlacementOptions, asked: Asked, transport: Transport
+    scores: Sequence[object], options: AwsPlacementOptions, asked: FetchRequest, transport: Transport
 ) -> Iterator[Batch]:
     constants = {
         "source": options.source,

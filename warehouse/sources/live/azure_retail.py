@@ -22,7 +22,7 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.live.contract import Asked, Example, LiveSource, Page, PartFailed, next_page
+from warehouse.sources.live.contract import Example, FetchRequest, LiveSource, Page, PartFailed, next_page
 from warehouse.sources.live.transport import Transport
 
 BASE = "https://prices.azure.com/api/retail/prices"
@@ -81,7 +81,9 @@ class AzureRetail(LiveSource[AzureOptions]):
         """That a list price holds from when it was read."""
         return ("Azure list price, observed when it was read; no capacity is published",)
 
-    def pages(self, options: AzureOptions, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+    def pages(
+        self, options: AzureOptions, asked: FetchRequest, transport: Transport
+    ) -> Iterator[Page | PartFailed]:
         """The spot pages of each region; a region that fails is said so and left where it stands."""
         for region in options.regions:
             if asked.is_done(region):
@@ -99,7 +101,9 @@ def _filter(region: str, *, spot: bool) -> str:
     return f"{words} and contains(meterName, 'Spot')" if spot else words
 
 
-def _spot_pages(options: AzureOptions, region: str, asked: Asked, transport: Transport) -> Iterator[Page]:
+def _spot_pages(
+    options: AzureOptions, region: str, asked: FetchRequest, transport: Transport
+) -> Iterator[Page]:
     on_demand: OnDemand = {}
     for items, _ in _listing(options, region, transport, spot=False, token=None):
         for item in items:
@@ -156,7 +160,7 @@ def _batches(
     options: AzureOptions,
     region: str,
     *,
-    asked: Asked,
+    asked: FetchRequest,
     on_demand: OnDemand,
     transport: Transport,
 ) -> Iterator[Batch]:

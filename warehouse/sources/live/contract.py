@@ -98,7 +98,7 @@ def _time(text: str | None) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class FetchRequest:
     """What a fetch is asked for: the logical time, how often the feed is fetched, where each part stands.
 
     ``since`` and ``until`` bound a history that is read by hand; a snapshot has none and ignores them.
@@ -185,7 +185,7 @@ class LiveSource(ABC, Generic[OptionsT]):
         """Raise `SettingsError` if the options cannot be used; asks nobody and needs no credentials."""
         read_options(self.name, self.form, options)
 
-    def fetch(self, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+    def fetch(self, asked: FetchRequest, transport: Transport) -> Iterator[Page | PartFailed]:
         """Yield the pages that were asked for, part by part.
 
         Raises `SettingsError` for options that cannot be used, `FetchError` if nothing can be read at all (no credentials, no
@@ -198,7 +198,9 @@ class LiveSource(ABC, Generic[OptionsT]):
         return self.assumed(read_options(self.name, self.form, options))
 
     @abstractmethod
-    def pages(self, options: OptionsT, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+    def pages(
+        self, options: OptionsT, asked: FetchRequest, transport: Transport
+    ) -> Iterator[Page | PartFailed]:
         """The pages that were asked for; a part that is done at this logical time is not asked again."""
 
     def assumed(self, options: OptionsT) -> tuple[str, ...]:

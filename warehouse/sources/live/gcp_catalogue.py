@@ -14,7 +14,15 @@ from pydantic import Field
 from warehouse.errors import FetchError
 from warehouse.packaged import read_data
 from warehouse.sources.contract import Address, Kind, Options, Row, Texts, label_option, pack, rejection
-from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed, next_page
+from warehouse.sources.live.contract import (
+    WHOLE,
+    Example,
+    FetchRequest,
+    LiveSource,
+    Page,
+    PartFailed,
+    next_page,
+)
 from warehouse.sources.live.transport import Transport
 
 BASE = "https://cloudbilling.googleapis.com"
@@ -89,7 +97,9 @@ class GcpCatalogue(LiveSource[GcpOptions]):
             "Google Cloud list price: GPUs, cores and memory of the machine type, without local SSD; no capacity is published",
         )
 
-    def pages(self, options: GcpOptions, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+    def pages(
+        self, options: GcpOptions, asked: FetchRequest, transport: Transport
+    ) -> Iterator[Page | PartFailed]:
         """One page with all prices; raises `FetchError` without a key or when a page fails."""
         if asked.is_done(WHOLE):
             return

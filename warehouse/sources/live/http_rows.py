@@ -26,8 +26,16 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed, next_page
-from warehouse.sources.live.transport import Answer, Transport
+from warehouse.sources.live.contract import (
+    WHOLE,
+    Example,
+    FetchRequest,
+    LiveSource,
+    Page,
+    PartFailed,
+    next_page,
+)
+from warehouse.sources.live.transport import Response, Transport
 
 #: Columns that are ours to fill.
 _OWN = ("source", "file", "line", "known_at")
@@ -132,7 +140,9 @@ class HttpRows(LiveSource[HttpOptions]):
             return ()
         return ("rows without a time of their own, observed when they were read",)
 
-    def pages(self, options: HttpOptions, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+    def pages(
+        self, options: HttpOptions, asked: FetchRequest, transport: Transport
+    ) -> Iterator[Page | PartFailed]:
         """The pages; raises `FetchError` when one cannot be read or is not of the form that was described."""
         if asked.is_done(WHOLE):
             return
@@ -169,10 +179,10 @@ def at_path(value: Any, path: str) -> Any:
 
 def _asked(
     options: HttpOptions, transport: Transport, url: str, query: Mapping[str, str], headers: Mapping[str, str]
-) -> tuple[Answer, Any]:
+) -> tuple[Response, Any]:
     """The answer and, for JSON, what it says; an answer that is no JSON may have been cut, and is asked for again."""
 
-    def once() -> tuple[Answer, Any]:
+    def once() -> tuple[Response, Any]:
         answer = transport.ask_once("GET", url, params=query or None, headers=headers)
         return answer, answer.json() if options.format == "json" else None
 
@@ -211,7 +221,7 @@ def _place(options: HttpOptions, params: Mapping[str, str], token: str | None) -
 
 
 def _next(
-    options: HttpOptions, whole: Any, rows: Sequence[object], token: str | None, answer: Answer
+    options: HttpOptions, whole: Any, rows: Sequence[object], token: str | None, answer: Response
 ) -> str | None:
     """The token of the page after this one, None at the end; raises `FetchError` for a link that leads elsewhere."""
     if options.paging == "none" or not rows:
@@ -236,7 +246,7 @@ def _next(
     return link
 
 
-def _json_rows(whole: Any, options: HttpOptions, answer: Answer) -> list[object]:
+def _json_rows(whole: Any, options: HttpOptions, answer: Response) -> list[object]:
     rows = at_path(whole, options.rows)
     if not isinstance(rows, list):
         raise FetchError(
@@ -246,7 +256,7 @@ def _json_rows(whole: Any, options: HttpOptions, answer: Answer) -> list[object]
     return rows
 
 
-def _csv_rows(answer: Answer) -> list[object]:
+def _csv_rows(answer: Response) -> list[object]:
     csv.field_size_limit(_LARGEST_FIELD)
     try:
         return list(csv.DictReader(io.StringIO(answer.text()), strict=True))
@@ -257,7 +267,7 @@ def _csv_rows(answer: Answer) -> list[object]:
 def _page(
     options: HttpOptions,
     rows: Sequence[object],
-    asked: Asked,
+    asked: FetchRequest,
     transport: Transport,
     *,
     token: str | None,

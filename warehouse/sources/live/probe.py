@@ -23,7 +23,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from warehouse.errors import FetchError, MarketError
 from warehouse.history import Market
 from warehouse.sources.contract import Kind, Options, Row, Texts, label_option, pack
-from warehouse.sources.live.contract import Asked, Example, LiveSource, Page, PartFailed
+from warehouse.sources.live.contract import Example, FetchRequest, LiveSource, Page, PartFailed
 from warehouse.sources.live.transport import Transport
 from warehouse.times import steady_seconds
 
@@ -101,7 +101,9 @@ class Probe(LiveSource[ProbeOptions]):
     form = ProbeOptions
     example = Example(options={"command": ["python3", "-c", "print(3)"], "markets": ["own/r1/z1/h100"]})
 
-    def pages(self, options: ProbeOptions, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+    def pages(
+        self, options: ProbeOptions, asked: FetchRequest, transport: Transport
+    ) -> Iterator[Page | PartFailed]:
         """The answer of each market; a probe that fails is said so, the others go on."""
         for market in map(Market.parse, options.markets):
             if asked.is_done(market.key):
@@ -184,7 +186,7 @@ def _talk(child: subprocess.Popen[bytes], given: bytes, seconds: float) -> tuple
     return bytes(read[child.stdout]), bytes(read[child.stderr])
 
 
-def _answer(options: ProbeOptions, market: Market, asked: Asked) -> dict[str, Any]:
+def _answer(options: ProbeOptions, market: Market, asked: FetchRequest) -> dict[str, Any]:
     """What the probe says of a market; raises `FetchError` for a failure or nonsense."""
     question = json.dumps({"market": market.key, "at": asked.at.isoformat()})
     command = (
@@ -221,7 +223,7 @@ def _read(text: str) -> dict[str, Any]:
     return found
 
 
-def _constants(options: ProbeOptions, market: Market, asked: Asked) -> dict[str, Any]:
+def _constants(options: ProbeOptions, market: Market, asked: FetchRequest) -> dict[str, Any]:
     return {
         "source": options.source,
         "provider": market.provider,

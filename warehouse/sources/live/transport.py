@@ -72,7 +72,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """The body of a successful answer, and what its headers say of it."""
 
     body: bytes
@@ -156,7 +156,7 @@ class Transport:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: object = None,
-    ) -> Answer:
+    ) -> Response:
         """One request, asked again while that may help; raises `FetchError` with the last reason."""
         return self.patiently(lambda: self.ask_once(method, url, params=params, headers=headers, body=body))
 
@@ -223,7 +223,7 @@ class Transport:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: object = None,
-    ) -> Answer:
+    ) -> Response:
         """One request and no more, for callers that try again themselves; raises `FetchError`."""
         if self._client is None:
             limit = httpx.Timeout(min(30.0, self.seconds))
@@ -237,7 +237,7 @@ class Transport:
             self.note_date(response.headers.get("date"))
             if response.status_code != httpx.codes.OK:
                 raise self._refusal(response, url)
-            return Answer(
+            return Response(
                 body=self._read(response, url),
                 content_type=response.headers.get("content-type", ""),
                 url=shown(url),

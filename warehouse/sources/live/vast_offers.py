@@ -15,7 +15,7 @@ from pydantic import Field
 from warehouse.errors import FetchError
 from warehouse.sources.contract import Address, Kind, Options, Row, Texts, label_option, pack, rejection
 from warehouse.sources.files.vastai import MEDIAN, MINIMUM
-from warehouse.sources.live.contract import WHOLE, Asked, Example, LiveSource, Page, PartFailed
+from warehouse.sources.live.contract import WHOLE, Example, FetchRequest, LiveSource, Page, PartFailed
 from warehouse.sources.live.transport import Transport
 
 BASE = "https://console.vast.ai"
@@ -74,7 +74,9 @@ class VastOffers(LiveSource[VastOptions]):
             "and one machine can be listed in several sizes",
         )
 
-    def pages(self, options: VastOptions, asked: Asked, transport: Transport) -> Iterator[Page | PartFailed]:
+    def pages(
+        self, options: VastOptions, asked: FetchRequest, transport: Transport
+    ) -> Iterator[Page | PartFailed]:
         """One page with all prices and counts; raises `FetchError` without a key or when a search fails."""
         if asked.is_done(WHOLE):
             return

@@ -1,0 +1,114 @@
+"""How amounts are written: numbers, money, prices, shares and lengths of time, in tables, pages and sentences of every layer.
+
+Nothing here imports pandas or NumPy: their scalars are recognised by what they can do, so that a help text loads neither.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+MISSING: Final = "—"
+
+
+def missing(value: Any) -> bool:
+    """True for None, NaN, NaT, "" and an empty list.
+
+    >>> [missing(value) for value in (None, float("nan"), "", [], 0, False)]
+    [True, True, True, True, False, False]
+    """
+    if value is None or (isinstance(value, str | list | tuple) and len(value) == 0):
+        return True
+    if isinstance(value, str | list | tuple | dict):
+        return False
+    return bool(value != value) or str(value) in ("NaT", "<NA>")
+
+
+def text(value: Any) -> str:
+    """Any value as it is, or the dash."""
+    return MISSING if missing(value) else str(value)
+
+
+def plain_scalar(value: Any) -> Any:
+    """A NumPy scalar as Python's own; anything else as it is."""
+    return value.item() if hasattr(value, "item") and not hasattr(value, "isoformat") else value
+
+
+def as_number(value: Any) -> float | None:
+    """A finite number as a float, None for anything else (True and False are no numbers)."""
+    if missing(value):
+        return None
+    value = plain_scalar(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def number(value: Any, digits: int = 2) -> str:
+    """A number with ``digits`` decimals and a comma between thousands; other things as they are.
+
+    >>> number(1234.5), number(-0.25), number(float("nan")), number("n/a")
+    ('1,234.50', '−0.25', '—', 'n/a')
+    """
+    found = as_number(value)
+    if found is None:
+        return MISSING if isinstance(plain_scalar(value), float) else text(value)
+    return f"{found:,.{digits}f}".replace("-", "−")
+
+
+def price(value: Any) -> str:
+    """A price in USD with two to four decimals.
+
+    >>> price(3.06), price(11.0), price(0.09151)
+    ('3.06', '11.00', '0.0915')
+    """
+    written = number(value, 4)
+    return written.removesuffix("0").removesuffix("0") if written[-5:-4] == "." else written
+
+
+def usd(value: Any) -> str:
+    """An amount of money: cents, or three significant digits below a tenth of a dollar.
+
+    >>> usd(1234.5), usd(0.01234), usd(0), usd(-12.345)
+    ('1,234.50', '0.0123', '0.00', '−12.35')
+    """
+    found = as_number(value)
+    return significant(value) if found and abs(found) < 0.1 else number(value)
+
+
+def significant(value: Any) -> str:
+    """A number with three significant digits, for errors whose size is not known beforehand.
+
+    >>> significant(0.01234), significant(12.34), significant(0.0), significant(1234.5)
+    ('0.0123', '12.3', '0', '1,234')
+    """
+    found = as_number(value)
+    if not found:
+        return MISSING if found is None else "0"
+    digits = 2 - math.floor(math.log10(abs(found)))
+    return number(found, min(max(digits, 0), 6))
+
+
+def percent(value: Any) -> str:
+    """A share of 1 in percent; small ones with a decimal, so that 0.4 % is not shown as none.
+
+    >>> percent(0.25), percent(0.004), percent(0), percent(0.0001), percent(-0.25), percent(None)
+    ('25 %', '0.4 %', '0 %', '< 0.1 %', '−25 %', '—')
+    """
+    found = as_number(value)
+    if found is None:
+        return number(value)
+    if 0 < found < 0.001:
+        return "< 0.1 %"
+    return f"{number(100 * found, 0 if found == 0 or abs(found) >= 0.0995 else 1)} %"
+
+
+def duration(length: Any) -> str:
+    """A length of time (`datetime.timedelta` or pandas' own) in the largest unit that divides it well.
+
+    >>> from datetime import timedelta
+    >>> [duration(timedelta(minutes=m)) for m in (5, 90, 720, 2880)]
+    ['5 min', '1.5 h', '12 h', '48 h']
+    """
+    hours = length.total_seconds() / 3600
+    return f"{round(60 * hours)} min" if hours < 1 else f"{hours:.1f}".removesuffix(".0") + " h"
