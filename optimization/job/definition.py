@@ -178,14 +178,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a job stands at the start of a slot: work done, instances held in the slot before, USD paid so far.
+    """Where a job stands at the start of a slot: work done, instances held in the slot before, USD paid so far, and its place.
 
-    ``done`` is negative while a change of size that lasts longer than a slot is not paid back yet (ours).
+    ``done`` is negative while a change of size that lasts longer than a slot is not paid back yet (ours). ``place`` counts
+    among the
+    markets of a job that may move (M11); a job of one market has no other.
     """
 
     done: float = 0.0
     n_previous: int = 0
     cost_usd: float = 0.0
+    place: int = 0
 
 
 def validate_job(job: Job) -> None:

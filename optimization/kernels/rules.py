@@ -68,8 +68,12 @@ def efficiency(restart: Restart, n: int, before: int) -> float:
 
 
 def after_moving(restart: Restart, n: int, taken: float) -> float:
-    """mu of a slot on ``n`` instances of another market than before, of which the move takes the share ``taken`` (M3.6)."""
-    return after_growing(restart, n) - taken
+    """mu of a slot on ``n`` instances of another market than before, of which the move takes the share ``taken`` (M3.6, M11.2).
+
+    It makes no progress where restart and move together last longer than the slot; only a restart that does so by itself owes some.
+    """
+    up = after_growing(restart, n)
+    return max(min(up, 0.0), up - taken)
 
 
 def least_efficiency(restart: Restart, n: int) -> float:
@@ -171,6 +175,7 @@ def slot_cost(n: int, spot: int, price: float, on_demand: float) -> float:
 RULES = (
     after_growing,
     after_shrinking,
+    after_moving,
     efficiency,
     least_efficiency,
     late_limit,

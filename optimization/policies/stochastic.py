@@ -116,11 +116,11 @@ def make_tables(job: Job, belief: Belief, *, keep: int, anywhere: bool = True) -
     counts, chain = belief.for_size(job.n_max, slots)
     prices = belief.prices.per_slot(slot_hours)
     held = sizes(job)
-    chosen = held if len(held) <= MOST_STATES else _spread(held)
+    chosen = held if len(held) <= MOST_STATES else spread_sizes(held)
     hourly = rates(job.throughput, job.n_max)
     gain = hourly[chosen] * slot_hours
     cells = slots * len(counts.count) * len(prices.level_usd) * len(chosen)
-    step, points = _grid(job, gain, most=max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells)))
+    step, points = work_grid(job, gain, most=max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells)))
     game = Game(
         sizes=chosen,
         gain=gain,
@@ -148,7 +148,7 @@ def make_tables(job: Job, belief: Belief, *, keep: int, anywhere: bool = True) -
     )
 
 
-def _spread(held: np.ndarray) -> np.ndarray:
+def spread_sizes(held: np.ndarray) -> np.ndarray:
     """About `MOST_STATES` of the sizes, the ends among them."""
     places = np.round(np.linspace(1, len(held) - 1, MOST_STATES - 1)).astype(int)
     return np.concatenate([held[:1], held[np.unique(places)]])
@@ -164,7 +164,7 @@ def _band(job: Job, game: Game) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(low, 0, high - 2), high
 
 
-def _grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
+def work_grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
     """(step, points) of the grid of work left, from none to the workload and what a restart longer than a slot can owe.
 
     Steps are a whole part of one more instance's work, so that keeping a size leads from point to point and the edge of what

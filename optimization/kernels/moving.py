@@ -1,0 +1,642 @@
+"""One job, many markets: hindsight on known paths and the mean-field induction, compiled (M11.6, M11.7) (ours).
+
+Arrays with a first axis of markets are padded to the largest market. The last row of ``move_usd`` is a job that is nowhere yet:
+its first start is no move.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from optimization.kernels.compiling import fast_kernel, kernel
+from optimization.kernels.induction import Ends, Firsts, Game, before_slot, fill, mix, move
+from optimization.kernels.rules import (
+    Restart,
+    Value,
+    after_growing,
+    after_moving,
+    after_shrinking,
+    efficiency,
+    ending,
+    slot_cost,
+    spot_held,
+    value_at,
+)
+
+#: USD by which a way must be cheaper to be kept beside one that does as much work.
+CHEAPER = 1e-9
+
+
+class Ground(NamedTuple):
+    """A job's markets as kernels read them; money in USD per slot, work in work units.
+
+    ``sizes`` (M, J) ascend from 0 in each market, ``held`` (M,) of them count; ``gain`` (M, J) their work in a slot;
+    ``on_demand`` (M,); ``up`` and ``down`` (M,) the efficiencies after a change (M2.4); ``taken`` the share of a slot that a move
+    takes beside the restart, ``move_usd`` (M + 1, M) what it costs.
+    """
+
+    sizes: np.ndarray
+    held: np.ndarray
+    gain: np.ndarray
+    on_demand: np.ndarray
+    up: np.ndarray
+    down: np.ndarray
+    taken: float
+    move_usd: np.ndarray
+    value: Value
+
+
+@kernel
+def arrival(ground: Ground, place: int, m: int) -> float:
+    """mu of the first slot in market ``m`` of a job whose place is another one, or none yet (M11.2)."""
+    restart = Restart(ground.up[m], ground.down[m])
+    return after_moving(restart, 1, ground.taken if place < ground.on_demand.size else 0.0)
+
+
+@kernel
+def ending_at(ground: Ground, place: int, before: int, slot: int, rest: float) -> tuple[float, int, int, int]:
+    """(USD, market, index of its size, slots) of the best ending on demand from ``place`` (M2.6, M11.2); it may move once."""
+    best, market, size, slots = 0.0, place, 0, 0
+    for i in range(ground.on_demand.size):
+        # The place itself first: of equal endings the one without a move.
+        m = i if place == ground.on_demand.size else (place if i == 0 else (i - 1 if i <= place else i))
+        moved = m != place
+        up = arrival(ground, place, m) if moved else ground.up[m]
+        end = ending(
+            ground.sizes[m, : ground.held[m]],
+            ground.gain[m],
+            Restart(up, ground.down[m]),
+            ground.value,
+            ground.on_demand[m],
+            slot,
+            rest,
+            0 if moved else before,
+        )
+        usd = end.usd - (ground.move_usd[place, m] if moved else 0.0)
+        if (end.size > 0 or rest <= 0.0) and usd > best:
+            best, market, size, slots = usd, m, end.size, end.slots
+    return best, market, size, slots
+
+
+# ---
+# Hindsight over markets: every way worth keeping, slot by slot (M11.7). A way is worth keeping if no other one in the same
+# place with
+# the same number of instances has done as much for less.
+
+
+#: Columns of the ways: work done and USD paid; the way they came from, their place and the index of their size.
+DONE, PAID = 0, 1
+CAME, PLACE, SIZE = 0, 1, 2
+
+
+@kernel
+def _roomier(table: np.ndarray, least: int) -> np.ndarray:
+    """A copy of ``table`` with at least ``least`` rows."""
+    more = np.zeros((max(least, 2 * table.shape[0]), table.shape[1]), table.dtype)
+    more[: table.shape[0]] = table
+    return more
+
+
+@kernel
+def _union(ways: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Ids of ``one`` and ``two``, most work first and each cheaper than those before it."""
+    out = np.empty(one.size + two.size, np.int64)
+    a, b, k, cheapest = 0, 0, 0, np.inf
+    while a < one.size or b < two.size:
+        if b == two.size or (a < one.size and ways[one[a], DONE] >= ways[two[b], DONE]):
+            i, paid = one[a], ways[one[a], PAID]
+            a += 1
+        else:
+            i, paid = two[b], ways[two[b], PAID]
+            b += 1
+        if paid < cheapest - CHEAPER:
+            out[k], cheapest, k = i, paid, k + 1
+    return out[:k].copy()
+
+
+@kernel
+def _least_cost(
+    ground: Ground, price: np.ndarray, available: np.ndarray, slots: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each slot t the cheapest conceivable work from t on: unit costs ascending and the work to be had at each, (T + 1, T
+    + 1).
+
+    In every slot any market may do as much as its best at the least cost of a unit of it; after the deadline there is no end
+    of it.
+    """
+    markets = ground.on_demand.size
+    unit, most = np.empty(slots), np.empty(slots)
+    late = np.inf
+    for m in range(markets):
+        for j in range(1, ground.held[m]):
+            late = min(late, ground.sizes[m, j] * ground.on_demand[m] / ground.gain[m, j])
+    for t in range(slots):
+        unit[t], most[t] = np.inf, 0.0
+        for m in range(markets):
+            for j in range(1, ground.held[m]):
+                n = ground.sizes[m, j]
+                spot = spot_held(n, available[m, t], price[m, t], ground.on_demand[m])
+                cost = slot_cost(n, spot, price[m, t], ground.on_demand[m])
+                unit[t] = min(unit[t], cost / ground.gain[m, j])
+                most[t] = max(most[t], ground.gain[m, j])
+    units, works = np.empty((slots + 1, slots + 1)), np.empty((slots + 1, slots + 1))
+    for t in range(slots + 1):
+        order = np.argsort(unit[t:])
+        for i in range(slots - t):
+            units[t, i], works[t, i] = unit[t + order[i]], most[t + order[i]]
+        units[t, slots - t :], works[t, slots - t :] = late, np.inf
+    return units, works
+
+
+@kernel
+def _at_least(units: np.ndarray, works: np.ndarray, rest: float) -> float:
+    """USD that ``rest`` work units cost at the least."""
+    usd, i = 0.0, 0
+    while rest > 0.0:
+        part = min(rest, works[i])
+        usd += part * units[i]
+        rest -= part
+        i += 1
+    return usd
+
+
+@kernel
+def hindsight_ways(
+    ground: Ground,
+    price: np.ndarray,
+    available: np.ndarray,
+    need: float,
+    start: tuple[int, int],
+    known: float,
+    beam: int,
+) -> tuple[float, bool, np.ndarray, np.ndarray, int]:
+    """The best utility over all decisions of slots 0..T-1, arrays (M, T), and of the ending after them.
+
+    ``need`` is the work at which the job is finished; ``start`` is (place, instances held); ways that cannot beat ``known`` are
+    dropped, and with ``beam`` > 0 all but so many of a state. Returns (utility, whether nothing but the hopeless was dropped,
+    places and sizes (T,) of the best way, its slots); the utility is ``known`` and the slots -1 where no way is better.
+    """
+    markets, slots = price.shape
+    nowhere, most = markets, ground.sizes.shape[1]
+    units, works = _least_cost(ground, price, available, slots)
+    ways, trail = np.zeros((1024, 2)), np.zeros((1024, 3), np.int64)
+    ways[0, DONE], ways[0, PAID], trail[0, CAME], trail[0, PLACE] = 0.0, 0.0, -1, start[0]
+    held0 = 0
+    if start[0] < markets:
+        for j in range(ground.held[start[0]]):
+            if ground.sizes[start[0], j] <= start[1]:
+                held0 = j
+    trail[0, SIZE] = held0
+    used = 1
+    nothing = np.empty(0, np.int64)
+    now = [nothing for _ in range((markets + 1) * most)]
+    now[start[0] * most + held0] = np.zeros(1, np.int64)
+    best, last, whole = known, -1, True
+    for t in range(slots):
+        # Ways of each place whatever the number of instances, and of all places but one.
+        of_place = [nothing for _ in range(markets + 1)]
+        for p in range(markets + 1):
+            for j in range(most):
+                if now[p * most + j].size:
+                    of_place[p] = _union(ways, of_place[p], now[p * most + j])
+        then = [nothing for _ in range((markets + 1) * most)]
+        worth = value_at(ground.value, t + 1)
+        for m in range(markets + 1):
+            if m == nowhere:
+                if of_place[nowhere].size:
+                    if used == ways.shape[0]:
+                        ways = _roomier(ways, used + 1)
+                        trail = _roomier(trail, used + 1)
+                    ways[used, DONE], ways[used, PAID], trail[used, CAME] = 0.0, 0.0, of_place[nowhere][0]
+                    trail[used, PLACE], trail[used, SIZE] = nowhere, 0
+                    then[nowhere * most] = np.full(1, used)
+                    used += 1
+                continue
+            count = ground.held[m]
+            smaller, larger = [nothing for _ in range(count)], [nothing for _ in range(count)]
+            for j in range(1, count):
+                smaller[j] = _union(ways, smaller[j - 1], now[m * most + j - 1])
+            for j in range(count - 2, -1, -1):
+                larger[j] = _union(ways, larger[j + 1], now[m * most + j + 1])
+            # Where it comes from: here, and from each other place at that place's own price of moving.
+            comes = [of_place[p] for p in range(markets + 1) if p != m and of_place[p].size]
+            froms = [p for p in range(markets + 1) if p != m and of_place[p].size]
+            restart = Restart(ground.up[m], ground.down[m])
+            for j in range(count):
+                n = ground.sizes[m, j]
+                spot = spot_held(n, available[m, t], price[m, t], ground.on_demand[m])
+                cost = slot_cost(n, spot, price[m, t], ground.on_demand[m])
+                sources, works_of, usd_of = [now[m * most + j]], [ground.gain[m, j]], [cost]
+                sources.append(smaller[j])
+                works_of.append(after_growing(restart, n) * ground.gain[m, j])
+                usd_of.append(cost)
+                sources.append(larger[j])
+                works_of.append(after_shrinking(restart, n) * ground.gain[m, j])
+                usd_of.append(cost)
+                if j:
+                    for i in range(len(froms)):
+                        sources.append(comes[i])
+                        works_of.append(arrival(ground, froms[i], m) * ground.gain[m, j])
+                        usd_of.append(cost + ground.move_usd[froms[i], m])
+                total = 0
+                for source in sources:
+                    total += source.size
+                if used + total > ways.shape[0]:
+                    ways = _roomier(ways, used + total)
+                    trail = _roomier(trail, used + total)
+                at = np.zeros(len(sources), np.int64)
+                out, k, cheapest = np.empty(total, np.int64), 0, np.inf
+                while True:
+                    chosen, farthest = -1, -np.inf
+                    for i in range(len(sources)):
+                        if at[i] < sources[i].size:
+                            done = ways[sources[i][at[i]], DONE] + works_of[i]
+                            if done > farthest:
+                                chosen, farthest = i, done
+                    if chosen < 0:
+                        break
+                    came = sources[chosen][at[chosen]]
+                    paid = ways[came, PAID] + usd_of[chosen]
+                    at[chosen] += 1
+                    if paid >= cheapest - CHEAPER:
+                        continue
+                    cheapest = paid
+                    if farthest >= need:
+                        if worth - paid > best:
+                            best, last = worth - paid, used
+                            ways[used, DONE], ways[used, PAID], trail[used, CAME] = farthest, paid, came
+                            trail[used, PLACE], trail[used, SIZE] = m, j
+                            used += 1
+                            if used + total > ways.shape[0]:
+                                ways = _roomier(ways, used + total)
+                                trail = _roomier(trail, used + total)
+                        continue
+                    hope = ground.value.usd - paid - _at_least(units[t + 1], works[t + 1], need - farthest)
+                    if max(hope, -paid) <= best:
+                        continue
+                    ways[used, DONE], ways[used, PAID], trail[used, CAME] = farthest, paid, came
+                    trail[used, PLACE], trail[used, SIZE] = m, j
+                    out[k] = used
+                    k, used = k + 1, used + 1
+                if 0 < beam < k:
+                    whole = False
+                    kept = np.empty(beam, np.int64)
+                    for i in range(beam):
+                        kept[i] = out[(i * (k - 1)) // max(1, beam - 1)]
+                    then[m * most + j] = kept
+                else:
+                    then[m * most + j] = out[:k].copy()
+        now = then
+    for p in range(markets + 1):
+        for j in range(most):
+            for i in now[p * most + j]:
+                before = ground.sizes[p, j] if p < markets else 0
+                usd = (
+                    ending_at(ground, p, before, ground.value.deadline, need - ways[i, DONE])[0]
+                    - ways[i, PAID]
+                )
+                if usd > best:
+                    best, last = usd, i
+    places, sizes = np.full(slots, nowhere, np.int64), np.zeros(slots, np.int64)
+    if last < 0:
+        return best, whole, places, sizes, -1
+    count, i = 0, last
+    while trail[i, CAME] >= 0:
+        count, i = count + 1, trail[i, CAME]
+    i = last
+    for k in range(count - 1, -1, -1):
+        places[k] = trail[i, PLACE]
+        sizes[k] = ground.sizes[trail[i, PLACE], trail[i, SIZE]] if trail[i, PLACE] < markets else 0
+        i = trail[i, CAME]
+    return best, whole, places, sizes, count
+
+
+# ---
+# The mean-field induction (M11.6). Each market has its own table; in every later slot the other markets are drawn anew.
+
+
+class Market(NamedTuple):
+    """What is believed of one market: counts (S,) and prices (K,) per slot of its states, transitions (T, S, S), (T, K, K)."""
+
+    available: np.ndarray
+    price: np.ndarray
+    chain: np.ndarray
+    price_chain: np.ndarray
+
+
+class Grid(NamedTuple):
+    """Work left: ``step`` between the ``points``; a job with ``slack`` left is finished. ``low`` and ``high`` (T + 1,) are the
+    first
+    and the end of the points that matter at the start of each slot and at the deadline; above them is worth ``beyond`` less."""
+
+    step: float
+    points: int
+    slack: float
+    low: np.ndarray
+    high: np.ndarray
+    beyond: float
+
+
+@fast_kernel
+def _better(row: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
+    """row[h] = mean over r of max(row[h], others[r, h]); ``out`` is scratch."""
+    out[:] = np.float32(0.0)
+    for r in range(others.shape[0]):
+        other = others[r]
+        for h in range(row.size):
+            out[h] += other[h] if other[h] > row[h] else row[h]
+    share = np.float32(1.0 / others.shape[0])
+    for h in range(row.size):
+        row[h] = out[h] * share
+
+
+@fast_kernel
+def _raise(out: np.ndarray, row: np.ndarray, less: float) -> None:
+    """out[h] = max(out[h], row[h] - less)."""
+    usd = np.float32(less)
+    for h in range(out.size):
+        out[h] = row[h] - usd if row[h] - usd > out[h] else out[h]
+
+
+@fast_kernel
+def _any_above(row: np.ndarray, other: np.ndarray) -> bool:
+    """Whether any other[h] > row[h]."""
+    found = 0
+    for h in range(row.size):
+        found += 1 if other[h] > row[h] else 0
+    return found > 0
+
+
+@kernel
+def arrivals(
+    ground: Ground, grid: Grid, m: int, up: float, state: tuple[int, int, float], after: np.ndarray, ends: Ends, first: Firsts,
+    spare: np.ndarray, out: np.ndarray,
+) -> None:  # fmt: skip
+    """out[h] = the best value of beginning in market ``m`` at the efficiency ``up``, before the move is paid.
+
+    ``state`` is (count, index of the count's and price's state..., price); ``after`` (J, points) the values after the slot.
+    """
+    available, _, price = state
+    out[:] = np.float32(-1e30)
+    for j in range(1, ground.held[m]):
+        n = ground.sizes[m, j]
+        spot = spot_held(n, available, price, ground.on_demand[m])
+        cost = slot_cost(n, spot, price, ground.on_demand[m])
+        move(after[j], first, up * ground.gain[m, j] / grid.step, ends.after, cost, ends.beyond, spare)
+        _raise(out, spare, 0.0)
+
+
+@kernel
+def mean_field(
+    ground: Ground,
+    markets: list[Market],
+    grid: Grid,
+    slot: int,
+    draws: np.ndarray,
+    with_nowhere: bool,
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Expected values after the present slot, per market (S, K, J, points), and of being nowhere after it, (points,).
+
+    Backward induction per market over (slot, work left, size before, count state, price level). At the start of a later slot
+    the job
+    sees what the other markets have: they are drawn from ``draws`` (T, R, M, 2), states of counts and prices in each of the coming
+    slots as believed now; it takes the better of staying and of the best other less the move. Slot 0 of ``draws`` is not read.
+    """
+    count, slots = len(markets), draws.shape[0]
+    draw_count = draws.shape[1]
+    deadline = ground.value.deadline
+    width = grid.high[slots] - grid.low[slots]
+    now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+    for m in range(count):
+        states, levels, held = markets[m].available.size, markets[m].price.size, ground.held[m]
+        now[m] = np.empty((states, levels, held, width), np.float32)
+        for j in range(held):
+            for h in range(width):
+                rest = float(grid.low[slots] + h) * grid.step - grid.slack
+                now[m][:, :, j, h] = ending_at(ground, m, ground.sizes[m, j], deadline, rest)[0]
+    nowhere = np.empty(width, np.float32)
+    for h in range(width):
+        nowhere[h] = ending_at(
+            ground, count, 0, deadline, float(grid.low[slots] + h) * grid.step - grid.slack
+        )[0]
+    most = 0
+    for m in range(count):
+        most = max(most, ground.held[m])
+    costs = np.empty(most)
+    for i in range(slots - 1, -1, -1):
+        after = now
+        if i < slots - 1:
+            after = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+            for m in range(count):
+                states, levels, held, width = now[m].shape
+                later = np.empty((states, levels * held * width), np.float32)
+                mix(markets[m].chain[i], now[m].reshape((states, levels * held * width)), later)
+                if levels > 1:
+                    rows = later.reshape((states * levels, held * width))
+                    mixed = np.empty((states * levels, held * width), np.float32)
+                    for s in range(0, states * levels, levels):
+                        mix(markets[m].price_chain[i], rows[s : s + levels], mixed[s : s + levels])
+                    later = mixed.reshape((states, levels * held * width))
+                after[m] = later.reshape(now[m].shape)
+        if i == 0:
+            kept = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+            for m in range(count):
+                states, levels, held, _ = after[m].shape
+                kept[m] = np.empty((states, levels, held, grid.points), np.float32)
+                fill(after[m], grid.low[1], kept[m])
+            alone = np.empty((1, 1, 1, grid.points), np.float32)
+            fill(nowhere.reshape((1, 1, 1, nowhere.size)), grid.low[1], alone)
+            return kept, alone[0, 0, 0]
+        t, width = slot + i, grid.high[i] - grid.low[i]
+        ends = Ends(value_at(ground.value, t), value_at(ground.value, t + 1), grid.beyond)
+        first = Firsts(grid.low[i + 1], grid.low[i])
+        room, spare = np.empty((2, width), np.float32), np.empty(width, np.float32)
+        # What each market would be worth to a job that comes from another one, in each draw.
+        coming = np.empty((count, draw_count, width), np.float32)
+        starting = np.empty((count if with_nowhere else 0, draw_count, width), np.float32)
+        for m in range(count):
+            for r in range(draw_count):
+                s, x = draws[i, r, m, 0], draws[i, r, m, 1]
+                again = -1
+                for q in range(r):
+                    if draws[i, q, m, 0] == s and draws[i, q, m, 1] == x:
+                        again = q
+                if again >= 0:
+                    coming[m, r] = coming[m, again]
+                    if with_nowhere:
+                        starting[m, r] = starting[m, again]
+                    continue
+                state = (markets[m].available[s], s, markets[m].price[x])
+                up = arrival(ground, 0, m)
+                arrivals(ground, grid, m, up, state, after[m][s, x], ends, first, spare, coming[m, r])
+                if with_nowhere:
+                    up = arrival(ground, count, m)
+                    arrivals(ground, grid, m, up, state, after[m][s, x], ends, first, spare, starting[m, r])
+        before = now
+        now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+        others = np.empty((draw_count, width), np.float32)
+        upper = np.empty(width, np.float32)
+        for m in range(count):
+            states, levels, held, _ = before[m].shape
+            game = Game(
+                sizes=ground.sizes[m, :held].copy(),
+                gain=ground.gain[m, :held].copy(),
+                available=markets[m].available,
+                chain=markets[m].chain,
+                price=markets[m].price,
+                price_chain=markets[m].price_chain,
+                on_demand=ground.on_demand[m],
+                restart=Restart(ground.up[m], ground.down[m]),
+                value=ground.value,
+                slot=slot,
+                slack=grid.slack,
+                step=grid.step,
+                points=grid.points,
+            )
+            others[:] = np.float32(-1e30)
+            for k in range(count):
+                if k != m:
+                    for r in range(draw_count):
+                        _raise(others[r], coming[k, r], ground.move_usd[m, k])
+            upper[:] = np.float32(-1e30)
+            for r in range(draw_count):
+                _raise(upper, others[r], 0.0)
+            now[m] = np.empty((states, levels, held, width), np.float32)
+            for s in range(states):
+                for x in range(levels):
+                    for j in range(held):
+                        n = ground.sizes[m, j]
+                        spot = spot_held(n, markets[m].available[s], markets[m].price[x], ground.on_demand[m])
+                        costs[j] = slot_cost(n, spot, markets[m].price[x], ground.on_demand[m])
+                    before_slot(game, after[m][s, x], costs[:held], ends, first, room, now[m][s, x])
+                    for j in range(held):
+                        if _any_above(now[m][s, x, j], upper):
+                            _better(now[m][s, x, j], others, spare)
+        if with_nowhere:
+            others[:] = np.float32(-1e30)
+            for k in range(count):
+                for r in range(draw_count):
+                    _raise(others[r], starting[k, r], 0.0)
+            stay = np.empty(width, np.float32)
+            move(nowhere, first, 0.0, ends.after, 0.0, grid.beyond, stay)
+            if first.now == 0:
+                stay[0] = ends.now
+            _better(stay, others, spare)
+            nowhere = stay
+    return now, nowhere
+
+
+class Stand(NamedTuple):
+    """Where a job stands: its place (the number of markets: nowhere), instances held before, work left, the slot, V after it."""
+
+    place: int
+    before: int
+    rest: float
+    slot: int
+    late: float
+
+
+@kernel
+def _worth(column: np.ndarray, left: float, grid: Grid, late: float) -> float:
+    if left <= grid.slack:
+        return late
+    at = left / grid.step
+    low = int(at)
+    if low >= grid.points - 1:
+        return float(column[grid.points - 1])
+    here = float(column[low])
+    return here + (at - low) * (float(column[low + 1]) - here)
+
+
+@kernel
+def _state_of(counts: np.ndarray, available: int) -> int:
+    """The state of the largest count not above ``available``."""
+    state = 0
+    while state + 1 < counts.size and counts[state + 1] <= available:
+        state += 1
+    return state
+
+
+@kernel
+def _idle(
+    after: np.ndarray,
+    level: int,
+    available: int,
+    now: np.ndarray,
+    counts: np.ndarray,
+    rest: float,
+    grid: Grid,
+    late: float,
+) -> float:
+    """USD that holding nothing in a slot is worth."""
+    if available >= 0:
+        return _worth(after[_state_of(counts, available), level, 0], rest, grid, late)
+    usd = 0.0
+    for s in range(counts.size):
+        usd += now[s] * _worth(after[s, level, 0], rest, grid, late)
+    return usd
+
+
+@kernel
+def options(
+    ground: Ground,
+    grid: Grid,
+    after: list[np.ndarray],
+    nowhere: np.ndarray,
+    near: np.ndarray,
+    stand: Stand,
+    available: np.ndarray,
+    price: np.ndarray,
+    now: list[np.ndarray],
+    levels: np.ndarray,
+    counts: list[np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """USD that each size in each market is worth in this slot, (M + 1, A), less its cost and the move; row M is staying nowhere.
+
+    ``ground`` has all A sizes here and ``near`` (M, A) is the index of the table's size that stands for each. ``available``
+    (M,) is -1
+    where the count is not seen: then ``now`` (S,) says how likely each state is, and the row has the worth of going there and then
+    taking the best size, at the first index. Beside it, (M, S): the best that would be had there in each state of such a market.
+    """
+    count = ground.on_demand.size
+    out = np.full((count + 1, ground.sizes.shape[1]), -np.inf)
+    most = 0
+    for m in range(count):
+        most = max(most, counts[m].size)
+    by_state = np.full((count, most), -np.inf)
+    if stand.place == count:
+        out[count, 0] = _worth(nowhere, stand.rest, grid, stand.late)
+    idle = out[count, 0]
+    for i in range(count):
+        # The place itself first: what it is worth to hold nothing is asked for by the others.
+        m = i if stand.place == count else (stand.place if i == 0 else (i - 1 if i <= stand.place else i))
+        moved = m != stand.place
+        restart = Restart(arrival(ground, stand.place, m) if moved else ground.up[m], ground.down[m])
+        before = 0 if moved else stand.before
+        paid = ground.move_usd[stand.place, m] if moved else 0.0
+        known = available[m] >= 0
+        states = 1 if known else counts[m].size
+        total = 0.0
+        for s in range(states):
+            state = _state_of(counts[m], available[m]) if known else s
+            there = available[m] if known else counts[m][s]
+            best = idle if moved else -np.inf
+            for j in range(1 if moved else 0, ground.held[m]):
+                n = ground.sizes[m, j]
+                spot = spot_held(n, there, price[m], ground.on_demand[m])
+                cost = slot_cost(n, spot, price[m], ground.on_demand[m]) + paid
+                left = stand.rest - efficiency(restart, n, before) * ground.gain[m, j]
+                usd = _worth(after[m][state, levels[m], near[m, j]], left, grid, stand.late) - cost
+                if known:
+                    out[m, j] = usd
+                best = max(best, usd)
+            if not known:
+                total += now[m][s] * best
+                by_state[m, s] = best
+        if not known:
+            out[m, 0] = total
+        if not moved:
+            idle = _idle(after[m], levels[m], available[m], now[m], counts[m], stand.rest, grid, stand.late)
+    return out, by_state

@@ -1,0 +1,1 @@
+"""One job, many markets: it runs in one of them at a time and may move (M11) (ours)."""

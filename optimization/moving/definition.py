@@ -1,0 +1,390 @@
+"""A job that may move, what a mover sees in a slot, and the promise it keeps (M11.1-M11.4) (ours).
+
+In a slot the job runs in one of its markets, all its instances together, or nowhere. Its *place* is where its checkpoint is:
+an idle
+job keeps it, and leaving it costs the move whenever it is left. On-demand is there in every market at its own list price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from optimization.job.definition import Job, Progress, check_job, finished, rates
+from optimization.kernels.moving import Ground, arrival
+from optimization.kernels.rules import efficiency_table, spot_held
+from optimization.policies.contract import View
+from optimization.policies.pace import WORK_TOLERANCE
+from optimization.window.plan import Allocation
+from warehouse.errors import JobError, PolicyError
+
+S = TypeVar("S")
+NOTHING = Allocation(0, 0)
+#: What the runs of one job must agree in: the work is the same work wherever it is done.
+SAME_EVERYWHERE = ("name", "workload", "deadline_slots", "value", "gamma", "resumable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moving:
+    """What a move costs: the share ``taken`` of a slot beside the restart, and ``usd`` (M, M) from a row to a column (M11.2)."""
+
+    taken: float
+    usd: np.ndarray
+
+    def __post_init__(self) -> None:
+        usd = np.array(self.usd, dtype=float)
+        if not 0 <= self.taken < np.inf:
+            raise JobError(f"a move takes {self.taken} slots", expected="a finite share of a slot >= 0")
+        if usd.ndim != 2 or usd.shape[0] != usd.shape[1] or not (np.isfinite(usd).all() and (usd >= 0).all()):
+            raise JobError(
+                f"costs of moves of shape {usd.shape}",
+                expected="finite USD >= 0, a row and a column for each market",
+            )
+        usd.flags.writeable = False
+        object.__setattr__(self, "usd", usd)
+
+
+def even_moving(markets: int, *, taken: float, usd: float) -> Moving:
+    """Moves that cost the same between any two of ``markets``."""
+    return Moving(taken=taken, usd=usd * (1.0 - np.eye(markets)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MovableJob:
+    """A job and the markets it may run in.
+
+    ``runs`` is the job as each market runs it: workload, deadline and value are the same, throughput, sizes and restart may differ
+    (M11.3). ``home`` is the market where its data are at first; None: nowhere, and its first start is no move.
+    """
+
+    runs: tuple[Job, ...]
+    moving: Moving
+    home: int | None = None
+    _pace: dict[float, _Pace] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "runs", tuple(self.runs))
+        if not self.runs:
+            raise JobError("a job without a market", expected="at least one market")
+        for run in self.runs[1:]:
+            for what in SAME_EVERYWHERE:
+                if getattr(run, what) != getattr(self.runs[0], what):
+                    raise JobError(
+                        f"job {self.job.name!r}: {what} {getattr(self.job, what)!r} in one market and "
+                        f"{getattr(run, what)!r} in another",
+                        expected="one workload, deadline and value in all markets",
+                    )
+        if len(self.moving.usd) != len(self.runs):
+            raise JobError(
+                f"job {self.job.name!r}: {len(self.runs)} markets and costs of moves between {len(self.moving.usd)}",
+                expected="a row and a column for each market",
+            )
+        if self.home is not None and not 0 <= self.home < len(self.runs):
+            raise JobError(
+                f"job {self.job.name!r}: home {self.home}",
+                expected=f"None or a market in 0..{len(self.runs) - 1}",
+            )
+
+    @property
+    def job(self) -> Job:
+        """Any one of its runs: for what is the same everywhere."""
+        return self.runs[0]
+
+    @property
+    def nowhere(self) -> int:
+        """The place of a job that is nowhere yet: one beyond the markets."""
+        return len(self.runs)
+
+    def begin(self) -> Progress:
+        """Its progress before the first slot."""
+        return Progress(place=self.nowhere if self.home is None else self.home)
+
+    def ground(self, on_demand_usd: Sequence[float], slot_hours: float) -> Ground:
+        """The job as kernels read it, all of its sizes; ``on_demand_usd`` per instance-hour in each market."""
+        held = [np.arange(run.n_min, run.n_max + 1) for run in self.runs]
+        most = 1 + max(len(sizes) for sizes in held)
+        sizes, gain = np.zeros((len(held), most), np.int64), np.zeros((len(held), most))
+        for m, run in enumerate(self.runs):
+            sizes[m, 1 : 1 + len(held[m])] = held[m]
+            gain[m, 1 : 1 + len(held[m])] = rates(run.throughput, run.n_max)[held[m]] * slot_hours
+        return Ground(
+            sizes=sizes,
+            held=np.array([1 + len(own) for own in held], np.int64),
+            gain=gain,
+            on_demand=np.array(on_demand_usd, dtype=float) * slot_hours,
+            up=np.array([run.restart.up for run in self.runs]),
+            down=np.array([run.restart.down for run in self.runs]),
+            taken=float(self.moving.taken),
+            move_usd=np.vstack([self.moving.usd, np.zeros((1, len(held)))]),
+            value=self.job.worth,
+        )
+
+    def pace(self, slot_hours: float) -> _Pace:
+        """What on-demand can do from every place, computed once."""
+        known = self._pace.get(slot_hours)
+        if known is None:
+            known = self._pace[slot_hours] = _pace(self, slot_hours)
+        return known
+
+
+class _Pace(NamedTuple):
+    """``work`` (M + 1, n, M, n') is the work of a slot at (market, n') after (place, n); a move is in it. ``reach`` (d + 1, M
+    + 1, n)
+    is the most work that k slots of on-demand in any market can do from there (M11.6)."""
+
+    work: np.ndarray
+    reach: np.ndarray
+
+
+def _pace(job: MovableJob, slot_hours: float) -> _Pace:
+    markets, most = len(job.runs), max(run.n_max for run in job.runs)
+    ground = job.ground([1.0] * markets, slot_hours)
+    work = np.full((markets + 1, most + 1, markets, most + 1), -np.inf)
+    for m, run in enumerate(job.runs):
+        sizes = np.arange(run.n_min, run.n_max + 1)
+        gain = rates(run.throughput, run.n_max) * slot_hours
+        for place in range(markets + 1):
+            if place == m:
+                work[m, : run.n_max + 1, m, sizes] = (efficiency_table(run.restart, run.n_max) * gain)[
+                    :, sizes
+                ].T
+                work[m, :, m, 0] = 0.0
+            else:
+                work[place, :, m, sizes] = (arrival(ground, place, m) * gain[sizes])[:, None]
+    reach = np.zeros((job.job.deadline_slots + 1, markets + 1, most + 1))
+    for k in range(1, len(reach)):
+        then = work + reach[k - 1, :markets][None, None]
+        reach[k] = np.maximum(then.max(axis=(2, 3)), reach[k - 1, :, 0][:, None])
+    return _Pace(work=work, reach=reach)
+
+
+class Held(NamedTuple):
+    """What a mover holds in a slot: ``allocation`` in ``market``; None where it holds nothing.
+
+    An allocation of nothing in a market that is not seen means: go there, look, and choose the size then.
+    """
+
+    market: int | None
+    allocation: Allocation
+
+
+IDLE = Held(None, NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarketsView:
+    """All a mover sees in slot ``slot``.
+
+    ``views`` has each market as a policy that runs there sees it; in those that are not its place it holds nothing before.
+    ``seen`` says of which markets the count of this slot is known; the view of another one shows none. ``committed`` is the market
+    that the job has gone to without having seen it: there, or nowhere, it holds its instances in this slot.
+    """
+
+    job: MovableJob
+    progress: Progress
+    slot: int
+    views: tuple[View, ...]
+    seen: tuple[bool, ...]
+    committed: int | None = None
+
+    @property
+    def place(self) -> int:
+        """Where the job is; `MovableJob.nowhere` if it is nowhere yet."""
+        return self.progress.place
+
+    @property
+    def slot_hours(self) -> float:
+        """Delta, in hours."""
+        return self.views[0].slot_hours
+
+    @property
+    def work_left(self) -> float:
+        """L - z, at least 0, in work units."""
+        return max(0.0, self.job.job.workload - self.progress.done)
+
+    @property
+    def slots_left(self) -> int:
+        """Slots from this one to the deadline, this one included."""
+        return self.job.job.deadline_slots - self.slot
+
+    def work(self, market: int, n: int) -> float:
+        """Work units of this slot on ``n`` instances of ``market`` (M2.4, M11.2)."""
+        if not n:
+            return 0.0
+        return float(self.job.pace(self.slot_hours).work[self.place, self.progress.n_previous, market, n])
+
+    def usd(self, held: Held) -> float:
+        """What this slot costs, a move in it."""
+        if held.market is None or not held.allocation.total:
+            return 0.0
+        view = self.views[held.market]
+        paid = held.allocation.on_demand * view.on_demand_usd + held.allocation.spot * view.price
+        return paid * self.slot_hours + self.move_usd(held.market)
+
+    def move_usd(self, market: int) -> float:
+        """USD of coming to ``market`` from where the job is."""
+        return 0.0 if self.place == self.job.nowhere else float(self.job.moving.usd[self.place, market])
+
+    def split(self, market: int, n: int) -> Held:
+        """The cheapest way to hold ``n`` instances in ``market``: spot first if it is cheaper (M3.2)."""
+        if not n:
+            return IDLE
+        view = self.views[market]
+        spot = spot_held(n, view.available, view.price, view.on_demand_usd)
+        return Held(market, Allocation(n - spot, spot))
+
+    def keeps_deadline(self, held: Held) -> bool:
+        """True if after this slot on-demand alone, in any market, can still finish by d."""
+        n, job = held.allocation.total, self.job
+        slack = WORK_TOLERANCE * job.job.workload
+        reach = job.pace(self.slot_hours).reach[self.slots_left - 1]
+        if held.market is None or not n:
+            return self.work_left <= float(reach[self.place, 0]) + slack
+        return self.work_left - self.work(held.market, n) <= float(reach[held.market, n]) + slack
+
+    @property
+    def deadline_in_reach(self) -> bool:
+        """True if on-demand alone, in any market, can finish by d from here."""
+        reach = self.job.pace(self.slot_hours).reach[self.slots_left, self.place, self.progress.n_previous]
+        return self.work_left <= float(reach) + WORK_TOLERANCE * self.job.job.workload
+
+    def may_go(self, market: int) -> bool:
+        """True if on-demand there still keeps the deadline in reach, whatever turns out to be there."""
+        sizes = range(self.job.runs[market].n_min, self.job.runs[market].n_max + 1)
+        return any(self.keeps_deadline(Held(market, Allocation(n, 0))) for n in sizes) or self.keeps_deadline(
+            IDLE
+        )
+
+    def options(self) -> list[Held]:
+        """Everything the job may hold in this slot: nothing, and every size in every market it may be in."""
+        markets = range(len(self.views)) if self.committed is None else [self.committed]
+        return [IDLE] + [
+            self.split(m, n)
+            for m in markets
+            for n in range(self.job.runs[m].n_min, self.job.runs[m].n_max + 1)
+        ]
+
+
+def net(view: MarketsView, wish: Held) -> Held:
+    """``wish`` if on-demand can still meet d after it, else the next best thing that keeps it so (M11.6).
+
+    That is the least larger size in the same market that does; where none does, the cheapest way in any market, by this slot
+    with its
+    move and the least that the rest costs on demand; where nothing does, the fastest.
+    """
+    if not view.deadline_in_reach:
+        return _fastest(view)
+    if view.keeps_deadline(wish) or (
+        wish.market is not None and not view.seen[wish.market] and view.may_go(wish.market)
+    ):
+        return wish
+    kept = [held for held in view.options() if view.keeps_deadline(held)]
+    if not kept:
+        return _fastest(view)
+    own = [
+        held for held in kept if held.market == wish.market and held.allocation.total >= wish.allocation.total
+    ]
+    if own:
+        return own[0]
+    return min(kept, key=lambda held: view.usd(held) + _rest_usd(view, held))
+
+
+def _rest_usd(view: MarketsView, held: Held) -> float:
+    """The least that the work left after ``held`` costs on demand, moves aside."""
+    left = view.work_left - (0.0 if held.market is None else view.work(held.market, held.allocation.total))
+    unit = min(
+        n * own.on_demand_usd / run.throughput.rate(n)
+        for own, run in zip(view.views, view.job.runs, strict=True)
+        for n in (run.n_min, run.n_max)
+    )
+    return max(0.0, left) * unit
+
+
+def _fastest(view: MarketsView) -> Held:
+    """The cheapest of the ways that leave the least work to do by d."""
+    reach = view.job.pace(view.slot_hours).reach[view.slots_left - 1]
+
+    def most(held: Held) -> float:
+        if held.market is None:
+            return float(reach[view.place, 0])
+        n = held.allocation.total
+        return view.work(held.market, n) + float(reach[held.market, n])
+
+    best = max(most(held) for held in view.options())
+    slack = WORK_TOLERANCE * view.job.job.workload
+    return min((held for held in view.options() if most(held) >= best - slack), key=view.usd)
+
+
+def step(view: MarketsView, held: Held) -> Progress:
+    """Pay for the slot, move in it, then make its progress (M2.4, M11.2); an idle job keeps its place."""
+    job, n = view.job.job, held.allocation.total
+    if held.market is None or not n:
+        return replace(view.progress, n_previous=0)
+    done = view.progress.done + view.work(held.market, n)
+    return Progress(
+        done=job.workload if finished(done, job.workload) else done,
+        n_previous=n,
+        cost_usd=view.progress.cost_usd + view.usd(held),
+        place=held.market,
+    )
+
+
+def checked(held: Held, view: MarketsView, policy: str) -> Held:
+    """``held``; raises `PolicyError` if it breaks M2.3 or M11.1, `JobError` if M2.7."""
+    if held.market is None or not held.allocation.total:
+        if held.market is None and held.allocation.total:
+            raise PolicyError(
+                f"{policy} in slot {view.slot} holds {held.allocation} nowhere", expected="a market"
+            )
+        return IDLE
+    if not 0 <= held.market < len(view.views) or view.committed not in (None, held.market):
+        raise PolicyError(
+            f"{policy} in slot {view.slot} asks for market {held.market}",
+            expected=f"one of {len(view.views)}"
+            if view.committed is None
+            else f"market {view.committed}, where it went",
+        )
+    run, there = view.job.runs[held.market], view.views[held.market].available
+    on_demand, spot = held.allocation.on_demand, held.allocation.spot
+    if on_demand < 0 or not 0 <= spot <= there:
+        raise PolicyError(
+            f"{policy} in slot {view.slot} asks for {on_demand} on-demand and {spot} spot in market {held.market}",
+            expected=f"on-demand >= 0 and spot within 0..{there}, what is there",
+        )
+    if not run.n_min <= on_demand + spot <= run.n_max:
+        raise PolicyError(
+            f"{policy} in slot {view.slot} asks for {on_demand + spot} instances in market {held.market}",
+            expected=f"0 or {run.n_min}..{run.n_max}",
+        )
+    if spot:
+        check_job(run, uses_spot=True)
+    return held
+
+
+class Mover(Protocol[S]):
+    """A rule that chooses where to run in the present slot, and with how many instances."""
+
+    @property
+    def name(self) -> str:
+        """The canonical name, such as ``MeanField``."""
+        ...
+
+    def start(self, job: MovableJob) -> S:
+        """Its own state before the first slot."""
+        ...
+
+    def decide(self, state: S, view: MarketsView) -> tuple[Held, S]:
+        """Choose the slot's market and allocation; pure: the same state and view give the same answer."""
+        ...
+
+
+@runtime_checkable
+class Probing(Protocol):
+    """A mover that says where it would look next."""
+
+    def probe(self, state: Any, view: MarketsView) -> int | None:
+        """The market whose count is worth most to know now; None: none."""
+        ...

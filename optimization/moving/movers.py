@@ -1,0 +1,338 @@
+"""Movers: rules that choose where to run and with how many instances (M11.5, M11.6) (ours, but for what is named)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from optimization.market.belief import Forgetting
+from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, net
+from optimization.moving.tables import DRAWS, MovingTables, make_moving_tables
+from optimization.policies.contract import Policy
+from optimization.policies.pace import WORK_TOLERANCE
+from optimization.policies.stochastic import Stochastic, tables_in_force
+from optimization.window.plan import Allocation
+
+#: Share of the job's value by which a choice must be worth more to be taken before one that comes first.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """A policy of one market in market ``market``, or in the one that is worth most to the stochastic policy at the start
+    (None)."""
+
+    policy: Policy[Any]
+    market: int | None = None
+
+    @property
+    def name(self) -> str:
+        """``UP in market 3``."""
+        return f"{self.policy.name} in {'the best at the start' if self.market is None else f'market {self.market}'}"
+
+    def start(self, job: MovableJob) -> tuple[int | None, Any]:
+        """The market, and the policy's own state there."""
+        m = self.market if self.market is not None else None
+        return m, self.policy.start(job.runs[m or 0])
+
+    def decide(self, state: tuple[int | None, Any], view: MarketsView) -> tuple[Held, tuple[int | None, Any]]:
+        """What the policy holds in its market."""
+        m, own = state
+        if m is None:
+            m = best_alone(view)
+        allocation, own = self.policy.decide(own, view.views[m])
+        held = Held(m, allocation) if allocation.total else IDLE
+        if view.place != m and view.deadline_in_reach:
+            # The policy knows nothing of the way there.
+            held = net(replace(view, committed=m), held)
+        return held, (m, own)
+
+
+def best_alone(view: MarketsView) -> int:
+    """The market in which the job would be worth most if it stayed there to its end, a move there paid."""
+    worth = []
+    for m, own in enumerate(view.views):
+        tables = tables_in_force(own, Forgetting())
+        n = tables.size(
+            slot=own.slot, rest=view.work_left, before=own.progress.n_previous, available=own.available,
+            price=own.price * own.slot_hours,
+        )  # fmt: skip
+        worth.append(alone_worth(view, m, n) - (view.move_usd(m) if m != view.place else 0.0))
+    return int(np.argmax(worth))
+
+
+def alone_worth(view: MarketsView, m: int, n: int) -> float:
+    """USD that holding ``n`` in market ``m`` now and staying there is worth, before the move is paid."""
+    own = view.views[m]
+    tables = tables_in_force(own, Forgetting())
+    game = tables.game
+    column = tables.after[
+        own.slot - game.slot,
+        tables.counts.index(own.available),
+        tables.prices.index(own.price * own.slot_hours),
+    ]
+    left = view.work_left - view.work(m, n)
+    here = column[tables.near[int(np.searchsorted(tables.all_sizes, n))]]
+    after = (
+        own.job.completion_value(own.slot + 1)
+        if left <= game.slack
+        else float(np.interp(left / game.step, np.arange(game.points), here))
+    )
+    held = view.split(m, n)
+    paid = (held.allocation.on_demand * own.on_demand_usd + held.allocation.spot * own.price) * own.slot_hours
+    return after - paid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneStep:
+    """One step over the tables of single markets: it goes where it would be worth most if it then stayed (M11.6)."""
+
+    name: str = field(default="OneStep", init=False)
+
+    def start(self, job: MovableJob) -> None:
+        """No state."""
+
+    def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
+        """The market and size of most worth."""
+        found: list[tuple[float, int, Held]] = []
+        for held in view.options():
+            m = view.place if held.market is None else held.market
+            if m == view.job.nowhere:
+                best = max(alone_worth(view, k, 0) for k in range(len(view.views)))
+                found.append((best, 0, held))
+                continue
+            usd = alone_worth(view, m, held.allocation.total)
+            if held.market is not None and m != view.place:
+                usd -= view.move_usd(m)
+            found.append((usd, -len(found), held))
+        wish = max(found, key=lambda item: (round(item[0], 9), item[1]))[2]
+        return (net(view, wish) if view.deadline_in_reach else wish), None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanField:
+    """The mover that prices the later option to move: the mean-field program on the beliefs of all markets (M11.6)."""
+
+    half_life_hours: float = Forgetting().own_hours
+    draws: int = DRAWS
+    name: str = field(default="MeanField", init=False)
+
+    @property
+    def forgetting(self) -> Forgetting:
+        """How the chains of its beliefs forget."""
+        return Forgetting(own_hours=self.half_life_hours, peer_hours=self.half_life_hours)
+
+    def start(self, job: MovableJob) -> None:
+        """No state: what it knows is in the view."""
+
+    def tables(self, view: MarketsView) -> MovingTables:
+        """The tables of the slot, on the beliefs of all markets in it."""
+        fastest = (
+            max(float(run.throughput.rate(n)) for run in view.job.runs for n in (run.n_min, run.n_max))
+            * view.slot_hours
+        )
+        job = view.job.job
+        ahead = view.progress.done > view.slot * fastest + WORK_TOLERANCE * job.workload
+        return make_moving_tables(
+            view.job,
+            [own.belief(self.forgetting) for own in view.views],
+            slot=view.slot,
+            begun=view.deadline_in_reach and not ahead,
+            draws=self.draws,
+        )
+
+    def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
+        """The market and size of most worth, among those that keep the deadline in reach."""
+        tables = self.tables(view)
+        worth, _ = tables.worth(view)
+        in_reach = view.deadline_in_reach
+        best, wish = -np.inf, IDLE
+        for usd, held in _choices(view, tables, worth):
+            if usd <= best + ROUNDING * view.job.job.value:
+                continue
+            going = held.market is not None and not view.seen[held.market]
+            if in_reach and not (view.may_go(held.market or 0) if going else view.keeps_deadline(held)):
+                continue
+            best, wish = usd, held
+        return (net(view, wish) if in_reach else wish), None
+
+    def probe(self, state: None, view: MarketsView) -> int | None:
+        """The market whose count is worth most to know before this slot is decided; None if none can change anything.
+
+        That is the expected worth of the better of the best way known and the best that could be there, less the former.
+        """
+        if all(view.seen):
+            return None
+        tables = self.tables(view)
+        worth, by_state = tables.worth(view)
+        known = max(
+            (usd for usd, held in _choices(view, tables, worth) if _is_known(view, held)), default=-np.inf
+        )
+        gains = [
+            -np.inf if view.seen[m] else float(now @ np.maximum(by_state[m, : len(now)] - known, 0.0))
+            for m, now in enumerate(tables.now)
+        ]
+        m = int(np.argmax(gains))
+        return m if gains[m] > ROUNDING * view.job.job.value else None
+
+
+def _is_known(view: MarketsView, held: Held) -> bool:
+    return held.market is None or view.seen[held.market]
+
+
+def _choices(view: MarketsView, tables: MovingTables, worth: np.ndarray) -> list[tuple[float, Held]]:
+    """What the job may do in the slot and its worth in USD: staying first, then the least sizes, then the other markets."""
+    found = [(float(worth[-1, 0]), IDLE)] if view.place == view.job.nowhere else []
+    for m in _in_order(view):
+        if not view.seen[m]:
+            if view.committed is None:
+                found.append((float(worth[m, 0]), Held(m, IDLE.allocation)))
+            continue
+        for j in range(0 if m == view.place else 1, int(tables.full.held[m])):
+            n = int(tables.full.sizes[m, j])
+            if not n or view.committed in (None, m):
+                found.append((float(worth[m, j]), view.split(m, n)))
+    return found
+
+
+# ---
+# The baselines of M11.5: rules of thumb that look at what is there now.
+
+
+def _spot(view: MarketsView, m: int) -> Held:
+    """All spot of a market up to N_max, never more than finishes the job; nothing where it is dearer than on-demand (M4.2)."""
+    own, run = view.views[m], view.job.runs[m]
+    n = min(own.available, run.n_max)
+    if n < run.n_min or own.price >= own.on_demand_usd:
+        return IDLE
+    slack = WORK_TOLERANCE * run.workload
+    enough = next((k for k in range(run.n_min, n) if view.work(m, k) >= view.work_left - slack), n)
+    return Held(m, Allocation(0, enough))
+
+
+def _in_order(view: MarketsView) -> list[int]:
+    """The job's place first, then the other markets."""
+    here = [view.place] if view.place < len(view.views) else []
+    return here + [m for m in range(len(view.views)) if m != view.place]
+
+
+def _catching_up(view: MarketsView, wish: Held) -> Held:
+    """``wish``, or behind uniform progress the cheapest way to be back on it after this slot (M4.3)."""
+    job = view.job.job
+    slack = WORK_TOLERANCE * job.workload
+    due = [job.workload * min(1.0, t / job.deadline_slots) - slack for t in (view.slot, view.slot + 1)]
+    after = 0.0 if wish.market is None else view.work(wish.market, wish.allocation.total)
+    if view.progress.done >= due[0] or view.progress.done + after >= due[1]:
+        return wish
+    enough = [
+        held
+        for held in view.options()
+        if held.market is not None
+        and view.progress.done + view.work(held.market, held.allocation.total) >= due[1]
+    ]
+    return min(enough, key=view.usd) if enough else wish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failover:
+    """UP(S): uniform progress that stays while its place has spot, else goes to the cheapest market that has (M11.5).
+
+    With ``fullest`` it goes where most spot is, not where it is cheapest. After the multi-region form of "Can't Be Late"
+    (NSDI 2024).
+    """
+
+    fullest: bool = False
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", "UP, failover to the fullest" if self.fullest else "UP, failover")
+
+    def start(self, job: MovableJob) -> None:
+        """No state."""
+
+    def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
+        """Spot where it is, on-demand where it falls behind."""
+        here = _spot(view, view.place) if view.place < len(view.views) else IDLE
+        wish = here
+        if here.market is None:
+            there = [held for held in (_spot(view, m) for m in _in_order(view)) if held.market is not None]
+            if there and self.fullest:
+                wish = max(there, key=lambda held: held.allocation.spot)
+            elif there:
+                wish = min(there, key=lambda held: view.views[held.market or 0].price)
+        return net(view, _catching_up(view, wish)), None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GreedyMover:
+    """The cheapest spot that is there, wherever it is; of equal prices its place, then the most of it (M11.5)."""
+
+    name: str = field(default="Greedy", init=False)
+
+    def start(self, job: MovableJob) -> None:
+        """No state."""
+
+    def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
+        """All of it, up to N_max."""
+        there = [held for held in (_spot(view, m) for m in _in_order(view)) if held.market is not None]
+
+        def rank(held: Held) -> tuple[float, bool, int]:
+            return view.views[held.market or 0].price, held.market != view.place, -held.allocation.spot
+
+        return net(view, min(there, key=rank) if there else IDLE), None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlinePressure:
+    """A SkyNomad-like rule: progress is worth what the deadline makes it worth (arXiv 2601.06520; its inside is ours).
+
+    A unit of work is worth the least on-demand price times the share of the remaining time that the rest needs at full size.
+    Of all
+    markets it takes the one where a slot of spot is worth most beyond its price, its restart and move being spread over the
+    slots that
+    its spot is expected to last; none where it is not worth it.
+    """
+
+    forgetting: Forgetting = field(default_factory=Forgetting)
+    name: str = field(default="Pressure", init=False)
+
+    def start(self, job: MovableJob) -> None:
+        """No state."""
+
+    def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
+        """The market of most worth in this slot."""
+        fastest = max(run.throughput.rate(run.n_max) for run in view.job.runs) * view.slot_hours
+        unit = min(
+            own.on_demand_usd * run.n_max / run.throughput.rate(run.n_max)
+            for own, run in zip(view.views, view.job.runs, strict=True)
+        )
+        worth = unit * min(1.0, view.work_left / (view.slots_left * fastest))
+        best, wish = 0.0, IDLE
+        for m in _in_order(view):
+            held = _spot(view, m)
+            if held.market is None:
+                continue
+            own, run = view.views[m], view.job.runs[m]
+            full = run.throughput.rate(held.allocation.total) * view.slot_hours
+            lost = worth * (full - view.work(m, held.allocation.total)) + view.move_usd(m) * (m != view.place)
+            chain = own.belief(self.forgetting).counts
+            stays = float(chain.transition[chain.index(own.available), chain.count >= run.n_min].sum())
+            lasts = min(1.0 / max(1e-6, 1.0 - stays), float(view.slots_left))
+            usd = worth * full - held.allocation.spot * own.price * view.slot_hours - lost / lasts
+            if usd > best + 1e-12:
+                best, wish = usd, held
+        return net(view, wish), None
+
+
+def best_past(policy: Policy[Any], spot_usd: Sequence[float]) -> Alone:
+    """``policy`` in the market that saved most in the past: ``spot_usd`` is what its spot was below on-demand, a slot, in the
+    mean."""
+    return Alone(policy=policy, market=int(np.argmax(spot_usd)))
+
+
+def stochastic_at_the_start() -> Alone:
+    """The stochastic policy in the market that is worth most at the start: the strongest that stays in one."""
+    return Alone(policy=Stochastic())

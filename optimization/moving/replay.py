@@ -1,0 +1,381 @@
+"""Replay of a mover on known markets, its audit, and hindsight over markets (M11.2, M11.4, M11.7) (ours)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeVar
+
+import numpy as np
+
+from optimization.job.definition import Progress, finished, needed
+from optimization.kernels.moving import CHEAPER, ending_at, hindsight_ways
+from optimization.market.window import MarketWindow, Record
+from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, Mover, Probing, checked, step
+from optimization.replay.run import Forecasts, Seen, see
+from optimization.window.plan import Allocation, Outcome
+from warehouse.errors import AuditError, MarketError
+
+S = TypeVar("S")
+#: Ways of a state that the first search of hindsight keeps: it finds a good one, by which the second drops what cannot beat it.
+BEAM = 24
+
+
+class Sight(StrEnum):
+    """Which counts a mover sees in a slot: of all markets, of its own, or of its own and of one that it asks for (M11.4)."""
+
+    ALL = "all"
+    OWN = "own"
+    PROBE = "probe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedOutcome(Outcome):
+    """An `Outcome` over markets: ``places`` is the market of each slot of ``allocations``, None where nothing was held.
+
+    ``moves`` of them began elsewhere and cost ``moving_usd``, which is in ``cost_usd``; ``ended_in`` is the market of the
+    ending after
+    d and its move is in ``termination_cost_usd``.
+    """
+
+    places: tuple[int | None, ...]
+    moves: int
+    moving_usd: float
+    ended_in: int | None = None
+
+
+class Grounds:
+    """What the markets of a job show slot by slot to one mover.
+
+    With `Sight.ALL` the views are those of each market's own replay and keep what they have made. Else the counts of a job's
+    slots are
+    unknown until they are looked at, to the market itself as to its peers, and no forecast is read: whoever made it had seen more.
+    """
+
+    def __init__(
+        self,
+        job: MovableJob,
+        windows: Sequence[MarketWindow],
+        *,
+        records: Sequence[Record] | None = None,
+        forecasts: Sequence[Forecasts | None] | None = None,
+        sight: Sight = Sight.ALL,
+    ) -> None:
+        if len(windows) != len(job.runs) or len({window.slot_hours for window in windows}) != 1:
+            raise MarketError(
+                f"job {job.job.name!r}: {len(windows)} markets with slots of {sorted({w.slot_hours for w in windows})} hours",
+                expected=f"{len(job.runs)} markets on slots of one length",
+            )
+        self.job, self.windows, self.sight = job, tuple(windows), sight
+        self._seen: list[Seen] = []
+        for m, (run, window) in enumerate(zip(job.runs, windows, strict=True)):
+            record = records[m] if records is not None else None
+            ahead = forecasts[m] if forecasts is not None else None
+            if sight is not Sight.ALL:
+                record = None if record is None else _unseen(record)
+                ahead = None
+            self._seen.append(see(run, window, ahead, record))
+        if sight is not Sight.ALL:
+            for m in range(len(windows)):
+                self._hide(m)
+
+    def _hide(self, m: int) -> None:
+        seen = self._seen[m]
+        beliefs = replace(seen.beliefs, available=np.full(len(seen.price), np.nan), _made={})
+        self._seen[m] = replace(seen, beliefs=beliefs)
+
+    def look(self, m: int, slot: int) -> None:
+        """Let the count of market ``m`` in ``slot`` be known."""
+        if self.sight is Sight.ALL or not self.windows[m].observed[slot]:
+            return
+        count = float(self.windows[m].available[slot])
+        for k, seen in enumerate(self._seen):
+            if k == m:
+                seen.beliefs.available[slot] = count
+                seen.beliefs._made.clear()
+            if seen.record is not None:
+                at = seen.record.first + slot
+                if k == m:
+                    seen.record.available[at] = count
+                elif len(seen.record.peers) == len(self.windows) - 1:
+                    seen.record.peers[m if m < k else m - 1, at] = count
+
+    def view(
+        self, progress: Progress, slot: int, looked: Sequence[int] = (), committed: int | None = None
+    ) -> MarketsView:
+        """What the mover sees in ``slot`` after it has looked at the counts of ``looked``."""
+        views, seen = [], []
+        for m, (run, own) in enumerate(zip(self.job.runs, self._seen, strict=True)):
+            there = Progress(
+                done=progress.done,
+                n_previous=progress.n_previous if m == progress.place else 0,
+                cost_usd=progress.cost_usd,
+                place=m,
+            )
+            view = own.view(run, there, slot)
+            known = self.sight is Sight.ALL or m in looked
+            views.append(view if known else replace(view, available=0, observed=False))
+            seen.append(known)
+        return MarketsView(
+            job=self.job,
+            progress=progress,
+            slot=slot,
+            views=tuple(views),
+            seen=tuple(seen),
+            committed=committed,
+        )
+
+
+def _unseen(record: Record) -> Record:
+    """The record with the job's own slots not known, in arrays of its own."""
+    available, peers = record.available.copy(), record.peers.copy()
+    available[record.first :] = np.nan
+    peers[:, record.first :] = np.nan
+    return replace(record, available=available, peers=peers)
+
+
+def replay_mover(
+    mover: Mover[S],
+    job: MovableJob,
+    windows: Sequence[MarketWindow],
+    *,
+    records: Sequence[Record] | None = None,
+    forecasts: Sequence[Forecasts | None] | None = None,
+    sight: Sight = Sight.ALL,
+    grounds: Grounds | None = None,
+) -> MovedOutcome:
+    """What ``mover`` makes of ``job`` on markets of at least d slots, in the order of the job's runs.
+
+    ``records`` and ``forecasts`` are those of each market; the peers of a record are the other markets in their order, or none.
+    ``grounds`` shares with `Sight.ALL` what views keep between movers of one job.
+    """
+    ground = grounds or Grounds(job, windows, records=records, forecasts=forecasts, sight=sight)
+    state, progress, slot = mover.start(job), job.begin(), 0
+    held: list[Held] = []
+    moves, moving_usd = 0, 0.0
+    while slot < job.job.deadline_slots and not finished(progress.done, job.job.workload):
+        looked = [progress.place] if progress.place < len(windows) else []
+        for m in looked:
+            ground.look(m, slot)
+        view = ground.view(progress, slot, looked)
+        if ground.sight is Sight.PROBE and isinstance(mover, Probing):
+            asked = mover.probe(state, view)
+            if asked is not None:
+                looked = [*looked, asked]
+                ground.look(asked, slot)
+                view = ground.view(progress, slot, looked)
+        wish, new = mover.decide(state, view)
+        if wish.market is not None and not view.seen[wish.market]:
+            ground.look(wish.market, slot)
+            view = ground.view(progress, slot, [*looked, wish.market], committed=wish.market)
+            wish, new = mover.decide(state, view)
+        state = new
+        kept = checked(wish, view, mover.name)
+        if kept.market is not None and kept.market != progress.place:
+            moves += progress.place != job.nowhere
+            moving_usd += view.move_usd(kept.market)
+        progress = step(view, kept)
+        held.append(kept)
+        slot += 1
+    return _settle(mover.name, job, held, progress, windows, moves, moving_usd)
+
+
+def _settle(
+    name: str,
+    job: MovableJob,
+    held: Sequence[Held],
+    progress: Progress,
+    windows: Sequence[MarketWindow],
+    moves: int,
+    moving_usd: float,
+) -> MovedOutcome:
+    run, slots = job.job, len(held)
+    after, finish, value, ended_in = 0.0, None, 0.0, None
+    if finished(progress.done, run.workload):
+        value, finish = run.completion_value(slots), slots
+    else:
+        usd, market, size, more = _ending(job, progress, slots, windows)
+        if size:
+            finish, ended_in = slots + more, market
+            value = run.completion_value(finish)
+            after = value - usd
+    return MovedOutcome(
+        policy=name,
+        job=run.name,
+        allocations=tuple(one.allocation for one in held),
+        progress=progress.done,
+        cost_usd=progress.cost_usd,
+        termination_cost_usd=after,
+        finished_slot=slots if finished(progress.done, run.workload) else None,
+        finish_slots=finish,
+        value_usd=value,
+        utility_usd=value - progress.cost_usd - after,
+        places=tuple(one.market for one in held),
+        moves=moves,
+        moving_usd=moving_usd,
+        ended_in=ended_in,
+    )
+
+
+def _ending(
+    job: MovableJob, progress: Progress, slot: int, windows: Sequence[MarketWindow]
+) -> tuple[float, int, int, int]:
+    """(USD, market, size index, slots) of the ending of M2.6 in the market that is best for it, a move there paid."""
+    ground = job.ground([window.on_demand_usd for window in windows], windows[0].slot_hours)
+    rest = needed(job.job.workload) - progress.done
+    usd, market, size, slots = ending_at(ground, progress.place, progress.n_previous, slot, rest)
+    return float(usd), int(market), int(size), int(slots)
+
+
+# ---
+# The audit: the arithmetic of a moved outcome once more, by itself (M3.5).
+
+
+def audit_moved(job: MovableJob, windows: Sequence[MarketWindow], outcome: MovedOutcome) -> None:
+    """Recompute counts, moves, cost, progress, ending and utility of an outcome; raises `AuditError` on the first difference."""
+    run, moving, hours = job.job, job.moving, windows[0].slot_hours
+    place, before, done, paid, moves = job.home, 0, 0.0, 0.0, 0
+    for t, (market, held) in enumerate(zip(outcome.places, outcome.allocations, strict=True)):
+        if done >= run.workload * (1.0 - 1e-9):
+            raise AuditError(f"{outcome.policy}: slot {t} holds {held} after the finish", expected="nothing")
+        if market is None:
+            if held.total:
+                raise AuditError(f"{outcome.policy}: slot {t} holds {held} in no market", expected="a market")
+            before = 0
+            continue
+        own, window = job.runs[market], windows[market]
+        if not own.n_min <= held.total <= own.n_max or not 0 <= held.spot <= window.available[t]:
+            raise AuditError(
+                f"{outcome.policy}: slot {t} holds {held} in market {market}",
+                expected=f"{own.n_min}..{own.n_max} instances, at most {window.available[t]} of them spot",
+            )
+        gain = own.throughput.rate(held.total) * hours
+        if place is not None and market != place:
+            mu = max(0.0, own.mu_up - moving.taken) if own.mu_up >= 0 else own.mu_up
+            paid += float(moving.usd[place, market])
+            moves += 1
+        else:
+            mu = own.mu_up if held.total > before else own.mu_down if held.total < before else 1.0
+        paid += (held.on_demand * window.on_demand_usd + held.spot * float(window.price[t])) * hours
+        done, place, before = done + mu * gain, market, held.total
+    _agree(outcome.policy, "moves", outcome.moves, moves)
+    _agree(outcome.policy, "cost", outcome.cost_usd, paid)
+    _agree(outcome.policy, "progress", outcome.progress, min(done, run.workload))
+    on_time = done >= run.workload * (1.0 - 1e-9)
+    if on_time != (outcome.finished_slot is not None):
+        raise AuditError(
+            f"{outcome.policy}: finished in slot {outcome.finished_slot}", expected=f"progress {done}"
+        )
+    if on_time:
+        worth, after = run.completion_value(len(outcome.allocations)), 0.0
+    else:
+        worth, after = _audited_ending(job, windows, place, before, done)
+    _agree(outcome.policy, "cost after the deadline", outcome.termination_cost_usd, after)
+    _agree(outcome.policy, "utility", outcome.utility_usd, worth - paid - after)
+
+
+def _audited_ending(
+    job: MovableJob, windows: Sequence[MarketWindow], place: int | None, before: int, done: float
+) -> tuple[float, float]:
+    """(V, USD paid) of the best constant number of on-demand instances in one market after d, by trying all."""
+    best, found = 0.0, (0.0, 0.0)
+    hours = windows[0].slot_hours
+    for market, (own, window) in enumerate(zip(job.runs, windows, strict=True)):
+        moved = place is not None and market != place
+        for n in range(own.n_min, own.n_max + 1):
+            gain = own.throughput.rate(n) * hours
+            mu = own.efficiency(n, 0 if market != place else before)
+            if moved:
+                mu = max(0.0, own.mu_up - job.moving.taken) if own.mu_up >= 0 else own.mu_up
+            slots, left = 1, own.workload * (1.0 - 1e-9) - done - mu * gain
+            while left > 0 and own.deadline_slots + slots < own.late_limit:
+                left -= gain
+                slots += 1
+            if left > 0:
+                continue
+            worth = own.completion_value(own.deadline_slots + slots)
+            usd = slots * n * window.on_demand_usd * hours + (
+                float(job.moving.usd[place, market]) if moved else 0.0
+            )
+            if worth - usd > best:
+                best, found = worth - usd, (worth, usd)
+    return found
+
+
+def _agree(policy: str, what: str, said: float, found: float) -> None:
+    if abs(said - found) > 1e-6 * max(1.0, abs(found)):
+        raise AuditError(f"{policy}: {what} {said}", expected=f"{found}, as the audit finds it")
+
+
+# ---
+# Hindsight over markets (M11.7).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedBracket:
+    """Hindsight over markets lies in [``low``, ``high``], USD of utility; ``low`` is what ``held`` achieves up to the finish
+    or d."""
+
+    low: float
+    high: float
+    held: tuple[Held, ...]
+
+    @property
+    def exact(self) -> bool:
+        """True if the two ends meet."""
+        return self.high <= self.low
+
+
+def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> MovedBracket:
+    """The optimum of a job from slot 0 over all decisions of where and how many, its ending included (M11.7).
+
+    Exact: a way to a state is dropped only if another way there has done as much work for less, or if the cheapest conceivable
+    work in
+    the slots that are left cannot make it the best. Raises `MarketError` for windows shorter than d.
+    """
+    run = job.job
+    d = run.deadline_slots
+    for window in windows:
+        if len(window) < d:
+            raise MarketError(
+                f"job {run.name!r}: a window of {len(window)} slots", expected=f"at least d = {d}"
+            )
+    ground = job.ground([window.on_demand_usd for window in windows], windows[0].slot_hours)
+    price = np.array([window.price[:d] for window in windows]) * windows[0].slot_hours
+    available = np.array([window.available[:d] for window in windows], dtype=np.int64)
+    if not run.resumable:
+        available *= 0
+    begin = job.begin()
+    start, need = (int(begin.place), 0), needed(run.workload)
+    low, _, places, sizes, slots = hindsight_ways(ground, price, available, need, start, -CHEAPER, BEAM)
+    found, _, better, n, more = hindsight_ways(ground, price, available, need, start, float(low), 0)
+    if more >= 0:
+        low, places, sizes, slots = found, better, n, more
+    held = []
+    for t in range(max(slots, 0)):
+        if places[t] == job.nowhere or not sizes[t]:
+            held.append(IDLE)
+            continue
+        own = windows[places[t]]
+        spot = min(int(sizes[t]), int(available[places[t], t])) if own.price[t] < own.on_demand_usd else 0
+        held.append(Held(int(places[t]), Allocation(int(sizes[t]) - spot, spot)))
+    return MovedBracket(low=float(low), high=float(low), held=tuple(held))
+
+
+def walk(job: MovableJob, windows: Sequence[MarketWindow], held: Sequence[Held]) -> MovedOutcome:
+    """The outcome of given decisions, slot by slot up to the finish or d."""
+    ground = Grounds(job, windows)
+    progress, moves, moving_usd = job.begin(), 0, 0.0
+    kept: list[Held] = []
+    for slot, one in enumerate(held):
+        if finished(progress.done, job.job.workload):
+            break
+        view = ground.view(progress, slot)
+        own = checked(one, view, "these decisions")
+        if own.market is not None and own.market != progress.place:
+            moves += progress.place != job.nowhere
+            moving_usd += view.move_usd(own.market)
+        progress = step(view, own)
+        kept.append(own)
+    return _settle("these decisions", job, kept, progress, windows, moves, moving_usd)

@@ -1,0 +1,191 @@
+"""What a job that may move is worth from here on: the mean-field program on the beliefs of its markets (M11.6) (ours)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba.typed import List
+
+from optimization.job.definition import needed, rates
+from optimization.kernels.moving import Grid, Ground, Market, Stand, mean_field, options
+from optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain
+from optimization.moving.definition import MarketsView, MovableJob
+from optimization.policies.stochastic import FEWEST_POINTS, spread_sizes, work_grid
+from optimization.window.plan import sizes
+
+#: Draws of the other markets in each later slot; more of them change nothing measurable.
+DRAWS = 6
+#: Cells of one induction, over all markets and slots: longer jobs and more markets get a coarser grid of work left.
+MOST_CELLS = 24_000_000
+MOST_POINTS = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovingTables:
+    """Expected values after the present slot, USD: ``after[m]`` (S, K, J, points) in each market, ``nowhere`` (points,).
+
+    ``ground`` has the sizes of the tables, ``full`` all that the job may hold; ``near`` (M, A) says which of the former stands
+    for each
+    of the latter.
+    """
+
+    job: MovableJob
+    ground: Ground
+    full: Ground
+    near: np.ndarray
+    grid: Grid
+    after: List
+    nowhere: np.ndarray
+    counts: tuple[CountChain, ...]
+    prices: tuple[PriceChain, ...]
+    now: tuple[np.ndarray, ...]
+
+    def worth(self, view: MarketsView) -> tuple[np.ndarray, np.ndarray]:
+        """USD that each size in each market is worth in the slot of ``view``, net of the slot's cost and the move, (M + 1, A).
+
+        The columns are those of ``full``. The last row is staying nowhere. In a market whose count is not seen only the first
+        column
+        is given: going there, seeing, and then holding the best. Beside it, (M, S): what that best is in each state of such a
+        market.
+        """
+        hours = view.slot_hours
+        price = np.array([own.price for own in view.views]) * hours
+        levels = np.array(
+            [chain.index(usd) for chain, usd in zip(self.prices, price.tolist(), strict=True)], np.int64
+        )
+        there = [own.available if seen else -1 for own, seen in zip(view.views, view.seen, strict=True)]
+        stand = Stand(
+            int(view.place),
+            int(view.progress.n_previous),
+            float(view.work_left),
+            int(view.slot),
+            float(view.job.job.completion_value(view.slot + 1)),
+        )
+        found, by_state = options(
+            self.full,
+            self.grid,
+            self.after,
+            self.nowhere,
+            self.near,
+            stand,
+            np.array(there, np.int64),
+            price,
+            List(self.now),
+            levels,
+            List([chain.count.astype(np.int64) for chain in self.counts]),
+        )
+        return np.asarray(found), np.asarray(by_state)
+
+
+def make_moving_tables(
+    job: MovableJob, beliefs: list[Belief], *, slot: int, begun: bool = True, draws: int = DRAWS
+) -> MovingTables:
+    """The mean-field program from the deadline back to ``slot``, on the beliefs of all markets in it.
+
+    With ``begun`` only the amounts of work are sought that a job begun at slot 0 can have left while on-demand still meets the
+    deadline.
+    """
+    slots, hours = job.job.deadline_slots - slot, beliefs[0].slot_hours
+    full = job.ground([belief.on_demand_usd for belief in beliefs], hours)
+    chosen = [spread_sizes(held) if len(held) > MOST_STATES else held for held in map(sizes, job.runs)]
+    gains = [rates(own.throughput, own.n_max)[n] * hours for own, n in zip(job.runs, chosen, strict=True)]
+    most = max(len(n) for n in chosen)
+    table_sizes, table_gain = np.zeros((len(chosen), most), np.int64), np.zeros((len(chosen), most))
+    near = np.zeros((len(chosen), full.sizes.shape[1]), np.int64)
+    counts, prices, markets, now = [], [], List(), []
+    cells = 0
+    for m, (own, belief) in enumerate(zip(job.runs, beliefs, strict=True)):
+        table_sizes[m, : len(chosen[m])], table_gain[m, : len(chosen[m])] = chosen[m], gains[m]
+        near[m] = np.abs(chosen[m][None, :] - full.sizes[m][:, None]).argmin(axis=1)
+        chain, onward = belief.for_size(own.n_max, slots)
+        price = belief.prices.per_slot(hours)
+        counts.append(chain)
+        prices.append(price)
+        now.append(_lumped(belief.count_now, belief.counts, chain))
+        cells += slots * len(chain.count) * len(price.level_usd) * len(chosen[m])
+        markets.append(
+            Market(
+                np.ascontiguousarray(chain.count, np.int64),
+                np.ascontiguousarray(price.level_usd, np.float64),
+                np.ascontiguousarray(onward, np.float32),
+                np.ascontiguousarray(belief.price_transitions(slots), np.float32),
+            )
+        )
+    ground = full._replace(
+        sizes=table_sizes, gain=table_gain, held=np.array([len(n) for n in chosen], np.int64)
+    )
+    points_wanted = max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells))
+    grid = _grid(job, ground, gains, slot, slots, begun=begun, most=points_wanted)
+    after, nowhere = mean_field(
+        ground, markets, grid, slot, _drawn(beliefs, markets, now, slots, draws), job.home is None
+    )
+    return MovingTables(
+        job=job,
+        ground=ground,
+        full=full,
+        near=near,
+        grid=grid,
+        after=List(after),
+        nowhere=nowhere,
+        counts=tuple(counts),
+        prices=tuple(prices),
+        now=tuple(now),
+    )
+
+
+def _grid(
+    job: MovableJob, ground: Ground, gains: list[np.ndarray], slot: int, slots: int, *, begun: bool, most: int
+) -> Grid:
+    """The grid of work left that all markets share; its steps are those of the market with the finest."""
+    run = job.job
+    step, points = min(
+        (work_grid(own, gain, most=most) for own, gain in zip(job.runs, gains, strict=True)),
+        key=lambda found: found[0],
+    )
+    points = max(points, math.ceil(run.workload / step) + 2)
+    low, high, beyond = np.zeros(slots + 1, np.int64), np.full(slots + 1, points), 0.0
+    if begun:
+        fastest = max(float(gain.max()) for gain in gains) / step
+        begins = slot + np.arange(slots + 1)
+        low = np.floor(run.workload / step - begins * fastest).astype(np.int64) - 1
+        high = np.minimum(np.ceil((run.deadline_slots - begins + 1) * fastest).astype(np.int64) + 2, points)
+        low = np.clip(low, 0, high - 2)
+        dearest = float((ground.sizes * ground.on_demand[:, None]).max())
+        beyond = run.worth.usd + dearest * run.late_limit + float(ground.move_usd.max())
+    return Grid(
+        step=float(step),
+        points=int(points),
+        slack=float(run.workload - needed(run.workload)),
+        low=low.astype(np.int64),
+        high=high.astype(np.int64),
+        beyond=float(beyond),
+    )
+
+
+def _lumped(now: np.ndarray, counts: CountChain, chain: CountChain) -> np.ndarray:
+    """The shares ``now`` of the states of ``counts``, by those of ``chain``."""
+    found = np.zeros(len(chain.count))
+    np.add.at(found, chain.indices(counts.count), now)
+    return found
+
+
+def _drawn(beliefs: list[Belief], markets: List, now: list[np.ndarray], slots: int, draws: int) -> np.ndarray:
+    """States of counts and prices of every market in each slot, drawn by Latin hypercube from what is believed now (T, R, M, 2).
+
+    The order of the strata is drawn from a generator of its own, the same in every slot of every job: nothing is left to chance.
+    """
+    rng = np.random.default_rng(20_512)
+    found = np.zeros((slots, draws, len(beliefs), 2), np.int64)
+    middles = (np.arange(draws) + 0.5) / draws
+    for m, belief in enumerate(beliefs):
+        count, price = now[m], belief.price_now
+        levels = belief.price_transitions(slots)
+        for i in range(1, slots):
+            count, price = count @ markets[m].chain[i - 1], price @ levels[i - 1]
+            for column, law in enumerate((count, price)):
+                upto = np.cumsum(law)
+                at = rng.permutation(middles) * upto[-1]
+                found[i, :, m, column] = np.minimum(np.searchsorted(upto, at), len(law) - 1)
+    return found

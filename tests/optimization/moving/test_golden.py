@@ -1,0 +1,64 @@
+"""The walks and exact optima over markets that were computed apart from this project."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from optimization.job.definition import Job, Linear
+from optimization.market.window import market_window
+from optimization.moving.definition import IDLE, Held, MovableJob, even_moving
+from optimization.moving.replay import audit_moved, hindsight_over_markets, walk
+from optimization.window.plan import Allocation
+
+CASES = Path(os.environ.get("SLACKWATER_DATA", "../shared/data")).parent / "golden" / "markets.json"
+pytestmark = pytest.mark.skipif(not CASES.is_file(), reason="no golden cases of many markets here")
+
+
+def cases():
+    return json.loads(CASES.read_text()) if CASES.is_file() else []
+
+
+def made(case):
+    job, moving = case["job"], case["moving"]
+    windows = [
+        market_window(
+            np.array(m["price"], float),
+            np.array(m["available"], float),
+            on_demand_usd=m["on_demand"],
+            slot_hours=1.0,
+        )
+        for m in case["markets"]
+    ]
+    run = Job(
+        name="golden", workload=job["L"], deadline_slots=job["d"], n_min=job["n_min"], n_max=job["n_max"],
+        throughput=Linear(alpha=job["alpha"], beta=job["beta"]), mu_up=job["mu_up"], mu_down=job["mu_down"],
+        value=job["v"], gamma=job["gamma"],
+    )  # fmt: skip
+    costs = even_moving(len(windows), taken=moving["extra"], usd=moving["usd"])
+    return MovableJob(runs=(run,) * len(windows), moving=costs, home=job["home"]), windows
+
+
+@pytest.mark.parametrize("case", cases())
+def test_walk(case):
+    job, windows = made(case)
+    held = [IDLE if m is None else Held(m, Allocation(o, s)) for m, o, s in case["decisions"]]
+    outcome = walk(job, windows, held)
+    audit_moved(job, windows, outcome)
+    expect = case["expect"]
+    assert outcome.cost_usd == pytest.approx(expect["cost"], abs=1e-6)
+    assert outcome.progress == pytest.approx(min(expect["progress"], job.job.workload), abs=1e-6)
+    assert outcome.finished_slot == expect["finished_slot"]
+    assert outcome.utility_usd == pytest.approx(expect["utility"], abs=1e-6)
+
+
+@pytest.mark.parametrize("case", cases())
+def test_hindsight(case):
+    job, windows = made(case)
+    bracket = hindsight_over_markets(job, windows)
+    assert bracket.low == pytest.approx(case["best_utility"], abs=1e-6)
+    outcome = walk(job, windows, bracket.held)
+    audit_moved(job, windows, outcome)
+    assert outcome.utility_usd == pytest.approx(case["best_utility"], abs=1e-6)
