@@ -1,6 +1,8 @@
 # `make run` and `make test` need only Python >= 3.11, git and make.
 PYTHON ?= python3
 export OPENBLAS_NUM_THREADS ?= 1
+# Else each of the many processes of the tests would compile Prefect, pandas and the rest from their sources again.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -11,7 +13,7 @@ run: $(STAMP)
 	$(BIN)/slackwater run
 
 test: $(STAMP)
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: $(STAMP)
 	$(BIN)/pytest

@@ -1,6 +1,7 @@
-"""Settings that must be there before NumPy and Prefect are loaded."""
+"""Settings that must be there before NumPy and Prefect are loaded, and the order of the files."""
 
 import os
+from pathlib import Path
 
 from flows.engine.run import ENGINE_SETTINGS
 
@@ -8,3 +9,36 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Whichever test loads the engine first: its server may be slow to start beside the tests of other processes.
 for name, value in ENGINE_SETTINGS.items():
     os.environ.setdefault(name, value)
+
+#: Files that take long, in the order in which workers take them; the short files after them end about together. The first go
+#: to two workers in turn: one waits for processes of its own, the other compiles the kernels that both need later.
+FIRST = (
+    "warehouse/store/test_store_file.py",
+    "contract/test_policies.py",
+    "warehouse/store/test_lock.py",
+    "contract/test_predictors.py",
+    "warehouse/observations/test_store_ingest.py",
+    "warehouse/exchange/test_exchange.py",
+    "optimization/fleet/test_joint.py",
+    "flows/engine/test_deployments.py",
+    "optimization/single_instance/test_single_instance_tables.py",
+    "flows/backfill/test_backfill.py",
+    "flows/engine/test_engine.py",
+    "faults/test_kills.py",
+    "flows/turn/test_turn.py",
+    "flows/experiments/test_experiment_selection.py",
+    "test_library.py",
+    "flows/accuracy/test_accuracy_command.py",
+    "flows/ui/test_ui.py",
+    "flows/monitoring/test_status_command.py",
+    "flows/monitoring/test_alarm_events.py",
+    "flows/accuracy/test_accuracy_page.py",
+    "flows/feeds/test_feeds.py",
+    "optimization/kernels/test_compiling.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Without this the longest tests, alone in their files, would be the last ones of one worker while the others idle."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(FIRST)))

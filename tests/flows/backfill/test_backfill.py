@@ -95,9 +95,17 @@ def live(tmp_path_factory, settings):
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory, settings):
-    db = tmp_path_factory.mktemp("filled") / "w.duckdb"
-    outcomes = made(db, settings, SLOTS)
-    return db, outcomes
+    """A warehouse that one backfill made, and the jobs that each of its slots gave to be scored."""
+    db, true, ended = tmp_path_factory.mktemp("filled") / "w.duckdb", module.score_jobs, []
+
+    def watched(turns, works, pool):
+        ended.extend([job.request.name for job, _ in work.ended] for work in works)
+        return true(turns, works, pool)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "score_jobs", watched)
+        made(db, settings, SLOTS)
+    return db, ended
 
 
 def same(found: dict[str, list], expected: dict[str, list]) -> None:
@@ -116,6 +124,12 @@ def test_what_it_makes_is_marked(filled):
     with open_store(filled[0]) as store:
         assert set(read_rows(store, "runs")["made"]) == {"backfill"}
         assert read_rows(store, "vintages")["backfilled"].all()
+
+
+def test_no_job_is_scored_again_by_a_later_slot(filled):
+    assert filled[1][0], "a job has ended before the first slot"
+    names = [name for slot in filled[1] for name in slot]
+    assert sorted(names) == sorted(set(names))
 
 
 @pytest.mark.parametrize(
