@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import config, njit
+from numba.core.caching import IndexDataCacheFile
 from numba.extending import register_jitable
 
 from optimization.kernels.rules import RULES
@@ -57,10 +58,28 @@ def _compiled(function: Function, **options: Any) -> Function:
         folder, given = cache_folder(), _NUMBA.CACHE_DIR
         try:
             _NUMBA.CACHE_DIR = "" if folder is None else str(folder)
-            made: Function = njit(cache=folder is not None, **options)(function)
+            made: Any = njit(cache=folder is not None, **options)(function)
         finally:
             _NUMBA.CACHE_DIR = given
-    return made
+    if folder is not None:
+        made._cache._cache_file.__class__ = CodeFiles
+    kept: Function = made
+    return kept
+
+
+class CodeFiles(IndexDataCacheFile):  # type: ignore[misc]
+    """numba's files of one function's code, safe for processes that start cold side by side.
+
+    numba numbers the files of the signatures in the order they come. Two processes that compile two signatures at once both take
+    the first number, and whoever reads later runs the code of the other signature. Here a file is named by what was compiled, and
+    written before it is listed; of two lists one may be lost, which costs a compilation.
+    """
+
+    def save(self, key: object, data: object) -> None:
+        """Keep ``data``, the code of ``key``: signature, processor, and the function's own hash."""
+        name = f"{Path(self._index_name).stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
+        self._save_data(name, data)
+        self._save_index({**self._load_index(), key: name})
 
 
 def source_hash(folder: Path) -> str:

@@ -126,3 +126,33 @@ def test_kernels_read_no_other_source_of_the_project():
                 "optimization", "forecasting", "warehouse", "flows",
             ):  # fmt: skip
                 assert line.split()[1].startswith("optimization.kernels"), (path.name, line)
+
+
+def test_two_processes_that_compile_two_signatures_at_once_do_not_take_each_others_code(tmp_path, monkeypatch):
+    """Both have read the empty list before either has written: the later list wins, and what it names is its own."""
+
+    def files():
+        return compiling.CodeFiles(str(tmp_path), "solve", "stamp")
+
+    one, two = files(), files()
+    monkeypatch.setattr(one, "_load_index", dict)
+    monkeypatch.setattr(two, "_load_index", dict)
+    two_saves = two._save_data
+
+    def late(name, data):
+        two_saves(name, data)
+        one.save("(int64,)", "code of int64")
+
+    monkeypatch.setattr(two, "_save_data", late)
+    two.save("(float64,)", "code of float64")
+    read = files()
+    assert read.load("(float64,)") == "code of float64"
+    assert read.load("(int64,)") in (None, "code of int64")
+    read.save("(int64,)", "code of int64")
+    assert (files().load("(int64,)"), files().load("(float64,)")) == ("code of int64", "code of float64")
+
+
+def test_compiled_functions_keep_their_code_in_files_of_their_own():
+    from optimization.kernels.routes import priced_states
+
+    assert isinstance(priced_states._cache._cache_file, compiling.CodeFiles)
