@@ -517,6 +517,7 @@ def mean_field(
                         costs[j] = slot_cost(n, spot, markets[m].price[x], ground.on_demand[m])
                     before_slot(game, after[m][s, x], costs[:held], ends, first, room, now[m][s, x])
                     for j in range(held):
+                        # The whole row: bounds found on the way cost more than they spare.
                         if _any_above(now[m][s, x, j], upper):
                             _better(now[m][s, x, j], others, spare)
         if with_nowhere:

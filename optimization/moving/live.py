@@ -173,7 +173,7 @@ def decide_moving(live: LiveMovable, effort: Effort) -> MovedDecision:
         allocation=wish.allocation,
         policy=LIVE_MOVER.name,
         reason=_reason(live, view, wish),
-        expected=_expected(view, tables, effort),
+        expected=expected_ahead(view, tables, effort),
         solver="",
         progress=progress,
         planned=None,
@@ -223,7 +223,7 @@ def _gain(view: MarketsView, wish: Held) -> str:
     return "a better outlook"
 
 
-def _expected(view: MarketsView, tables: MovingTables, effort: Effort) -> Expected:
+def expected_ahead(view: MarketsView, tables: MovingTables, effort: Effort) -> Expected:
     """What the job comes to on sampled futures of its markets."""
     job, later = view.job.job, view.slots_left - 1
     rng = np.random.default_rng(effort.seed)

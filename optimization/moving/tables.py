@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numba.typed import List
@@ -170,7 +171,7 @@ def make_moving_tables(
     most = max(len(n) for n in chosen)
     table_sizes, table_gain = np.zeros((len(chosen), most), np.int64), np.zeros((len(chosen), most))
     near = np.zeros((len(chosen), full.sizes.shape[1]), np.int64)
-    counts, prices, markets, now = [], [], List(), []
+    counts, prices, markets, now, chains = [], [], List(), [], []
     cells = 0
     for m, (own, belief) in enumerate(zip(job.runs, beliefs, strict=True)):
         table_sizes[m, : len(chosen[m])], table_gain[m, : len(chosen[m])] = chosen[m], gains[m]
@@ -180,12 +181,13 @@ def make_moving_tables(
         counts.append(chain)
         prices.append(price)
         now.append(_lumped(belief.count_now, belief.counts, chain))
+        chains.append(np.ascontiguousarray(onward, np.float32))
         cells += slots * len(chain.count) * len(price.level_usd) * len(chosen[m])
         markets.append(
             Market(
                 np.ascontiguousarray(chain.count, np.int64),
                 np.ascontiguousarray(price.level_usd, np.float64),
-                np.ascontiguousarray(onward, np.float32),
+                chains[m],
                 np.ascontiguousarray(belief.price_transitions(slots), np.float32),
             )
         )
@@ -199,7 +201,7 @@ def make_moving_tables(
         markets,
         grid,
         slot,
-        _drawn(beliefs, markets, now, slots, draws),
+        _drawn(beliefs, chains, now, slots, draws),
         job.home is None,
         min(keep, slots),
     )
@@ -254,21 +256,39 @@ def _lumped(now: np.ndarray, counts: CountChain, chain: CountChain) -> np.ndarra
     return found
 
 
-def _drawn(beliefs: list[Belief], markets: List, now: list[np.ndarray], slots: int, draws: int) -> np.ndarray:
-    """States of counts and prices of every market in each slot, drawn by Latin hypercube from what is believed now (T, R, M, 2).
+def _drawn(
+    beliefs: list[Belief], onward: list[np.ndarray], now: list[np.ndarray], slots: int, draws: int
+) -> np.ndarray:
+    """States of counts and prices of every market in each slot, drawn by Latin hypercube from what is believed now (T, R, M, 2)."""
+    found = np.zeros((slots, draws, len(beliefs), 2), np.int64)
+    strata = _strata(slots, draws, len(beliefs))
+    for m, belief in enumerate(beliefs):
+        for column, (law, steps) in enumerate(
+            ((now[m], onward[m]), (belief.price_now, belief.price_transitions(slots)))
+        ):
+            upto = np.empty((slots - 1, len(law)))
+            for i in range(slots - 1):
+                law = law @ steps[i]
+                upto[i] = law
+            upto = np.cumsum(upto, axis=1)
+            at = strata[1:, :, m, column] * upto[:, -1:]
+            below = (upto[:, None, :] < at[:, :, None]).sum(axis=2)
+            found[1:, :, m, column] = np.minimum(below, upto.shape[1] - 1)
+    return found
 
-    The order of the strata is drawn from a generator of its own, the same in every slot of every job: nothing is left to chance.
+
+@lru_cache(maxsize=256)
+def _strata(slots: int, draws: int, markets: int) -> np.ndarray:
+    """The middles of the strata in the order in which each slot, market and variable takes them, (T, R, M, 2).
+
+    The order is drawn from a generator of its own, the same for every job: nothing is left to chance.
     """
     rng = np.random.default_rng(20_512)
-    found = np.zeros((slots, draws, len(beliefs), 2), np.int64)
+    found = np.zeros((slots, draws, markets, 2))
     middles = (np.arange(draws) + 0.5) / draws
-    for m, belief in enumerate(beliefs):
-        count, price = now[m], belief.price_now
-        levels = belief.price_transitions(slots)
+    for m in range(markets):
         for i in range(1, slots):
-            count, price = count @ markets[m].chain[i - 1], price @ levels[i - 1]
-            for column, law in enumerate((count, price)):
-                upto = np.cumsum(law)
-                at = rng.permutation(middles) * upto[-1]
-                found[i, :, m, column] = np.minimum(np.searchsorted(upto, at), len(law) - 1)
+            for column in range(2):
+                found[i, :, m, column] = rng.permutation(middles)
+    found.flags.writeable = False
     return found
