@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from test_movers import a_job, made, movable, random_markets
+from moving_markets import a_job, made, movable, random_markets
 
 from optimization.moving.definition import IDLE, Held
 from optimization.moving.live import decide_moving, live_movable
