@@ -70,6 +70,8 @@ START, HOME = "Stochastic, best market at the start", "Stochastic, at home"
 ONE_MARKET = "hindsight, the best one market"
 RULES = (Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure())
 MOVERS: tuple[Mover[Any], ...] = (MeanField(), OneStep(), *RULES)
+#: What every cell has; the others stand at the centre alone.
+EVERYWHERE = (HINDSIGHT, START, *(mover.name for mover in MOVERS))
 SINGLES: dict[str, Policy[Any]] = {
     "UP": UniformProgress(),
     "MSU-trim": MaximalSpot(trim=True),
@@ -272,18 +274,14 @@ class Scene:
 
     def of(self, chosen: Sequence[int]) -> Scene:
         """The scene with some of the markets only."""
-        at = np.asarray(chosen)
-        counts = [self.records[m].available for m in chosen]
+        counts = np.array([self.records[m].available for m in chosen])
         return replace(
             self,
-            windows=tuple(self.windows[m] for m in at),
+            windows=tuple(self.windows[m] for m in chosen),
             records=tuple(
-                replace(
-                    self.records[m], peers=np.array(counts[:k] + counts[k + 1 :]).reshape(len(at) - 1, -1)
-                )
-                for k, m in enumerate(chosen)
+                replace(self.records[m], peers=np.delete(counts, k, axis=0)) for k, m in enumerate(chosen)
             ),
-            saved_usd=tuple(self.saved_usd[m] for m in at),
+            saved_usd=tuple(self.saved_usd[m] for m in chosen),
         )
 
     def movable(self, cell: Cell, home: int) -> MovableJob:
@@ -450,7 +448,7 @@ def _world_answer(runs: pd.DataFrame, world: World, zones: Sequence[Tape], *, se
     half, day = world.slots // 2, round(24.0 / world.slot_hours)
     runs = runs.assign(block=(runs["first"] - half) // day)
     centre, usd = runs[runs["axis"] == CENTRE], usd_of(world)
-    varied = centre[centre["varied"]]
+    varied = centre[centre["varied"] & centre["mover"].isin(EVERYWHERE)]
     rows = partial(mover_rows, seed=seed)
     axes: dict[str, list[tuple[str, pd.DataFrame]]] = {
         MOVES: [(move_name(TAKEN, usd[1]), varied)], MARKETS: [(str(len(world.counts)), varied)],
