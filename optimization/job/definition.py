@@ -180,7 +180,8 @@ class Job:
 class Progress:
     """Where a job stands at the start of a slot: work done, instances held in the slot before, USD paid so far, and its place.
 
-    ``done`` is negative while a change of size that lasts longer than a slot is not paid back yet (ours). ``place`` counts among the
+    ``done`` is negative while a change of size that lasts longer than a slot is not paid back yet (ours). ``place`` counts
+    among the
     markets of a job that may move (M11); a job of one market has no other.
     """
 

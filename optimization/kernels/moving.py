@@ -81,7 +81,8 @@ def ending_at(ground: Ground, place: int, before: int, slot: int, rest: float) -
 
 
 # ---
-# Hindsight over markets: every way worth keeping, slot by slot (M11.7). A way is worth keeping if no other one in the same place with
+# Hindsight over markets: every way worth keeping, slot by slot (M11.7). A way is worth keeping if no other one in the same
+# place with
 # the same number of instances has done as much for less.
 
 
@@ -119,9 +120,11 @@ def _union(ways: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
 def _least_cost(
     ground: Ground, price: np.ndarray, available: np.ndarray, slots: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each slot t the cheapest conceivable work from t on: unit costs ascending and the work to be had at each, (T + 1, T + 1).
+    """For each slot t the cheapest conceivable work from t on: unit costs ascending and the work to be had at each, (T + 1, T
+    + 1).
 
-    In every slot any market may do as much as its best at the least cost of a unit of it; after the deadline there is no end of it.
+    In every slot any market may do as much as its best at the least cost of a unit of it; after the deadline there is no end
+    of it.
     """
     markets = ground.on_demand.size
     unit, most = np.empty(slots), np.empty(slots)
@@ -324,7 +327,8 @@ class Market(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Work left: ``step`` between the ``points``; a job with ``slack`` left is finished. ``low`` and ``high`` (T + 1,) are the first
+    """Work left: ``step`` between the ``points``; a job with ``slack`` left is finished. ``low`` and ``high`` (T + 1,) are the
+    first
     and the end of the points that matter at the start of each slot and at the deadline; above them is worth ``beyond`` less."""
 
     step: float
@@ -395,7 +399,8 @@ def mean_field(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Expected values after the present slot, per market (S, K, J, points), and of being nowhere after it, (points,).
 
-    Backward induction per market over (slot, work left, size before, count state, price level). At the start of a later slot the job
+    Backward induction per market over (slot, work left, size before, count state, price level). At the start of a later slot
+    the job
     sees what the other markets have: they are drawn from ``draws`` (T, R, M, 2), states of counts and prices in each of the coming
     slots as believed now; it takes the better of staying and of the best other less the move. Slot 0 of ``draws`` is not read.
     """
@@ -546,6 +551,15 @@ def _worth(column: np.ndarray, left: float, grid: Grid, late: float) -> float:
 
 
 @kernel
+def _state_of(counts: np.ndarray, available: int) -> int:
+    """The state of the largest count not above ``available``."""
+    state = 0
+    while state + 1 < counts.size and counts[state + 1] <= available:
+        state += 1
+    return state
+
+
+@kernel
 def _idle(
     after: np.ndarray,
     level: int,
@@ -558,9 +572,7 @@ def _idle(
 ) -> float:
     """USD that holding nothing in a slot is worth."""
     if available >= 0:
-        return _worth(
-            after[max(0, np.searchsorted(counts, available, side="right") - 1), level, 0], rest, grid, late
-        )
+        return _worth(after[_state_of(counts, available), level, 0], rest, grid, late)
     usd = 0.0
     for s in range(counts.size):
         usd += now[s] * _worth(after[s, level, 0], rest, grid, late)
@@ -583,7 +595,8 @@ def options(
 ) -> tuple[np.ndarray, np.ndarray]:
     """USD that each size in each market is worth in this slot, (M + 1, A), less its cost and the move; row M is staying nowhere.
 
-    ``ground`` has all A sizes here and ``near`` (M, A) is the index of the table's size that stands for each. ``available`` (M,) is -1
+    ``ground`` has all A sizes here and ``near`` (M, A) is the index of the table's size that stands for each. ``available``
+    (M,) is -1
     where the count is not seen: then ``now`` (S,) says how likely each state is, and the row has the worth of going there and then
     taking the best size, at the first index. Beside it, (M, S): the best that would be had there in each state of such a market.
     """
@@ -607,7 +620,7 @@ def options(
         states = 1 if known else counts[m].size
         total = 0.0
         for s in range(states):
-            state = max(0, np.searchsorted(counts[m], available[m], side="right") - 1) if known else s
+            state = _state_of(counts[m], available[m]) if known else s
             there = available[m] if known else counts[m][s]
             best = idle if moved else -np.inf
             for j in range(1 if moved else 0, ground.held[m]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,14 @@ from optimization.policies.pace import WORK_TOLERANCE
 from optimization.policies.stochastic import Stochastic, tables_in_force
 from optimization.window.plan import Allocation
 
-
 #: Share of the job's value by which a choice must be worth more to be taken before one that comes first.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alone:
-    """A policy of one market in market ``market``, or in the one that is worth most to the stochastic policy at the start (None)."""
+    """A policy of one market in market ``market``, or in the one that is worth most to the stochastic policy at the start
+    (None)."""
 
     policy: Policy[Any]
     market: int | None = None
@@ -44,7 +44,11 @@ class Alone:
         if m is None:
             m = best_alone(view)
         allocation, own = self.policy.decide(own, view.views[m])
-        return (Held(m, allocation) if allocation.total else IDLE), (m, own)
+        held = Held(m, allocation) if allocation.total else IDLE
+        if view.place != m and view.deadline_in_reach:
+            # The policy knows nothing of the way there.
+            held = net(replace(view, committed=m), held)
+        return held, (m, own)
 
 
 def best_alone(view: MarketsView) -> int:
@@ -84,7 +88,7 @@ def alone_worth(view: MarketsView, m: int, n: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneStep:
-    """One step over the tables of single markets: where would the job be worth most if it moved now and then stayed (M11.6)?"""
+    """One step over the tables of single markets: it goes where it would be worth most if it then stayed (M11.6)."""
 
     name: str = field(default="OneStep", init=False)
 
@@ -236,7 +240,8 @@ def _catching_up(view: MarketsView, wish: Held) -> Held:
 class Failover:
     """UP(S): uniform progress that stays while its place has spot, else goes to the cheapest market that has (M11.5).
 
-    With ``fullest`` it goes where most spot is, not where it is cheapest. After the multi-region form of "Can't Be Late" (NSDI 2024).
+    With ``fullest`` it goes where most spot is, not where it is cheapest. After the multi-region form of "Can't Be Late"
+    (NSDI 2024).
     """
 
     fullest: bool = False
@@ -284,8 +289,10 @@ class GreedyMover:
 class DeadlinePressure:
     """A SkyNomad-like rule: progress is worth what the deadline makes it worth (arXiv 2601.06520; its inside is ours).
 
-    A unit of work is worth the least on-demand price times the share of the remaining time that the rest needs at full size. Of all
-    markets it takes the one where a slot of spot is worth most beyond its price, its restart and move being spread over the slots that
+    A unit of work is worth the least on-demand price times the share of the remaining time that the rest needs at full size.
+    Of all
+    markets it takes the one where a slot of spot is worth most beyond its price, its restart and move being spread over the
+    slots that
     its spot is expected to last; none where it is not worth it.
     """
 
@@ -321,7 +328,8 @@ class DeadlinePressure:
 
 
 def best_past(policy: Policy[Any], spot_usd: Sequence[float]) -> Alone:
-    """``policy`` in the market that saved most in the past: ``spot_usd`` is what its spot was below on-demand, a slot, in the mean."""
+    """``policy`` in the market that saved most in the past: ``spot_usd`` is what its spot was below on-demand, a slot, in the
+    mean."""
     return Alone(policy=policy, market=int(np.argmax(spot_usd)))
 
 

@@ -9,9 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from optimization.job.definition import Job, Progress, finished, needed
+from optimization.job.definition import Progress, finished, needed
 from optimization.kernels.moving import CHEAPER, ending_at, hindsight_ways
-from optimization.market.belief import Believed
 from optimization.market.window import MarketWindow, Record
 from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, Mover, Probing, checked, step
 from optimization.replay.run import Forecasts, Seen, see
@@ -35,7 +34,8 @@ class Sight(StrEnum):
 class MovedOutcome(Outcome):
     """An `Outcome` over markets: ``places`` is the market of each slot of ``allocations``, None where nothing was held.
 
-    ``moves`` of them began elsewhere and cost ``moving_usd``, which is in ``cost_usd``; ``ended_in`` is the market of the ending after
+    ``moves`` of them began elsewhere and cost ``moving_usd``, which is in ``cost_usd``; ``ended_in`` is the market of the
+    ending after
     d and its move is in ``termination_cost_usd``.
     """
 
@@ -48,7 +48,8 @@ class MovedOutcome(Outcome):
 class Grounds:
     """What the markets of a job show slot by slot to one mover.
 
-    With `Sight.ALL` the views are those of each market's own replay and keep what they have made. Else the counts of a job's slots are
+    With `Sight.ALL` the views are those of each market's own replay and keep what they have made. Else the counts of a job's
+    slots are
     unknown until they are looked at, to the market itself as to its peers, and no forecast is read: whoever made it had seen more.
     """
 
@@ -251,11 +252,7 @@ def audit_moved(job: MovableJob, windows: Sequence[MarketWindow], outcome: Moved
             )
         gain = own.throughput.rate(held.total) * hours
         if place is not None and market != place:
-            mu = own.mu_up - moving.taken
-            if own.mu_up >= 0:
-                mu = max(0.0, mu)
-            else:
-                mu = own.mu_up
+            mu = max(0.0, own.mu_up - moving.taken) if own.mu_up >= 0 else own.mu_up
             paid += float(moving.usd[place, market])
             moves += 1
         else:
@@ -317,7 +314,8 @@ def _agree(policy: str, what: str, said: float, found: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedBracket:
-    """Hindsight over markets lies in [``low``, ``high``], USD of utility; ``low`` is what ``held`` achieves up to the finish or d."""
+    """Hindsight over markets lies in [``low``, ``high``], USD of utility; ``low`` is what ``held`` achieves up to the finish
+    or d."""
 
     low: float
     high: float
@@ -332,7 +330,8 @@ class MovedBracket:
 def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> MovedBracket:
     """The optimum of a job from slot 0 over all decisions of where and how many, its ending included (M11.7).
 
-    Exact: a way to a state is dropped only if another way there has done as much work for less, or if the cheapest conceivable work in
+    Exact: a way to a state is dropped only if another way there has done as much work for less, or if the cheapest conceivable
+    work in
     the slots that are left cannot make it the best. Raises `MarketError` for windows shorter than d.
     """
     run = job.job
@@ -380,17 +379,3 @@ def walk(job: MovableJob, windows: Sequence[MarketWindow], held: Sequence[Held])
         progress = step(view, own)
         kept.append(own)
     return _settle("these decisions", job, kept, progress, windows, moves, moving_usd)
-
-
-__all__ = [
-    "Believed",
-    "Grounds",
-    "Job",
-    "MovedBracket",
-    "MovedOutcome",
-    "Sight",
-    "audit_moved",
-    "hindsight_over_markets",
-    "replay_mover",
-    "walk",
-]

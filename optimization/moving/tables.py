@@ -26,7 +26,8 @@ MOST_POINTS = 240
 class MovingTables:
     """Expected values after the present slot, USD: ``after[m]`` (S, K, J, points) in each market, ``nowhere`` (points,).
 
-    ``ground`` has the sizes of the tables, ``full`` all that the job may hold; ``near`` (M, A) says which of the former stands for each
+    ``ground`` has the sizes of the tables, ``full`` all that the job may hold; ``near`` (M, A) says which of the former stands
+    for each
     of the latter.
     """
 
@@ -44,8 +45,10 @@ class MovingTables:
     def worth(self, view: MarketsView) -> tuple[np.ndarray, np.ndarray]:
         """USD that each size in each market is worth in the slot of ``view``, net of the slot's cost and the move, (M + 1, A).
 
-        The columns are those of ``full``. The last row is staying nowhere. In a market whose count is not seen only the first column
-        is given: going there, seeing, and then holding the best. Beside it, (M, S): what that best is in each state of such a market.
+        The columns are those of ``full``. The last row is staying nowhere. In a market whose count is not seen only the first
+        column
+        is given: going there, seeing, and then holding the best. Beside it, (M, S): what that best is in each state of such a
+        market.
         """
         hours = view.slot_hours
         price = np.array([own.price for own in view.views]) * hours
@@ -81,7 +84,8 @@ def make_moving_tables(
 ) -> MovingTables:
     """The mean-field program from the deadline back to ``slot``, on the beliefs of all markets in it.
 
-    With ``begun`` only the amounts of work are sought that a job begun at slot 0 can have left while on-demand still meets the deadline.
+    With ``begun`` only the amounts of work are sought that a job begun at slot 0 can have left while on-demand still meets the
+    deadline.
     """
     slots, hours = job.job.deadline_slots - slot, beliefs[0].slot_hours
     full = job.ground([belief.on_demand_usd for belief in beliefs], hours)

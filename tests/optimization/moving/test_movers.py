@@ -1,0 +1,365 @@
+"""Movers: the exact program, hindsight, deadlines, what they may see, and the audit (M11)."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from moving_twin import ExactProgram
+
+from optimization.job.definition import Job, Linear, Progress
+from optimization.market.belief import Belief, CountChain, PriceChain
+from optimization.market.window import market_window, record_of
+from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, Moving, even_moving
+from optimization.moving.movers import (
+    Alone,
+    DeadlinePressure,
+    Failover,
+    GreedyMover,
+    MeanField,
+    OneStep,
+    stochastic_at_the_start,
+)
+from optimization.moving.replay import Grounds, Sight, audit_moved, hindsight_over_markets, replay_mover, walk
+from optimization.moving.tables import make_moving_tables
+from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
+from optimization.policies.stochastic import Stochastic
+from optimization.replay.run import replay
+from optimization.replay.score import hindsight
+from optimization.window.plan import Allocation
+from warehouse.errors import AuditError, JobError, MarketError, PolicyError
+
+ON_DEMAND = (3.0, 3.2, 2.8)
+MOVERS = [
+    MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure(),
+    Alone(policy=UniformProgress(), market=1),
+]  # fmt: skip
+
+
+def a_job(d=8, n_max=3, load=0.5, mu=0.9, n_min=1, **other):
+    workload = load * d * n_max
+    return Job(
+        name="j", workload=workload, deadline_slots=d, n_min=n_min, n_max=n_max, throughput=Linear(), mu_up=mu, mu_down=0.95,
+        value=1.6 * workload * 3.2, **other,
+    )  # fmt: skip
+
+
+def movable(job, markets=3, taken=0.3, usd=0.5, home=None):
+    return MovableJob(runs=(job,) * markets, moving=even_moving(markets, taken=taken, usd=usd), home=home)
+
+
+def random_markets(seed, d, n_max, markets=3, before=60, stay=0.8):
+    """Windows and records of markets whose counts stay for a while; the records' peers are the other markets."""
+    rng = np.random.default_rng(seed)
+    counts = np.zeros((markets, before + d))
+    for m in range(markets):
+        now = int(rng.integers(n_max + 1))
+        for t in range(before + d):
+            now = now if rng.random() < stay else int(rng.integers(n_max + 1))
+            counts[m, t] = now
+    prices = np.repeat(rng.uniform(0.5, 1.5, (markets, 1)), before + d, axis=1)
+    return made(prices, counts, before)
+
+
+def made(prices, counts, before):
+    windows = [
+        market_window(p[before:], c[before:], on_demand_usd=ON_DEMAND[m], slot_hours=1.0)
+        for m, (p, c) in enumerate(zip(prices, counts, strict=True))
+    ]
+    records = [
+        record_of(prices[m], counts[m], first=before, slot_hours=1.0, peers=np.delete(counts, m, axis=0))
+        for m in range(len(counts))
+    ]
+    return windows, records
+
+
+@pytest.mark.parametrize("mover", MOVERS, ids=lambda mover: mover.name)
+@pytest.mark.parametrize("home", [None, 0])
+def test_every_mover_is_on_time_and_never_better_than_hindsight(mover, home):
+    for seed in range(4):
+        job = movable(a_job(load=(0.3, 0.7)[seed % 2]), home=home)
+        windows, records = random_markets(seed, 8, 3)
+        outcome = replay_mover(mover, job, windows, records=records)
+        audit_moved(job, windows, outcome)
+        assert outcome.on_time
+        assert outcome.utility_usd <= hindsight_over_markets(job, windows).low + 1e-6
+
+
+@pytest.mark.parametrize("sight", [Sight.OWN, Sight.PROBE])
+def test_the_mean_field_is_on_time_whatever_it_sees(sight):
+    for seed in range(3):
+        job = movable(a_job(load=0.6), home=0)
+        windows, records = random_markets(seed, 8, 3)
+        outcome = replay_mover(MeanField(), job, windows, records=records, sight=sight)
+        audit_moved(job, windows, outcome)
+        assert outcome.on_time
+
+
+@pytest.mark.parametrize(
+    "policy", [Stochastic(), UniformProgress(), MaximalSpot(trim=True), OnDemandOnly()], ids=lambda p: p.name
+)
+def test_one_market_is_the_replay_of_one_market(policy):
+    job = a_job()
+    windows, records = random_markets(3, 8, 3, markets=1)
+    alone = replay_mover(Alone(policy=policy, market=0), movable(job, 1, home=0), windows, records=records)
+    one = replay(policy, job, windows[0], record=records[0])
+    assert (alone.allocations, alone.cost_usd, alone.utility_usd) == (
+        one.allocations,
+        one.cost_usd,
+        one.utility_usd,
+    )
+    over = hindsight_over_markets(movable(job, 1, home=0), windows)
+    assert over.low == pytest.approx(hindsight(job, windows[0]).low, abs=1e-6)
+
+
+def test_more_markets_are_never_worse_in_hindsight():
+    job = a_job(d=7)
+    windows, _ = random_markets(1, 7, 3)
+    worth = [hindsight_over_markets(movable(job, k, home=0), windows[:k]).low for k in (1, 2, 3)]
+    assert worth[0] <= worth[1] + 1e-9
+    assert worth[1] <= worth[2] + 1e-9
+
+
+# ---
+# The exact program.
+
+
+def known_belief(chain, on_demand, price, now):
+    """A belief that is right: counts 0..S-1 move by ``chain``, the price stays."""
+    size = len(chain)
+    share = np.zeros(size)
+    share[now] = 1.0
+    return Belief(
+        slot=0, slot_hours=1.0, on_demand_usd=on_demand,
+        counts=CountChain(count=np.arange(size), transition=chain),
+        prices=PriceChain(level_usd=np.array([price]), transition=np.ones((1, 1)), dear=False),
+        count_now=share, price_now=np.ones(1), count_steps=np.empty((0, size, size)), price_steps=np.empty((0, 1, 1)),
+        count_law=np.empty((0, size)), price_quantiles=np.empty((0, 19)),
+    )  # fmt: skip
+
+
+def by_tables(job, chains, prices, forget=None):
+    """The mean-field's choice in any state, of tables made in that slot on beliefs that are right."""
+    memo = {}
+
+    def choose(slot, done, place, before, state):
+        key = (slot, tuple(available for _, available in state))
+        if key not in memo:
+            beliefs = [
+                known_belief(chain, ON_DEMAND[m], prices[m], state[m][1]) for m, chain in enumerate(chains)
+            ]
+            memo[key] = make_moving_tables(job, beliefs, slot=slot, begun=False)
+        windows = [
+            market_window(
+                np.full(20, price), np.full(20, available), on_demand_usd=ON_DEMAND[m], slot_hours=1.0
+            )
+            for m, (price, available) in enumerate(state)
+        ]
+        at = job.nowhere if place is None else place
+        view = Grounds(job, windows).view(Progress(done=done, n_previous=before, place=at), slot)
+        held, _ = Fixed(memo[key]).decide(None, view)
+        return held.market, held.allocation.total
+
+    return choose
+
+
+class Fixed(MeanField):
+    """The mean-field mover on given tables."""
+
+    def __init__(self, tables):
+        super().__init__()
+        object.__setattr__(self, "given", tables)
+
+    def tables(self, view: MarketsView):
+        """The tables that were given."""
+        return self.given
+
+
+def joint(chains, prices):
+    def law(slot, state):
+        rows = [chain[available] for chain, (_, available) in zip(chains, state, strict=True)]
+        for there in itertools.product(*(range(len(row)) for row in rows)):
+            share = float(np.prod([row[i] for row, i in zip(rows, there, strict=True)]))
+            yield share, tuple((price, i) for price, i in zip(prices, there, strict=True))
+
+    return lambda slot, state: tuple(law(slot, state))
+
+
+def up_or_down(rng):
+    return [
+        np.array([[1 - (u := rng.uniform(0.1, 0.4)), u], [(w := rng.uniform(0.05, 0.4)), 1 - w]])
+        for _ in range(2)
+    ]
+
+
+def test_the_mean_field_is_as_good_as_the_exact_program_on_markets_that_are_up_or_down():
+    rng = np.random.default_rng(4)
+    gap, room = 0.0, 0.0
+    for home in (None, 0, 1, 0):
+        job = movable(a_job(d=7, n_max=1, load=0.5, mu=0.9), 2, taken=0.3, usd=0.1, home=home)
+        chains, prices = up_or_down(rng), rng.uniform(0.6, 1.4, 2)
+        exact = ExactProgram(job, ON_DEMAND, 1.0, joint(chains, prices))
+        start = tuple((float(price), int(rng.integers(2))) for price in prices)
+        best = exact.value(0, 0.0, home, 0, start)
+        follow = exact.worth_of(by_tables(job, chains, prices), start, home)
+        dear = exact.worth_of(lambda *_: (1, 1), start, home)
+        assert follow <= best + 1e-6
+        gap, room = gap + best - follow, room + best - dear
+    assert gap <= 0.03 * room
+
+
+def test_the_exact_program_on_known_paths_is_hindsight():
+    job = movable(a_job(d=5, n_max=2, load=0.5), 2, home=1)
+    windows, _ = random_markets(8, 5, 2, markets=2)
+
+    def shown(slot):
+        return tuple((float(w.price[slot]), int(w.available[slot])) for w in windows)
+
+    exact = ExactProgram(job, ON_DEMAND, 1.0, lambda slot, state: ((1.0, shown(min(slot + 1, 4))),))
+    assert exact.value(0, 0.0, 1, 0, shown(0)) == pytest.approx(
+        hindsight_over_markets(job, windows).low, abs=1e-6
+    )
+
+
+# ---
+# What a mover may know, and what it must stand.
+
+
+@pytest.mark.parametrize(
+    ("mover", "sight"),
+    [*((mover, Sight.ALL) for mover in MOVERS), (MeanField(), Sight.OWN), (MeanField(), Sight.PROBE)],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_nothing_of_later_slots_is_seen(mover, sight):
+    job, before, cut = movable(a_job(), home=0), 60, 4
+    windows, records = random_markets(11, 8, 3)
+    prices = np.array([record.price for record in records])
+    counts = np.array([record.available for record in records])
+    rng = np.random.default_rng(0)
+    counts[:, before + cut + 1 :] = rng.permutation(counts[:, before + cut + 1 :], axis=1)
+    counts[:, before + cut + 1 :] = 3 - counts[:, before + cut + 1 :]
+    prices[:, before + cut + 1 :] *= 1.7
+    other, records_then = made(prices, counts, before)
+    one = replay_mover(mover, job, windows, records=records, sight=sight)
+    two = replay_mover(mover, job, other, records=records_then, sight=sight)
+    assert one.places[: cut + 1] == two.places[: cut + 1]
+    assert one.allocations[: cut + 1] == two.allocations[: cut + 1]
+
+
+def test_counts_that_are_not_looked_at_do_not_matter():
+    stayed = 0
+    for seed in range(12):
+        job = movable(a_job(load=0.3), taken=0.9, usd=3.0, home=0)
+        windows, records = random_markets(seed, 8, 3)
+        seen = replay_mover(MeanField(), job, windows, records=records, sight=Sight.OWN)
+        if set(seen.places) != {0}:
+            continue  # it went and looked
+        stayed += 1
+        counts = np.array([record.available for record in records])
+        counts[1:, 60:] = 3.0 - counts[1:, 60:]
+        other, records_then = made(np.array([record.price for record in records]), counts, 60)
+        again = replay_mover(MeanField(), job, other, records=records_then, sight=Sight.OWN)
+        assert again.allocations == seen.allocations
+    assert stayed >= 2
+
+
+@pytest.mark.parametrize("mover", MOVERS, ids=lambda mover: mover.name)
+def test_a_home_without_spot_prices_above_on_demand_and_a_market_that_vanishes(mover):
+    d, before = 8, 40
+    job = movable(a_job(d=d), home=0)
+    counts = np.full((3, before + d), 3.0)
+    prices = np.full((3, before + d), 1.0)
+    counts[0] = 0.0
+    prices[1] = 5.0
+    counts[2, before + 3 :] = np.nan
+    prices[2, before + 3 :] = np.nan
+    windows, records = made(prices, counts, before)
+    outcome = replay_mover(mover, job, windows, records=records)
+    audit_moved(job, windows, outcome)
+    assert outcome.on_time
+    assert not any(
+        a.spot for a, place in zip(outcome.allocations, outcome.places, strict=True) if place in (0, 1)
+    )
+
+
+def test_the_audit_trips_on_a_move_that_was_not_paid():
+    job = movable(a_job(d=6, n_max=2), home=0)
+    windows, _ = random_markets(2, 6, 2)
+    held = [Held(0, Allocation(1, 0)), Held(1, Allocation(1, 0)), *[Held(1, Allocation(2, 0))] * 3]
+    outcome = walk(job, windows, held)
+    audit_moved(job, windows, outcome)
+    assert (outcome.moves, outcome.moving_usd) == (1, 0.5)
+    for tampered in (
+        {"places": (1, *outcome.places[1:])},
+        {"cost_usd": outcome.cost_usd - 0.5},
+        {"moves": 0},
+        {"utility_usd": outcome.utility_usd + 0.5},
+        {"allocations": (Allocation(2, 0), *outcome.allocations[1:])},
+    ):
+        with pytest.raises(AuditError):
+            audit_moved(job, windows, replace(outcome, **tampered))
+
+
+def test_an_idle_job_keeps_its_place_and_pays_for_leaving_it():
+    job = movable(a_job(d=6, n_max=2), home=0)
+    windows, _ = random_markets(2, 6, 2)
+    outcome = walk(job, windows, [IDLE, IDLE, Held(1, Allocation(2, 0)), *[Held(1, Allocation(2, 0))] * 3])
+    assert outcome.moves == 1
+    assert outcome.cost_usd == pytest.approx(0.5 + len(outcome.allocations[2:]) * 2 * ON_DEMAND[1])
+
+
+def test_a_move_longer_than_a_slot_makes_no_progress():
+    job = movable(a_job(d=6, n_max=2), home=0, taken=3.0)
+    windows, _ = random_markets(2, 6, 2)
+    view = Grounds(job, windows).view(job.begin(), 0)
+    assert view.work(1, 2) == 0.0
+    assert view.work(0, 2) == pytest.approx(1.8)
+
+
+def test_bad_statements_are_refused():
+    job = a_job()
+    with pytest.raises(JobError, match="workload"):
+        MovableJob(runs=(job, replace(job, workload=5.0)), moving=even_moving(2, taken=0, usd=0))
+    with pytest.raises(JobError, match="home"):
+        movable(job, 2, home=2)
+    with pytest.raises(JobError, match="row and a column"):
+        MovableJob(runs=(job, job), moving=even_moving(3, taken=0, usd=0))
+    with pytest.raises(JobError):
+        Moving(taken=-1.0, usd=np.zeros((2, 2)))
+    with pytest.raises(JobError):
+        Moving(taken=0.0, usd=np.full((2, 2), np.nan))
+    windows, _ = random_markets(2, 8, 3)
+    with pytest.raises(MarketError):
+        Grounds(movable(job, 2), windows)
+    with pytest.raises(MarketError):
+        hindsight_over_markets(movable(replace(job, deadline_slots=20)), windows)
+    for held in (
+        Held(0, Allocation(0, 99)),
+        Held(7, Allocation(1, 0)),
+        Held(0, Allocation(9, 0)),
+        Held(None, Allocation(1, 0)),
+    ):
+        with pytest.raises(PolicyError):
+            walk(movable(job), windows, [held])
+
+
+def test_costs_of_moves_may_differ_by_pair():
+    usd = np.array([[0.0, 9.0, 0.1], [9.0, 0.0, 9.0], [0.1, 9.0, 0.0]])
+    job = MovableJob(runs=(a_job(),) * 3, moving=Moving(taken=0.2, usd=usd), home=0)
+    counts = np.full((3, 48), 0.0)
+    counts[1:] = 3.0
+    windows, records = made(np.full((3, 48), 1.0), counts, 40)
+    outcome = replay_mover(MeanField(), job, windows, records=records)
+    audit_moved(job, windows, outcome)
+    assert set(outcome.places) <= {2, None}
+    assert outcome.moving_usd == pytest.approx(0.1)
+
+
+def test_throughput_may_differ_by_market():
+    slow, fast = a_job(), replace(a_job(), throughput=Linear(alpha=2.0))
+    job = MovableJob(runs=(slow, fast), moving=even_moving(2, taken=0.3, usd=0.5), home=0)
+    windows, records = made(np.full((2, 48), 1.0), np.full((2, 48), 3.0), 40)
+    outcome = replay_mover(MeanField(), job, windows, records=records)
+    audit_moved(job, windows, outcome)
+    assert 1 in outcome.places
+    assert outcome.utility_usd == pytest.approx(hindsight_over_markets(job, windows).low, rel=0.02)
