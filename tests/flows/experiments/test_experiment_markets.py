@@ -58,7 +58,7 @@ def counts(rng, zone, kind, *, top, source):
 
 
 def prices(rng, zone, kind, *, on_demand, constant, source):
-    times = pd.date_range(FIRST, periods=1 if constant else DAYS * 4, freq="6h")
+    times = pd.date_range(FIRST, periods=1 if constant else DAYS * 4 + 4, freq="6h")
     return pd.DataFrame(
         {
             "provider": "lab", "region": zone[:-1], "zone": zone, "instance_type": kind, "timestamp": times,
@@ -73,7 +73,7 @@ def folder(tmp_path_factory):
     """Three zones of four instances at constant prices, three of one at moving prices, two without prices."""
     rng, root = np.random.default_rng(5), tmp_path_factory.mktemp("zones")
     many, single = [f"m{i}a" for i in range(3)], [f"s{i}a" for i in range(3)]
-    # A price series that lasts a day at least must be there for the zones that have none: they are joined with it.
+    # Zones without prices are joined with a series of their type that is as long as theirs.
     pd.concat(
         [
             *(counts(rng, zone, "big", top=4, source="lab:many") for zone in many),
