@@ -455,7 +455,7 @@ def _world_answer(runs: pd.DataFrame, world: World, zones: Sequence[Tape], *, se
         PLACE: [("free", varied)], SIGHT: [(Sight.ALL.value, varied)], SMALL: [],
     }  # fmt: skip
     for (axis, value), own in runs[runs["axis"] != CENTRE].groupby(["axis", "value"], sort=False):
-        axes[axis].append((value, own))
+        axes[str(axis)].append((str(value), own))
     return {
         "name": world.name,
         "source": zones[0].source,
@@ -537,6 +537,17 @@ def findings(world: Mapping[str, Any]) -> list[str]:
         f"stochastic policy in the market that is best at the start {start['cost']:.4f}; of the way from there to hindsight it "
         f"goes {_captured(mine)}. The next best is {second['mover']}: {second['cost']:.4f}, {_captured(second)}."
     ]
+    one = row_of(world["movers"], ONE_MARKET)
+    if np.isfinite(one["captured"]):
+        room = (
+            "the room is in choosing the market, and leaving it where that went wrong, more than in following the counts."
+            if one["captured"] > 0.5
+            else "most of the room is in moving."
+        )
+        said.append(
+            f"{name}: whoever had known which one market to stay in would have paid {one['cost']:.4f}, {_captured(one)} of the "
+            f"way: {room}"
+        )
     if len(world["sizes"]) > 1:
         each = [f"{n}: {_captured(row_of(world['by_size'], MEAN_FIELD, str(n)))}" for n in world["sizes"]]
         said.append(f"{name}, captured by N_max: {'; '.join(each)}.")
