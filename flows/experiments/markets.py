@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.command import Answer
-from flows.command.progress import progress, say
+from flows.command import Answer, progress, say
 from flows.experiments.material import read_worlds
 from flows.experiments.study import StudyOptions, quick_look
-from flows.show.blocks import Fold, Notes, Section, numbers
+from flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from flows.show.blocks import Grid as Figures
 from flows.show.charts import Axis, dots, heat, lines
-from flows.show.figure import Figure
 from optimization.fleet.stream import World
 from optimization.job.definition import Job, Linear
 from optimization.market.window import MarketWindow, Record, market_window, record_of
