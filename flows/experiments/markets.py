@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -339,8 +338,7 @@ def run_draw(draw: Draw, stage: Stage) -> list[Run]:
             scene = whole.of(sorted(draw.order[: cell.markets]))
             grounds = Grounds(scene.movable(cell, 0), scene.windows, records=scene.records)
         job = scene.movable(cell, draw.home)
-        grounds = copy.copy(grounds)
-        grounds.job = job  # what markets show does not hang on what a move costs
+        grounds = grounds.of(job)
         told = partial(
             Run, world=draw.world, axis=cell.axis, value=cell.value, first=draw.first, n_max=draw.n_max, load=draw.load,
             varied=draw.varied,

@@ -40,6 +40,8 @@ class Alone:
         m, own = state
         if m is None:
             m = best_alone(view)
+        if not view.seen[m] and view.committed is None:
+            return Held(m, IDLE.allocation), (m, own)  # it goes there and sees
         allocation, own = self.policy.decide(own, view.views[m])
         held = Held(m, allocation) if allocation.total else IDLE
         if view.place != m and view.deadline_in_reach:
@@ -300,8 +302,11 @@ class DeadlinePressure:
 
 
 def best_past(policy: Policy[Any], spot_usd: Sequence[float]) -> Alone:
-    """``policy`` in the market that saved most in the past: ``spot_usd`` is what its spot was below on-demand, a slot, in the
-    mean."""
+    """``policy`` in the market that saved most in the past.
+
+    ``spot_usd`` is what the spot of each market saved a slot in the mean, against on-demand where that is cheapest: against each
+    market's own on-demand price the dear ones would look best.
+    """
     return Alone(policy=policy, market=int(np.argmax(spot_usd)))
 
 
