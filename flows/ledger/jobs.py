@@ -67,7 +67,7 @@ def save_jobs(
         rows.append(
             {
                 "name": request.name,
-                "market": request.market,
+                "market": request.market or "",
                 "source": request.source or "",
                 "spec": request.model_dump_json(),
                 "origin": origin,

@@ -248,7 +248,7 @@ def _opened(
                     job.request,
                     history,
                     decided=decided[name],
-                    forecasts=forecasts[name],
+                    forecasts=forecasts[name, followed.key],
                     peers=peers[followed],
                     reports=reports[name],
                 )
@@ -354,7 +354,9 @@ def _ended(
     )
     histories = read_all(turn, [(followed, record_start(job.start)) for job, followed in jobs])
     return [
-        ended_job(*job_on(job.request, history), history, forecasts[job.request.name], peers[followed])
+        ended_job(
+            *job_on(job.request, history), history, forecasts[job.request.name, followed.key], peers[followed]
+        )
         for (job, followed), history in zip(jobs, histories, strict=True)
     ]
 

@@ -52,7 +52,7 @@ def egress_usd_per_gb(a: Market, b: Market) -> float:
 
 def moves(terms: MovingTerms | None, markets: Sequence[Market], *, step: pd.Timedelta) -> Moving:
     """What the moves between some markets take and cost (M11.2); without terms no more than a restart."""
-    terms = terms or MovingTerms()
+    terms = terms or MovingTerms.model_validate({})
     given = terms.egress_usd_per_gb
     usd = np.zeros((len(markets), len(markets)))
     for i, a in enumerate(markets):
