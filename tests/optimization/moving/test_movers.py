@@ -170,7 +170,7 @@ class Fixed(MeanField):
         super().__init__()
         object.__setattr__(self, "given", tables)
 
-    def tables(self, view: MarketsView):
+    def tables(self, view: MarketsView, keep=1):
         """The tables that were given."""
         return self.given
 
