@@ -249,7 +249,7 @@ def decided_table(data: Mapping[str, Any]) -> Table:
         kind=float, words="Of the job, at the start of the slot.", heading="work done", format=percent
     )
     title = "Every decision for this job, the newest first"
-    return Table(title, rows, columns_of(DECISION | {"work_done": done}, JOB))
+    return Table(title, rows, columns_of(DECISION | {"work_done": done}, JOB, rows))
 
 
 def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
