@@ -380,6 +380,23 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     return places
 
 
+def placed_among(
+    turn: Turn, request: JobRequest, *, market: str | None = None
+) -> tuple[JobRequest, tuple[Followed, ...]]:
+    """A request that may move, placed at the time of its markets, and these; ``market`` is its home if given.
+
+    Raises as `find_market` and `places_of` do.
+    """
+    text = market or (None if request.market is None else request.place)
+    if text is not None:
+        home = find_market(turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end)
+        request = request.model_copy(update={"market": home.market.key, "source": home.source})
+    at = turn.at.floor(step_of(turn.settings))
+    placed = request.placed(at=at, market=request.market, source=request.source)
+    found = places_of(turn, placed)
+    return request.placed(at=found[0].at, market=request.market, source=request.source), found
+
+
 def _cheapest(row: Mapping[str, Any]) -> tuple[float, float, str]:
     """Sort key: on-demand price, most counts, name."""
     price = float(row["on_demand_usd"])

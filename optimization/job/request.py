@@ -336,6 +336,11 @@ class JobRequest(_Part):
         return f"{self.market}@{self.source}" if self.source else str(self.market)
 
     @property
+    def where(self) -> str:
+        """Where it runs, for lists: its market, or of a job without a home what it may run in."""
+        return self.market or ", ".join(self.markets)
+
+    @property
     def starts(self) -> pd.Timestamp:
         """Start of a placed request, UTC; raises `JobError` if it is not placed."""
         return _placed_time(self.start, self.name)

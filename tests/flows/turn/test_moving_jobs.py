@@ -1,11 +1,14 @@
 """A job that may move through the whole turn: which markets it has, its decisions, and that a turn made again says the same."""
 
+import json
 import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import jsonschema
 import pandas as pd
 import pytest
+from command_kit import call
 from test_turn import AT, dump, one_turn, small_settings
 
 from flows.config import Settings, read_settings
@@ -14,6 +17,8 @@ from flows.ledger.records import decisions_of
 from flows.schemas.forms import schema
 from flows.turn.context import Turn, find_work, places_of, read_pool, run_id_of
 from flows.turn.stages import decide_jobs
+from flows.ui.jobs import job_data, job_values, jobs_data
+from flows.ui.reading import Reading
 from optimization.job.request import parse_request
 from warehouse.errors import JobError, MarketError
 from warehouse.store.connection import open_store
@@ -34,8 +39,13 @@ def request(name="mover", *, market=None, at=AT, **changes):
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory) -> Settings:
-    return read_settings(small_settings(tmp_path_factory.mktemp("settings")))
+def settings_file(tmp_path_factory) -> Path:
+    return small_settings(tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture(scope="module")
+def settings(settings_file) -> Settings:
+    return read_settings(settings_file)
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +171,83 @@ def test_slots_decided_together_are_decided_as_they_were_one_by_one(three_turns,
         for name, rows in live.items():
             assert [row for own in made for row in own if row["job"] == name] == rows[1:]
             assert decisions_of(store, name) == rows
+
+
+FILE = """
+name = "{name}"
+{home}
+markets = ["simulated/*/*/h100"]
+deadline_in = "8h"
+n_max = 4
+workload = {{ amount = 14.0, unit = "gpu_hours" }}
+throughput = {{ form = "linear" }}
+checkpoint = {{ resumable = true, overhead_minutes = 3 }}
+moving = {{ minutes = 2, usd = 1.5 }}
+"""
+
+
+def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, settings_file, tmp_path):
+    db = shutil.copy(three_turns, tmp_path / "w.duckdb")
+    where = ("--db", db, "--settings", settings_file, "--at", AT.isoformat(), "--json")
+    for name, home in (("roams", ""), ("settled", f'market = "{HOME}"')):
+        file = tmp_path / f"{name}.toml"
+        file.write_text(FILE.format(name=name, home=home))
+        planned = call("plan", file, *where).value
+        assert planned["policy"] == "MeanField"
+        assert planned["market"].endswith("/h100")
+        added = call("job", "add", file, *where).value
+        assert len(added["markets"]) == 3
+        assert added["market"] == (HOME if home else None)
+        assert added["move_usd_most"] == 1.5
+        # As a stored job it is the same job.
+        assert call("plan", name, *where).value == planned
+    listed = {row["job"]: row["market"] for row in call("job", "list", "--db", db, "--json").value["jobs"]}
+    assert listed["settled"] == HOME
+    assert listed["roams"] == H100
+    refused = call("plan", "roams", *where, "--policy", "UP")
+    assert refused.code == 2
+    assert "--policy" in refused.err
+
+
+def test_a_stored_job_is_planned_as_the_turn_decided_it(three_turns, settings_file):
+    at = AT + 2 * STEP
+    where = ("--db", three_turns, "--settings", settings_file, "--at", at.isoformat(), "--json")
+    for name in ("free", "homed"):
+        with open_store(three_turns) as store:
+            row = decisions_of(store, name)[-1]
+        planned = call("plan", name, *where).value
+        assert {key: planned[key] for key in row} == row
+
+
+def test_its_page_stands_where_its_decisions_say(three_turns, settings):
+    at = AT + 2 * STEP
+    with open_store(three_turns) as store:
+        reading = Reading(store=store, settings=settings, db=three_turns, now=at, at=at, run=run_id_of(at))
+        rows = {row["job"]: row for row in jobs_data(reading)["jobs"]}
+        for name in ("free", "homed"):
+            newest = decisions_of(store, name)[-1]
+            assert rows[name]["problem"] == ""
+            assert rows[name]["market"] == newest["market"]
+            assert rows[name]["share_done"] == pytest.approx(newest["progress_share"], abs=1e-6)
+            data = job_data(reading, name)
+            assert len(data["slots"]) == 3
+            assert job_values(reading, data)["decided"].rows
+
+
+def test_reports_count_and_what_was_predicted_is_not_claimed(three_turns, settings_file, tmp_path):
+    db = shutil.copy(three_turns, tmp_path / "w.duckdb")
+    where = ("--db", db, "--settings", settings_file, "--json")
+    at = AT + 2 * STEP
+    told = call("job", "report", "homed", "--progress", "5", "--at", at.isoformat(), *where)
+    assert told.value["progress"] == 5.0
+    planned = call("plan", "homed", "--at", at.isoformat(), *where).value
+    assert (planned["progress"], planned["progress_from"]) == (5.0, "reported")
+    shown = call("job", "show", "homed", *where).value
+    assert shown["reports"][0]["predicted"] is None
+    assert json.dumps(shown["decisions"])
+
+
+def test_the_joint_plan_leaves_it_out_and_says_so(three_turns, settings_file):
+    where = ("--db", three_turns, "--settings", settings_file, "--at", (AT + 2 * STEP).isoformat())
+    called = call("fleet", "plan", *where)
+    assert "free is left out: it may move" in called.out + called.err
