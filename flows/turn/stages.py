@@ -362,11 +362,17 @@ def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]]) -> None:
 def competing(decisions: Sequence[Mapping[str, Any]]) -> list[str]:
     """A sentence on each market that several jobs were decided on: what the one holds was not taken from the other."""
     jobs: dict[str, list[str]] = {}
+    by_themselves = {str(row["job"]) for row in decisions if row.get("place") is not None}
     for row in decisions:
         jobs.setdefault(f"{row['market']}@{row['source']}", []).append(str(row["job"]))
     return [
-        f"{len(names)} jobs on {market} were decided each as if it were alone ({', '.join(names)}): `slackwater fleet plan` "
-        "shares the market's count among them, looks a few slots ahead and lets them move, so it may answer otherwise."
+        f"{len(names)} jobs on {market} were decided each as if it were alone ({', '.join(names)})"
+        + (
+            ": what the one holds there may not be there for the other."
+            if by_themselves & set(names)
+            else ": `slackwater fleet plan` shares the market's count among them, looks a few slots ahead and lets them move, so "
+            "it may answer otherwise."
+        )
         for market, names in sorted(jobs.items())
         if len(names) > 1
     ]

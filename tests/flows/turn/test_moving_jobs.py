@@ -16,10 +16,10 @@ from flows.delivery import document
 from flows.ledger.records import decisions_of
 from flows.schemas.forms import schema
 from flows.turn.context import Turn, find_work, places_of, read_pool, run_id_of
-from flows.turn.stages import decide_jobs
+from flows.turn.stages import competing, decide_jobs
 from flows.ui.jobs import job_data, job_values, jobs_data
 from flows.ui.reading import Reading
-from optimization.job.request import parse_request
+from optimization.job.request import parse_request, read_request
 from warehouse.errors import JobError, MarketError
 from warehouse.store.connection import open_store
 
@@ -251,3 +251,15 @@ def test_the_joint_plan_leaves_it_out_and_says_so(three_turns, settings_file):
     where = ("--db", three_turns, "--settings", settings_file, "--at", (AT + 2 * STEP).isoformat())
     called = call("fleet", "plan", *where)
     assert "free is left out: it may move" in called.out + called.err
+
+
+def test_the_example_is_a_job_that_may_move():
+    asked = read_request(Path(__file__).parents[3] / "examples" / "anywhere.toml")
+    assert asked.may_move
+    assert asked.moving.takes_minutes == 4.0
+
+
+def test_jobs_that_meet_are_not_sent_to_a_plan_that_leaves_them_out():
+    rows = [{"job": name, "market": HOME, "source": "s", "place": HOME} for name in ("a", "b")]
+    assert "fleet plan" not in competing(rows)[0]
+    assert "fleet plan" in competing([row | {"place": None} for row in rows])[0]
