@@ -12,8 +12,16 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.ledger.fields import decision_row
-from flows.ledger.jobs import OpenJob, Report, every_report, find_job, open_job
-from flows.ledger.records import allocations_of, decisions_of
+from flows.ledger.jobs import (
+    OpenJob,
+    OpenMovable,
+    Report,
+    every_report,
+    find_job,
+    open_job,
+    open_movable,
+)
+from flows.ledger.records import allocations_of, decisions_of, places_held
 from flows.show.formats import rows_of
 from flows.turn.context import (
     Followed,
@@ -22,17 +30,20 @@ from flows.turn.context import (
     deciding_policy,
     find_market,
     peers_of,
+    placed_among,
+    read_all,
     read_history,
     read_pool,
     step_of,
 )
 from flows.turn.forecast import forecasts_of, ready
-from flows.turn.stages import effort_of
+from flows.turn.stages import effort_of, moved_row
 from forecasting.accuracy.tables import pooled_scores, sourced
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, read_request
+from optimization.moving.live import decide_moving
 from optimization.policies.pool import policy_named
 from optimization.replay.decision import decide, record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, perfect_forecasts, score_job
@@ -95,6 +106,16 @@ def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
 
 def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | None) -> dict[str, Any]:
     """The decision of one job's next slot, and why its policy was chosen; nothing is stored."""
+    request, _, _ = _asked_job(turn.store, job)
+    if request.may_move:
+        if policy is not None:
+            raise JobError(
+                f"job {request.name!r} may move, {policy} knows one market",
+                expected="no --policy",
+                remedy="take markets out of its file to see what a policy does in one of them",
+            )
+        movable = movable_as_of(turn, job, market=market)
+        return moved_row(movable, decide_moving(movable.live, effort_of(turn.settings)))
     running = job_as_of(turn, job, market=market)
     by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
     return decision_row(running, decide(running.live, by, effort_of(turn.settings))) | {"chosen_because": why}
@@ -113,13 +134,7 @@ def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
     )
     if request.deadline is None or request.start is None:
         request = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-    first = first_slot(request, step_of(settings))
-    if not first <= followed.at < request.ends:
-        raise JobError(
-            f"job {request.name!r} runs from {first} to {request.deadline}, the market is taken at {followed.at}",
-            expected="a time between the two",
-            remedy="give --at TIME",
-        )
+    first = _running_since(request, followed.at, settings)
     slots = list(pd.date_range(first, followed.at, freq=step_of(settings)))
     turn = replace(turn, at=followed.at)
     histories, prepared = ready(turn, {followed: slots}, [settings.planner])
@@ -132,6 +147,39 @@ def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
         peers=peers_of(turn, [followed], start=record_start(first))[followed],
         reports=reports,
     )
+
+
+def movable_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenMovable:
+    """`job_as_of` for a job that may move; ``market`` is its home if given. It raises as that, and as `places_of` does."""
+    settings = turn.settings
+    request, decisions, reports = _asked_job(turn.store, job)
+    request, places = placed_among(turn, request, market=market)
+    at = places[0].at
+    first = _running_since(request, at, settings)
+    turn = replace(turn, at=at)
+    histories, prepared = ready(turn, {one: [at] for one in places}, [settings.planner])
+    start = record_start(first)
+    peers = peers_of(turn, places, start=start)
+    return open_movable(
+        request,
+        read_all(turn, [(one, start) for one in places]),
+        decided=places_held(decisions),
+        forecasts=[forecasts_of(histories[one], prepared.batches[one], settings=settings) for one in places],
+        peers=[peers[one] for one in places],
+        reports=reports,
+    )
+
+
+def _running_since(request: JobRequest, at: pd.Timestamp, settings: Settings) -> pd.Timestamp:
+    """The first slot of a placed request; raises `JobError` where it does not run at a time."""
+    first = first_slot(request, step_of(settings))
+    if not first <= at < request.ends:
+        raise JobError(
+            f"job {request.name!r} runs from {first} to {request.deadline}, the market is taken at {at}",
+            expected="a time between the two",
+            remedy="give --at TIME",
+        )
+    return first
 
 
 def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:

@@ -38,7 +38,7 @@ def turn_blocks(value: Mapping[str, Any]) -> list[Block]:
 
 def decision_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Decisions as every command and page shows them."""
-    return Table(title, rows, columns_of(DECISION), cards=True)
+    return Table(title, rows, columns_of(DECISION, rows=rows), cards=True)
 
 
 def board_table(board: Sequence[Mapping[str, Any]]) -> Table:

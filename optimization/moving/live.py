@@ -15,6 +15,7 @@ from optimization.moving.tables import MovingTables
 from optimization.policies.contract import View
 from optimization.policies.pace import narrate
 from optimization.replay.decision import Decision, Effort, Expected, LiveJob, Reported, corrected, held
+from optimization.window.plan import Allocation
 from warehouse.amounts import usd
 from warehouse.errors import JobError
 
@@ -247,3 +248,35 @@ def expected_ahead(view: MarketsView, tables: MovingTables, effort: Effort) -> E
         given_up_probability=float(np.isnan(finish).mean()),
         utility_usd=float(np.mean(value - cost)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovingCourse:
+    """A job that may move at ascending slots that lack a decision; ``keys`` names its markets in each, which may differ."""
+
+    slots: tuple[LiveMovable, ...]
+    keys: tuple[tuple[str, ...], ...]
+
+
+def decide_moving_course(course: MovingCourse, effort: Effort) -> list[MovedDecision | None]:
+    """Decide a job's slots one after the other, each knowing those before it; None where it has finished its work.
+
+    None as well where a market that it was decided to be in before is not among those of a slot: where it is, is not known there.
+    """
+    decided: dict[int, tuple[str | None, Allocation]] = {}
+    made: list[MovedDecision | None] = []
+    for live, keys in zip(course.slots, course.keys, strict=True):
+        if any(key is not None and key not in keys for key, _ in decided.values()):
+            made.append(None)
+            continue
+        fresh = {
+            slot: Held(None if key is None else keys.index(key), allocation)
+            for slot, (key, allocation) in decided.items()
+        }
+        at = replace(live, decided={**live.decided, **fresh})
+        decision = None if at.is_finished else decide_moving(at, effort)
+        if decision is not None:
+            there = keys[decision.market] if decision.allocation.total else None
+            decided[decision.slot] = (there, decision.allocation)
+        made.append(decision)
+    return made
