@@ -43,16 +43,44 @@ from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, read_request
+from optimization.moving.definition import Mover
 from optimization.moving.live import decide_moving
+from optimization.moving.movers import (
+    Alone,
+    DeadlinePressure,
+    Failover,
+    GreedyMover,
+    MeanField,
+    OneStep,
+    stochastic_at_the_start,
+)
+from optimization.moving.replay import (
+    Grounds,
+    MovedBracket,
+    MovedOutcome,
+    audit_moved,
+    hindsight_over_markets,
+    replay_mover,
+)
+from optimization.moving.terms import movable_job
 from optimization.policies.pool import policy_named
+from optimization.policies.stochastic import Stochastic
 from optimization.replay.decision import decide, record_start
-from optimization.replay.score import EndedJob, Scored, ended_job, perfect_forecasts, score_job
-from warehouse.errors import JobError, MarketError
+from optimization.replay.score import (
+    EndedJob,
+    Scored,
+    ended_job,
+    on_demand_only_cost,
+    perfect_forecasts,
+    score_job,
+)
+from warehouse.errors import JobError, MarketError, PolicyError
 from warehouse.issued import write_forecasts
 from warehouse.store.connection import Store
 
 if TYPE_CHECKING:
-    from flows.schemas.forms import ForecastRow, Held, ReplayAnswer, SlotQuantiles
+    from flows.schemas.forms import ForecastRow, Held, MovedAnswer, MovedSlot, ReplayAnswer, SlotQuantiles
+    from optimization.market.window import Record
 
 #: The forecaster that is never wrong: a bound, not a policy.
 PERFECT = "perfect"
@@ -298,6 +326,121 @@ def replay_row(scored: Scored, i: int, followed: Followed, planner: str, step: p
         "must_finish": ended.job.must_finish,
         "gaps": int(np.count_nonzero(~ended.window.observed)),
         "synthetic": list(ended.assumptions),
+        "allocations": slots,
+    }
+
+
+# ---
+# A job that may move on the records of its markets (M11).
+
+#: What replays of a job that may move are made by, beside the stochastic policy in its home.
+MOVERS: tuple[Mover[Any], ...] = (
+    MeanField(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(), GreedyMover(), stochastic_at_the_start(),
+)  # fmt: skip
+
+
+def replayed_over_markets(
+    turn: Turn,
+    job: JobRequest,
+    *,
+    market: str | None,
+    policy: str,
+    start: pd.Timestamp | None,
+    model: str | None,
+) -> list[MovedAnswer]:
+    """What one mover, or ``all``, would have made of a job that may move on the records of its markets, the best first.
+
+    ``market`` is its home if given. Raises `PolicyError` for a mover that there is not, `MarketError` if the job starts after the
+    records or one of them does not cover it.
+    """
+    planner = model or turn.settings.planner
+    settings = turn.settings
+    asked, places = placed_among(turn, job, market=market)
+    movers = MOVERS if asked.market is None else (*MOVERS, Alone(policy=Stochastic(), market=0))
+    chosen = [mover for mover in movers if policy in ("all", mover.name)]
+    if not chosen:
+        raise PolicyError(
+            f"mover {policy!r}", expected=f"all, or one of {', '.join(mover.name for mover in movers)}"
+        )
+    request = _placed_in_record(job, places[0], start, settings)
+    ended = []
+    for one in places:
+        turn.say(f"replay: {one.key}")
+        own = request.model_copy(update={"market": one.market.key, "source": one.source})
+        ended.append(_with_forecasts(turn, own, one, planner))
+    check_job(ended[0].job, uses_spot=True)
+    first = record_start(ended[0].start)
+    histories = [read_history(turn.store, one, settings=settings, start=first) for one in places]
+    movable = movable_job(request, histories, None if asked.market is None else 0)
+    windows = [one.window for one in ended]
+    grounds = Grounds(
+        movable,
+        windows,
+        records=[cast("Record", one.record) for one in ended],
+        forecasts=[one.forecasts for one in ended],
+    )
+    bracket = hindsight_over_markets(movable, windows)
+    unit = min(on_demand_only_cost(run, window) for run, window in zip(movable.runs, windows, strict=True))
+    rows = []
+    for mover in chosen:
+        outcome = replay_mover(mover, movable, windows, grounds=grounds)
+        audit_moved(movable, windows, outcome)
+        rows.append(_moved_row(outcome, bracket, unit, places, ended, planner))
+    return sorted(rows, key=lambda row: -row["utility_usd"])
+
+
+def _moved_row(
+    outcome: MovedOutcome,
+    bracket: MovedBracket,
+    unit: float,
+    places: Sequence[Followed],
+    ended: Sequence[EndedJob],
+    planner: str,
+) -> MovedAnswer:
+    first, step = ended[0], pd.Timedelta(hours=ended[0].window.slot_hours)
+    slots: list[MovedSlot] = []
+    for t, (a, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
+        window = None if m is None else ended[m].window
+        seen = window is not None and bool(window.observed[t])
+        slots.append(
+            {
+                "slot": first.start + t * step,
+                "market": None if m is None else places[m].market.key,
+                "on_demand": a.on_demand,
+                "spot": a.spot,
+                "price_usd": float(window.price[t]) if window is not None and seen else None,
+                "available": int(window.available[t]) if window is not None and seen else None,
+            }
+        )
+    finish = None if outcome.finish_slots is None else first.start + outcome.finish_slots * step
+    gap = bracket.low - outcome.utility_usd
+    name = outcome.policy.replace("market 0", "its home")
+    return {
+        "job": outcome.job,
+        "market": places[0].market.key,
+        "source": places[0].source,
+        "markets": [one.market.key for one in places],
+        "policy": name,
+        "forecaster": planner,
+        "from": first.start,
+        "deadline": first.start + first.job.deadline_slots * step,
+        "deadline_slots": first.job.deadline_slots,
+        "cost_usd": outcome.total_cost_usd,
+        "value_usd": outcome.value_usd,
+        "utility_usd": outcome.utility_usd,
+        "utility": outcome.utility_usd / unit,
+        "finish": finish,
+        "finish_slots": outcome.finish_slots,
+        "on_time": outcome.on_time,
+        "spot_share": outcome.spot_share,
+        "moves": outcome.moves,
+        "moving_usd": outcome.moving_usd,
+        "on_demand_only_usd": unit,
+        "hindsight": {"low": bracket.low, "high": bracket.high},
+        "gap_to_hindsight": gap / unit,
+        "must_finish": first.job.must_finish,
+        "gaps": int(sum(np.count_nonzero(~one.window.observed) for one in ended)),
+        "synthetic": sorted({text for one in ended for text in one.assumptions}),
         "allocations": slots,
     }
 

@@ -407,6 +407,13 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
         ) from error
 
 
+def may_move_among(request: JobRequest, patterns: tuple[str, ...]) -> JobRequest:
+    """The same request, which may move among the markets that fit ``patterns``; raises `JobError` for one that is none."""
+    for text in patterns:
+        pattern_parts(text)
+    return request.model_copy(update={"markets": patterns})
+
+
 def first_slot(request: JobRequest, step: pd.Timedelta) -> pd.Timestamp:
     """The first whole slot of a placed request: its start rounded up to the grid."""
     return request.starts.ceil(step)
