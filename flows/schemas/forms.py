@@ -763,7 +763,7 @@ FORMS: Final[dict[str, tuple[str, Any]]] = {
     "forecast": ("Forecasts of price and count: `slackwater forecast --json`", ForecastAnswer),
     "replay": (
         "A job replayed on a market's record: `slackwater replay --json`",
-        ReplayAnswer | ReplaysAnswer,
+        ReplayAnswer | MovedAnswer | ReplaysAnswer,
     ),
     "accuracy": ("How good forecasts are beside last value: `slackwater accuracy --json`", AccuracyAnswer),
     "status": ("What is done, missing, failed or stale: `slackwater status --json`", StatusAnswer),
