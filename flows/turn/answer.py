@@ -181,6 +181,12 @@ def movable_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenMov
     """`job_as_of` for a job that may move; ``market`` is its home if given. It raises as that, and as `places_of` does."""
     settings = turn.settings
     request, decisions, reports = _asked_job(turn.store, job)
+    if not request.may_move:
+        raise JobError(
+            f"job {request.name!r} runs in one market",
+            expected="a job that may move",
+            remedy='say markets = ["provider/*/*/type"] in its file',
+        )
     request, places = placed_among(turn, request, market=market)
     at = places[0].at
     first = _running_since(request, at, settings)

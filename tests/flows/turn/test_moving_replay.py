@@ -88,3 +88,20 @@ def test_patterns_on_the_command_line_and_what_is_refused(words, tmp_path):
     unknown = call("replay", "--job", plain, "--markets", "simulated/*/*/h100", "--policy", "UP", *words)
     assert unknown.code
     assert "MeanField" in unknown.err
+
+
+def test_markets_ranked_for_a_job(words, tmp_path):
+    db = [word for word in words if word not in ("--model", "last_value")]
+    done = call("markets", "--for", job_file(tmp_path), "--json", *db)
+    rows = json.loads(done.out)["markets"]
+    assert len(rows) == 3
+    assert rows[0]["dearer_usd"] == 0.0
+    assert [row["dearer_usd"] for row in rows] == sorted(row["dearer_usd"] for row in rows)
+    for row in rows:
+        assert row["reason"]
+        assert 0.0 <= row["chance_of_spot"] <= 1.0
+        assert row["spot"] <= (row["available"] or 0)
+    assert "what is there" in call("markets", "--for", job_file(tmp_path), *db).out
+    refused = call("markets", "--for", job_file(tmp_path, more=""), *db)
+    assert refused.code
+    assert "runs in one market" in refused.err
