@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from flows.command import Answer, Query, QueryAt, Session, option, parsed_time, progress
+from flows.command import Answer, Query, QueryAt, Session, option, parsed_time, progress, say
 from flows.show.blocks import Column, Table, keyed
-from flows.show.formats import price, whole
+from flows.show.formats import percent, price, usd, utc, whole
 
 MARKET_COLUMNS: dict[str, Column | str] = {
     "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
@@ -101,14 +101,73 @@ def _source_row(name: str, options: Mapping[str, str]) -> dict[str, Any]:
     return {"source": name, "options": [f"{key}: {text}" for key, text in options.items()]}
 
 
-def markets(*, session: Session = Session()) -> Answer:
+def markets(
+    *,
+    job: Annotated[
+        str | None,
+        option(
+            "Rank the markets of this job that may move (a file or a name), with the reason.",
+            name="--for",
+            metavar="JOB",
+        ),
+    ] = None,
+    session: Session = Session(),
+) -> Answer:
     """List the markets the warehouse knows: what was measured, how often, and what is missing."""
     from flows.show.formats import rows_of
     from warehouse.observations import list_markets
 
+    if job is not None:
+        return _ranked(job, session)
     with session.market_data() as store:
         rows = rows_of(list_markets(store, known_at=session.time))
     return Answer(title="Markets", value={"markets": rows}, blocks=[Table("Markets", rows, MARKET_COLUMNS)])
+
+
+RANKED_COLUMNS: dict[str, Column | str] = {
+    "market": "market", "on_demand": "on-demand", "spot": "spot", "dearer_usd": Column(heading="dearer", unit="$", format=usd),
+    "move_usd": Column(heading="move", unit="$", format=usd), "price_usd": Column(heading="spot price", unit="$", format=price),
+    "on_demand_usd": Column(heading="on-demand price", unit="$", format=price),
+    "chance_of_spot": Column(heading="chance of spot next slot", format=percent), "reason": "what is there",
+}  # fmt: skip
+
+
+def _ranked(job: str, session: Session) -> Answer:
+    """The markets of a job that may move, by what being there in the next slot is worth to it."""
+    from flows.turn.answer import movable_as_of
+    from flows.turn.context import Turn
+    from optimization.moving.live import ranked_markets
+
+    with session.market_data() as store:
+        at, own_end = session.moment(store)
+        turn = Turn(store=store, at=at, settings=session.config, run_id="markets", own_end=own_end, say=say)
+        movable = movable_as_of(turn, job)
+    rows = [
+        {
+            "market": movable.places[one.market],
+            "source": movable.histories[one.market].source,
+            "on_demand": one.allocation.on_demand,
+            "spot": one.allocation.spot,
+            "dearer_usd": one.dearer_usd,
+            "move_usd": one.move_usd,
+            "price_usd": one.price_usd,
+            "available": one.available,
+            "on_demand_usd": one.on_demand_usd,
+            "chance_of_spot": one.chance,
+            "reason": one.reason,
+        }
+        for one in ranked_markets(movable.live)
+    ]
+    title = f"Markets for {movable.request.name} at {utc(movable.live.now)}"
+    note = (
+        "What to hold there in this slot, and how much more the job would be expected to pay in all than in the first, "
+        "later moves priced in."
+    )
+    return Answer(
+        title=title,
+        value={"job": movable.request.name, "at": movable.live.now, "markets": rows},
+        blocks=[Table(title, rows, RANKED_COLUMNS), note],
+    )
 
 
 def export(

@@ -99,8 +99,8 @@ def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) ->
 
 
 def _placed_alone(request: JobRequest, at: pd.Timestamp) -> JobRequest:
-    """A job file given to a run must name its market; its relative times count from the run's."""
-    if request.market is None:
+    """A job file given to a run must name its market, or those it may move among; its relative times count from the run's."""
+    if request.market is None and not request.may_move:
         raise JobError(
             f"job {request.name!r} names no market",
             remedy='add market = "..." or use `slackwater job add --market`',

@@ -236,11 +236,21 @@ def _open_requests(turn: Turn, left_out: list[str]) -> list[JobRequest | None]:
                 f"job {job.request.name} is left out: its slots are {job.step}, the settings' {step_of(turn.settings)}"
             )
             continue
+        if job.request.may_move:
+            left_out.append(_moves_alone(job.request))
+            continue
         found.append(job.request)
     return found
 
 
+def _moves_alone(request: JobRequest) -> str:
+    return f"job {request.name} is left out: it may move by its own terms, and is decided by itself in every turn"
+
+
 def _placed(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest | None:
+    if request.may_move:
+        left_out.append(_moves_alone(request))
+        return None
     if request.market is None:
         raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
     if request.start is not None and pd.Timestamp(request.start) > turn.at:

@@ -56,6 +56,8 @@ def add(
     if name:
         request = request.model_copy(update={"name": name})
     settings, text = session.config, market or request.market
+    if request.may_move:
+        return _add_movable(request, market, session)
     if text is None:
         raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
     with session.writing() as store:
@@ -85,6 +87,46 @@ def add(
     return Answer(title=f"Job {job.name}", value=value, blocks=[table])
 
 
+def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> Answer:
+    from flows.ledger.jobs import save_jobs
+    from flows.turn.context import Turn, placed_among, read_all, step_of
+    from optimization.job.definition import infeasible_by
+    from optimization.moving.terms import movable_job
+
+    settings = session.config
+    with session.writing() as store:
+        at, own_end = session.moment(store)
+        turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end)
+        placed, places = placed_among(turn, request, market=market)
+        histories = read_all(turn, [(one, one.at) for one in places])
+        job = movable_job(placed, histories, None if placed.market is None else 0)
+        added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
+    run = job.job
+    names = [one.key for one in places]
+    value = {
+        "job": run.name,
+        "added": bool(added),
+        "market": placed.market,
+        "source": placed.source,
+        "markets": names,
+        "start": placed.start,
+        "deadline": placed.deadline,
+        "deadline_slots": run.deadline_slots,
+        "workload": run.workload,
+        "value_usd": run.value,
+        "must_finish": run.must_finish,
+        "infeasible_by_slots": min(
+            infeasible_by(one, slot_hours=histories[0].slot_hours) for one in job.runs
+        ),
+        "move_usd_most": float(job.moving.usd.max()),
+        "note": f"it may move among {len(places)} markets"
+        + ("" if placed.market else "; it has no home, so its first start is free in any"),
+    }
+    shown = {**value, "markets": "; ".join(names)}
+    table = Table("Job", [shown], keyed(*(key for key in value if key != "added")))
+    return Answer(title=f"Job {run.name}", value=value, blocks=[table])
+
+
 def list_(*, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs."""
     from flows.ledger.jobs import reports_by_job, stored_jobs
@@ -97,7 +139,7 @@ def list_(*, session: QueryAt = QueryAt()) -> Answer:
     rows = [
         {
             "job": job.request.name,
-            "market": job.request.market,
+            "market": job.request.where,
             "start": job.start,
             "deadline": job.deadline,
             "origin": job.origin,

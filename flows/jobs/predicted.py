@@ -62,7 +62,9 @@ def _opened_until(
     reports: Sequence[Report],
     settings: Settings,
 ) -> OpenJob | None:
-    """The job on its market's record up to the newest report, None where there is no record of it."""
+    """The job on its market's record up to the newest report, None where there is no record of it, and of a job that may move."""
+    if stored.request.may_move:
+        return None
     settings = settings.model_copy(update={"step_minutes": int(stored.step / pd.Timedelta(minutes=1))})
     at = max(stored.start, min(reports[-1].reported_at.floor(stored.step), stored.deadline - stored.step))
     try:

@@ -6,9 +6,9 @@ terminal, the report and the UI. Nothing here imports pandas: a help text loads 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from typing_extensions import TypedDict
 
@@ -17,6 +17,7 @@ from flows.show.formats import auto, fixed, percent, usd
 
 if TYPE_CHECKING:
     from flows.ledger.jobs import OpenJob
+    from optimization.moving.live import MovedDecision
     from optimization.replay.decision import Decision
 
 #: Where a field can be shown: tables of decisions on a terminal and in the report, and the page of one job in the UI.
@@ -52,10 +53,22 @@ class Field:
         return Column(heading=self.heading, unit=self.unit, format=self.format, words=self.words)
 
 
-def columns_of(fields: Mapping[str, Field], where: str = TABLE) -> dict[str, Column | str]:
-    """The columns of a table of rows that have these fields."""
-    shown = [name for name, one in fields.items() if one.heading and where in one.shown]
+def columns_of(
+    fields: Mapping[str, Field], where: str = TABLE, rows: Sequence[Mapping[str, Any]] | None = None
+) -> dict[str, Column | str]:
+    """The columns of a table of rows that have these fields; of what may be null only those that some of ``rows`` say."""
+    shown = [
+        name
+        for name, one in fields.items()
+        if one.heading
+        and where in one.shown
+        and (rows is None or not _may_be_null(one) or any(row.get(name) is not None for row in rows))
+    ]
     return {name: fields[name].as_column() for name in sorted(shown, key=lambda name: fields[name].place)}
+
+
+def _may_be_null(one: Field) -> bool:
+    return type(None) in get_args(one.kind)
 
 
 #: Limits in the words of JSON Schema.
@@ -129,6 +142,45 @@ def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
         }
         for k, allocation in enumerate(made.planned)
     ]
+
+
+def _moved(job: OpenJob, made: Decision) -> MovedDecision | None:
+    """The decision of a job that may move, None of any other."""
+    if not job.places:
+        return None
+    from optimization.moving.live import MovedDecision
+
+    return made if isinstance(made, MovedDecision) else None
+
+
+def _place(job: OpenJob, made: Decision) -> str | None:
+    moved = _moved(job, made)
+    return None if moved is None or moved.market >= len(job.places) else job.places[moved.market]
+
+
+def _moved_from(job: OpenJob, made: Decision) -> str | None:
+    moved = _moved(job, made)
+    return None if moved is None or moved.moved_from is None else job.places[moved.moved_from]
+
+
+def _move_usd(job: OpenJob, made: Decision) -> float | None:
+    moved = _moved(job, made)
+    return None if moved is None else round(moved.move_usd, 4)
+
+
+def _probe_next(job: OpenJob, made: Decision) -> str | None:
+    moved = _moved(job, made)
+    return None if moved is None or moved.probe_next is None else job.places[moved.probe_next]
+
+
+def zone_of(market: str | None) -> str:
+    """The zone of a market's name, as tables show it.
+
+    >>> zone_of("gcp/us-east5/us-east5-a/a3-highgpu-1g")
+    'us-east5-a'
+    """
+    parts = (market or "").split("/")
+    return parts[2] if len(parts) == 4 else auto(market)
 
 
 #: What is added to a decision when it is handed over; its row has the rest of `DECISION`.
@@ -346,6 +398,33 @@ DECISION: Final[dict[str, Field]] = {
         words="What the plan behind the decision holds in the slots after it, which later decisions may change; null where the "
         "policy makes no plan.",
         value=_planned,
+    ),
+    "place": Field(
+        kind=str | None,
+        words="Where the checkpoint of a job that may move is from this slot on: the name of a market; null for a job of one "
+        "market and one that is nowhere yet.",
+        value=_place,
+        heading="place",
+        format=zone_of,
+        shown=(JOB,),
+    ),
+    "moved_from": Field(
+        kind=str | None,
+        words="The market that the job leaves in this slot; null where it does not move.",
+        value=_moved_from,
+        heading="moves from",
+        format=zone_of,
+    ),
+    "move_usd": Field(
+        kind=float | None,
+        limits=NOT_NEGATIVE,
+        words="What the move costs beside the instances; null for a job of one market.",
+        value=_move_usd,
+    ),
+    "probe_next": Field(
+        kind=str | None,
+        words="Of the markets that were not seen in this slot the one whose count is worth most to know; null where there is none.",
+        value=_probe_next,
     ),
 }
 

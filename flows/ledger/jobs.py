@@ -15,6 +15,9 @@ from flows.show.formats import rows_of
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, finished
 from optimization.job.request import FilledConfiguration, JobRequest, first_slot, job_on
+from optimization.moving.definition import Held
+from optimization.moving.live import LiveMovable, live_movable
+from optimization.moving.terms import movable_job
 from optimization.replay.decision import LiveJob, Reported, live_job
 from optimization.window.plan import Allocation
 from warehouse.errors import JobError
@@ -67,7 +70,7 @@ def save_jobs(
         rows.append(
             {
                 "name": request.name,
-                "market": request.market,
+                "market": request.market or "",
                 "source": request.source or "",
                 "spec": request.model_dump_json(),
                 "origin": origin,
@@ -228,13 +231,14 @@ def as_reported(
 class OpenJob:
     """A request whose job is running on the market of ``history``, as it stands at the slot to decide.
 
-    ``reports`` are those that count by then.
+    ``reports`` are those that count by then. ``places`` names the markets of a job that may move, this one among them.
     """
 
     request: JobRequest
     history: History
     live: LiveJob
     reports: tuple[Report, ...] = ()
+    places: tuple[str, ...] = ()
 
     @property
     def progress_report(self) -> Report | None:
@@ -268,6 +272,83 @@ def open_job(
         reported=as_reported(said, request, job, start=start, step=history.step),
     )
     return OpenJob(request=request, history=history, live=live, reports=tuple(said))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenMovable:
+    """A request whose job may move among the markets of ``histories``, as it stands at the slot to decide."""
+
+    request: JobRequest
+    histories: tuple[History, ...]
+    live: LiveMovable
+    reports: tuple[Report, ...] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The names of its markets, as decisions have them."""
+        return tuple(history.market.key for history in self.histories)
+
+    def in_market(self, m: int) -> OpenJob:
+        """The job as it is seen from one of its markets; of one that is nowhere yet from the first."""
+        m = m if m < len(self.histories) else 0
+        return OpenJob(
+            request=self.request,
+            history=self.histories[m],
+            live=self.live.lives[m],
+            reports=self.reports,
+            places=self.places,
+        )
+
+
+def open_movable(
+    request: JobRequest,
+    histories: Sequence[History],
+    *,
+    decided: Mapping[pd.Timestamp, tuple[str | None, Allocation]],
+    forecasts: Sequence[Sequence[Forecast]] | None = None,
+    peers: Sequence[Sequence[History]] | None = None,
+    reports: Sequence[Report] = (),
+) -> OpenMovable:
+    """Line a placed request that may move up with the histories of its markets, its home first if it has one.
+
+    ``decided`` is by slot: the name of a market (None: none) and what to hold there; ``forecasts`` and ``peers`` are those of each
+    market. Raises `JobError` where it was decided to be in a market that is not among them.
+    """
+    nothing: Sequence[Sequence[Any]] = [()] * len(histories)
+    job = movable_job(request, histories, None if request.market is None else 0)
+    step, start = histories[0].step, first_slot(request, histories[0].step)
+    keys = [history.market.key for history in histories]
+    for slot, (key, _) in decided.items():
+        if key is not None and key not in keys:
+            raise JobError(
+                f"job {request.name!r} was to be in {key} at {slot}, which cannot be read now",
+                expected=f"one of {', '.join(keys)}",
+                remedy="bring its source back, or give the job another name",
+            )
+    said = counting(reports, known_at=histories[0].known_at.floor(step))
+    reported = as_reported(said, request, job.job, start=start, step=step)
+    lives = [
+        live_job(run, start, history, decided={}, forecasts=ahead, peers=others, reported=reported)
+        for run, history, ahead, others in zip(
+            job.runs, histories, forecasts or nothing, peers or nothing, strict=True
+        )
+    ]
+    held = {
+        round((slot - start) / step): Held(None if key is None else keys.index(key), allocation)
+        for slot, (key, allocation) in decided.items()
+    }
+    return OpenMovable(
+        request=request,
+        histories=tuple(histories),
+        live=live_movable(job, lives, held, _short_names(histories), reported),
+        reports=tuple(said),
+    )
+
+
+def _short_names(histories: Sequence[History]) -> list[str]:
+    """What sentences call the markets: their zones where no two share one."""
+    zones = [history.market.zone for history in histories]
+    return zones if len(set(zones)) == len(zones) else [history.market.key for history in histories]
 
 
 def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -> None:

@@ -330,6 +330,15 @@ def allocations_of(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp,
     }
 
 
+def places_held(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, tuple[str | None, Allocation]]:
+    """What was decided for a job that may move, by slot: the market it was to be in (None: nothing held), and what to hold."""
+    return {
+        slot: (str(row["market"]) if allocation.total else None, allocation)
+        for row in decisions
+        for slot, allocation in allocations_of([row]).items()
+    }
+
+
 #: Columns of the errors that the warehouse keeps apart; the rest goes into "more" as JSON.
 ACCURACY_COLUMNS = (
     "market", "source", "model", "variable", "step", "n", "mae", "rmse", "mase", "pinball", "skill_mae",

@@ -204,10 +204,30 @@ class ReplayAnswer(ReplayedPolicy):
     allocations: list[Held]
 
 
+class MovedSlot(Held):
+    """What a job that may move held in a slot, and in which market; null where it held nothing."""
+
+    market: str | None
+
+
+class MovedPolicy(ReplayedPolicy):
+    """What one mover would have made of a job on the records of its markets; ``market`` is its home, or the first of them."""
+
+    markets: list[str]
+    moves: Count
+    moving_usd: float
+
+
+class MovedAnswer(MovedPolicy):
+    """One mover, slot by slot: ``slackwater replay --json`` of a job that may move."""
+
+    allocations: list[MovedSlot]
+
+
 class ReplaysAnswer(TypedDict):
     """The whole pool, the best first: ``slackwater replay --policy all --json``."""
 
-    replays: list[ReplayedPolicy]
+    replays: list[ReplayedPolicy] | list[MovedPolicy]
 
 
 class Measures(TypedDict):
@@ -743,7 +763,7 @@ FORMS: Final[dict[str, tuple[str, Any]]] = {
     "forecast": ("Forecasts of price and count: `slackwater forecast --json`", ForecastAnswer),
     "replay": (
         "A job replayed on a market's record: `slackwater replay --json`",
-        ReplayAnswer | ReplaysAnswer,
+        ReplayAnswer | MovedAnswer | ReplaysAnswer,
     ),
     "accuracy": ("How good forecasts are beside last value: `slackwater accuracy --json`", AccuracyAnswer),
     "status": ("What is done, missing, failed or stale: `slackwater status --json`", StatusAnswer),

@@ -12,8 +12,16 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.ledger.fields import decision_row
-from flows.ledger.jobs import OpenJob, Report, every_report, find_job, open_job
-from flows.ledger.records import allocations_of, decisions_of
+from flows.ledger.jobs import (
+    OpenJob,
+    OpenMovable,
+    Report,
+    every_report,
+    find_job,
+    open_job,
+    open_movable,
+)
+from flows.ledger.records import allocations_of, decisions_of, places_held
 from flows.show.formats import rows_of
 from flows.turn.context import (
     Followed,
@@ -22,26 +30,57 @@ from flows.turn.context import (
     deciding_policy,
     find_market,
     peers_of,
+    placed_among,
+    read_all,
     read_history,
     read_pool,
     step_of,
 )
 from flows.turn.forecast import forecasts_of, ready
-from flows.turn.stages import effort_of
+from flows.turn.stages import effort_of, moved_row
 from forecasting.accuracy.tables import pooled_scores, sourced
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, read_request
+from optimization.moving.definition import Mover
+from optimization.moving.live import decide_moving
+from optimization.moving.movers import (
+    Alone,
+    DeadlinePressure,
+    Failover,
+    GreedyMover,
+    MeanField,
+    OneStep,
+    stochastic_at_the_start,
+)
+from optimization.moving.replay import (
+    Grounds,
+    MovedBracket,
+    MovedOutcome,
+    audit_moved,
+    hindsight_over_markets,
+    replay_mover,
+)
+from optimization.moving.terms import movable_job
 from optimization.policies.pool import policy_named
+from optimization.policies.stochastic import Stochastic
 from optimization.replay.decision import decide, record_start
-from optimization.replay.score import EndedJob, Scored, ended_job, perfect_forecasts, score_job
-from warehouse.errors import JobError, MarketError
+from optimization.replay.score import (
+    EndedJob,
+    Scored,
+    ended_job,
+    on_demand_only_cost,
+    perfect_forecasts,
+    score_job,
+)
+from warehouse.errors import JobError, MarketError, PolicyError
 from warehouse.issued import write_forecasts
 from warehouse.store.connection import Store
 
 if TYPE_CHECKING:
-    from flows.schemas.forms import ForecastRow, Held, ReplayAnswer, SlotQuantiles
+    from flows.schemas.forms import ForecastRow, Held, MovedAnswer, MovedSlot, ReplayAnswer, SlotQuantiles
+    from optimization.market.window import Record
 
 #: The forecaster that is never wrong: a bound, not a policy.
 PERFECT = "perfect"
@@ -95,6 +134,16 @@ def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
 
 def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | None) -> dict[str, Any]:
     """The decision of one job's next slot, and why its policy was chosen; nothing is stored."""
+    request, _, _ = _asked_job(turn.store, job)
+    if request.may_move:
+        if policy is not None:
+            raise JobError(
+                f"job {request.name!r} may move, {policy} knows one market",
+                expected="no --policy",
+                remedy="take markets out of its file to see what a policy does in one of them",
+            )
+        movable = movable_as_of(turn, job, market=market)
+        return moved_row(movable, decide_moving(movable.live, effort_of(turn.settings)))
     running = job_as_of(turn, job, market=market)
     by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
     return decision_row(running, decide(running.live, by, effort_of(turn.settings))) | {"chosen_because": why}
@@ -113,13 +162,7 @@ def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
     )
     if request.deadline is None or request.start is None:
         request = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-    first = first_slot(request, step_of(settings))
-    if not first <= followed.at < request.ends:
-        raise JobError(
-            f"job {request.name!r} runs from {first} to {request.deadline}, the market is taken at {followed.at}",
-            expected="a time between the two",
-            remedy="give --at TIME",
-        )
+    first = _running_since(request, followed.at, settings)
     slots = list(pd.date_range(first, followed.at, freq=step_of(settings)))
     turn = replace(turn, at=followed.at)
     histories, prepared = ready(turn, {followed: slots}, [settings.planner])
@@ -132,6 +175,45 @@ def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
         peers=peers_of(turn, [followed], start=record_start(first))[followed],
         reports=reports,
     )
+
+
+def movable_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenMovable:
+    """`job_as_of` for a job that may move; ``market`` is its home if given. It raises as that, and as `places_of` does."""
+    settings = turn.settings
+    request, decisions, reports = _asked_job(turn.store, job)
+    if not request.may_move:
+        raise JobError(
+            f"job {request.name!r} runs in one market",
+            expected="a job that may move",
+            remedy='say markets = ["provider/*/*/type"] in its file',
+        )
+    request, places = placed_among(turn, request, market=market)
+    at = places[0].at
+    first = _running_since(request, at, settings)
+    turn = replace(turn, at=at)
+    histories, prepared = ready(turn, {one: [at] for one in places}, [settings.planner])
+    start = record_start(first)
+    peers = peers_of(turn, places, start=start)
+    return open_movable(
+        request,
+        read_all(turn, [(one, start) for one in places]),
+        decided=places_held(decisions),
+        forecasts=[forecasts_of(histories[one], prepared.batches[one], settings=settings) for one in places],
+        peers=[peers[one] for one in places],
+        reports=reports,
+    )
+
+
+def _running_since(request: JobRequest, at: pd.Timestamp, settings: Settings) -> pd.Timestamp:
+    """The first slot of a placed request; raises `JobError` where it does not run at a time."""
+    first = first_slot(request, step_of(settings))
+    if not first <= at < request.ends:
+        raise JobError(
+            f"job {request.name!r} runs from {first} to {request.deadline}, the market is taken at {at}",
+            expected="a time between the two",
+            remedy="give --at TIME",
+        )
+    return first
 
 
 def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
@@ -250,6 +332,121 @@ def replay_row(scored: Scored, i: int, followed: Followed, planner: str, step: p
         "must_finish": ended.job.must_finish,
         "gaps": int(np.count_nonzero(~ended.window.observed)),
         "synthetic": list(ended.assumptions),
+        "allocations": slots,
+    }
+
+
+# ---
+# A job that may move on the records of its markets (M11).
+
+#: What replays of a job that may move are made by, beside the stochastic policy in its home.
+MOVERS: tuple[Mover[Any], ...] = (
+    MeanField(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(), GreedyMover(), stochastic_at_the_start(),
+)  # fmt: skip
+
+
+def replayed_over_markets(
+    turn: Turn,
+    job: JobRequest,
+    *,
+    market: str | None,
+    policy: str,
+    start: pd.Timestamp | None,
+    model: str | None,
+) -> list[MovedAnswer]:
+    """What one mover, or ``all``, would have made of a job that may move on the records of its markets, the best first.
+
+    ``market`` is its home if given. Raises `PolicyError` for a mover that there is not, `MarketError` if the job starts after the
+    records or one of them does not cover it.
+    """
+    planner = model or turn.settings.planner
+    settings = turn.settings
+    asked, places = placed_among(turn, job, market=market)
+    movers = MOVERS if asked.market is None else (*MOVERS, Alone(policy=Stochastic(), market=0))
+    chosen = [mover for mover in movers if policy in ("all", mover.name)]
+    if not chosen:
+        raise PolicyError(
+            f"mover {policy!r}", expected=f"all, or one of {', '.join(mover.name for mover in movers)}"
+        )
+    request = _placed_in_record(job, places[0], start, settings)
+    ended = []
+    for one in places:
+        turn.say(f"replay: {one.key}")
+        own = request.model_copy(update={"market": one.market.key, "source": one.source})
+        ended.append(_with_forecasts(turn, own, one, planner))
+    check_job(ended[0].job, uses_spot=True)
+    first = record_start(ended[0].start)
+    histories = [read_history(turn.store, one, settings=settings, start=first) for one in places]
+    movable = movable_job(request, histories, None if asked.market is None else 0)
+    windows = [one.window for one in ended]
+    grounds = Grounds(
+        movable,
+        windows,
+        records=[cast("Record", one.record) for one in ended],
+        forecasts=[one.forecasts for one in ended],
+    )
+    bracket = hindsight_over_markets(movable, windows)
+    unit = min(on_demand_only_cost(run, window) for run, window in zip(movable.runs, windows, strict=True))
+    rows = []
+    for mover in chosen:
+        outcome = replay_mover(mover, movable, windows, grounds=grounds)
+        audit_moved(movable, windows, outcome)
+        rows.append(_moved_row(outcome, bracket, unit, places, ended, planner))
+    return sorted(rows, key=lambda row: -row["utility_usd"])
+
+
+def _moved_row(
+    outcome: MovedOutcome,
+    bracket: MovedBracket,
+    unit: float,
+    places: Sequence[Followed],
+    ended: Sequence[EndedJob],
+    planner: str,
+) -> MovedAnswer:
+    first, step = ended[0], pd.Timedelta(hours=ended[0].window.slot_hours)
+    slots: list[MovedSlot] = []
+    for t, (a, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
+        window = None if m is None else ended[m].window
+        seen = window is not None and bool(window.observed[t])
+        slots.append(
+            {
+                "slot": first.start + t * step,
+                "market": None if m is None else places[m].market.key,
+                "on_demand": a.on_demand,
+                "spot": a.spot,
+                "price_usd": float(window.price[t]) if window is not None and seen else None,
+                "available": int(window.available[t]) if window is not None and seen else None,
+            }
+        )
+    finish = None if outcome.finish_slots is None else first.start + outcome.finish_slots * step
+    gap = bracket.low - outcome.utility_usd
+    name = outcome.policy.replace("market 0", "its home")
+    return {
+        "job": outcome.job,
+        "market": places[0].market.key,
+        "source": places[0].source,
+        "markets": [one.market.key for one in places],
+        "policy": name,
+        "forecaster": planner,
+        "from": first.start,
+        "deadline": first.start + first.job.deadline_slots * step,
+        "deadline_slots": first.job.deadline_slots,
+        "cost_usd": outcome.total_cost_usd,
+        "value_usd": outcome.value_usd,
+        "utility_usd": outcome.utility_usd,
+        "utility": outcome.utility_usd / unit,
+        "finish": finish,
+        "finish_slots": outcome.finish_slots,
+        "on_time": outcome.on_time,
+        "spot_share": outcome.spot_share,
+        "moves": outcome.moves,
+        "moving_usd": outcome.moving_usd,
+        "on_demand_only_usd": unit,
+        "hindsight": {"low": bracket.low, "high": bracket.high},
+        "gap_to_hindsight": gap / unit,
+        "must_finish": first.job.must_finish,
+        "gaps": int(sum(np.count_nonzero(~one.window.observed) for one in ended)),
+        "synthetic": sorted({text for one in ended for text in one.assumptions}),
         "allocations": slots,
     }
 

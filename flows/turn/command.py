@@ -38,7 +38,7 @@ def turn_blocks(value: Mapping[str, Any]) -> list[Block]:
 
 def decision_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Decisions as every command and page shows them."""
-    return Table(title, rows, columns_of(DECISION), cards=True)
+    return Table(title, rows, columns_of(DECISION, rows=rows), cards=True)
 
 
 def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
@@ -154,8 +154,21 @@ def plan(
 def replay(
     *,
     job: Annotated[Path, option("Job file (TOML).", metavar="FILE")],
-    market: Annotated[str, option("Market, optionally with @source.", metavar="MARKET")],
-    policy: Annotated[str, option('For example UP, OD-only or "AHAP(5,1,0.9)"; "all" for the pool.')] = "UP",
+    market: Annotated[
+        str | None,
+        option("Market, optionally with @source; of a job that may move its home.", metavar="MARKET"),
+    ] = None,
+    markets: Annotated[
+        str | None,
+        option("What the job may move among: names or shell patterns, commas between.", metavar="PATTERNS"),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        option(
+            'For example UP (the default), OD-only or "AHAP(5,1,0.9)"; "all" for the pool. '
+            "Of a job that may move a mover: MeanField (the default), OneStep, ..., all."
+        ),
+    ] = None,
     start: Annotated[
         str | None,
         option("First slot (default: so that the job ends with the record).", name="--from", metavar="TIME"),
@@ -166,19 +179,34 @@ def replay(
     session: Session = Session(),
 ) -> Answer:
     """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
-    from flows.turn.answer import replayed
+    from flows.turn.answer import replayed, replayed_over_markets
     from flows.turn.context import Turn
-    from optimization.job.request import read_request
+    from optimization.job.request import may_move_among, read_request
+    from warehouse.errors import MarketError
 
     request, first = read_request(job), parsed_time(start, "--from")
+    if markets is not None:
+        request = may_move_among(request, tuple(text.strip() for text in markets.split(",")))
+    if market is None and not request.may_move:
+        raise MarketError(
+            f"job {request.name!r} is to be replayed on no market",
+            remedy="give --market MARKET, or --markets",
+        )
     with session.market_data() as store:
         at, _ = session.moment(store)
         turn = Turn(store=store, at=at, settings=session.config, run_id="replay", own_end=True, say=say)
-        rows = replayed(turn, request, market=market, policy=policy, start=first, model=model)
-    best = rows[0]
+        rows: list[Any]
+        if request.may_move:
+            by = policy or "MeanField"
+            rows = replayed_over_markets(turn, request, market=market, policy=by, start=first, model=model)
+        else:
+            by = policy or "UP"
+            rows = replayed(turn, request, market=market or "", policy=by, start=first, model=model)
+    best: Any = rows[0]
     short = [{key: value for key, value in row.items() if key != "allocations"} for row in rows]
-    value = best if policy != "all" else {"replays": short}
-    title = f"{best['job']} on {best['market']} from {utc(best['from'])}, {best['deadline_slots']} slots"
+    value = best if by != "all" else {"replays": short}
+    where = f"{len(best['markets'])} markets" if request.may_move else best["market"]
+    title = f"{best['job']} on {where} from {utc(best['from'])}, {best['deadline_slots']} slots"
     return Answer(title=title, value=value, blocks=replay_blocks(title, rows))
 
 
@@ -191,19 +219,27 @@ REPLAY_COLUMNS: dict[str, Column | str] = {
 }  # fmt: skip
 
 
+MOVED_COLUMNS: dict[str, Column | str] = {
+    "moves": "moves", "moving_usd": Column(heading="moves cost", unit="$", format=usd),
+}  # fmt: skip
+
+
 def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The outcomes and, for a single policy, the slots."""
     best = rows[0]
-    bracket = best["hindsight"]
+    bracket, moved = best["hindsight"], "moves" in best
     blocks: list[Block] = [
-        Table(title, rows, REPLAY_COLUMNS, most=20),
+        Table(title, rows, REPLAY_COLUMNS | (MOVED_COLUMNS if moved else {}), most=20),
         f"hindsight: {usd(bracket['low'])} to {usd(bracket['high'])} USD; "
         f"on-demand only costs {usd(best['on_demand_only_usd'])} USD",
         *(f"synthetic: {text}" for text in best["synthetic"]),
     ]
     if len(rows) == 1:
-        columns: dict[str, Column | str] = {"slot": Column(heading="slot", unit="UTC"), "on_demand": "on-demand", "spot": "spot",
-                   "price_usd": Column(heading="price", unit="$", format=price), "available": "available"}  # fmt: skip
+        columns: dict[str, Column | str] = {
+            "slot": Column(heading="slot", unit="UTC"), **({"market": "market"} if moved else {}),
+            "on_demand": "on-demand", "spot": "spot", "price_usd": Column(heading="price", unit="$", format=price),
+            "available": "available",
+        }  # fmt: skip
         blocks.append(Table("Slots", best["allocations"], columns))
     return blocks
 

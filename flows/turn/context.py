@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
 from flows.show.formats import rows_of
 from forecasting.quantiles import Forecast
 from optimization.job.request import JobRequest, first_slot, read_request
+from optimization.moving.terms import check_types, fits
 from optimization.policies.contract import Policy
 from optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
 from optimization.replay.decision import Fan, in_turn
@@ -24,7 +26,7 @@ from optimization.selection.contract import Learner, Weights, weigh
 from optimization.selection.learned import Rounds, leading
 from optimization.selection.learners import learner_named
 from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
-from warehouse.errors import JobError, MarketError
+from warehouse.errors import InputError, JobError, MarketError
 from warehouse.history import History, Market
 from warehouse.issued import read_forecasts, read_vintages
 from warehouse.observations import list_markets, list_markets_at
@@ -108,10 +110,10 @@ class Turn:
     made: str = LIVE
     reads: Reads | None = None
 
-    def listed(self) -> list[dict[str, Any]]:
-        """The markets known at the turn's time, as rows."""
+    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
+        """The markets known at a time (None: the turn's), as rows."""
         reads = Reads(self.store) if self.reads is None else self.reads
-        return reads.listed(self.at)
+        return reads.listed(self.at if at is None else at)
 
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
         """The row of the ledger that says that a stage of the turn is done."""
@@ -305,9 +307,14 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
 def _qualifies(row: dict[str, Any], turn: Turn, step: pd.Timedelta) -> bool:
     """Whether a row of the listing has enough of a record at the turn's time."""
     first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
+    return last - first >= LEAST_SPAN and _is_followed(row, turn, step, turn.at)
+
+
+def _is_followed(row: dict[str, Any], turn: Turn, step: pd.Timedelta, at: pd.Timestamp) -> bool:
+    """Whether counts of a row of the listing come in once a slot at a time."""
     gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
-    fresh = turn.own_end or turn.at - last <= 3 * max(gap, step)
-    return bool(row["has_counts"]) and gap <= step and last - first >= LEAST_SPAN and fresh
+    fresh = turn.own_end or at - pd.Timestamp(row["last_observed"]) <= 3 * max(gap, step)
+    return bool(row["has_counts"]) and gap <= step and fresh
 
 
 def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
@@ -315,6 +322,91 @@ def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     kinds = list(KINDS)
     rank = kinds.index(row["kind"]) if row["kind"] in kinds else len(kinds)
     return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
+
+
+#: Most markets that one job is decided among.
+MOST_PLACES = 24
+
+
+def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
+    """The markets that a placed request may move among, its home first, at most `MOST_PLACES` at one time (M11.1).
+
+    They are those whose counts came in once a slot when the job began, also in later turns: where a job was decided to be stays
+    among them, and a turn that is made afterwards has the same. The cheapest on demand go before others, then those with most
+    counts; of a market the most trusted source. Raises `MarketError` where none fits, `JobError` as `check_types` does.
+    """
+    settings, step = turn.settings, step_of(turn.settings)
+    began = turn.at if turn.own_end else min(turn.at, first_slot(request, step))
+    home = None
+    if request.market is not None:
+        home = find_market(
+            turn.store,
+            request.place,
+            at=turn.at,
+            settings=settings,
+            own_end=turn.own_end,
+            listed=turn.listed(),
+        )
+    rows = [
+        row
+        for row in turn.listed(began)
+        if fits(request, Market.parse(row["market"]), str(row["source"]))
+        and _is_followed(row, turn, step, began)
+    ]
+    rows.sort(key=lambda row: (_trust_rank(row["source"], settings), row["source"]))
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        best.setdefault(str(row["market"]), row)
+    ranked = sorted(best.values(), key=_cheapest)
+    found = [
+        Followed(
+            market=Market.parse(row["market"]),
+            source=str(row["source"]),
+            at=own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end),
+        )
+        for row in ranked
+        if home is None or row["market"] != home.market.key
+    ]
+    found = ([] if home is None else [home]) + found
+    if not found:
+        raise MarketError(
+            f"job {request.name!r}: no market fits {', '.join(request.markets)} at {began}",
+            expected="a market with counts at least once a slot",
+            remedy="`slackwater markets` lists them",
+        )
+    at = found[0].at if home is not None else _common_time(request, found)
+    places = tuple([one for one in found if one.at == at][:MOST_PLACES])
+    check_types(request, [one.market for one in places])
+    return places
+
+
+def placed_among(
+    turn: Turn, request: JobRequest, *, market: str | None = None
+) -> tuple[JobRequest, tuple[Followed, ...]]:
+    """A request that may move, placed at the time of its markets, and these; ``market`` is its home if given.
+
+    Raises as `find_market` and `places_of` do.
+    """
+    text = market or (None if request.market is None else request.place)
+    if text is not None:
+        home = find_market(turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end)
+        request = request.model_copy(update={"market": home.market.key, "source": home.source})
+    at = turn.at.floor(step_of(turn.settings))
+    placed = request.placed(at=at, market=request.market, source=request.source)
+    found = places_of(turn, placed)
+    return request.placed(at=found[0].at, market=request.market, source=request.source), found
+
+
+def _cheapest(row: Mapping[str, Any]) -> tuple[float, float, str]:
+    """Sort key: on-demand price, most counts, name."""
+    price = float(row["on_demand_usd"])
+    return np.inf if np.isnan(price) else price, -float(row["count_rows"]), str(row["market"])
+
+
+def _common_time(request: JobRequest, found: Sequence[Followed]) -> pd.Timestamp:
+    """The time at which most markets are taken, in the job's own time if there is one; of equal ones the latest."""
+    votes = Counter(one.at for one in found)
+    return max(votes, key=lambda at: (request.starts <= at < request.ends, votes[at], at))
 
 
 def peers_of(turn: Turn, asked: Sequence[Followed], *, start: pd.Timestamp) -> dict[Followed, list[History]]:
@@ -376,10 +468,12 @@ def stored_forecasts(
     )
 
 
-def planned_forecasts(turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]]) -> dict[str, list[Forecast]]:
-    """By job the planner's vintages in its slots up to its market's time, ascending, as they were issued (M6.1)."""
-    ends = {job.request.name: min(job.deadline, followed.at) for job, followed in jobs}
-    found: dict[str, list[Forecast]] = {}
+def planned_forecasts(
+    turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]]
+) -> dict[tuple[str, str], list[Forecast]]:
+    """By job and market (`Followed.key`) the planner's vintages in the job's slots up to the market's time, as issued (M6.1)."""
+    ends = {(job.request.name, followed.key): min(job.deadline, followed.at) for job, followed in jobs}
+    found: dict[tuple[str, str], list[Forecast]] = {}
     for step in dict.fromkeys(job.step for job, _ in jobs):
         own = [(job, followed) for job, followed in jobs if job.step == step]
         vintages = read_vintages(
@@ -388,13 +482,15 @@ def planned_forecasts(turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]]) ->
             markets=dict.fromkeys((followed.market, followed.source) for _, followed in own),
             models=[turn.settings.planner],
             start=min(job.start for job, _ in own),
-            end=max(ends[job.request.name] for job, _ in own),
+            end=max(ends[job.request.name, followed.key] for job, followed in own),
             step=step,
         )
         for job, followed in own:
             issued = vintages.get((followed.market.key, followed.source, turn.settings.planner), [])
-            end = ends[job.request.name]
-            found[job.request.name] = [one for one in issued if job.start <= one.issued_at <= end]
+            end = ends[job.request.name, followed.key]
+            found[job.request.name, followed.key] = [
+                one for one in issued if job.start <= one.issued_at <= end
+            ]
     return found
 
 
@@ -409,17 +505,23 @@ OPEN_EXAMPLES = 8
 class Work:
     """What a turn is about: the markets it follows, and the jobs on each that run or have ended unscored.
 
-    ``left_out`` says in words which jobs and markets could not be read at this time, and why; they stop nothing else.
+    ``left_out`` says in words which jobs and markets could not be read at this time, and why; they stop nothing else. ``places``
+    has by name the markets of each running job that may move; beside such a job in ``running`` stands the first of them.
     """
 
     markets: tuple[Followed, ...]
     running: tuple[tuple[StoredJob, Followed], ...]
     ended: tuple[tuple[StoredJob, Followed], ...]
     left_out: tuple[str, ...] = ()
+    places: Mapping[str, tuple[Followed, ...]] = field(default_factory=dict)
 
     def jobs_on(self, followed: Followed) -> list[StoredJob]:
-        """The jobs of one market."""
-        return [job for job, market in (*self.running, *self.ended) if market == followed]
+        """The jobs that run on one market, or may."""
+        return [
+            job
+            for job, market in (*self.running, *self.ended)
+            if followed in self.places.get(job.request.name, (market,))
+        ]
 
 
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
@@ -490,10 +592,24 @@ def _sorted_jobs(
     """Which stored jobs run at their market's time and which ended by it without having been scored."""
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
+    places: dict[str, tuple[Followed, ...]] = {}
     listed = turn.listed()
     for job in _visible(turn, jobs):
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands
+        if job.request.may_move and job.start <= turn.at and (turn.own_end or turn.at < job.deadline):
+            found = _places_now(turn, job, left_out)
+            if found and job.start <= found[0].at < job.deadline:
+                running.append((job, found[0]))
+                places[job.request.name] = found
+            if not found or found[0].at < job.deadline:
+                continue
+        if job.request.market is None:
+            if job.deadline <= turn.at < job.deadline + step_of(turn.settings):
+                left_out.append(
+                    f"job {job.request.name} has ended and is not scored: the pool is replayed on the home of a job, it has none"
+                )
+            continue
         try:
             followed = find_market(
                 turn.store,
@@ -513,12 +629,31 @@ def _sorted_jobs(
         elif job.start <= followed.at:
             running.append((job, followed))
     ended.sort(key=lambda item: (item[0].deadline, item[0].request.name))
-    of_jobs = [followed for _, followed in (*running, *ended)]
+    of_jobs = [
+        one for job, followed in (*running, *ended) for one in places.get(job.request.name, (followed,))
+    ]
     markets = list(dict.fromkeys([*of_jobs, *chosen]))
     most = max(turn.settings.max_markets, len(set(of_jobs)))
     return Work(
-        markets=tuple(markets[:most]), running=tuple(running), ended=tuple(ended), left_out=tuple(left_out)
+        markets=tuple(markets[:most]),
+        running=tuple(running),
+        ended=tuple(ended),
+        left_out=tuple(left_out),
+        places=places,
     )
+
+
+def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[Followed, ...]:
+    """The markets of a job that may move, as far as they can be read; none where its home cannot."""
+    try:
+        found = places_of(turn, job.request)
+    except InputError as error:
+        left_out.append(f"job {job.request.name} is left out: {error}")
+        return ()
+    readable = _readable(turn, found, left_out)
+    if job.request.market is not None and found[0] not in readable:
+        return ()
+    return tuple(one for one in found if one in readable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -337,7 +337,9 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     """The decision table and one sentence that sums it up."""
     if not decisions:
         return Section("What to hold", ["No job is open, so there is nothing to decide."], "decisions")
-    table = Table("", [_decision_row(row) for row in decisions], columns_of(DECISION), cards=True)
+    table = Table(
+        "", [_decision_row(row) for row in decisions], columns_of(DECISION, rows=decisions), cards=True
+    )
     note = (
         "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
         "whole job, what was paid before this slot included."

@@ -15,11 +15,20 @@ from flows.config import Settings
 from flows.delivery import deliver as hand_over
 from flows.feeds.fetch import fetch_due
 from flows.ledger.fields import decision_row
-from flows.ledger.jobs import OpenJob, Report, StoredJob, every_report, open_job
+from flows.ledger.jobs import (
+    OpenJob,
+    OpenMovable,
+    Report,
+    StoredJob,
+    every_report,
+    open_job,
+    open_movable,
+)
 from flows.ledger.records import (
     LIVE,
     allocations_of,
     decisions_by_job,
+    places_held,
     save_decisions,
     save_runs,
     save_scored,
@@ -40,9 +49,10 @@ from flows.turn.context import (
 )
 from flows.turn.forecast import Measured, forecast_turns
 from optimization.job.request import JobRequest, job_on
+from optimization.moving.live import MovedDecision, MovingCourse, decide_moving_course
 from optimization.replay.decision import Course, Effort, decide_all, record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
-from warehouse.errors import InputError
+from warehouse.errors import InputError, JobError
 from warehouse.observations import append, find_source, observed_sources, observed_span
 from warehouse.observations import ingest as read_files
 from warehouse.sources.contract import Batch, Kind, SourceOptions
@@ -172,11 +182,16 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
     issued = _decisions(turns, works)
     rows: list[list[Row]] = [[] for _ in turns]
     lacking: list[tuple[int, StoredJob, Followed]] = []
+    moving: list[tuple[int, StoredJob, tuple[Followed, ...]]] = []
     for place, work in enumerate(works):
         for job, followed in work.running:
             old = [row for row in issued[job.request.name] if pd.Timestamp(row["slot"]) == followed.at]
             rows[place] += old
-            if not old:
+            if old:
+                continue
+            if job.request.name in work.places:
+                moving.append((place, job, work.places[job.request.name]))
+            else:
                 lacking.append((place, job, followed))
     opened = _opened(turns, lacking, issued)
     deciding = pool.deciding([turn.at for turn in turns])
@@ -201,6 +216,8 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
                 place = lacking[k][0]
                 because = {"chosen_because": deciding[place][1]}
                 fresh[place][name] = decision_row(opened[k], decision) | because
+    if moving:
+        _decide_moving(turns, moving, issued, fresh)
     # In the order of the turn's jobs, whoever was decided first.
     new = [
         [own[job.request.name] for job, _ in work.running if job.request.name in own]
@@ -248,11 +265,85 @@ def _opened(
                     job.request,
                     history,
                     decided=decided[name],
-                    forecasts=forecasts[name],
+                    forecasts=forecasts[name, followed.key],
                     peers=peers[followed],
                     reports=reports[name],
                 )
             )
+    return opened
+
+
+#: A job that may move and lacks a decision in one of some turns: which, and its markets then.
+Lacking = tuple[int, StoredJob, tuple[Followed, ...]]
+
+
+def _decide_moving(
+    turns: Sequence[Turn],
+    lacking: Sequence[Lacking],
+    issued: Mapping[str, Sequence[Row]],
+    fresh: Sequence[dict[str, Row]],
+) -> None:
+    """Decide the slots of jobs that may move (M11.6), as `decide_jobs` does for others, into ``fresh``."""
+    courses: dict[str, list[tuple[int, OpenMovable]]] = {}
+    for (place, job, _), running in zip(lacking, _opened_movables(turns, lacking, issued), strict=True):
+        if isinstance(running, OpenMovable):
+            courses.setdefault(job.request.name, []).append((place, running))
+        else:
+            turns[place].say(f"job {job.request.name} is not decided: {running}")
+    calls = [
+        {
+            "course": MovingCourse(
+                slots=tuple(running.live for _, running in own),
+                keys=tuple(running.places for _, running in own),
+            ),
+            "effort": effort_of(turns[-1].settings),
+        }
+        for own in courses.values()
+    ]
+    made: list[list[MovedDecision | None]] = turns[-1].fan(decide_moving_course, calls) if calls else []
+    for (name, own), decisions in zip(courses.items(), made, strict=True):
+        for (place, running), decision in zip(own, decisions, strict=True):
+            if decision is not None:
+                fresh[place][name] = moved_row(running, decision)
+
+
+def moved_row(running: OpenMovable, decision: MovedDecision) -> Row:
+    """The decision of a job that may move as plain values, as `decision_row` has them, with why it was asked."""
+    why = f"it may run in {len(running.places)} markets, which the pool's policies know nothing of"
+    return decision_row(running.in_market(decision.market), decision) | {"chosen_because": why}
+
+
+def _opened_movables(
+    turns: Sequence[Turn], lacking: Sequence[Lacking], issued: Mapping[str, Sequence[Row]]
+) -> list[OpenMovable | JobError]:
+    """The jobs that may move, each as it stands at its turn's time, or why that is not known."""
+    store = turns[-1].store
+    names = list(dict.fromkeys(job.request.name for _, job, _ in lacking))
+    newest = {
+        (job.request.name, one.key): (job, one) for _, job, markets in lacking for one in markets
+    }  # of each market the last time
+    forecasts = planned_forecasts(turns[-1], list(newest.values()))
+    reports: dict[str, list[Report]] = {name: [] for name in names}
+    for report in every_report(store, names):
+        reports[report.job].append(report)
+    opened: list[OpenMovable | JobError] = []
+    for place, job, markets in lacking:
+        turn, name, start = turns[place], job.request.name, record_start(job.start)
+        peers = peers_of(turn, markets, start=start)
+        histories = read_all(turn, [(one, start) for one in markets])
+        try:
+            opened.append(
+                open_movable(
+                    job.request,
+                    histories,
+                    decided=places_held(issued[name]),
+                    forecasts=[forecasts[name, one.key] for one in markets],
+                    peers=[peers[one] for one in markets],
+                    reports=reports[name],
+                )
+            )
+        except JobError as error:
+            opened.append(error)
     return opened
 
 
@@ -271,11 +362,17 @@ def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]]) -> None:
 def competing(decisions: Sequence[Mapping[str, Any]]) -> list[str]:
     """A sentence on each market that several jobs were decided on: what the one holds was not taken from the other."""
     jobs: dict[str, list[str]] = {}
+    by_themselves = {str(row["job"]) for row in decisions if row.get("place") is not None}
     for row in decisions:
         jobs.setdefault(f"{row['market']}@{row['source']}", []).append(str(row["job"]))
     return [
-        f"{len(names)} jobs on {market} were decided each as if it were alone ({', '.join(names)}): `slackwater fleet plan` "
-        "shares the market's count among them, looks a few slots ahead and lets them move, so it may answer otherwise."
+        f"{len(names)} jobs on {market} were decided each as if it were alone ({', '.join(names)})"
+        + (
+            ": what the one holds there may not be there for the other."
+            if by_themselves & set(names)
+            else ": `slackwater fleet plan` shares the market's count among them, looks a few slots ahead and lets them move, so "
+            "it may answer otherwise."
+        )
         for market, names in sorted(jobs.items())
         if len(names) > 1
     ]
@@ -354,7 +451,9 @@ def _ended(
     )
     histories = read_all(turn, [(followed, record_start(job.start)) for job, followed in jobs])
     return [
-        ended_job(*job_on(job.request, history), history, forecasts[job.request.name], peers[followed])
+        ended_job(
+            *job_on(job.request, history), history, forecasts[job.request.name, followed.key], peers[followed]
+        )
         for (job, followed), history in zip(jobs, histories, strict=True)
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,12 +12,21 @@ import pandas as pd
 
 from flows.jobs.predicted import reports_shown
 from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of
-from flows.ledger.jobs import Report, StoredJob, counting, find_job, open_job, reports_by_job, stored_jobs
-from flows.ledger.records import allocations_of, stored_decisions
+from flows.ledger.jobs import (
+    Report,
+    StoredJob,
+    counting,
+    find_job,
+    open_job,
+    open_movable,
+    reports_by_job,
+    stored_jobs,
+)
+from flows.ledger.records import allocations_of, places_held, stored_decisions
 from flows.show.blocks import Figure, Table
 from flows.show.charts import Axis, holdings, lines
 from flows.show.formats import number, percent, rows_of, utc
-from flows.turn.context import Followed, read_histories
+from flows.turn.context import Followed, find_market, read_histories
 from flows.turn.report import LIKELY, WORRYING, utilities_figure
 from flows.ui.reading import Reading
 from optimization.job.definition import Job, Progress, finished
@@ -121,7 +130,7 @@ def job_row(
     """A job's terms, standing and newest decision; ``problem`` says why there is no standing where one was looked for."""
     request = job.request
     row: dict[str, Any] = {
-        "job": request.name, "market": request.market, "source": request.source or "", "origin": job.origin,
+        "job": request.name, "market": request.where, "source": request.source or "", "origin": job.origin,
         "state": state_of(reading, job, standing), "start": job.start, "deadline": job.deadline,
         "n_min": request.n_min, "n_max": request.n_max, "resumable": request.checkpoint.resumable,
         "value_usd": request.value_usd, "workload": f"{_amount(request.workload.amount)} {request.workload.unit}",
@@ -140,6 +149,8 @@ def job_row(
         }
     if decisions and row["state"] == "running":
         newest = decisions[-1]
+        if request.may_move:
+            row |= {"market": newest["market"], "source": newest["source"]}
         row["source"] = row["source"] or newest.get("source") or ""
         row["hold"] = {
             **newest,
@@ -249,7 +260,7 @@ def decided_table(data: Mapping[str, Any]) -> Table:
         kind=float, words="Of the job, at the start of the slot.", heading="work done", format=percent
     )
     title = "Every decision for this job, the newest first"
-    return Table(title, rows, columns_of(DECISION | {"work_done": done}, JOB))
+    return Table(title, rows, columns_of(DECISION | {"work_done": done}, JOB, rows))
 
 
 def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
@@ -375,29 +386,49 @@ def read_decisions(reading: Reading, names: Sequence[str]) -> dict[str, list[dic
 
 def standings(reading: Reading, jobs: Sequence[StoredJob], decided: Decisions) -> dict[str, Standing | str]:
     """The standing of each job that anything was decided for; a sentence where its market cannot be read."""
-    asked: dict[str, tuple[StoredJob, Followed]] = {}
+    asked: dict[str, tuple[StoredJob, tuple[Followed, ...]]] = {}
     found: dict[str, Standing | str] = {}
     for job in jobs:
         rows = decided.get(job.request.name, ())
         if not rows:
             continue
         try:
-            asked[job.request.name] = (job, _market_of(reading, job, rows[-1]))
+            asked[job.request.name] = (job, _markets_of(reading, job, rows))
         except SlackwaterError as error:
             found[job.request.name] = str(error)
-    histories = _histories(reading, list(asked.values()))
+    histories = _histories(reading, [(job, one) for job, own in asked.values() for one in own])
     reports = reports_by_job(reading.store, list(asked))
     for name, (job, followed) in asked.items():
-        history = histories[followed]
+        own = [history for one in followed if isinstance(history := histories[one], History)]
+        unread = [why for one in followed if isinstance(why := histories[one], str)]
+        said = counting(reports[name], known_at=followed[0].at)
         try:
-            found[name] = (
-                history
-                if isinstance(history, str)
-                else _standing(job, history, decided[name], counting(reports[name], known_at=followed.at))
-            )
+            if unread:
+                found[name] = unread[0]
+            elif job.request.may_move:
+                found[name] = _moving_standing(job, own, decided[name], said)
+            else:
+                found[name] = _standing(job, own[0], decided[name], said)
         except SlackwaterError as error:  # a job that does not fit the present settings
             found[name] = str(error)
     return found
+
+
+def _markets_of(reading: Reading, job: StoredJob, rows: Sequence[Mapping[str, Any]]) -> tuple[Followed, ...]:
+    """The market a job runs in; of one that may move its home and those it was decided to be in."""
+    newest = _market_of(reading, job, rows[-1])
+    if not job.request.may_move:
+        return (newest,)
+    been = []
+    if job.request.market is not None:
+        at = find_market(reading.store, job.request.place, at=newest.at, settings=reading.settings)
+        been = [replace(newest, source=at.source)]
+    been += [
+        Followed(market=Market.parse(str(row["market"])), source=str(row["source"]), at=newest.at)
+        for row in rows
+        if job.request.market != row["market"]
+    ]
+    return tuple(dict.fromkeys(been))
 
 
 def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> Followed:
@@ -409,7 +440,7 @@ def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> F
     elif reading.at is not None and reading.at > slot and newest["run"] != reading.run:
         slot += reading.step
     return Followed(
-        market=Market.parse(str(job.request.market)),
+        market=Market.parse(str(job.request.market or newest["market"])),
         source=job.request.source or str(newest["source"]),
         at=min(slot, job.deadline),
     )
@@ -461,4 +492,51 @@ def _standing(
         price=table["price_usd"].to_numpy(dtype=float),
         available=table["available"].to_numpy(dtype=float),
         reported_at=None if running.progress_report is None else running.progress_report.reported_at,
+    )
+
+
+def _moving_standing(
+    stored: StoredJob,
+    histories: Sequence[History],
+    rows: Sequence[Mapping[str, Any]],
+    reports: Sequence[Report],
+) -> Standing:
+    """The standing of a job that may move; price and count of each slot are those of the market it was decided for."""
+    running = open_movable(stored.request, histories, decided=places_held(rows), reports=reports)
+    live, places = running.live, running.places
+    job, step = live.job.job, live.step
+    slot = live.slot
+    now, views = live.standing()
+    done = np.full(slot + 1, np.nan)
+    had: list[Allocation] = [NOTHING] * slot
+    for view in views:
+        done[view.slot] = view.progress.done
+        told = live.decided.get(view.slot)
+        if told is not None and told.market is not None:
+            there = view.views[told.market].available
+            had[view.slot] = held(live.job.runs[told.market], told.allocation, there)
+    done[slot] = now.done
+    grid = pd.date_range(stored.start, periods=job.deadline_slots, freq=step)
+    tables = [history.frame.reindex(grid) for history in histories]
+    at = {round((pd.Timestamp(row["slot"]) - stored.start) / step): str(row["market"]) for row in rows}
+    columns: dict[str, np.ndarray] = {}
+    for name in ("price_usd", "available"):
+        values = np.full(len(grid), np.nan)
+        for k, key in at.items():
+            if 0 <= k < len(grid):
+                values[k] = float(tables[places.index(key)][name].iloc[k])
+        columns[name] = values
+    said = [one for one in running.reports if one.finished or one.progress is not None]
+    return Standing(
+        job=job,
+        start=stored.start,
+        step=step,
+        slot=slot,
+        done=tuple(np.where(np.isnan(done), job.workload, done).tolist()),
+        held=tuple(had),
+        now=now,
+        decided={k: one.allocation for k, one in live.decided.items()},
+        price=columns["price_usd"],
+        available=columns["available"],
+        reported_at=said[-1].reported_at if said else None,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -206,12 +207,62 @@ class FilledConfiguration(_Part):
         return self
 
 
+class MovingTerms(_Part):
+    """What a move to another market takes beside the restart (M11.2).
+
+    ``minutes`` is time in which nothing is done and ``usd`` a fixed cost; a checkpoint of ``checkpoint_gb`` adds the time of its
+    transfer and the egress of its way (``optimization/data/egress.toml``, or ``egress_usd_per_gb`` on every way).
+    """
+
+    minutes: float = Field(0.0, ge=0, allow_inf_nan=False)
+    usd: float = Field(0.0, ge=0, allow_inf_nan=False)
+    checkpoint_gb: float = Field(0.0, ge=0, allow_inf_nan=False)
+    bandwidth_gb_per_minute: float | None = Field(None, gt=0, allow_inf_nan=False)
+    egress_usd_per_gb: float | None = Field(None, ge=0, allow_inf_nan=False)
+
+    @property
+    def takes_minutes(self) -> float:
+        """Minutes of a move, the transfer included."""
+        sent = self.checkpoint_gb / self.bandwidth_gb_per_minute if self.bandwidth_gb_per_minute else 0.0
+        return self.minutes + sent
+
+
+def pattern_parts(text: str) -> tuple[tuple[str, str, str, str], str]:
+    """The four parts of a pattern of markets and that of its source; raises `JobError`.
+
+    >>> pattern_parts("gcp/*/*/a3-highgpu-1g")
+    (('gcp', '*', '*', 'a3-highgpu-1g'), '*')
+    >>> pattern_parts("*@lab:counts")
+    (('*', '*', '*', '*'), 'lab:counts')
+    """
+    key, at, source = text.partition("@")
+    parts = ["*"] * 4 if key == "*" else key.split("/")
+    if len(parts) != 4 or not all(parts) or (at and not source):
+        raise JobError(
+            f"markets {text!r}",
+            expected="provider/region/zone/instance_type, each a name or a shell pattern, perhaps with @source",
+            remedy='for example markets = ["gcp/*/*/a3-highgpu-1g"]; `slackwater markets` lists what there is',
+        )
+    return (parts[0], parts[1], parts[2], parts[3]), source or "*"
+
+
+def _is_empty(value: object) -> bool:
+    return not value
+
+
+ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Field(discriminator="form")]
+
+
 class JobRequest(_Part):
     """A job as asked for, in times and units of the real world.
 
     ``start`` is when it may begin (default: when it is added); the deadline is ``deadline`` (a time) or
     ``deadline_in`` (a duration after the start). ``market`` and ``source`` say where it runs; without ``value_usd``
     it "must finish". ``configuration`` is what ``slackwater fill`` chose; None for jobs that were not filled.
+
+    With ``markets``, patterns of names, it may move among those that fit (M11); ``market`` is then where its data are at first
+    (None: nowhere, and its first start is free anywhere). ``throughput`` holds in all of them, but for the instance types in
+    ``throughput_on``. What only such a job says is not written for others.
     """
 
     name: str = Field(min_length=1)
@@ -226,11 +277,32 @@ class JobRequest(_Part):
     value_usd: float | None = Field(None, gt=0)
     decay: float = Field(1.5, gt=1)
     workload: Workload
-    throughput: LinearForm | AmdahlForm | PowerForm | TableForm = Field(discriminator="form")
+    throughput: ThroughputForm
     checkpoint: Checkpoint
     configuration: FilledConfiguration | None = None
+    markets: tuple[str, ...] = Field((), exclude_if=_is_empty)
+    moving: MovingTerms | None = Field(None, exclude_if=_is_empty)
+    throughput_on: Mapping[str, ThroughputForm] = Field(default_factory=dict, exclude_if=_is_empty)
 
-    def placed(self, *, at: pd.Timestamp, market: str, source: str | None) -> JobRequest:
+    @model_validator(mode="after")
+    def _may_move(self) -> JobRequest:
+        for text in self.markets:
+            pattern_parts(text)
+        said = [name for name in ("moving", "throughput_on") if getattr(self, name)]
+        if said and not self.markets:
+            raise JobError(
+                f"job {self.name!r} says {said[0]} and may run in one market only",
+                expected="markets, which it may move among",
+                remedy=f'add markets = ["gcp/*/*/a3-highgpu-1g"], or leave {said[0]} out',
+            )
+        return self
+
+    @property
+    def may_move(self) -> bool:
+        """Whether it may run in many markets."""
+        return bool(self.markets)
+
+    def placed(self, *, at: pd.Timestamp, market: str | None, source: str | None) -> JobRequest:
         """The same request with start, deadline, market and source filled in: nothing relative is left.
 
         Raises `JobError` where the deadline is missing, doubled, naive in time or not after the start.
@@ -262,6 +334,11 @@ class JobRequest(_Part):
     def place(self) -> str:
         """``market@source``, or the market alone where any of its sources will do."""
         return f"{self.market}@{self.source}" if self.source else str(self.market)
+
+    @property
+    def where(self) -> str:
+        """Where it runs, for lists: its market, or of a job without a home what it may run in."""
+        return self.market or ", ".join(self.markets)
 
     @property
     def starts(self) -> pd.Timestamp:
@@ -330,16 +407,26 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
         ) from error
 
 
+def may_move_among(request: JobRequest, patterns: tuple[str, ...]) -> JobRequest:
+    """The same request, which may move among the markets that fit ``patterns``; raises `JobError` for one that is none."""
+    for text in patterns:
+        pattern_parts(text)
+    return request.model_copy(update={"markets": patterns})
+
+
 def first_slot(request: JobRequest, step: pd.Timedelta) -> pd.Timestamp:
     """The first whole slot of a placed request: its start rounded up to the grid."""
     return request.starts.ceil(step)
 
 
-def slot_job(request: JobRequest, *, step: pd.Timedelta, on_demand_usd: float) -> Job:
+def slot_job(
+    request: JobRequest, *, step: pd.Timedelta, on_demand_usd: float, instance_type: str | None = None
+) -> Job:
     """The job in slots of a placed request: the deadline rounded down to a whole slot, overheads as shares of a slot.
 
-    Without a value, one is chosen that never gives up while finishing is possible (``must_finish``). Raises `JobError` when no
-    whole slot fits before the deadline.
+    Without a value, one is chosen that never gives up while finishing is possible (``must_finish``). On an ``instance_type`` that
+    the request knows the throughput of it runs with that; its work is what it is. Raises `JobError` when no whole slot fits before
+    the deadline.
     """
     span = request.ends - first_slot(request, step)
     slots = math.floor(span / step + 1e-9)
@@ -351,6 +438,7 @@ def slot_job(request: JobRequest, *, step: pd.Timedelta, on_demand_usd: float) -
         )
     slot_hours = step / pd.Timedelta(hours=1)
     throughput = request.throughput.build()
+    own = request.throughput_on.get(instance_type or "")
     point = request.checkpoint
     shrink = (
         point.overhead_minutes if point.shrink_overhead_minutes is None else point.shrink_overhead_minutes
@@ -361,7 +449,7 @@ def slot_job(request: JobRequest, *, step: pd.Timedelta, on_demand_usd: float) -
         deadline_slots=slots,
         n_min=request.n_min,
         n_max=request.n_max,
-        throughput=throughput,
+        throughput=throughput if own is None else own.build(),
         mu_up=mu_from_overhead(point.overhead_minutes / 60.0, slot_hours),
         mu_down=mu_from_overhead(shrink / 60.0, slot_hours),
         value=request.value_usd or 0.0,

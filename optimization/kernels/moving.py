@@ -82,8 +82,7 @@ def ending_at(ground: Ground, place: int, before: int, slot: int, rest: float) -
 
 # ---
 # Hindsight over markets: every way worth keeping, slot by slot (M11.7). A way is worth keeping if no other one in the same
-# place with
-# the same number of instances has done as much for less.
+# place with the same number of instances has done as much for less.
 
 
 #: Columns of the ways: work done and USD paid; the way they came from, their place and the index of their size.
@@ -327,9 +326,9 @@ class Market(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Work left: ``step`` between the ``points``; a job with ``slack`` left is finished. ``low`` and ``high`` (T + 1,) are the
-    first
-    and the end of the points that matter at the start of each slot and at the deadline; above them is worth ``beyond`` less."""
+    """Work left: ``step`` between the ``points``; a job with ``slack`` left is finished. ``low`` and ``high`` (T + 1,) are
+    the first and the end of the points that matter at the start of each slot and at the deadline; above them is worth
+    ``beyond`` less."""
 
     step: float
     points: int
@@ -401,10 +400,10 @@ def mean_field(
     """Expected values after each of the first ``keep`` slots, per market (keep, S, K, J, points), and of being nowhere, (keep,
     points).
 
-    Backward induction per market over (slot, work left, size before, count state, price level). At the start of a later slot
-    the job
-    sees what the other markets have: they are drawn from ``draws`` (T, R, M, 2), states of counts and prices in each of the coming
-    slots as believed now; it takes the better of staying and of the best other less the move. Slot 0 of ``draws`` is not read.
+    Backward induction per market over (slot, work left, size before, count state, price level). At the start of a later
+    slot the job sees what the other markets have: they are drawn from ``draws`` (T, R, M, 2), states of counts and prices
+    in each of the coming slots as believed now; it takes the better of staying and of the best other less the move. Slot 0
+    of ``draws`` is not read.
     """
     count, slots = len(markets), draws.shape[0]
     draw_count = draws.shape[1]
@@ -603,9 +602,9 @@ def options(
     """USD that each size in each market is worth in this slot, (M + 1, A), less its cost and the move; row M is staying nowhere.
 
     ``ground`` has all A sizes here and ``near`` (M, A) is the index of the table's size that stands for each. ``available``
-    (M,) is -1
-    where the count is not seen: then ``now`` (S,) says how likely each state is, and the row has the worth of going there and then
-    taking the best size, at the first index. Beside it, (M, S): the best that would be had there in each state of such a market.
+    (M,) is -1 where the count is not seen: then ``now`` (S,) says how likely each state is, and the row has the worth of
+    going there and then taking the best size, at the first index. Beside it, (M, S): the best that would be had there in
+    each state of such a market.
     """
     count = ground.on_demand.size
     out = np.full((count + 1, ground.sizes.shape[1]), -np.inf)
@@ -673,9 +672,9 @@ def choose(
     """(market, index of the size) of most worth among what keeps the deadline in reach, if it is; (M, 0) is staying nowhere.
 
     ``worth`` is that of `options`. Of choices within ``rounding`` USD the first is taken: the job's place before the other
-    markets,
-    the least size first. An index of 0 in another market that is not ``seen`` is going there to see. ``committed`` is the market
-    it has gone to, -1 if it has not. Where rounding leaves nothing that keeps the deadline the most work by d is taken.
+    markets, the least size first. An index of 0 in another market that is not ``seen`` is going there to see. ``committed``
+    is the market it has gone to, -1 if it has not. Where rounding leaves nothing that keeps the deadline the most work by d
+    is taken.
     """
     count = ground.on_demand.size
     in_reach = stand.rest <= reach.now[stand.place, stand.before] + reach.slack

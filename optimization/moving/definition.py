@@ -1,8 +1,8 @@
 """A job that may move, what a mover sees in a slot, and the promise it keeps (M11.1-M11.4) (ours).
 
-In a slot the job runs in one of its markets, all its instances together, or nowhere. Its *place* is where its checkpoint is:
-an idle
-job keeps it, and leaving it costs the move whenever it is left. On-demand is there in every market at its own list price.
+In a slot the job runs in one of its markets, all its instances together, or nowhere. Its *place* is where its checkpoint
+is: an idle job keeps it, and leaving it costs the move whenever it is left. On-demand is there in every market at its own
+list price.
 """
 
 from __future__ import annotations
@@ -131,9 +131,8 @@ class MovableJob:
 
 
 class _Pace(NamedTuple):
-    """``work`` (M + 1, n, M, n') is the work of a slot at (market, n') after (place, n); a move is in it. ``reach`` (d + 1, M
-    + 1, n)
-    is the most work that k slots of on-demand in any market can do from there (M11.6)."""
+    """``work`` (M + 1, n, M, n') is the work of a slot at (market, n') after (place, n); a move is in it. ``reach`` (d + 1,
+    M + 1, n) is the most work that k slots of on-demand in any market can do from there (M11.6)."""
 
     work: np.ndarray
     reach: np.ndarray
@@ -271,9 +270,8 @@ class MarketsView:
 def net(view: MarketsView, wish: Held) -> Held:
     """``wish`` if on-demand can still meet d after it, else the next best thing that keeps it so (M11.6).
 
-    That is the least larger size in the same market that does; where none does, the cheapest way in any market, by this slot
-    with its
-    move and the least that the rest costs on demand; where nothing does, the fastest.
+    That is the least larger size in the same market that does; where none does, the cheapest way in any market, by this
+    slot with its move and the least that the rest costs on demand; where nothing does, the fastest.
     """
     if not view.deadline_in_reach:
         return _fastest(view)

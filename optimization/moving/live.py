@@ -15,6 +15,7 @@ from optimization.moving.tables import MovingTables
 from optimization.policies.contract import View
 from optimization.policies.pace import narrate
 from optimization.replay.decision import Decision, Effort, Expected, LiveJob, Reported, corrected, held
+from optimization.window.plan import Allocation
 from warehouse.amounts import usd
 from warehouse.errors import JobError
 
@@ -27,10 +28,8 @@ class LiveMovable:
     """A running job that may move, at the slot to decide.
 
     ``lives`` is the job as each market alone would see it, in the order of the job's runs, all on the same slots; ``names``
-    says what
-    the markets are called. ``decided`` is by slot. Reports say how far it is and how many it holds, not where: that is where
-    it was
-    decided to be.
+    says what the markets are called. ``decided`` is by slot. Reports say how far it is and how many it holds, not where:
+    that is where it was decided to be.
     """
 
     job: MovableJob
@@ -247,3 +246,96 @@ def expected_ahead(view: MarketsView, tables: MovingTables, effort: Effort) -> E
         given_up_probability=float(np.isnan(finish).mean()),
         utility_usd=float(np.mean(value - cost)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedMarket:
+    """A market as a job that may move sees it in the slot at hand.
+
+    ``allocation`` is the best that it could hold there in the slot, and ``dearer_usd`` how much more the job is expected to
+    pay in all if it does that than if it does the best of all, later moves priced in. ``chance`` is that of at least one
+    slot's smallest size on spot in the next slot.
+    """
+
+    market: int
+    allocation: Allocation
+    dearer_usd: float
+    move_usd: float
+    price_usd: float | None
+    available: int | None
+    on_demand_usd: float
+    chance: float
+    reason: str
+
+
+def ranked_markets(live: LiveMovable) -> list[RankedMarket]:
+    """The markets of a job by what being there in the slot at hand is worth to it, the best first."""
+    view = live.view(live.progress(), live.slot)
+    tables = LIVE_MOVER.tables(view)
+    worth, _ = tables.worth(view)
+    best = float(worth.max())
+    found = []
+    for m, own in enumerate(view.views):
+        j = int(np.argmax(worth[m]))
+        held = view.split(m, int(tables.full.sizes[m, j]))
+        moves = view.place not in (m, live.job.nowhere)
+        found.append(
+            RankedMarket(
+                market=m,
+                allocation=held.allocation,
+                dearer_usd=best - float(worth[m, j]),
+                move_usd=view.move_usd(m) if moves else 0.0,
+                price_usd=own.price if own.observed else None,
+                available=own.available if own.observed else None,
+                on_demand_usd=own.on_demand_usd,
+                chance=own.belief(LIVE_MOVER.forgetting).chance_of_spot(live.job.runs[m].n_min),
+                reason=_why_there(live, view, m, held),
+            )
+        )
+    return sorted(found, key=lambda one: (one.dearer_usd, one.market))
+
+
+def _why_there(live: LiveMovable, view: MarketsView, m: int, held: Held) -> str:
+    """What a market has for the job, in a few words."""
+    own, most = view.views[m], live.job.runs[m].n_max
+    if not own.observed:
+        return "not seen in this slot"
+    there = min(own.available, most)
+    if not there:
+        return "no spot now"
+    if own.price >= own.on_demand_usd:
+        return "spot is dearer than on-demand"
+    text = f"{there} of {most} on spot at {own.price / own.on_demand_usd:.2f} of on-demand"
+    return text if held.allocation.total else f"{text}; waiting is worth more"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovingCourse:
+    """A job that may move at ascending slots that lack a decision; ``keys`` names its markets in each, which may differ."""
+
+    slots: tuple[LiveMovable, ...]
+    keys: tuple[tuple[str, ...], ...]
+
+
+def decide_moving_course(course: MovingCourse, effort: Effort) -> list[MovedDecision | None]:
+    """Decide a job's slots one after the other, each knowing those before it; None where it has finished its work.
+
+    None as well where a market that it was decided to be in before is not among those of a slot: where it is, is not known there.
+    """
+    decided: dict[int, tuple[str | None, Allocation]] = {}
+    made: list[MovedDecision | None] = []
+    for live, keys in zip(course.slots, course.keys, strict=True):
+        if any(key is not None and key not in keys for key, _ in decided.values()):
+            made.append(None)
+            continue
+        fresh = {
+            slot: Held(None if key is None else keys.index(key), allocation)
+            for slot, (key, allocation) in decided.items()
+        }
+        at = replace(live, decided={**live.decided, **fresh})
+        decision = None if at.is_finished else decide_moving(at, effort)
+        if decision is not None:
+            there = keys[decision.market] if decision.allocation.total else None
+            decided[decision.slot] = (there, decision.allocation)
+        made.append(decision)
+    return made

@@ -263,11 +263,9 @@ class GreedyMover:
 class DeadlinePressure:
     """A SkyNomad-like rule: progress is worth what the deadline makes it worth (arXiv 2601.06520; its inside is ours).
 
-    A unit of work is worth the least on-demand price times the share of the remaining time that the rest needs at full size.
-    Of all
-    markets it takes the one where a slot of spot is worth most beyond its price, its restart and move being spread over the
-    slots that
-    its spot is expected to last; none where it is not worth it.
+    A unit of work is worth the least on-demand price times the share of the remaining time that the rest needs at full
+    size. Of all markets it takes the one where a slot of spot is worth most beyond its price, its restart and move being
+    spread over the slots that its spot is expected to last; none where it is not worth it.
     """
 
     forgetting: Forgetting = field(default_factory=Forgetting)

@@ -36,8 +36,7 @@ class MovedOutcome(Outcome):
     """An `Outcome` over markets: ``places`` is the market of each slot of ``allocations``, None where nothing was held.
 
     ``moves`` of them began elsewhere and cost ``moving_usd``, which is in ``cost_usd``; ``ended_in`` is the market of the
-    ending after
-    d and its move is in ``termination_cost_usd``.
+    ending after d and its move is in ``termination_cost_usd``.
     """
 
     places: tuple[int | None, ...]
@@ -49,9 +48,9 @@ class MovedOutcome(Outcome):
 class Grounds:
     """What the markets of a job show slot by slot to one mover.
 
-    With `Sight.ALL` the views are those of each market's own replay and keep what they have made. Else the counts of a job's
-    slots are
-    unknown until they are looked at, to the market itself as to its peers, and no forecast is read: whoever made it had seen more.
+    With `Sight.ALL` the views are those of each market's own replay and keep what they have made. Else the counts of a
+    job's slots are unknown until they are looked at, to the market itself as to its peers, and no forecast is read: whoever
+    made it had seen more.
     """
 
     def __init__(
@@ -340,9 +339,8 @@ class MovedBracket:
 def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> MovedBracket:
     """The optimum of a job from slot 0 over all decisions of where and how many, its ending included (M11.7).
 
-    Exact: a way to a state is dropped only if another way there has done as much work for less, or if the cheapest conceivable
-    work in
-    the slots that are left cannot make it the best. Raises `MarketError` for windows shorter than d.
+    Exact: a way to a state is dropped only if another way there has done as much work for less, or if the cheapest
+    conceivable work in the slots that are left cannot make it the best. Raises `MarketError` for windows shorter than d.
     """
     run = job.job
     d = run.deadline_slots

@@ -40,12 +40,10 @@ MOST_POINTS = 240
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovingTables:
     """Expected values after the first slots from ``slot`` on, USD: ``after[m]`` (slots, S, K, J, points) in each market,
-    ``nowhere``
-    (slots, points).
+    ``nowhere`` (slots, points).
 
-    ``ground`` has the sizes of the tables, ``full`` all that the job may hold; ``near`` (M, A) says which of the former stands
-    for each
-    of the latter.
+    ``ground`` has the sizes of the tables, ``full`` all that the job may hold; ``near`` (M, A) says which of the former
+    stands for each of the latter.
     """
 
     job: MovableJob
@@ -63,10 +61,9 @@ class MovingTables:
     def worth(self, view: MarketsView) -> tuple[np.ndarray, np.ndarray]:
         """USD that each size in each market is worth in the slot of ``view``, net of the slot's cost and the move, (M + 1, A).
 
-        The columns are those of ``full``. The last row is staying nowhere. In a market whose count is not seen only the first
-        column
-        is given: going there, seeing, and then holding the best. Beside it, (M, S): what that best is in each state of such a
-        market.
+        The columns are those of ``full``. The last row is staying nowhere. In a market whose count is not seen only the
+        first column is given: going there, seeing, and then holding the best. Beside it, (M, S): what that best is in each
+        state of such a market.
         """
         hours = view.slot_hours
         price = np.array([own.price for own in view.views]) * hours
@@ -117,9 +114,9 @@ class MovingTables:
         """What the mover comes to from the slot of ``view`` on, on futures of every market, (paths, M, slots) from the next
         slot on.
 
-        USD paid from this slot on, slots from the job's first to its finish (-1: given up) and V, each (paths,). ``price`` is
-        in USD per
-        instance-hour. What is believed now holds to the end, as in `simulate_ahead`; all markets are seen in every slot.
+        USD paid from this slot on, slots from the job's first to its finish (-1: given up) and V, each (paths,). ``price``
+        is in USD per instance-hour. What is believed now holds to the end, as in `simulate_ahead`; all markets are seen in
+        every slot.
         """
         hours, paths = view.slot_hours, len(price)
         first = np.array([[own.price for own in view.views]] * paths)[:, :, None]
@@ -160,9 +157,8 @@ def make_moving_tables(
 ) -> MovingTables:
     """The mean-field program from the deadline back to ``slot``, on the beliefs of all markets in it.
 
-    ``keep`` slots from ``slot`` on are kept. With ``begun`` only the amounts of work are sought that a job begun at slot 0 can
-    have left while on-demand still meets the
-    deadline.
+    ``keep`` slots from ``slot`` on are kept. With ``begun`` only the amounts of work are sought that a job begun at slot 0
+    can have left while on-demand still meets the deadline.
     """
     slots, hours = job.job.deadline_slots - slot, beliefs[0].slot_hours
     full = job.ground([belief.on_demand_usd for belief in beliefs], hours)

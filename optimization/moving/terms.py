@@ -1,0 +1,88 @@
+"""A request as a job that may move: which markets fit it, what its moves cost, how each market runs it (M11.1-M11.3) (ours)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+import pandas as pd
+
+from optimization.job.request import JobRequest, MovingTerms, pattern_parts, slot_job
+from optimization.moving.definition import MovableJob, Moving
+from warehouse.errors import JobError
+from warehouse.history import History, Market
+from warehouse.packaged import read_data
+
+
+def fits(request: JobRequest, market: Market, source: str) -> bool:
+    """Whether a market of a source is one of those that the request names."""
+    return any(_fits(pattern_parts(text), market, source) for text in request.markets)
+
+
+def _fits(pattern: tuple[tuple[str, ...], str], market: Market, source: str) -> bool:
+    parts, origin = pattern
+    own = (market.provider, market.region, market.zone, market.instance_type)
+    return fnmatchcase(source, origin) and all(map(fnmatchcase, own, parts))
+
+
+def check_types(request: JobRequest, markets: Sequence[Market]) -> None:
+    """Raise `JobError` where markets of two instance types would run by the one throughput of the request."""
+    types = dict.fromkeys(market.instance_type for market in markets)
+    unknown = [name for name in types if name not in request.throughput_on]
+    if len(unknown) > 1:
+        raise JobError(
+            f"job {request.name!r} may run on {' and '.join(unknown[:3])}, and has one throughput",
+            expected="one instance type, or the throughput on each other one",
+            remedy=f'name the type in markets, or add [throughput_on."{unknown[1]}"]',
+        )
+
+
+def egress_usd_per_gb(a: Market, b: Market) -> float:
+    """List price of moving a GB from market ``a`` to market ``b``, USD; nothing inside a zone."""
+    known = read_data("optimization", "egress")
+    prices = known.get(a.provider, known["other"])
+    if a.provider != b.provider:
+        return float(prices["leaving"])
+    if a.region != b.region:
+        return float(prices["between_regions"])
+    return float(prices["in_region"]) if a.zone != b.zone else 0.0
+
+
+def moves(terms: MovingTerms | None, markets: Sequence[Market], *, step: pd.Timedelta) -> Moving:
+    """What the moves between some markets take and cost (M11.2); without terms no more than a restart."""
+    terms = terms or MovingTerms.model_validate({})
+    given = terms.egress_usd_per_gb
+    usd = np.zeros((len(markets), len(markets)))
+    for i, a in enumerate(markets):
+        for j, b in enumerate(markets):
+            if i != j:
+                per_gb = egress_usd_per_gb(a, b) if given is None else given
+                usd[i, j] = terms.usd + terms.checkpoint_gb * per_gb
+    return Moving(taken=pd.Timedelta(minutes=terms.takes_minutes) / step, usd=usd)
+
+
+def movable_job(request: JobRequest, histories: Sequence[History], home: int | None) -> MovableJob:
+    """The job in slots of a placed request in the markets of ``histories``; ``home`` counts among them.
+
+    A job without a value has the one that is enough in each of them: where it stands must not decide whether it is given up. Raises
+    `JobError` as `slot_job` and `check_types` do.
+    """
+    markets, step = [history.market for history in histories], histories[0].step
+    check_types(request, markets)
+    runs = [
+        slot_job(
+            request,
+            step=step,
+            on_demand_usd=history.on_demand_usd,
+            instance_type=history.market.instance_type,
+        )
+        for history in histories
+    ]
+    value = max(run.value for run in runs)
+    return MovableJob(
+        runs=tuple(replace(run, value=value) for run in runs),
+        moving=moves(request.moving, markets, step=step),
+        home=home,
+    )

@@ -1,0 +1,107 @@
+"""`slackwater replay` of a job that may move: movers on the records of its markets, beside hindsight over markets."""
+
+import json
+
+import jsonschema
+import pytest
+from command_kit import call
+from test_turn import AT, one_turn, small_settings
+
+from flows.config import read_settings
+from flows.schemas.forms import schema
+
+JOB = """
+name = "mover"
+deadline_in = "8h"
+n_min = 1
+n_max = 4
+{more}
+[workload]
+amount = 14
+unit = "gpu_hours"
+
+[throughput]
+form = "linear"
+
+[checkpoint]
+resumable = true
+overhead_minutes = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("replay")
+    settings = small_settings(folder)
+    one_turn(folder / "w.duckdb", read_settings(settings))
+    return (
+        "--db",
+        folder / "w.duckdb",
+        "--settings",
+        settings,
+        "--at",
+        AT.isoformat(),
+        "--model",
+        "last_value",
+    )
+
+
+def job_file(tmp_path, more='markets = ["simulated/*/*/h100"]'):
+    path = tmp_path / "mover.toml"
+    path.write_text(JOB.format(more=more))
+    return path
+
+
+def test_every_mover_beside_hindsight(words, tmp_path):
+    done = call("replay", "--job", job_file(tmp_path), "--policy", "all", "--json", *words)
+    rows = json.loads(done.out)["replays"]
+    jsonschema.validate(json.loads(done.out), schema("replay"))
+    assert {"MeanField", "OneStep", "UP, failover"} < {row["policy"] for row in rows}
+    assert [row["utility_usd"] for row in rows] == sorted((row["utility_usd"] for row in rows), reverse=True)
+    for row in rows:
+        assert row["on_time"]
+        assert len(row["markets"]) == 3
+        assert row["utility_usd"] <= row["hindsight"]["low"] + 1e-6
+
+
+def test_one_mover_slot_by_slot_from_its_home(words, tmp_path):
+    home = "simulated/west/west-a/h100"
+    done = call("replay", "--job", job_file(tmp_path), "--market", home, "--json", *words)
+    row = json.loads(done.out)
+    jsonschema.validate(row, schema("replay"))
+    assert (row["policy"], row["market"]) == ("MeanField", home)
+    places = [slot["market"] for slot in row["allocations"] if slot["on_demand"] + slot["spot"]]
+    assert set(places) <= set(row["markets"])
+    assert all(slot["market"] is None for slot in row["allocations"] if not slot["on_demand"] + slot["spot"])
+    left = [a for a, b in zip([home, *places], places, strict=False) if a != b]
+    assert row["moves"] == len(left)
+
+
+def test_patterns_on_the_command_line_and_what_is_refused(words, tmp_path):
+    plain = job_file(tmp_path, more="")
+    done = call("replay", "--job", plain, "--markets", "simulated/*/*/h100", *words)
+    assert "on 3 markets" in done.out
+    assert "moves cost" in done.out
+    nowhere = call("replay", "--job", plain, *words)
+    assert nowhere.code == 2
+    assert "--markets" in nowhere.err
+    unknown = call("replay", "--job", plain, "--markets", "simulated/*/*/h100", "--policy", "UP", *words)
+    assert unknown.code
+    assert "MeanField" in unknown.err
+
+
+def test_markets_ranked_for_a_job(words, tmp_path):
+    db = [word for word in words if word not in ("--model", "last_value")]
+    done = call("markets", "--for", job_file(tmp_path), "--json", *db)
+    rows = json.loads(done.out)["markets"]
+    assert len(rows) == 3
+    assert rows[0]["dearer_usd"] == 0.0
+    assert [row["dearer_usd"] for row in rows] == sorted(row["dearer_usd"] for row in rows)
+    for row in rows:
+        assert row["reason"]
+        assert 0.0 <= row["chance_of_spot"] <= 1.0
+        assert row["spot"] <= (row["available"] or 0)
+    assert "what is there" in call("markets", "--for", job_file(tmp_path), *db).out
+    refused = call("markets", "--for", job_file(tmp_path, more=""), *db)
+    assert refused.code
+    assert "runs in one market" in refused.err

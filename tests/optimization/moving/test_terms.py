@@ -1,0 +1,112 @@
+"""A request of a job that may move: what is read and refused, the markets that fit, what moves take and cost (M11.2, M11.3)."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from optimization.job.request import JobRequest, parse_request
+from optimization.moving.terms import check_types, egress_usd_per_gb, fits, movable_job, moves
+from warehouse.errors import JobError
+from warehouse.history import History, Market
+
+STEP = pd.Timedelta("30min")
+AT = pd.Timestamp("2026-01-05T10:00:00Z")
+BASE = {
+    "name": "demo",
+    "deadline_in": "12h",
+    "n_max": 4,
+    "workload": {"amount": 10.0, "unit": "gpu_hours"},
+    "throughput": {"form": "linear", "alpha": 2.0},
+    "checkpoint": {"resumable": True, "overhead_minutes": 3},
+}
+A = Market.parse("gcp/us-east4/us-east4-a/a3-highgpu-1g")
+B = Market.parse("gcp/us-east4/us-east4-b/a3-highgpu-1g")
+C = Market.parse("gcp/us-east5/us-east5-a/a3-highgpu-1g")
+AWS = Market.parse("aws/us-east-1/us-east-1a/p5.4xlarge")
+
+
+def _request(**changes):
+    return parse_request({**BASE, "markets": ["gcp/*/*/a3-highgpu-1g"], **changes}, "test")
+
+
+def _history(market, on_demand_usd=5.0):
+    slots = pd.date_range(AT, periods=2, freq=STEP)
+    frame = pd.DataFrame({"price_usd": 1.0, "available": 2.0, "known_at": slots}, index=slots)
+    return History(
+        market=market, step=STEP, known_at=slots[-1], frame=frame, on_demand_usd=on_demand_usd, capacity=4
+    )
+
+
+def _placed(**changes):
+    return _request(**changes).placed(at=AT, market=None, source=None)
+
+
+def test_what_only_a_job_that_may_move_says_is_not_written_for_others():
+    plain = parse_request(BASE, "test")
+    assert not plain.may_move
+    assert not {"markets", "moving", "throughput_on"} & set(json.loads(plain.model_dump_json()))
+    asked = _request(moving={"minutes": 5}, throughput_on={"p5.4xlarge": {"form": "linear"}})
+    assert asked.may_move
+    assert JobRequest.model_validate_json(asked.model_dump_json()) == asked
+
+
+@pytest.mark.parametrize("text", ["gcp/*/a3", "", "gcp//*/x", "gcp/*/*/a3@"])
+def test_a_pattern_that_is_none_is_refused_with_what_would_be_one(text):
+    with pytest.raises(JobError, match="provider/region/zone/instance_type") as caught:
+        _request(markets=[text])
+    assert "slackwater markets" in caught.value.remedy
+
+
+def test_costs_of_moves_need_markets_to_move_among():
+    with pytest.raises(JobError, match="moving") as caught:
+        parse_request({**BASE, "moving": {"minutes": 5}}, "test")
+    assert "markets" in caught.value.expected
+
+
+def test_markets_fit_by_shell_patterns_and_by_source():
+    assert [fits(_request(), one, "s") for one in (A, B, C, AWS)] == [True, True, True, False]
+    assert [fits(_request(markets=["gcp/us-east4/*/*@lab:*"]), A, s) for s in ("lab:x", "other")] == [
+        True,
+        False,
+    ]
+    # A star of one part does not reach into the next one.
+    assert not fits(_request(markets=["aws*p5*/*/*/*"]), AWS, "s")
+    assert fits(_request(markets=["*"]), AWS, "s")
+
+
+def test_egress_is_by_zone_region_and_provider():
+    assert egress_usd_per_gb(A, A) == 0.0
+    assert egress_usd_per_gb(A, B) <= egress_usd_per_gb(A, C) < egress_usd_per_gb(A, AWS)
+    assert egress_usd_per_gb(AWS, A) == pytest.approx(0.09)
+
+
+def test_moves_take_the_transfer_and_cost_the_egress():
+    terms = _request(
+        moving={"minutes": 2, "usd": 1, "checkpoint_gb": 100, "bandwidth_gb_per_minute": 10}
+    ).moving
+    found = moves(terms, [A, B, AWS], step=STEP)
+    assert found.taken == pytest.approx(12 / 30)
+    assert found.usd == pytest.approx(np.array([[0, 2, 13], [2, 0, 13], [10, 10, 0]]))
+    given = moves(terms.model_copy(update={"egress_usd_per_gb": 0.5}), [A, AWS], step=STEP)
+    assert given.usd == pytest.approx(np.array([[0, 51], [51, 0]]))
+    assert moves(None, [A, B], step=STEP).usd.sum() == 0
+
+
+def test_the_runs_agree_in_work_and_value_also_where_throughput_differs():
+    asked = _placed(throughput_on={"p5.4xlarge": {"form": "linear", "alpha": 6.0}}, markets=["*"])
+    job = movable_job(asked, [_history(A, 5.0), _history(B, 9.0), _history(AWS, 5.0)], home=1)
+    assert [run.workload for run in job.runs] == [20.0] * 3
+    assert [run.throughput.rate(1) for run in job.runs] == [2.0, 2.0, 6.0]
+    # Enough for the dearest: nothing is given up because of where it stands.
+    dearest = movable_job(asked, [_history(B, 9.0)], home=None)
+    assert {run.value for run in job.runs} == {dearest.job.value}
+    assert job.home == 1
+
+
+def test_two_instance_types_with_one_throughput_are_refused():
+    with pytest.raises(JobError, match="a3-highgpu-1g and p5") as caught:
+        check_types(_request(markets=["*"]), [A, AWS])
+    assert "throughput_on" in caught.value.remedy
+    check_types(_request(markets=["*"], throughput_on={"p5.4xlarge": {"form": "linear"}}), [A, AWS])
