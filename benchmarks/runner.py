@@ -19,7 +19,7 @@ from typing import TextIO
 
 CASES = (
     "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed", "workers",
-    "backfill", "joint",
+    "backfill", "joint", "moving",
 )  # fmt: skip
 #: Run when they are named only: they take long.
 ON_REQUEST = ("faults", "walks")

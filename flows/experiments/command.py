@@ -82,3 +82,10 @@ def renting(*, study: StudyOptions) -> Answer:
     from flows.experiments.renting import renting_study
 
     return renting_study(study)
+
+
+def markets(*, study: StudyOptions, processes: Processes = None) -> Answer:
+    """One job that may run in one of many markets and may move: movers beside every market alone and hindsight (E6, M11)."""
+    from flows.experiments.markets import markets_study
+
+    return markets_study(study, processes=processes)

@@ -67,7 +67,7 @@ def _compiled(function: Function, **options: Any) -> Function:
     return kept
 
 
-class CodeFiles(IndexDataCacheFile):  # type: ignore[misc]
+class CodeFiles(IndexDataCacheFile):
     """numba's files of one function's code, safe for processes that start cold side by side.
 
     numba numbers the files of the signatures in the order they come. Two processes that compile two signatures at once both take
@@ -78,8 +78,9 @@ class CodeFiles(IndexDataCacheFile):  # type: ignore[misc]
     def save(self, key: object, data: object) -> None:
         """Keep ``data``, the code of ``key``: signature, processor, and the function's own hash."""
         name = f"{Path(self._index_name).stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
-        self._save_data(name, data)
-        self._save_index({**self._load_index(), key: name})
+        files: Any = self
+        files._save_data(name, data)
+        files._save_index({**files._load_index(), key: name})
 
 
 def source_hash(folder: Path) -> str:

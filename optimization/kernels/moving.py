@@ -396,8 +396,10 @@ def mean_field(
     slot: int,
     draws: np.ndarray,
     with_nowhere: bool,
+    keep: int,
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Expected values after the present slot, per market (S, K, J, points), and of being nowhere after it, (points,).
+    """Expected values after each of the first ``keep`` slots, per market (keep, S, K, J, points), and of being nowhere, (keep,
+    points).
 
     Backward induction per market over (slot, work left, size before, count state, price level). At the start of a later slot
     the job
@@ -424,6 +426,12 @@ def mean_field(
     most = 0
     for m in range(count):
         most = max(most, ground.held[m])
+    kept = [np.empty((1, 1, 1, 1, 1), np.float32) for _ in range(count)]
+    for m in range(count):
+        kept[m] = np.empty(
+            (keep, markets[m].available.size, markets[m].price.size, ground.held[m], grid.points), np.float32
+        )
+    alone = np.empty((keep, 1, 1, 1, grid.points), np.float32)
     costs = np.empty(most)
     for i in range(slots - 1, -1, -1):
         after = now
@@ -440,15 +448,12 @@ def mean_field(
                         mix(markets[m].price_chain[i], rows[s : s + levels], mixed[s : s + levels])
                     later = mixed.reshape((states, levels * held * width))
                 after[m] = later.reshape(now[m].shape)
-        if i == 0:
-            kept = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+        if i < keep:
             for m in range(count):
-                states, levels, held, _ = after[m].shape
-                kept[m] = np.empty((states, levels, held, grid.points), np.float32)
-                fill(after[m], grid.low[1], kept[m])
-            alone = np.empty((1, 1, 1, grid.points), np.float32)
-            fill(nowhere.reshape((1, 1, 1, nowhere.size)), grid.low[1], alone)
-            return kept, alone[0, 0, 0]
+                fill(after[m], grid.low[i + 1], kept[m][i])
+            fill(nowhere.reshape((1, 1, 1, nowhere.size)), grid.low[i + 1], alone[i])
+        if i == 0:
+            break
         t, width = slot + i, grid.high[i] - grid.low[i]
         ends = Ends(value_at(ground.value, t), value_at(ground.value, t + 1), grid.beyond)
         first = Firsts(grid.low[i + 1], grid.low[i])
@@ -512,6 +517,7 @@ def mean_field(
                         costs[j] = slot_cost(n, spot, markets[m].price[x], ground.on_demand[m])
                     before_slot(game, after[m][s, x], costs[:held], ends, first, room, now[m][s, x])
                     for j in range(held):
+                        # The whole row: bounds found on the way cost more than they spare.
                         if _any_above(now[m][s, x, j], upper):
                             _better(now[m][s, x, j], others, spare)
         if with_nowhere:
@@ -525,7 +531,7 @@ def mean_field(
                 stay[0] = ends.now
             _better(stay, others, spare)
             nowhere = stay
-    return now, nowhere
+    return kept, alone.reshape((keep, grid.points))
 
 
 class Stand(NamedTuple):
@@ -585,6 +591,7 @@ def options(
     grid: Grid,
     after: list[np.ndarray],
     nowhere: np.ndarray,
+    at: int,
     near: np.ndarray,
     stand: Stand,
     available: np.ndarray,
@@ -607,7 +614,7 @@ def options(
         most = max(most, counts[m].size)
     by_state = np.full((count, most), -np.inf)
     if stand.place == count:
-        out[count, 0] = _worth(nowhere, stand.rest, grid, stand.late)
+        out[count, 0] = _worth(nowhere[at], stand.rest, grid, stand.late)
     idle = out[count, 0]
     for i in range(count):
         # The place itself first: what it is worth to hold nothing is asked for by the others.
@@ -628,7 +635,7 @@ def options(
                 spot = spot_held(n, there, price[m], ground.on_demand[m])
                 cost = slot_cost(n, spot, price[m], ground.on_demand[m]) + paid
                 left = stand.rest - efficiency(restart, n, before) * ground.gain[m, j]
-                usd = _worth(after[m][state, levels[m], near[m, j]], left, grid, stand.late) - cost
+                usd = _worth(after[m][at, state, levels[m], near[m, j]], left, grid, stand.late) - cost
                 if known:
                     out[m, j] = usd
                 best = max(best, usd)
@@ -638,5 +645,142 @@ def options(
         if not known:
             out[m, 0] = total
         if not moved:
-            idle = _idle(after[m], levels[m], available[m], now[m], counts[m], stand.rest, grid, stand.late)
+            idle = _idle(
+                after[m][at], levels[m], available[m], now[m], counts[m], stand.rest, grid, stand.late
+            )
     return out, by_state
+
+
+class Reach(NamedTuple):
+    """What on-demand can still do: work (M + 1, n) from each place and size in the slots left, and in those left after this
+    one."""
+
+    now: np.ndarray
+    after: np.ndarray
+    slack: float
+
+
+@kernel
+def choose(
+    ground: Ground,
+    worth: np.ndarray,
+    reach: Reach,
+    stand: Stand,
+    seen: np.ndarray,
+    committed: int,
+    rounding: float,
+) -> tuple[int, int]:
+    """(market, index of the size) of most worth among what keeps the deadline in reach, if it is; (M, 0) is staying nowhere.
+
+    ``worth`` is that of `options`. Of choices within ``rounding`` USD the first is taken: the job's place before the other
+    markets,
+    the least size first. An index of 0 in another market that is not ``seen`` is going there to see. ``committed`` is the market
+    it has gone to, -1 if it has not. Where rounding leaves nothing that keeps the deadline the most work by d is taken.
+    """
+    count = ground.on_demand.size
+    in_reach = stand.rest <= reach.now[stand.place, stand.before] + reach.slack
+    best, market, index = -np.inf, -1, 0
+    if stand.place == count and (not in_reach or stand.rest <= reach.after[count, 0] + reach.slack):
+        best, market = worth[count, 0], count
+    idle_keeps = stand.rest <= reach.after[stand.place, 0] + reach.slack
+    most, fastest, fastest_size = -np.inf, stand.place, 0
+    for i in range(count):
+        m = i if stand.place == count else (stand.place if i == 0 else (i - 1 if i <= stand.place else i))
+        moved = m != stand.place
+        restart = Restart(arrival(ground, stand.place, m) if moved else ground.up[m], ground.down[m])
+        before = 0 if moved else stand.before
+        if committed >= 0 and m != committed and moved:
+            continue
+        going = moved and not seen[m]
+        goes = idle_keeps
+        for j in range(ground.held[m]):
+            n = ground.sizes[m, j]
+            if n > 0 and committed >= 0 and m != committed:
+                continue
+            left = stand.rest - efficiency(restart, n, before) * ground.gain[m, j]
+            kept = left <= (reach.after[m, n] if n > 0 else reach.after[stand.place, 0]) + reach.slack
+            goes = goes or kept
+            if n > 0 and not going:
+                work = reach.after[m, n] - left
+                if work > most + reach.slack:
+                    most, fastest, fastest_size = work, m, j
+            if going or (moved and j == 0) or (in_reach and not kept):
+                continue
+            if worth[m, j] > best + rounding:
+                best, market, index = worth[m, j], m, j
+        if going and committed < 0 and (goes or not in_reach) and worth[m, 0] > best + rounding:
+            best, market, index = worth[m, 0], m, 0
+    if market < 0:
+        return fastest, fastest_size
+    return market, index
+
+
+class Futures(NamedTuple):
+    """Sampled slots after the present one: prices per slot and counts, (paths, M, T), and the levels of the prices."""
+
+    price: np.ndarray
+    available: np.ndarray
+    level: np.ndarray
+
+
+@kernel
+def walk_futures(
+    ground: Ground,
+    full: Ground,
+    grid: Grid,
+    after: list[np.ndarray],
+    nowhere: np.ndarray,
+    near: np.ndarray,
+    counts: list[np.ndarray],
+    begin: Stand,
+    futures: Futures,
+    reach: np.ndarray,
+    rounding: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What the mover comes to on each future: USD paid, slots at the finish (-1: given up), and V.
+
+    The job stands at ``begin``, in the first slot of ``futures``; ``after`` are the tables of that slot and of all later ones.
+    ``reach`` (d + 1, M + 1, n) is what on-demand can do in so many slots.
+    """
+    paths, count, slots = futures.price.shape
+    paid, finish, value = np.zeros(paths), np.full(paths, -1, np.int64), np.zeros(paths)
+    seen = np.full(count, True)
+    deadline = ground.value.deadline
+    now = [np.zeros(1) for _ in range(count)]
+    for p in range(paths):
+        place, before, rest, done = begin.place, begin.before, begin.rest, False
+        for k in range(slots):
+            t = begin.slot + k
+            stand = Stand(place, before, rest, t, value_at(ground.value, t + 1))
+            available, price, level = (
+                futures.available[p, :, k],
+                futures.price[p, :, k],
+                futures.level[p, :, k],
+            )
+            worth, _ = options(
+                full, grid, after, nowhere, k, near, stand, available, price, now, level, counts
+            )
+            ahead = Reach(reach[deadline - t], reach[deadline - t - 1], 1e-10 * rest)
+            m, j = choose(full, worth, ahead, stand, seen, -1, rounding)
+            n = full.sizes[m, j] if m < count else 0
+            if n == 0:
+                before = 0
+                continue
+            moved = m != place
+            restart = Restart(arrival(full, place, m) if moved else full.up[m], full.down[m])
+            spot = spot_held(n, available[m], price[m], full.on_demand[m])
+            paid[p] += slot_cost(n, spot, price[m], full.on_demand[m]) + (
+                full.move_usd[place, m] if moved else 0.0
+            )
+            rest -= efficiency(restart, n, 0 if moved else before) * full.gain[m, j]
+            place, before = m, n
+            if rest <= grid.slack:
+                finish[p], value[p], done = t + 1, value_at(ground.value, t + 1), True
+                break
+        if not done:
+            usd, _, size, more = ending_at(full, place, before, deadline, rest - grid.slack)
+            if size > 0:
+                finish[p] = deadline + more
+                value[p] = value_at(ground.value, deadline + more)
+                paid[p] += value[p] - usd
+    return paid, finish, value

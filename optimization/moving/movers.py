@@ -10,14 +10,11 @@ import numpy as np
 
 from optimization.market.belief import Forgetting
 from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, net
-from optimization.moving.tables import DRAWS, MovingTables, make_moving_tables
+from optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
 from optimization.policies.contract import Policy
 from optimization.policies.pace import WORK_TOLERANCE
 from optimization.policies.stochastic import Stochastic, tables_in_force
 from optimization.window.plan import Allocation
-
-#: Share of the job's value by which a choice must be worth more to be taken before one that comes first.
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +40,8 @@ class Alone:
         m, own = state
         if m is None:
             m = best_alone(view)
+        if not view.seen[m] and view.committed is None:
+            return Held(m, IDLE.allocation), (m, own)  # it goes there and sees
         allocation, own = self.policy.decide(own, view.views[m])
         held = Held(m, allocation) if allocation.total else IDLE
         if view.place != m and view.deadline_in_reach:
@@ -128,8 +127,8 @@ class MeanField:
     def start(self, job: MovableJob) -> None:
         """No state: what it knows is in the view."""
 
-    def tables(self, view: MarketsView) -> MovingTables:
-        """The tables of the slot, on the beliefs of all markets in it."""
+    def tables(self, view: MarketsView, keep: int = 1) -> MovingTables:
+        """The tables of the slot and of ``keep`` - 1 later ones, on the beliefs of all markets in it."""
         fastest = (
             max(float(run.throughput.rate(n)) for run in view.job.runs for n in (run.n_min, run.n_max))
             * view.slot_hours
@@ -142,22 +141,18 @@ class MeanField:
             slot=view.slot,
             begun=view.deadline_in_reach and not ahead,
             draws=self.draws,
+            keep=keep,
         )
 
     def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
         """The market and size of most worth, among those that keep the deadline in reach."""
         tables = self.tables(view)
-        worth, _ = tables.worth(view)
-        in_reach = view.deadline_in_reach
-        best, wish = -np.inf, IDLE
-        for usd, held in _choices(view, tables, worth):
-            if usd <= best + ROUNDING * view.job.job.value:
-                continue
-            going = held.market is not None and not view.seen[held.market]
-            if in_reach and not (view.may_go(held.market or 0) if going else view.keeps_deadline(held)):
-                continue
-            best, wish = usd, held
-        return (net(view, wish) if in_reach else wish), None
+        m, n = tables.best(view, tables.worth(view)[0])
+        if m == view.job.nowhere:
+            return IDLE, None
+        if not n and m != view.place and not view.seen[m]:
+            return Held(m, IDLE.allocation), None
+        return view.split(m, n), None
 
     def probe(self, state: None, view: MarketsView) -> int | None:
         """The market whose count is worth most to know before this slot is decided; None if none can change anything.
@@ -168,34 +163,13 @@ class MeanField:
             return None
         tables = self.tables(view)
         worth, by_state = tables.worth(view)
-        known = max(
-            (usd for usd, held in _choices(view, tables, worth) if _is_known(view, held)), default=-np.inf
-        )
+        known = float(worth[[*(m for m, seen in enumerate(view.seen) if seen), len(view.seen)]].max())
         gains = [
             -np.inf if view.seen[m] else float(now @ np.maximum(by_state[m, : len(now)] - known, 0.0))
             for m, now in enumerate(tables.now)
         ]
         m = int(np.argmax(gains))
         return m if gains[m] > ROUNDING * view.job.job.value else None
-
-
-def _is_known(view: MarketsView, held: Held) -> bool:
-    return held.market is None or view.seen[held.market]
-
-
-def _choices(view: MarketsView, tables: MovingTables, worth: np.ndarray) -> list[tuple[float, Held]]:
-    """What the job may do in the slot and its worth in USD: staying first, then the least sizes, then the other markets."""
-    found = [(float(worth[-1, 0]), IDLE)] if view.place == view.job.nowhere else []
-    for m in _in_order(view):
-        if not view.seen[m]:
-            if view.committed is None:
-                found.append((float(worth[m, 0]), Held(m, IDLE.allocation)))
-            continue
-        for j in range(0 if m == view.place else 1, int(tables.full.held[m])):
-            n = int(tables.full.sizes[m, j])
-            if not n or view.committed in (None, m):
-                found.append((float(worth[m, j]), view.split(m, n)))
-    return found
 
 
 # ---
@@ -328,8 +302,11 @@ class DeadlinePressure:
 
 
 def best_past(policy: Policy[Any], spot_usd: Sequence[float]) -> Alone:
-    """``policy`` in the market that saved most in the past: ``spot_usd`` is what its spot was below on-demand, a slot, in the
-    mean."""
+    """``policy`` in the market that saved most in the past.
+
+    ``spot_usd`` is what the spot of each market saved a slot in the mean, against on-demand where that is cheapest: against each
+    market's own on-demand price the dear ones would look best.
+    """
     return Alone(policy=policy, market=int(np.argmax(spot_usd)))
 
 

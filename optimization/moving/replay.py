@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -79,6 +80,15 @@ class Grounds:
         if sight is not Sight.ALL:
             for m in range(len(windows)):
                 self._hide(m)
+
+    def of(self, job: MovableJob) -> Grounds:
+        """The same markets for another job with the same runs; with `Sight.ALL` the two share what views keep.
+
+        What markets show does not hang on what a move costs, nor on where the job's data are.
+        """
+        shared = copy.copy(self)
+        shared.job = job
+        return shared
 
     def _hide(self, m: int) -> None:
         seen = self._seen[m]

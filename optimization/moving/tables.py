@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numba.typed import List
 
 from optimization.job.definition import needed, rates
-from optimization.kernels.moving import Grid, Ground, Market, Stand, mean_field, options
+from optimization.kernels.moving import (
+    Futures,
+    Grid,
+    Ground,
+    Market,
+    Reach,
+    Stand,
+    choose,
+    mean_field,
+    options,
+    walk_futures,
+)
 from optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain
 from optimization.moving.definition import MarketsView, MovableJob
+from optimization.policies.pace import WORK_TOLERANCE
 from optimization.policies.stochastic import FEWEST_POINTS, spread_sizes, work_grid
 from optimization.window.plan import sizes
 
+#: Share of the job's value by which a choice must be worth more to be taken before one that comes first.
+ROUNDING = 1e-9
 #: Draws of the other markets in each later slot; more of them change nothing measurable.
 DRAWS = 6
 #: Cells of one induction, over all markets and slots: longer jobs and more markets get a coarser grid of work left.
@@ -24,7 +39,9 @@ MOST_POINTS = 240
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovingTables:
-    """Expected values after the present slot, USD: ``after[m]`` (S, K, J, points) in each market, ``nowhere`` (points,).
+    """Expected values after the first slots from ``slot`` on, USD: ``after[m]`` (slots, S, K, J, points) in each market,
+    ``nowhere``
+    (slots, points).
 
     ``ground`` has the sizes of the tables, ``full`` all that the job may hold; ``near`` (M, A) says which of the former stands
     for each
@@ -41,6 +58,7 @@ class MovingTables:
     counts: tuple[CountChain, ...]
     prices: tuple[PriceChain, ...]
     now: tuple[np.ndarray, ...]
+    slot: int
 
     def worth(self, view: MarketsView) -> tuple[np.ndarray, np.ndarray]:
         """USD that each size in each market is worth in the slot of ``view``, net of the slot's cost and the move, (M + 1, A).
@@ -56,35 +74,94 @@ class MovingTables:
             [chain.index(usd) for chain, usd in zip(self.prices, price.tolist(), strict=True)], np.int64
         )
         there = [own.available if seen else -1 for own, seen in zip(view.views, view.seen, strict=True)]
-        stand = Stand(
-            int(view.place),
-            int(view.progress.n_previous),
-            float(view.work_left),
-            int(view.slot),
-            float(view.job.job.completion_value(view.slot + 1)),
-        )
         found, by_state = options(
             self.full,
             self.grid,
             self.after,
             self.nowhere,
+            view.slot - self.slot,
             self.near,
-            stand,
+            _stand(view),
             np.array(there, np.int64),
             price,
             List(self.now),
             levels,
-            List([chain.count.astype(np.int64) for chain in self.counts]),
+            self._counts(),
         )
         return np.asarray(found), np.asarray(by_state)
 
+    def best(self, view: MarketsView, worth: np.ndarray) -> tuple[int, int]:
+        """(market, instances) of most worth among what keeps the deadline in reach; market M is staying nowhere.
+
+        No instances in a market that is not seen: going there, then choosing.
+        """
+        reach = view.job.pace(view.slot_hours).reach
+        ahead = Reach(
+            reach[view.slots_left], reach[view.slots_left - 1], WORK_TOLERANCE * view.job.job.workload
+        )
+        committed = -1 if view.committed is None else view.committed
+        m, j = choose(
+            self.full,
+            worth,
+            ahead,
+            _stand(view),
+            np.array(view.seen),
+            committed,
+            ROUNDING * view.job.job.value,
+        )
+        return int(m), int(self.full.sizes[m, j]) if m < len(view.views) else 0
+
+    def ahead(
+        self, view: MarketsView, price: np.ndarray, available: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the mover comes to from the slot of ``view`` on, on futures of every market, (paths, M, slots) from the next
+        slot on.
+
+        USD paid from this slot on, slots from the job's first to its finish (-1: given up) and V, each (paths,). ``price`` is
+        in USD per
+        instance-hour. What is believed now holds to the end, as in `simulate_ahead`; all markets are seen in every slot.
+        """
+        hours, paths = view.slot_hours, len(price)
+        first = np.array([[own.price for own in view.views]] * paths)[:, :, None]
+        there = np.array([[own.available for own in view.views]] * paths)[:, :, None]
+        usd = np.concatenate([first, price], axis=2)[:, :, : view.slots_left] * hours
+        levels = np.stack(
+            [chain.indices(usd[:, m].ravel()).reshape(paths, -1) for m, chain in enumerate(self.prices)],
+            axis=1,
+        )
+        counts = np.concatenate([there, available], axis=2)[:, :, : view.slots_left].astype(np.int64)
+        return walk_futures(
+            self.ground, self.full, self.grid, self.after, self.nowhere, self.near, self._counts(), _stand(view),
+            Futures(usd, counts, levels.astype(np.int64)), view.job.pace(hours).reach, ROUNDING * view.job.job.value,
+        )  # fmt: skip
+
+    def _counts(self) -> List:
+        return List([chain.count.astype(np.int64) for chain in self.counts])
+
+
+def _stand(view: MarketsView) -> Stand:
+    return Stand(
+        int(view.place),
+        int(view.progress.n_previous),
+        float(view.work_left),
+        int(view.slot),
+        float(view.job.job.completion_value(view.slot + 1)),
+    )
+
 
 def make_moving_tables(
-    job: MovableJob, beliefs: list[Belief], *, slot: int, begun: bool = True, draws: int = DRAWS
+    job: MovableJob,
+    beliefs: list[Belief],
+    *,
+    slot: int,
+    begun: bool = True,
+    draws: int = DRAWS,
+    keep: int = 1,
 ) -> MovingTables:
     """The mean-field program from the deadline back to ``slot``, on the beliefs of all markets in it.
 
-    With ``begun`` only the amounts of work are sought that a job begun at slot 0 can have left while on-demand still meets the
+    ``keep`` slots from ``slot`` on are kept. With ``begun`` only the amounts of work are sought that a job begun at slot 0 can
+    have left while on-demand still meets the
     deadline.
     """
     slots, hours = job.job.deadline_slots - slot, beliefs[0].slot_hours
@@ -94,7 +171,7 @@ def make_moving_tables(
     most = max(len(n) for n in chosen)
     table_sizes, table_gain = np.zeros((len(chosen), most), np.int64), np.zeros((len(chosen), most))
     near = np.zeros((len(chosen), full.sizes.shape[1]), np.int64)
-    counts, prices, markets, now = [], [], List(), []
+    counts, prices, markets, now, chains = [], [], List(), [], []
     cells = 0
     for m, (own, belief) in enumerate(zip(job.runs, beliefs, strict=True)):
         table_sizes[m, : len(chosen[m])], table_gain[m, : len(chosen[m])] = chosen[m], gains[m]
@@ -104,12 +181,13 @@ def make_moving_tables(
         counts.append(chain)
         prices.append(price)
         now.append(_lumped(belief.count_now, belief.counts, chain))
+        chains.append(np.ascontiguousarray(onward, np.float32))
         cells += slots * len(chain.count) * len(price.level_usd) * len(chosen[m])
         markets.append(
             Market(
                 np.ascontiguousarray(chain.count, np.int64),
                 np.ascontiguousarray(price.level_usd, np.float64),
-                np.ascontiguousarray(onward, np.float32),
+                chains[m],
                 np.ascontiguousarray(belief.price_transitions(slots), np.float32),
             )
         )
@@ -119,7 +197,13 @@ def make_moving_tables(
     points_wanted = max(FEWEST_POINTS, min(MOST_POINTS, MOST_CELLS // cells))
     grid = _grid(job, ground, gains, slot, slots, begun=begun, most=points_wanted)
     after, nowhere = mean_field(
-        ground, markets, grid, slot, _drawn(beliefs, markets, now, slots, draws), job.home is None
+        ground,
+        markets,
+        grid,
+        slot,
+        _drawn(beliefs, chains, now, slots, draws),
+        job.home is None,
+        min(keep, slots),
     )
     return MovingTables(
         job=job,
@@ -132,6 +216,7 @@ def make_moving_tables(
         counts=tuple(counts),
         prices=tuple(prices),
         now=tuple(now),
+        slot=slot,
     )
 
 
@@ -171,21 +256,39 @@ def _lumped(now: np.ndarray, counts: CountChain, chain: CountChain) -> np.ndarra
     return found
 
 
-def _drawn(beliefs: list[Belief], markets: List, now: list[np.ndarray], slots: int, draws: int) -> np.ndarray:
-    """States of counts and prices of every market in each slot, drawn by Latin hypercube from what is believed now (T, R, M, 2).
+def _drawn(
+    beliefs: list[Belief], onward: list[np.ndarray], now: list[np.ndarray], slots: int, draws: int
+) -> np.ndarray:
+    """States of counts and prices of every market in each slot, drawn by Latin hypercube from what is believed now (T, R, M, 2)."""
+    found = np.zeros((slots, draws, len(beliefs), 2), np.int64)
+    strata = _strata(slots, draws, len(beliefs))
+    for m, belief in enumerate(beliefs):
+        for column, (law, steps) in enumerate(
+            ((now[m], onward[m]), (belief.price_now, belief.price_transitions(slots)))
+        ):
+            upto = np.empty((slots - 1, len(law)))
+            for i in range(slots - 1):
+                law = law @ steps[i]
+                upto[i] = law
+            upto = np.cumsum(upto, axis=1)
+            at = strata[1:, :, m, column] * upto[:, -1:]
+            below = (upto[:, None, :] < at[:, :, None]).sum(axis=2)
+            found[1:, :, m, column] = np.minimum(below, upto.shape[1] - 1)
+    return found
 
-    The order of the strata is drawn from a generator of its own, the same in every slot of every job: nothing is left to chance.
+
+@lru_cache(maxsize=256)
+def _strata(slots: int, draws: int, markets: int) -> np.ndarray:
+    """The middles of the strata in the order in which each slot, market and variable takes them, (T, R, M, 2).
+
+    The order is drawn from a generator of its own, the same for every job: nothing is left to chance.
     """
     rng = np.random.default_rng(20_512)
-    found = np.zeros((slots, draws, len(beliefs), 2), np.int64)
+    found = np.zeros((slots, draws, markets, 2))
     middles = (np.arange(draws) + 0.5) / draws
-    for m, belief in enumerate(beliefs):
-        count, price = now[m], belief.price_now
-        levels = belief.price_transitions(slots)
+    for m in range(markets):
         for i in range(1, slots):
-            count, price = count @ markets[m].chain[i - 1], price @ levels[i - 1]
-            for column, law in enumerate((count, price)):
-                upto = np.cumsum(law)
-                at = rng.permutation(middles) * upto[-1]
-                found[i, :, m, column] = np.minimum(np.searchsorted(upto, at), len(law) - 1)
+            for column in range(2):
+                found[i, :, m, column] = rng.permutation(middles)
+    found.flags.writeable = False
     return found

@@ -144,16 +144,16 @@ def held_so_far(
     progress = Progress()
     views: list[View] = []
     for slot in range(slots):
-        progress = _corrected(job, seen, progress, slot, reported)
+        progress = corrected(job, seen, progress, slot, reported)
         if finished(progress.done, job.workload):
             continue
         view = seen.view(job, progress, slot)
         views.append(view)
         progress = step(progress, held(job, decided.get(slot, NOTHING), view.available), view)
-    return _corrected(job, seen, progress, slots, reported), views
+    return corrected(job, seen, progress, slots, reported), views
 
 
-def _corrected(job: Job, seen: Seen, progress: Progress, slot: int, reported: Sequence[Reported]) -> Progress:
+def corrected(job: Job, seen: Seen, progress: Progress, slot: int, reported: Sequence[Reported]) -> Progress:
     """``progress`` at the start of ``slot`` with what was reported for it in the place of what was reckoned."""
     for one in reported:
         if one.slot != slot:

@@ -17,10 +17,17 @@ from warehouse.errors import SettingsError
 REPEATS, LEVEL = 2000, 0.95
 
 
-def resampled_means(values: np.ndarray, *, rng: np.random.Generator, repeats: int = REPEATS) -> np.ndarray:
+def resampled_means(
+    values: np.ndarray,
+    *,
+    rng: np.random.Generator,
+    repeats: int = REPEATS,
+    blocks: np.ndarray | None = None,
+) -> np.ndarray:
     """Means of ``values`` (jobs, columns) over ``repeats`` resamples of the jobs with replacement, shape (repeats, columns).
 
-    Each resample is the same for all columns. Raises `SettingsError` for no job, or values that are not finite.
+    Each resample is the same for all columns. Jobs of one of ``blocks`` (jobs,) are drawn together. Raises `SettingsError` for
+    no job, or values that are not finite.
     """
     table = np.asarray(values, dtype=float)
     if table.ndim != 2 or not len(table) or not np.isfinite(table).all():
@@ -28,9 +35,15 @@ def resampled_means(values: np.ndarray, *, rng: np.random.Generator, repeats: in
             f"values of shape {table.shape}, {int((~np.isfinite(table)).sum())} of them not finite",
             expected="a finite table of at least one job",
         )
-    jobs = len(table)
-    drawn = rng.multinomial(jobs, np.full(jobs, 1.0 / jobs), size=repeats)
-    return np.asarray(drawn @ table / jobs)
+    if blocks is None:
+        of, sizes = table, np.ones(len(table))
+    else:
+        block = np.unique(blocks, return_inverse=True)[1]
+        sizes = np.bincount(block).astype(float)
+        of = np.zeros((len(sizes), table.shape[1]))
+        np.add.at(of, block, table)
+    drawn = rng.multinomial(len(of), np.full(len(of), 1.0 / len(of)), size=repeats)
+    return np.asarray(drawn @ of / (drawn @ sizes)[:, None])
 
 
 def interval(samples: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:

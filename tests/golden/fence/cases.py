@@ -282,6 +282,7 @@ def slow_cases() -> list[Case]:
         ("probing", 15),
         ("cant-be-late", 20),
         ("renting", 20),
+        ("markets", 30),
         ("fleet", 45),
         ("predictors", 45),
         ("error", 120),

@@ -128,7 +128,9 @@ def test_kernels_read_no_other_source_of_the_project():
                 assert line.split()[1].startswith("optimization.kernels"), (path.name, line)
 
 
-def test_two_processes_that_compile_two_signatures_at_once_do_not_take_each_others_code(tmp_path, monkeypatch):
+def test_two_processes_that_compile_two_signatures_at_once_do_not_take_each_others_code(
+    tmp_path, monkeypatch
+):
     """Both have read the empty list before either has written: the later list wins, and what it names is its own."""
 
     def files():

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from moving_markets import ON_DEMAND, a_job, made, movable, random_markets
 from moving_twin import ExactProgram
 
-from optimization.job.definition import Job, Linear, Progress
+from optimization.job.definition import Linear, Progress
 from optimization.market.belief import Belief, CountChain, PriceChain
-from optimization.market.window import market_window, record_of
+from optimization.market.window import market_window
 from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, Moving, even_moving
 from optimization.moving.movers import (
     Alone,
@@ -29,48 +30,10 @@ from optimization.replay.score import hindsight
 from optimization.window.plan import Allocation
 from warehouse.errors import AuditError, JobError, MarketError, PolicyError
 
-ON_DEMAND = (3.0, 3.2, 2.8)
 MOVERS = [
     MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure(),
     Alone(policy=UniformProgress(), market=1),
 ]  # fmt: skip
-
-
-def a_job(d=8, n_max=3, load=0.5, mu=0.9, n_min=1, **other):
-    workload = load * d * n_max
-    return Job(
-        name="j", workload=workload, deadline_slots=d, n_min=n_min, n_max=n_max, throughput=Linear(), mu_up=mu, mu_down=0.95,
-        value=1.6 * workload * 3.2, **other,
-    )  # fmt: skip
-
-
-def movable(job, markets=3, taken=0.3, usd=0.5, home=None):
-    return MovableJob(runs=(job,) * markets, moving=even_moving(markets, taken=taken, usd=usd), home=home)
-
-
-def random_markets(seed, d, n_max, markets=3, before=60, stay=0.8):
-    """Windows and records of markets whose counts stay for a while; the records' peers are the other markets."""
-    rng = np.random.default_rng(seed)
-    counts = np.zeros((markets, before + d))
-    for m in range(markets):
-        now = int(rng.integers(n_max + 1))
-        for t in range(before + d):
-            now = now if rng.random() < stay else int(rng.integers(n_max + 1))
-            counts[m, t] = now
-    prices = np.repeat(rng.uniform(0.5, 1.5, (markets, 1)), before + d, axis=1)
-    return made(prices, counts, before)
-
-
-def made(prices, counts, before):
-    windows = [
-        market_window(p[before:], c[before:], on_demand_usd=ON_DEMAND[m], slot_hours=1.0)
-        for m, (p, c) in enumerate(zip(prices, counts, strict=True))
-    ]
-    records = [
-        record_of(prices[m], counts[m], first=before, slot_hours=1.0, peers=np.delete(counts, m, axis=0))
-        for m in range(len(counts))
-    ]
-    return windows, records
 
 
 @pytest.mark.parametrize("mover", MOVERS, ids=lambda mover: mover.name)
@@ -170,7 +133,7 @@ class Fixed(MeanField):
         super().__init__()
         object.__setattr__(self, "given", tables)
 
-    def tables(self, view: MarketsView):
+    def tables(self, view: MarketsView, keep=1):
         """The tables that were given."""
         return self.given
 

@@ -31,6 +31,17 @@ def test_three_jobs_have_the_ten_means_of_enumeration():
     np.testing.assert_allclose(counts / len(samples), [exact[m] for m in sorted(exact)], atol=0.008)
 
 
+def test_jobs_of_a_block_are_drawn_together():
+    """Two blocks of unequal size have three means: either alone, or all jobs."""
+    values, blocks = np.array([[0.0], [0.0], [0.0], [8.0]]), np.array([5, 5, 5, 2])
+    samples = resampled_means(values, rng=np.random.default_rng(4), repeats=8_000, blocks=blocks)[:, 0]
+    found, counts = np.unique(samples, return_counts=True)
+    assert found.tolist() == [0.0, 2.0, 8.0]
+    np.testing.assert_allclose(counts / 8_000, [0.25, 0.5, 0.25], atol=0.02)
+    each = resampled_means(values, rng=np.random.default_rng(4), repeats=50, blocks=np.arange(4))
+    np.testing.assert_array_equal(each, resampled_means(values, rng=np.random.default_rng(4), repeats=50))
+
+
 def test_columns_are_resampled_together():
     rng = np.random.default_rng(3)
     job = rng.normal(0, 5, size=(200, 1))

@@ -1,0 +1,88 @@
+"""Milliseconds of a decision of a job that may move among ten markets, of 20 and 48 half-hour slots and up to 16 instances.
+
+CPU time on one core once compiled, the beliefs made before; beside it the same job's tables in one market (M4.6), hindsight over
+the ten markets, and expected cost and lateness on 100 sampled futures. Markets are made up: sticky counts, constant and moving
+prices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from optimization.job.definition import Job, Linear
+from optimization.market.window import MarketWindow, Record, market_window, record_of
+from optimization.moving.definition import MovableJob, even_moving
+from optimization.moving.live import expected_ahead
+from optimization.moving.movers import MeanField
+from optimization.moving.replay import Grounds, hindsight_over_markets
+from optimization.policies.stochastic import Stochastic, make_tables
+from optimization.replay.decision import Effort
+
+MARKETS, N_MAX, HISTORY, ROUNDS = 10, 16, 336, 15
+
+
+def world(slots: int, seed: int, *, restless: bool) -> tuple[MovableJob, list[MarketWindow], list[Record]]:
+    """A job that begins anywhere, its markets and their records."""
+    rng = np.random.default_rng(seed)
+    shape = (MARKETS, HISTORY + slots)
+    counts = np.clip(N_MAX // 2 + rng.integers(-3, 4, shape).cumsum(axis=1), 0, N_MAX).astype(float)
+    wander = 0.02 * rng.normal(size=shape).cumsum(axis=1) if restless else np.zeros(shape)
+    prices = np.clip(rng.uniform(0.3, 0.6, (MARKETS, 1)) + wander, 0.1, 1.2)
+    job = Job(
+        name="benchmark", workload=0.5 * slots * N_MAX * 0.5, deadline_slots=slots, n_min=1, n_max=N_MAX, throughput=Linear(),
+        mu_up=0.9, mu_down=0.95, value=1.5 * 0.5 * slots * N_MAX * 0.5,
+    )  # fmt: skip
+    windows = [
+        market_window(price[HISTORY:], count[HISTORY:], on_demand_usd=1.0, slot_hours=0.5)
+        for price, count in zip(prices, counts, strict=True)
+    ]
+    records = [
+        record_of(
+            prices[m], counts[m], first=HISTORY, slot_hours=0.5, peers=np.delete(counts, m, axis=0), hour=0.0
+        )
+        for m in range(MARKETS)
+    ]
+    movable = MovableJob(runs=(job,) * MARKETS, moving=even_moving(MARKETS, taken=0.3, usd=0.1))
+    return movable, windows, records
+
+
+def run() -> dict[str, object]:
+    """Figures by length of the job and kind of prices."""
+    return {
+        f"{slots} slots, {'moving' if restless else 'constant'} prices": measured(slots, restless=restless)
+        for slots in (20, 48)
+        for restless in (False, True)
+    }
+
+
+def measured(slots: int, *, restless: bool) -> dict[str, float]:
+    """Medians of `ROUNDS` in milliseconds of CPU time."""
+    job, windows, records = world(slots, 1, restless=restless)
+    mover, single = MeanField(), Stochastic()
+    view = Grounds(job, windows, records=records).view(job.begin(), 0)
+    beliefs = [own.belief(mover.forgetting) for own in view.views]
+    alone = view.views[0].belief(single.forgetting)
+    futures = Effort(solver_seconds=1.0, risk_paths=100, seed=1)
+    tables = mover.tables(view, keep=slots)
+    return {
+        "decision_ms": milliseconds(lambda: mover.decide(None, view)),
+        "tables_of_one_market_ms": milliseconds(lambda: make_tables(job.job, alone, keep=1, anywhere=False)),
+        "hindsight_ms": milliseconds(lambda: hindsight_over_markets(job, windows), rounds=3),
+        "hundred_futures_ms": milliseconds(lambda: expected_ahead(view, tables, futures), rounds=5),
+        "count_states": float(np.mean([len(belief.counts.count) for belief in beliefs])),
+        "price_levels": float(np.mean([len(belief.prices.level_usd) for belief in beliefs])),
+    }
+
+
+def milliseconds(work: Callable[[], object], *, rounds: int = ROUNDS) -> float:
+    """The median of several runs, after one that compiles."""
+    work()
+    seconds = []
+    for _ in range(rounds):
+        begin = time.process_time()
+        work()
+        seconds.append(time.process_time() - begin)
+    return round(1000.0 * float(np.median(seconds)), 1)

@@ -1,0 +1,249 @@
+"""A running job that may move: where it stands, what it should do in the slot at hand, and what to expect (M11) (ours)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from optimization.job.definition import Progress, finished
+from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, step
+from optimization.moving.movers import MeanField
+from optimization.moving.tables import MovingTables
+from optimization.policies.contract import View
+from optimization.policies.pace import narrate
+from optimization.replay.decision import Decision, Effort, Expected, LiveJob, Reported, corrected, held
+from warehouse.amounts import usd
+from warehouse.errors import JobError
+
+#: The mover that decides live.
+LIVE_MOVER = MeanField()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveMovable:
+    """A running job that may move, at the slot to decide.
+
+    ``lives`` is the job as each market alone would see it, in the order of the job's runs, all on the same slots; ``names``
+    says what
+    the markets are called. ``decided`` is by slot. Reports say how far it is and how many it holds, not where: that is where
+    it was
+    decided to be.
+    """
+
+    job: MovableJob
+    lives: tuple[LiveJob, ...]
+    decided: Mapping[int, Held]
+    names: tuple[str, ...]
+    reported: tuple[Reported, ...] = ()
+
+    @property
+    def start(self) -> pd.Timestamp:
+        """Start of the job's slot 0."""
+        return self.lives[0].start
+
+    @property
+    def step(self) -> pd.Timedelta:
+        """Length of a slot."""
+        return self.lives[0].step
+
+    @property
+    def slot(self) -> int:
+        """The slot to decide."""
+        return self.lives[0].slot
+
+    @property
+    def now(self) -> pd.Timestamp:
+        """Start of the slot to decide."""
+        return self.lives[0].now
+
+    @property
+    def deadline(self) -> pd.Timestamp:
+        """End of the last slot before the deadline."""
+        return self.lives[0].deadline
+
+    def standing(self) -> tuple[Progress, list[MarketsView]]:
+        """Where the job stands at the slot to decide, and the view of each slot before it.
+
+        It held what was decided for it, as far as it was there; a move that brought nothing, because no instance was there, is
+        none.
+        """
+        progress, views = self.job.begin(), []
+        for slot in range(self.slot):
+            progress = self._corrected(progress, slot)
+            if finished(progress.done, self.job.job.workload):
+                continue
+            view = self.view(progress, slot)
+            views.append(view)
+            progress = step(view, self._held(view, self.decided.get(slot, IDLE)))
+        return self._corrected(progress, self.slot), views
+
+    def _held(self, view: MarketsView, decided: Held) -> Held:
+        if decided.market is None:
+            return IDLE
+        kept = held(self.job.runs[decided.market], decided.allocation, view.views[decided.market].available)
+        return Held(decided.market, kept) if kept.total else IDLE
+
+    def _corrected(self, progress: Progress, slot: int) -> Progress:
+        m = progress.place if progress.place < len(self.lives) else 0
+        there = replace(progress, place=0)
+        return replace(
+            corrected(self.job.runs[m], self.lives[m].seen, there, slot, self.reported), place=progress.place
+        )
+
+    def progress(self) -> Progress:
+        """Where the job stands at the slot to decide."""
+        return self.standing()[0]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the job has done its work before the slot to decide."""
+        return finished(self.progress().done, self.job.job.workload)
+
+    def view(self, progress: Progress, slot: int) -> MarketsView:
+        """What a mover sees in ``slot``: markets whose count is not known there are beliefs with an age."""
+        views: list[View] = []
+        for m, (run, live) in enumerate(zip(self.job.runs, self.lives, strict=True)):
+            n = progress.n_previous if m == progress.place else 0
+            there = Progress(done=progress.done, n_previous=n, cost_usd=progress.cost_usd, place=m)
+            views.append(live.seen.view(run, there, slot))
+        # A job does not go blind: it cannot be asked again in the slot. Where nothing was seen nothing is promised.
+        return MarketsView(
+            job=self.job, progress=progress, slot=slot, views=tuple(views), seen=(True,) * len(views)
+        )
+
+
+def live_movable(
+    job: MovableJob,
+    lives: Sequence[LiveJob],
+    decided: Mapping[int, Held],
+    names: Sequence[str],
+    reported: Sequence[Reported] = (),
+) -> LiveMovable:
+    """Put the markets of a job together; raises `JobError` where they are not on the same slots, or not one for each run."""
+    grids = {(live.start, live.step, live.slot) for live in lives}
+    if len(lives) != len(job.runs) or len(names) != len(lives) or len(grids) != 1:
+        raise JobError(
+            f"job {job.job.name!r}: {len(lives)} markets called {', '.join(names)} on {len(grids)} grids of slots",
+            expected=f"{len(job.runs)} markets whose slots are the same",
+        )
+    return LiveMovable(
+        job=job, lives=tuple(lives), decided=dict(decided), names=tuple(names), reported=tuple(reported)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedDecision(Decision):
+    """A `Decision` of a job that may move.
+
+    ``market`` is where it holds its instances, or its place where it holds nothing (the number of markets: nowhere yet);
+    ``moved_from`` the place it leaves, None if it does not move, and ``move_usd`` what that costs. ``probe_next`` is the market
+    whose count it would be worth most to know, None where all counts are known or none can change anything.
+    """
+
+    market: int
+    moved_from: int | None
+    move_usd: float
+    probe_next: int | None
+
+
+def decide_moving(live: LiveMovable, effort: Effort) -> MovedDecision:
+    """Where to be in the slot at hand, with how many instances, why, and what to expect (M11.6).
+
+    Expected cost and lateness are those of sampled futures of every market, each from its own belief, on which the tables of the
+    present belief hold to the end.
+    """
+    progress, _ = live.standing()
+    view = live.view(progress, live.slot)
+    tables = LIVE_MOVER.tables(view, keep=view.slots_left)
+    m, n = tables.best(view, tables.worth(view)[0])
+    wish = IDLE if m == live.job.nowhere else view.split(m, n)
+    market = progress.place if wish.market is None else wish.market
+    moved = wish.market is not None and progress.place not in (wish.market, live.job.nowhere)
+    unseen = replace(
+        view,
+        seen=tuple(own.observed for own in view.views),
+        views=tuple(_as_believed(own) for own in view.views),
+    )
+    return MovedDecision(
+        job=live.job.job.name,
+        slot=live.slot,
+        allocation=wish.allocation,
+        policy=LIVE_MOVER.name,
+        reason=_reason(live, view, wish),
+        expected=expected_ahead(view, tables, effort),
+        solver="",
+        progress=progress,
+        planned=None,
+        market=market,
+        moved_from=progress.place if moved else None,
+        move_usd=view.move_usd(market) if moved else 0.0,
+        probe_next=LIVE_MOVER.probe(None, unseen) if not all(unseen.seen) else None,
+    )
+
+
+def _as_believed(own: View) -> View:
+    """A market that was not seen, at the price that is believed of it: its view shows none."""
+    if own.observed:
+        return own
+    belief = own.belief(LIVE_MOVER.forgetting)
+    return replace(own, price=float(belief.price_now @ belief.prices.level_usd))
+
+
+def _reason(live: LiveMovable, view: MarketsView, wish: Held) -> str:
+    """Why the job is where it is, and why it holds what it holds."""
+    if wish.market is None:
+        if view.place == live.job.nowhere:
+            return f"nothing yet: no market is worth a start in this slot, {len(live.names)} looked at"
+        return f"stay: {narrate(view.views[view.place], wish.allocation)}"
+    own = view.views[wish.market]
+    why = narrate(own, wish.allocation)
+    if view.place == wish.market:
+        return f"stay: {why}"
+    name = live.names[wish.market]
+    if view.place == live.job.nowhere:
+        return f"start in {name}, the best of {len(live.names)} markets: {why}"
+    return f"move from {live.names[view.place]} to {name}: {_gain(view, wish)} for {usd(view.move_usd(wish.market))} USD; {why}"
+
+
+def _gain(view: MarketsView, wish: Held) -> str:
+    """What the other market has more of: instances, or dollars an hour."""
+    here, there = view.views[view.place], view.views[wish.market or 0]
+    most = view.job.runs[wish.market or 0].n_max
+    more = min(there.available, most) - min(here.available, most)
+    if more > 0 and wish.allocation.spot:
+        return f"{more} spot instance{'s' if more > 1 else ''} more"
+    less = (here.price if here.available else here.on_demand_usd) - (
+        there.price if wish.allocation.spot else there.on_demand_usd
+    )
+    if less > 0:
+        return f"{usd(less)} USD an instance-hour less"
+    return "a better outlook"
+
+
+def expected_ahead(view: MarketsView, tables: MovingTables, effort: Effort) -> Expected:
+    """What the job comes to on sampled futures of its markets."""
+    job, later = view.job.job, view.slots_left - 1
+    rng = np.random.default_rng(effort.seed)
+    paths = effort.risk_paths
+    sampled = [own.belief(LIVE_MOVER.forgetting).sample(later, paths=paths, rng=rng) for own in view.views]
+    price = np.stack([one[0] for one in sampled], axis=1)
+    available = np.stack([one[1] for one in sampled], axis=1)
+    paid, ends, value = tables.ahead(view, price, available)
+    cost = view.progress.cost_usd + paid
+    finish = np.where(ends < 0, np.nan, ends).astype(float)
+    counted = np.where(ends < 0, job.late_limit, finish)
+    return Expected(
+        paths=paths,
+        cost_usd=float(cost.mean()),
+        cost_p10_usd=float(np.quantile(cost, 0.1)),
+        cost_p90_usd=float(np.quantile(cost, 0.9)),
+        finish_slots=float(counted.mean()),
+        finish_median=float(np.median(counted)),
+        finish=finish,
+        late_probability=float(np.mean(counted > job.deadline_slots)),
+        given_up_probability=float(np.isnan(finish).mean()),
+        utility_usd=float(np.mean(value - cost)),
+    )

@@ -1,0 +1,46 @@
+"""Small made-up markets and jobs that may move among them."""
+
+import numpy as np
+
+from optimization.job.definition import Job, Linear
+from optimization.market.window import market_window, record_of
+from optimization.moving.definition import MovableJob, even_moving
+
+ON_DEMAND = (3.0, 3.2, 2.8)
+
+
+def a_job(d=8, n_max=3, load=0.5, mu=0.9, n_min=1, **other):
+    workload = load * d * n_max
+    return Job(
+        name="j", workload=workload, deadline_slots=d, n_min=n_min, n_max=n_max, throughput=Linear(), mu_up=mu, mu_down=0.95,
+        value=1.6 * workload * 3.2, **other,
+    )  # fmt: skip
+
+
+def movable(job, markets=3, taken=0.3, usd=0.5, home=None):
+    return MovableJob(runs=(job,) * markets, moving=even_moving(markets, taken=taken, usd=usd), home=home)
+
+
+def random_markets(seed, d, n_max, markets=3, before=60, stay=0.8):
+    """Windows and records of markets whose counts stay for a while; the records' peers are the other markets."""
+    rng = np.random.default_rng(seed)
+    counts = np.zeros((markets, before + d))
+    for m in range(markets):
+        now = int(rng.integers(n_max + 1))
+        for t in range(before + d):
+            now = now if rng.random() < stay else int(rng.integers(n_max + 1))
+            counts[m, t] = now
+    prices = np.repeat(rng.uniform(0.5, 1.5, (markets, 1)), before + d, axis=1)
+    return made(prices, counts, before)
+
+
+def made(prices, counts, before):
+    windows = [
+        market_window(p[before:], c[before:], on_demand_usd=ON_DEMAND[m], slot_hours=1.0)
+        for m, (p, c) in enumerate(zip(prices, counts, strict=True))
+    ]
+    records = [
+        record_of(prices[m], counts[m], first=before, slot_hours=1.0, peers=np.delete(counts, m, axis=0))
+        for m in range(len(counts))
+    ]
+    return windows, records

@@ -1,0 +1,130 @@
+"""A running job that may move: its standing, its decision, its reason, and what to expect (M11)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from moving_markets import a_job, made, movable, random_markets
+
+from optimization.moving.definition import IDLE, Held
+from optimization.moving.live import decide_moving, live_movable
+from optimization.moving.movers import MeanField
+from optimization.moving.replay import replay_mover, walk
+from optimization.replay.decision import Effort, LiveJob, Reported
+from optimization.replay.run import see
+from optimization.window.plan import Allocation
+from warehouse.errors import JobError
+
+EFFORT = Effort(solver_seconds=1.0, risk_paths=60, seed=3)
+START, STEP = pd.Timestamp("2026-01-01T00:00Z"), pd.Timedelta("1h")
+
+
+def live_at(job, windows, records, slot, decided, reported=()):
+    lives = [
+        LiveJob(
+            job=run,
+            start=START,
+            step=STEP,
+            slot=slot,
+            seen=see(run, window, None, record),
+            decided={},
+            reported=(),
+        )
+        for run, window, record in zip(job.runs, windows, records, strict=True)
+    ]
+    return live_movable(job, lives, decided, [f"market-{m}" for m in range(len(lives))], reported)
+
+
+@pytest.mark.parametrize("home", [None, 0])
+def test_decided_slot_by_slot_it_is_the_replay(home):
+    job = movable(a_job(load=0.5), home=home)
+    for seed in range(3):
+        windows, records = random_markets(seed, 8, 3)
+        outcome = replay_mover(MeanField(), job, windows, records=records)
+        decided = {}
+        for slot in range(8):
+            live = live_at(job, windows, records, slot, decided)
+            if live.is_finished:
+                break
+            made_of = decide_moving(live, EFFORT)
+            held = made_of.allocation.total > 0
+            decided[slot] = Held(made_of.market, made_of.allocation) if held else IDLE
+            assert made_of.expected.late_probability == 0.0
+            assert (made_of.moved_from is not None) == (made_of.reason.startswith("move from"))
+            assert made_of.probe_next is None
+        kept = [decided[slot] for slot in range(len(outcome.allocations))]
+        assert tuple(one.market for one in kept) == outcome.places
+        assert tuple(one.allocation for one in kept) == outcome.allocations
+        assert live_at(job, windows, records, len(kept) - 1, decided).now == START + (len(kept) - 1) * STEP
+
+
+def test_a_standing_is_the_walk_of_what_was_decided():
+    job = movable(a_job(d=6, n_max=2), home=0)
+    windows, records = random_markets(2, 6, 2)
+    held = {0: Held(0, Allocation(1, 0)), 2: Held(1, Allocation(2, 0)), 3: Held(1, Allocation(1, 0))}
+    walked = walk(job, windows, [held.get(slot, IDLE) for slot in range(4)])
+    progress = live_at(job, windows, records, 4, held).progress()
+    assert (progress.done, progress.cost_usd, progress.place) == (walked.progress, walked.cost_usd, 1)
+
+
+def test_a_move_to_spot_that_was_not_there_is_none():
+    job = movable(a_job(d=6, n_max=2), home=0)
+    windows, records = made(np.full((3, 46), 1.0), np.zeros((3, 46)), 40)
+    progress = live_at(job, windows, records, 2, {0: Held(1, Allocation(0, 2))}).progress()
+    assert (progress.place, progress.cost_usd, progress.n_previous) == (0, 0.0, 0)
+
+
+def test_a_report_sets_progress_and_size_not_the_place():
+    job = movable(a_job(d=6, n_max=2), home=0)
+    windows, records = random_markets(2, 6, 2)
+    decided = {0: Held(1, Allocation(2, 0))}
+    live = live_at(job, windows, records, 2, decided, (Reported(slot=2, done=1.25, size=1),))
+    progress = live.progress()
+    assert (progress.done, progress.n_previous, progress.place) == (1.25, 1, 1)
+
+
+def test_it_says_what_it_gains_by_moving():
+    job = movable(a_job(d=8, n_max=3, load=0.6), home=0)
+    counts = np.zeros((3, 48))
+    counts[2] = 3.0
+    windows, records = made(np.full((3, 48), 1.0), counts, 40)
+    decision = decide_moving(live_at(job, windows, records, 0, {}), EFFORT)
+    assert decision.market == 2
+    assert decision.moved_from == 0
+    assert decision.move_usd == 0.5
+    assert decision.reason.startswith("move from market-0 to market-2: 3 spot instances more for 0.50 USD; ")
+    free = decide_moving(live_at(movable(a_job(d=8, n_max=3, load=0.9)), windows, records, 0, {}), EFFORT)
+    assert free.reason.startswith("start in market-2, the best of 3 markets: ")
+    assert free.moved_from is None
+
+
+def test_it_asks_for_the_count_that_it_does_not_know():
+    job = movable(a_job(d=8, n_max=3, load=0.6), home=0)
+    counts = np.zeros((3, 48))
+    counts[1] = 3.0
+    counts[1, 38:] = np.nan
+    prices = np.full((3, 48), 1.0)
+    windows, records = made(prices, counts, 40)
+    decision = decide_moving(live_at(job, windows, records, 0, {}), EFFORT)
+    assert decision.probe_next == 1
+
+
+def test_what_to_expect_is_what_comes_on_futures_that_are_known():
+    job = movable(a_job(d=8, n_max=3, load=0.6), home=0)
+    counts = np.zeros((3, 248))
+    counts[2] = 3.0
+    windows, records = made(np.full((3, 248), 1.0), counts, 240)
+    expected = decide_moving(live_at(job, windows, records, 0, {}), EFFORT).expected
+    outcome = replay_mover(MeanField(), job, windows, records=records)
+    assert expected.cost_usd == pytest.approx(outcome.total_cost_usd, rel=0.1)
+    assert expected.paths == 60
+    assert expected.cost_p10_usd <= expected.cost_usd + 1e-9
+
+
+def test_markets_on_other_slots_are_refused():
+    job = movable(a_job(d=6, n_max=2), 2, home=0)
+    windows, records = random_markets(2, 6, 2, markets=2)
+    live = live_at(job, windows, records, 2, {})
+    with pytest.raises(JobError, match="grids"):
+        live_movable(job, (live.lives[0], replace(live.lives[1], slot=3)), {}, live.names)
