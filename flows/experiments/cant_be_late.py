@@ -58,7 +58,7 @@ def cant_be_late_answer(data: Path, *, seed: int, fast: bool) -> dict[str, Any]:
 
     ``variants``: one per direction, class of availability, deadline and overhead; ``settings``: the same with all classes
     together, with 95 % intervals; ``summary``: the default policy's share of the gap over the settings; ``own_replay``: the same
-    jobs under the product's rules (`own_settings`). Raises `SourceFileError` for a table that cannot be used and `MarketError`
+    jobs under the product's rules (see `own_replay`). Raises `SourceFileError` for a table that cannot be used and `MarketError`
     if it has no trace long enough.
     """
     table = read_table(data, "availability", COUNT_COLUMNS)
