@@ -603,22 +603,24 @@ class Scores:
         wide = float(self.of(start).mean() - self.best.mean())
         return float(self.of(start).mean() - self.of(name).mean()) / wide if wide > NARROW_USD else np.nan
 
-    def gap_interval(self, name: str, *, rng: np.random.Generator) -> tuple[float, float]:
+    def gap_interval(
+        self, name: str, *, rng: np.random.Generator, start: str = PUBLISHED
+    ) -> tuple[float, float]:
         """95 % interval of `gap_closed` by a paired bootstrap over blocks of runs; NaN where there is no gap."""
         blocks = np.unique(self.block, return_inverse=True)[1]
-        start = self.of(PUBLISHED)
+        first = self.of(start)
         sums = np.zeros((int(blocks.max()) + 1, 2))
-        np.add.at(sums, blocks, np.stack([start - self.of(name), start - self.best], axis=1))
+        np.add.at(sums, blocks, np.stack([first - self.of(name), first - self.best], axis=1))
         drawn = resampled_means(sums, rng=rng)
         wide = np.where(drawn[:, 1] > NARROW_USD / len(self.windows), drawn[:, 1], np.nan)
         low, high = interval(drawn[:, 0] / wide)
         return float(low), float(high)
 
 
-def settings() -> list[Setting]:
+def settings(slot_minutes: int = 10) -> list[Setting]:
     """The four settings, in order of overhead and deadline."""
     return [
-        Setting(deadline_minutes=60 * hours, overhead_minutes=minutes)
+        Setting(deadline_minutes=60 * hours, overhead_minutes=minutes, slot_minutes=slot_minutes)
         for minutes in OVERHEAD_MINUTES
         for hours in DEADLINE_HOURS
     ]

@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from flows.command import Answer, say
 from flows.experiments.material import COUNT_COLUMNS, read_table
 from flows.experiments.study import StudyOptions
 from flows.show.blocks import Figure, Fold, Section, numbers
 from flows.show.charts import Axis, dots
+from optimization.job.definition import Job, Linear
+from optimization.market.window import market_window, record_of
+from optimization.policies.pool import policy_named
+from optimization.replay.run import replay_pool
+from optimization.replay.score import hindsight
 from optimization.single_instance import (
     BLANK,
     DEADLINE_HOURS,
@@ -20,11 +26,18 @@ from optimization.single_instance import (
     EAGER,
     PUBLISHED,
     Scores,
+    Setting,
+    Split,
     Trace,
+    Window,
+    blocks_of,
     score_split,
+    settings,
     single_traces,
     splits,
 )
+from optimization.trials.scenarios import GAMMA, VALUE_FACTOR
+from optimization.window.audit import audit_outcome
 from warehouse.errors import MarketError
 
 SLOT_MINUTES: Final = 10
@@ -33,14 +46,20 @@ EVERY_HOURS, FAST_EVERY_HOURS = 12, 48
 #: A trace is used if runs of the longest deadline can start at several times in it.
 LEAST_HOURS: Final = 2 * max(DEADLINE_HOURS)
 CLASSES: Final = ("low", "medium", "high")
+#: The same jobs in the product's own replay: its slots, hours between the starts of two runs, and policies of the pool, the
+#: authors' UP first.
+OWN_SLOT_MINUTES: Final = 30
+OWN_EVERY_HOURS, OWN_FAST_EVERY_HOURS = 48, 192
+OWN_POLICIES: Final = ("UP-single", "UP", "MSU-trim", "Stochastic")
 
 
 def cant_be_late_answer(data: Path, *, seed: int, fast: bool) -> dict[str, Any]:
     """Run the benchmark on a folder's single-instance traces; the JSON object of the command.
 
     ``variants``: one per direction, class of availability, deadline and overhead; ``settings``: the same with all classes
-    together, with 95 % intervals; ``summary``: the default policy's share of the gap over the settings. Raises
-    `SourceFileError` for a table that cannot be used and `MarketError` if it has no trace long enough.
+    together, with 95 % intervals; ``summary``: the default policy's share of the gap over the settings; ``own_replay``: the same
+    jobs under the product's rules (see `own_replay`). Raises `SourceFileError` for a table that cannot be used and `MarketError`
+    if it has no trace long enough.
     """
     table = read_table(data, "availability", COUNT_COLUMNS)
     traces = single_traces(table, slot_minutes=SLOT_MINUTES, least_hours=LEAST_HOURS)
@@ -64,6 +83,7 @@ def cant_be_late_answer(data: Path, *, seed: int, fast: bool) -> dict[str, Any]:
         ],
         "settings": whole,
         "summary": summary(scores, whole),
+        "own_replay": own_replay(table, rng=rng, fast=fast),
         "traces": [trace_row(trace) for trace in traces],
         "data": str(data),
         "seed": seed,
@@ -117,6 +137,102 @@ def summary(scores: Sequence[Scores], rows: Sequence[dict[str, Any]]) -> dict[st
         "least_gap_closed": min((v for v in shares[DEFAULT] if np.isfinite(v)), default=float("nan")),
         "misses": {name: int(sum(s.missed[:, i].sum() for s in scores)) for i, name in enumerate(names)},
     }
+
+
+def own_replay(table: pd.DataFrame, *, rng: np.random.Generator, fast: bool) -> dict[str, Any]:
+    """The object ``own_replay``: policies of the pool on such jobs under M2.4, beside hindsight (M4.7).
+
+    ``settings`` has a row for each setting, ``gap_closed`` the means of their shares of the gap from `OWN_POLICIES`' first.
+    """
+    start, last = OWN_POLICIES[0], OWN_POLICIES[-1]
+    rows: list[dict[str, Any]] = []
+    for scores in own_scores(table, every_hours=OWN_FAST_EVERY_HOURS if fast else OWN_EVERY_HOURS):
+        low, high = scores.gap_interval(last, rng=rng, start=start)
+        rows.append(
+            {
+                "deadline_h": scores.setting.deadline_minutes / 60,
+                "overhead_h": scores.setting.overhead_minutes / 60,
+                "runs": len(scores.windows),
+                "policies": {
+                    name: {
+                        "mean_cost_usd": float(scores.of(name).mean()),
+                        "misses": int(scores.missed[:, i].sum()),
+                        "gap_closed": scores.gap_closed(name, start=start),
+                    }
+                    for i, name in enumerate(scores.names)
+                },
+                "gap_closed_interval": [low, high],
+                "optimum_usd": float(scores.best.mean()),
+            }
+        )
+    shares = {name: mean([row["policies"][name]["gap_closed"] for row in rows]) for name in OWN_POLICIES}
+    return {"settings": rows, "gap_closed": shares}
+
+
+def own_scores(table: pd.DataFrame, *, every_hours: int) -> list[Scores]:
+    """`OWN_POLICIES` on jobs that begin in the later half of every trace, settings without a job left out.
+
+    They know the trace before the job and no forecast. A cost is what the utility is short of the job's value.
+    """
+    traces = single_traces(table, slot_minutes=OWN_SLOT_MINUTES, least_hours=LEAST_HOURS)
+    every = 60 * every_hours // OWN_SLOT_MINUTES
+    found = []
+    for setting in settings(OWN_SLOT_MINUTES):
+        places = [
+            Window(trace=trace, start=start)
+            for trace in traces
+            for start in range(trace.up.size // 2, trace.up.size - setting.slots + 1, every)
+        ]
+        if not places:
+            continue
+        say(
+            f"own replay: deadline {setting.deadline_minutes // 60} h, overhead {setting.overhead_minutes} min"
+        )
+        figures = np.array([own_run(setting, place) for place in places])
+        count = len(OWN_POLICIES)
+        found.append(
+            Scores(
+                split=Split(label="later halves", train=(), test=tuple(traces)),
+                setting=setting, names=OWN_POLICIES, windows=tuple(places), cost=figures[:, :count],
+                missed=figures[:, count:-1] > 0, best=figures[:, -1], block=blocks_of(setting, places),
+            )
+        )  # fmt: skip
+    return found
+
+
+def own_run(setting: Setting, place: Window) -> list[float]:
+    """One job under every one of `OWN_POLICIES`: costs (USD), misses (1 or 0) in the same order, and the cost of hindsight."""
+    d, hours, end = setting.slots, setting.slot_minutes / 60, place.start + setting.slots
+    count = place.trace.up[:end].astype(float)
+    price = np.full(end, setting.spot_usd_per_hour)
+    market = market_window(
+        price[place.start :],
+        count[place.start :],
+        on_demand_usd=setting.on_demand_usd_per_hour,
+        slot_hours=hours,
+    )
+    kept = 1.0 - setting.overhead_minutes / setting.slot_minutes
+    job = Job(
+        name=place.trace.name,
+        workload=setting.work_minutes / 60,
+        deadline_slots=d,
+        n_min=1,
+        n_max=1,
+        throughput=Linear(),
+        mu_up=kept,
+        mu_down=kept,
+        value=VALUE_FACTOR * setting.on_demand_only_usd,
+        gamma=GAMMA,
+    )
+    record = record_of(price, count, first=place.start, slot_hours=hours)
+    outcomes = replay_pool([policy_named(name) for name in OWN_POLICIES], job, market, record=record)
+    for outcome in outcomes:
+        audit_outcome(job, market, outcome)
+    return [
+        *(job.value - outcome.utility_usd for outcome in outcomes),
+        *(float(not outcome.on_time) for outcome in outcomes),
+        job.value - hindsight(job, market).high,
+    ]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -235,6 +351,7 @@ def cant_be_late_report(answer: Mapping[str, Any]) -> Answer:
                 "settings",
             ),
             _variants(answer),
+            _own(answer["own_replay"]),
             Section("Traces", [Fold("All traces used", [numbers(TRACE_COLUMNS, answer["traces"], digits=2)])], "traces"),
         ],
         notes=answer["notes"],
@@ -275,6 +392,34 @@ def _shares_figure(settings: Sequence[Mapping[str, Any]], *, default: str) -> Fi
     )  # fmt: skip
     told = "Bars are 95 % intervals of the default policy, from a bootstrap over blocks of runs that hardly overlap."
     return Figure(specs=[spec], label="Share of the gap closed by setting and policy", captions=[told])
+
+
+def _own(found: Mapping[str, Any]) -> Section:
+    rows = [
+        {
+            "deadline": f"{row['deadline_h']:.0f} h", "overhead": f"{60 * row['overhead_h']:.0f} min", "runs": row["runs"],
+            **{name: figures["gap_closed"] for name, figures in row["policies"].items()},
+            "low": row["gap_closed_interval"][0], "high": row["gap_closed_interval"][1],
+            "misses": sum(figures["misses"] for figures in row["policies"].values()),
+        }
+        for row in found["settings"]
+    ]  # fmt: skip
+    start, last = OWN_POLICIES[0], OWN_POLICIES[-1]
+    columns = {
+        "deadline": "Deadline", "overhead": "Overhead", "runs": "Runs", **{name: name for name in OWN_POLICIES[1:]},
+        "low": f"{last}, 95 % from", "high": "to", "misses": "Misses",
+    }  # fmt: skip
+    return Section(
+        "The same jobs in the product's own replay",
+        [
+            f"Half-hour slots, jobs that begin in the later half of each trace, no forecast. Share of the gap closed from {start}, "
+            f"UP as its authors have it, to hindsight; {last} on average {found['gap_closed'][last]:.3f}, MSU-trim "
+            f"{found['gap_closed']['MSU-trim']:.3f}. Here on-demand that takes the place of lost spot at once pays no restart "
+            "(M2.4); in the public rules it pays the full one.",
+            numbers(columns, rows, digits=3),
+        ],
+        "own-replay",
+    )
 
 
 def _variants(answer: Mapping[str, Any]) -> Section:

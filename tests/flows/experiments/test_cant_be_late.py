@@ -11,7 +11,8 @@ import pytest
 from command_kit import call, printed
 from page_kit import charts_of
 
-from flows.experiments.cant_be_late import cant_be_late_answer, cant_be_late_report
+from flows.experiments.cant_be_late import OWN_POLICIES, cant_be_late_answer, cant_be_late_report, own_run
+from optimization.single_instance import Setting, Trace, Window, optimum
 from warehouse.errors import MarketError, SourceFileError
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
@@ -70,10 +71,38 @@ def test_variants_add_up_to_their_setting(answer):
         assert total / whole["runs"] == pytest.approx(whole["policies"]["UP"]["mean_cost_usd"])
 
 
+def test_the_same_jobs_in_the_products_replay(answer):
+    own = answer["own_replay"]
+    assert {(row["deadline_h"], row["overhead_h"]) for row in own["settings"]} == {
+        (hours, overhead) for hours in (52, 70) for overhead in (0.05, 0.2)
+    }
+    for row in own["settings"]:
+        assert row["runs"] > 0
+        assert list(row["policies"]) == list(OWN_POLICIES)
+        assert row["policies"]["UP-single"]["gap_closed"] == 0.0
+        for figures in row["policies"].values():
+            assert figures["misses"] == 0
+            assert figures["mean_cost_usd"] >= row["optimum_usd"] - 1e-9
+    assert own["gap_closed"]["Stochastic"] > 0.5
+
+
+def test_on_demand_in_place_of_lost_spot_pays_no_restart_there():
+    """Spot in every other slot: on-demand fills the slots between, and one start is all that is lost (M2.4)."""
+    setting = Setting(deadline_minutes=50 * 60, overhead_minutes=12, slot_minutes=30)
+    up = np.arange(setting.slots) % 2 == 0
+    trace = Trace(name="invented", start=pd.Timestamp("2024-05-01", tz="UTC"), slot_minutes=30, up=up)
+    *found, best = own_run(setting, Window(trace=trace, start=0))
+    assert found[len(OWN_POLICIES) :] == [0.0] * len(OWN_POLICIES)
+    spot, on_demand = setting.ticks.spot_usd, setting.ticks.on_demand_usd
+    assert best == pytest.approx(49 * spot + 48 * on_demand)
+    assert optimum(setting, up).cost_usd > best + on_demand
+
+
 def test_tables_for_a_person(answer):
     out = printed(cant_be_late_report(answer).blocks)
     assert "What each state variable adds" in out
     assert out.count("optimum (all known)") == 8
+    assert "The same jobs in the product's own replay" in out
 
 
 def test_the_command_on_one_year_splits_it_in_time_and_says_so(tmp_path):
