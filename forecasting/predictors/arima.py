@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -126,29 +125,28 @@ def time_since_change(values: np.ndarray) -> np.ndarray:
 
 
 @njit(cache=True)
-def _walk(past: _Past, horizon: int, weights: np.ndarray, made: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Origin, slot ahead (from 0) and number of past errors, of each origin and slot in turn.
+def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, made: np.ndarray) -> int:
+    """The number of past errors that count for origin ``o`` and the slot ``k`` ahead (from 0).
 
-    At each, ``made`` (reach,) holds what the forecast would come to with the errors of its step, the newest first, and
-    ``weights`` (reach,) what each counts, 0 where there is none. Without any error the forecast itself counts 1.
+    ``made`` (reach,) is filled with what the forecast would come to with the errors of its step, the newest first, and ``weights``
+    (reach,) with what each counts, 0 where there is none. Without any error the forecast itself counts 1. No generator: numba
+    cannot compile what calls one that it has read from its cache.
     """
-    for o in range(past.places.shape[0]):
-        here, age = past.places[o, 0], past.places[o, 1]
-        for k in range(horizon):
-            step, count = age + k + 1, 0
-            centre, like, run = past.point[here, step - 1], past.likeness[here, step - 1], past.runs[here]
-            for i in range(weights.size):
-                t = here - step - i
-                if t < 0 or np.isnan(past.errors[t, step - 1]):
-                    weights[i] = 0.0
-                    continue
-                apart = np.abs(past.likeness[t, step - 1] - like) + np.abs(past.runs[t] - run)
-                weights[i] = past.weight[i] * (_ELSEWHERE + (1.0 - _ELSEWHERE) * np.exp(-apart))
-                made[i] = centre + past.errors[t, step - 1]
-                count += 1
-            if count == 0:
-                weights[0], made[0] = 1.0, centre
-            yield o, k, count
+    here, count = past.places[o, 0], 0
+    step = past.places[o, 1] + k + 1
+    centre, like, run = past.point[here, step - 1], past.likeness[here, step - 1], past.runs[here]
+    for i in range(weights.size):
+        t = here - step - i
+        if t < 0 or np.isnan(past.errors[t, step - 1]):
+            weights[i] = 0.0
+            continue
+        apart = np.abs(past.likeness[t, step - 1] - like) + np.abs(past.runs[t] - run)
+        weights[i] = past.weight[i] * (_ELSEWHERE + (1.0 - _ELSEWHERE) * np.exp(-apart))
+        made[i] = centre + past.errors[t, step - 1]
+        count += 1
+    if count == 0:
+        weights[0], made[0] = 1.0, centre
+    return count
 
 
 @njit(cache=True)
@@ -157,13 +155,15 @@ def _laws(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     m, most, reach = past.places.shape[0], int(past.upper.max()), past.weight.size
     law, seen = np.zeros((m, horizon, most + 1)), np.zeros(m, dtype=np.int64)
     weights, made = np.empty(reach), np.empty(reach)
-    for o, k, count in _walk(past, horizon, weights, made):
-        if k == 0:
-            seen[o] = count
-        for i in range(reach):
-            if weights[i] > 0.0:
-                law[o, k, int(min(max(np.floor(made[i] + 0.5), 0.0), past.upper[o]))] += weights[i]
-        law[o, k] /= weights.sum()
+    for o in range(m):
+        for k in range(horizon):
+            count = _errors_of(past, o, k, weights, made)
+            if k == 0:
+                seen[o] = count
+            for i in range(reach):
+                if weights[i] > 0.0:
+                    law[o, k, int(min(max(np.floor(made[i] + 0.5), 0.0), past.upper[o]))] += weights[i]
+            law[o, k] /= weights.sum()
     return law, seen
 
 
@@ -189,20 +189,22 @@ def _quantiles(past: _Past, horizon: int, levels: np.ndarray) -> tuple[np.ndarra
     out, mean = np.empty((m, horizon, levels.size)), np.zeros((m, horizon))
     seen = np.zeros(m, dtype=np.int64)
     weights, made = np.empty(reach), np.empty(reach)
-    for o, k, count in _walk(past, horizon, weights, made):
-        if k == 0:
-            seen[o] = count
-        total = weights.sum()
-        for i in range(reach):
-            made[i] = min(max(made[i], 0.0), past.upper[o]) if weights[i] > 0.0 else np.inf
-            mean[o, k] += weights[i] * made[i] / total if weights[i] > 0.0 else 0.0
-        order = np.argsort(made)
-        place, reached = 0, weights[order[0]] / total
-        for j in range(levels.size):
-            while reached < levels[j] - 1e-9 and place < count - 1:
-                place += 1
-                reached += weights[order[place]] / total
-            out[o, k, j] = made[order[place]]
+    for o in range(m):
+        for k in range(horizon):
+            count = _errors_of(past, o, k, weights, made)
+            if k == 0:
+                seen[o] = count
+            total = weights.sum()
+            for i in range(reach):
+                made[i] = min(max(made[i], 0.0), past.upper[o]) if weights[i] > 0.0 else np.inf
+                mean[o, k] += weights[i] * made[i] / total if weights[i] > 0.0 else 0.0
+            order = np.argsort(made)
+            place, reached = 0, weights[order[0]] / total
+            for j in range(levels.size):
+                while reached < levels[j] - 1e-9 and place < count - 1:
+                    place += 1
+                    reached += weights[order[place]] / total
+                out[o, k, j] = made[order[place]]
     return out, mean, seen
 
 
