@@ -14,7 +14,16 @@ from optimization.moving.movers import MeanField
 from optimization.moving.tables import MovingTables
 from optimization.policies.contract import View
 from optimization.policies.pace import narrate
-from optimization.replay.decision import Decision, Effort, Expected, LiveJob, Reported, corrected, held
+from optimization.replay.decision import (
+    Decision,
+    Effort,
+    Expected,
+    LiveJob,
+    Reported,
+    corrected,
+    held,
+    summary,
+)
 from optimization.window.plan import Allocation
 from warehouse.amounts import usd
 from warehouse.errors import JobError
@@ -224,7 +233,7 @@ def _gain(view: MarketsView, wish: Held) -> str:
 
 def expected_ahead(view: MarketsView, tables: MovingTables, effort: Effort) -> Expected:
     """What the job comes to on sampled futures of its markets."""
-    job, later = view.job.job, view.slots_left - 1
+    later = view.slots_left - 1
     rng = np.random.default_rng(effort.seed)
     paths = effort.risk_paths
     sampled = [own.belief(LIVE_MOVER.forgetting).sample(later, paths=paths, rng=rng) for own in view.views]
@@ -233,19 +242,7 @@ def expected_ahead(view: MarketsView, tables: MovingTables, effort: Effort) -> E
     paid, ends, value = tables.ahead(view, price, available)
     cost = view.progress.cost_usd + paid
     finish = np.where(ends < 0, np.nan, ends).astype(float)
-    counted = np.where(ends < 0, job.late_limit, finish)
-    return Expected(
-        paths=paths,
-        cost_usd=float(cost.mean()),
-        cost_p10_usd=float(np.quantile(cost, 0.1)),
-        cost_p90_usd=float(np.quantile(cost, 0.9)),
-        finish_slots=float(counted.mean()),
-        finish_median=float(np.median(counted)),
-        finish=finish,
-        late_probability=float(np.mean(counted > job.deadline_slots)),
-        given_up_probability=float(np.isnan(finish).mean()),
-        utility_usd=float(np.mean(value - cost)),
-    )
+    return summary(view.job.job, cost=cost, finish=finish, utility=value - cost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

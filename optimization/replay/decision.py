@@ -445,12 +445,24 @@ def _still(view: View) -> Record | None:
 
 
 def _summary(view: View, outcomes: list[Outcome]) -> Expected:
-    job = view.job
-    cost = np.array([outcome.total_cost_usd for outcome in outcomes])
-    finish = np.array([np.nan if o.finish_slots is None else o.finish_slots for o in outcomes], dtype=float)
+    return summary(
+        view.job,
+        cost=np.array([outcome.total_cost_usd for outcome in outcomes]),
+        finish=np.array(
+            [np.nan if o.finish_slots is None else o.finish_slots for o in outcomes], dtype=float
+        ),
+        utility=np.array([outcome.utility_usd for outcome in outcomes]),
+    )
+
+
+def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarray) -> Expected:
+    """What a job comes to over many futures, arrays of shape (paths,).
+
+    ``cost`` is what it paid in all, USD, ``finish`` counts slots from its first (NaN: given up), ``utility`` is in USD.
+    """
     counted = np.where(np.isnan(finish), job.late_limit, finish)
     return Expected(
-        paths=len(outcomes),
+        paths=len(cost),
         cost_usd=float(cost.mean()),
         cost_p10_usd=float(np.quantile(cost, 0.1)),
         cost_p90_usd=float(np.quantile(cost, 0.9)),
@@ -459,7 +471,7 @@ def _summary(view: View, outcomes: list[Outcome]) -> Expected:
         finish=finish,
         late_probability=float(np.mean(counted > job.deadline_slots)),
         given_up_probability=float(np.isnan(finish).mean()),
-        utility_usd=float(np.mean([outcome.utility_usd for outcome in outcomes])),
+        utility_usd=float(np.mean(utility)),
     )
 
 
