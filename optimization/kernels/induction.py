@@ -79,70 +79,121 @@ class Asked(NamedTuple):
     late: float
 
 
-@kernel
-def move(
-    column: np.ndarray, first: Firsts, shift: float, done: float, paid: float, beyond: float, out: np.ndarray
-) -> None:
-    """out[h] = value of the work left after doing ``shift`` steps of it, less ``paid``, at points first.now + h of the grid.
+class Shifts(NamedTuple):
+    """What work done in a slot does to a row of values, for each of n amounts of work.
 
-    ``column`` holds the values at points first.after + h; ``done`` is the worth of having finished, ``beyond`` what is taken
-    off the column's last value where more work is left than that.
+    A row of ``width`` points moves by whole steps and by the ``part`` (n,) of one. ``at`` (n, 4): the points before the first
+    are finished, up to the second read the lowest value that is known, up to the third are inside; the point h of these reads
+    the points h + the fourth and, for the part, the one below.
     """
-    whole = int(np.floor(shift + STEP_ROUNDING))
-    part = np.float32(max(0.0, shift - whole))
+
+    part: np.ndarray
+    at: np.ndarray
+
+
+@kernel
+def shift_by(steps: float, first: Firsts, known: int, width: int) -> tuple[np.float32, int, int, int, int]:
+    """One of `Shifts`: ``steps`` of work, from ``known`` points after the slot to ``width`` at its start."""
+    whole = int(np.floor(steps + STEP_ROUNDING))
+    part = np.float32(max(0.0, steps - whole))
     if part < STEP_PART:
         part = np.float32(0.0)
-    cost = np.float32(paid)
-    finished = min(out.size, max(0, whole + 1 - first.now))
-    out[:finished] = np.float32(done) - cost
+    finished = min(width, max(0, whole + 1 - first.now))
     base = first.now - whole - first.after
-    inside = min(out.size, max(finished, column.size - base))
-    low = min(inside, max(finished, 1 - base))
+    inside = min(width, max(finished, known - base))
+    return part, finished, min(inside, max(finished, 1 - base)), inside, base
+
+
+@kernel
+def shifts_by(steps: np.ndarray, first: Firsts, known: int, width: int) -> Shifts:
+    """`shift_by` of each of ``steps`` (n,)."""
+    part, at = np.empty(steps.size, np.float32), np.empty((steps.size, 4), np.int64)
+    for i in range(steps.size):
+        part[i], at[i, 0], at[i, 1], at[i, 2], at[i, 3] = shift_by(steps[i], first, known, width)
+    return Shifts(part, at)
+
+
+@fast_kernel
+def shifted(
+    rows: np.ndarray,
+    j: int,
+    shifts: Shifts,
+    i: int,
+    done: float,
+    paid: float,
+    beyond: float,
+    out: np.ndarray,
+    k: int,
+) -> None:
+    """Row ``k`` of ``out`` becomes row ``j`` of ``rows`` moved by shift ``i``, less ``paid``.
+
+    ``done`` is the worth of having finished, ``beyond`` what is taken off the row's last value where more work is left than
+    that. Both are indexed whole: a slice of one row would be counted as in use and out of it, at the price of the row.
+    """
+    part, at = shifts.part[i], shifts.at
+    finished, low, inside, base = at[i, 0], at[i, 1], at[i, 2], at[i, 3]
+    cost = np.float32(paid)
+    usd = np.float32(done) - cost
+    for h in range(finished):
+        out[k, h] = usd
     for h in range(finished, low):
-        out[h] = column[max(0, h + base)] - cost
-    for h in range(low, inside):
-        high = column[h + base]
-        out[h] = high + part * (column[h + base - 1] - high) - cost
-    out[inside:] = column[column.size - 1] - cost - np.float32(beyond)
+        out[k, h] = rows[j, max(0, h + base)] - cost
+    # Unsigned: an index that might be negative makes no vector instruction.
+    up, one = np.uint64(base), np.uint64(1)
+    for h in range(np.uint64(low), np.uint64(inside)):
+        high = rows[j, h + up]
+        out[k, h] = high + part * (rows[j, h + up - one] - high) - cost
+    usd = rows[j, rows.shape[1] - 1] - cost - np.float32(beyond)
+    for h in range(inside, out.shape[1]):
+        out[k, h] = usd
+
+
+@kernel
+def slot_shifts(game: Game, first: Firsts, known: int, width: int) -> Shifts:
+    """What a slot of each of M sizes does: first with that size held before, then with more, then with fewer (3 M,)."""
+    sizes = game.sizes.size
+    steps = np.empty(3 * sizes)
+    for j in range(sizes):
+        steps[j] = game.gain[j] / game.step
+        steps[sizes + j] = after_shrinking(game.restart, game.sizes[j]) * steps[j]
+        steps[2 * sizes + j] = after_growing(game.restart, game.sizes[j]) * game.gain[j] / game.step
+    return shifts_by(steps, first, known, width)
 
 
 @fast_kernel
 def before_slot(
-    game: Game,
     after: np.ndarray,
+    shifts: Shifts,
     costs: np.ndarray,
     ends: Ends,
-    first: Firsts,
+    first: int,
     room: np.ndarray,
     now: np.ndarray,
 ) -> None:
     """Values ``now`` (M, points) at the start of a slot whose count and price are known, from those after it, ``after``.
 
-    ``costs`` (M,) are USD of the slot; ``room`` (2, points) is scratch.
+    ``shifts`` are those of `slot_shifts`, ``costs`` (M,) USD of the slot; ``first`` is the first point of ``now`` on the grid;
+    ``room`` (2, points) is scratch.
     """
     sizes, width = now.shape
-    best, moved = room[0], room[1]
-    best[:] = np.float32(-1e30)
+    best, moved = 0, 1
+    room[best, :] = np.float32(-1e30)
     for j in range(sizes):
-        steps, here = game.gain[j] / game.step, now[j]
-        down = after_shrinking(game.restart, game.sizes[j]) * steps
-        move(after[j], first, steps, ends.after, costs[j], ends.beyond, here)
-        move(after[j], first, down, ends.after, costs[j], ends.beyond, moved)
+        shifted(after, j, shifts, j, ends.after, costs[j], ends.beyond, now, j)
+        shifted(after, j, shifts, sizes + j, ends.after, costs[j], ends.beyond, room, moved)
         for h in range(width):
-            held = here[h]
-            here[h] = held if held > best[h] else best[h]
-            best[h] = moved[h] if moved[h] > best[h] else best[h]
-    best[:] = np.float32(-1e30)
+            held = now[j, h]
+            now[j, h] = held if held > room[best, h] else room[best, h]
+            room[best, h] = room[moved, h] if room[moved, h] > room[best, h] else room[best, h]
+    room[best, :] = np.float32(-1e30)
     for j in range(sizes - 1, -1, -1):
-        here = now[j]
-        up = after_growing(game.restart, game.sizes[j]) * game.gain[j] / game.step
-        move(after[j], first, up, ends.after, costs[j], ends.beyond, moved)
+        shifted(after, j, shifts, 2 * sizes + j, ends.after, costs[j], ends.beyond, room, moved)
         for h in range(width):
-            held = here[h]
-            here[h] = held if held > best[h] else best[h]
-            best[h] = moved[h] if moved[h] > best[h] else best[h]
-        if first.now == 0:
-            here[0] = ends.now
+            held = now[j, h]
+            now[j, h] = held if held > room[best, h] else room[best, h]
+            room[best, h] = room[moved, h] if room[moved, h] > room[best, h] else room[best, h]
+        if first == 0:
+            now[j, 0] = ends.now
 
 
 @fast_kernel
@@ -220,6 +271,7 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
             Ends(value_at(game.value, t), value_at(game.value, t + 1), beyond),
             Firsts(low[i + 1], low[i]),
         )
+        shifts = slot_shifts(game, first, now.shape[3], high[i] - low[i])
         now = np.empty((states, levels, sizes, high[i] - low[i]), np.float32)
         room = np.empty((2, high[i] - low[i]), np.float32)
         for s in range(states):
@@ -228,7 +280,7 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
                     n = game.sizes[j]
                     spot = spot_held(n, game.available[s], game.price[x], game.on_demand)
                     costs[j] = slot_cost(n, spot, game.price[x], game.on_demand)
-                before_slot(game, after[s, x], costs, ends, first, room, now[s, x])
+                before_slot(after[s, x], shifts, costs, ends, first.now, room, now[s, x])
     return kept
 
 

@@ -11,7 +11,18 @@ from typing import NamedTuple
 import numpy as np
 
 from optimization.kernels.compiling import fast_kernel, kernel
-from optimization.kernels.induction import Ends, Firsts, Game, before_slot, fill, mix, move
+from optimization.kernels.induction import (
+    Ends,
+    Firsts,
+    Game,
+    Shifts,
+    before_slot,
+    fill,
+    mix,
+    shifted,
+    shifts_by,
+    slot_shifts,
+)
 from optimization.kernels.rules import (
     Restart,
     Value,
@@ -339,16 +350,24 @@ class Grid(NamedTuple):
 
 
 @fast_kernel
-def _better(row: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
-    """row[h] = mean over r of max(row[h], others[r, h]); ``out`` is scratch."""
-    out[:] = np.float32(0.0)
-    for r in range(others.shape[0]):
-        other = others[r]
-        for h in range(row.size):
-            out[h] += other[h] if other[h] > row[h] else row[h]
+def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.ndarray) -> None:
+    """rows[j, h] = mean over r of max(rows[j, h], others[r, h]) for rows (J, points); ``upper`` is the largest of ``others``,
+    ``spare`` (1, points) scratch."""
     share = np.float32(1.0 / others.shape[0])
-    for h in range(row.size):
-        row[h] = out[h] * share
+    for j in range(rows.shape[0]):
+        # The whole row: bounds found on the way cost more than they spare.
+        above = 0
+        for h in range(upper.size):
+            above += 1 if upper[h] > rows[j, h] else 0
+        if above == 0:
+            continue
+        for h in range(upper.size):
+            spare[0, h] = np.float32(0.0)
+        for r in range(others.shape[0]):
+            for h in range(upper.size):
+                spare[0, h] += others[r, h] if others[r, h] > rows[j, h] else rows[j, h]
+        for h in range(upper.size):
+            rows[j, h] = spare[0, h] * share
 
 
 @fast_kernel
@@ -359,32 +378,22 @@ def _raise(out: np.ndarray, row: np.ndarray, less: float) -> None:
         out[h] = row[h] - usd if row[h] - usd > out[h] else out[h]
 
 
-@fast_kernel
-def _any_above(row: np.ndarray, other: np.ndarray) -> bool:
-    """Whether any other[h] > row[h]."""
-    found = 0
-    for h in range(row.size):
-        found += 1 if other[h] > row[h] else 0
-    return found > 0
-
-
 @kernel
 def arrivals(
-    ground: Ground, grid: Grid, m: int, up: float, state: tuple[int, int, float], after: np.ndarray, ends: Ends, first: Firsts,
-    spare: np.ndarray, out: np.ndarray,
+    ground: Ground, m: int, available: int, price: float, after: np.ndarray, shifts: Shifts, ends: Ends, spare: np.ndarray,
+    out: np.ndarray,
 ) -> None:  # fmt: skip
-    """out[h] = the best value of beginning in market ``m`` at the efficiency ``up``, before the move is paid.
+    """out[h] = the best value of beginning in market ``m``, before the move is paid.
 
-    ``state`` is (count, index of the count's and price's state..., price); ``after`` (J, points) the values after the slot.
+    ``after`` (J, points) are the values after the slot, ``shifts`` what its sizes do in a slot that begins with a start.
     """
-    available, _, price = state
     out[:] = np.float32(-1e30)
     for j in range(1, ground.held[m]):
         n = ground.sizes[m, j]
         spot = spot_held(n, available, price, ground.on_demand[m])
         cost = slot_cost(n, spot, price, ground.on_demand[m])
-        move(after[j], first, up * ground.gain[m, j] / grid.step, ends.after, cost, ends.beyond, spare)
-        _raise(out, spare, 0.0)
+        shifted(after, j, shifts, j, ends.after, cost, ends.beyond, spare, 0)
+        _raise(out, spare[0], 0.0)
 
 
 @kernel
@@ -456,11 +465,14 @@ def mean_field(
         t, width = slot + i, grid.high[i] - grid.low[i]
         ends = Ends(value_at(ground.value, t), value_at(ground.value, t + 1), grid.beyond)
         first = Firsts(grid.low[i + 1], grid.low[i])
-        room, spare = np.empty((2, width), np.float32), np.empty(width, np.float32)
+        room, spare = np.empty((2, width), np.float32), np.empty((1, width), np.float32)
         # What each market would be worth to a job that comes from another one, in each draw.
         coming = np.empty((count, draw_count, width), np.float32)
         starting = np.empty((count if with_nowhere else 0, draw_count, width), np.float32)
         for m in range(count):
+            known = after[m].shape[3]
+            by_move = shifts_by(arrival(ground, 0, m) * ground.gain[m] / grid.step, first, known, width)
+            by_start = shifts_by(arrival(ground, count, m) * ground.gain[m] / grid.step, first, known, width)
             for r in range(draw_count):
                 s, x = draws[i, r, m, 0], draws[i, r, m, 1]
                 again = -1
@@ -472,12 +484,10 @@ def mean_field(
                     if with_nowhere:
                         starting[m, r] = starting[m, again]
                     continue
-                state = (markets[m].available[s], s, markets[m].price[x])
-                up = arrival(ground, 0, m)
-                arrivals(ground, grid, m, up, state, after[m][s, x], ends, first, spare, coming[m, r])
+                there, usd = markets[m].available[s], markets[m].price[x]
+                arrivals(ground, m, there, usd, after[m][s, x], by_move, ends, spare, coming[m, r])
                 if with_nowhere:
-                    up = arrival(ground, count, m)
-                    arrivals(ground, grid, m, up, state, after[m][s, x], ends, first, spare, starting[m, r])
+                    arrivals(ground, m, there, usd, after[m][s, x], by_start, ends, spare, starting[m, r])
         before = now
         now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
         others = np.empty((draw_count, width), np.float32)
@@ -499,6 +509,7 @@ def mean_field(
                 step=grid.step,
                 points=grid.points,
             )
+            shifts = slot_shifts(game, first, after[m].shape[3], width)
             others[:] = np.float32(-1e30)
             for k in range(count):
                 if k != m:
@@ -514,21 +525,30 @@ def mean_field(
                         n = ground.sizes[m, j]
                         spot = spot_held(n, markets[m].available[s], markets[m].price[x], ground.on_demand[m])
                         costs[j] = slot_cost(n, spot, markets[m].price[x], ground.on_demand[m])
-                    before_slot(game, after[m][s, x], costs[:held], ends, first, room, now[m][s, x])
-                    for j in range(held):
-                        # The whole row: bounds found on the way cost more than they spare.
-                        if _any_above(now[m][s, x, j], upper):
-                            _better(now[m][s, x, j], others, spare)
+                    before_slot(after[m][s, x], shifts, costs[:held], ends, first.now, room, now[m][s, x])
+                    _better(now[m][s, x], others, upper, spare)
         if with_nowhere:
             others[:] = np.float32(-1e30)
             for k in range(count):
                 for r in range(draw_count):
                     _raise(others[r], starting[k, r], 0.0)
             stay = np.empty(width, np.float32)
-            move(nowhere, first, 0.0, ends.after, 0.0, grid.beyond, stay)
+            idle = shifts_by(np.zeros(1), first, nowhere.size, width)
+            shifted(
+                nowhere.reshape((1, nowhere.size)),
+                0,
+                idle,
+                0,
+                ends.after,
+                0.0,
+                grid.beyond,
+                stay.reshape((1, width)),
+                0,
+            )
             if first.now == 0:
                 stay[0] = ends.now
-            _better(stay, others, spare)
+            upper = np.full(width, np.float32(np.inf))
+            _better(stay.reshape((1, width)), others, upper, spare)
             nowhere = stay
     return kept, alone.reshape((keep, grid.points))
 
