@@ -365,8 +365,18 @@ def closed_on_error(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        connection.close()
+        _close(connection)
         raise
+
+
+def _close(connection: duckdb.DuckDBPyConnection) -> None:
+    """Close a connection, and first the statement that a signal may have broken off in it.
+
+    Left open, such a statement holds the file: the next one to open it in this process would wait for it for ever (DuckDB 1.5).
+    """
+    with suppress(duckdb.Error, RuntimeError):  # most often there is nothing to take back
+        connection.execute("ROLLBACK")
+    connection.close()
 
 
 def checkpoint_of(connection: duckdb.DuckDBPyConnection) -> Callable[[], None]:
@@ -468,7 +478,7 @@ class Store:
 
     def _close(self, *, finished: bool) -> None:
         with self._turn:
-            self._connection.close()
+            _close(self._connection)
             lock, self._lock = self._lock, None
             if lock is not None:
                 lock.release(finished=finished, at_last=lambda: publish_at_close(lock))
@@ -485,7 +495,7 @@ class Store:
             with lock.alone() as alone:
                 if not alone:
                     raise locked(lock.database, "open in another part of this process")
-                self._connection.close()
+                _close(self._connection)
                 lock.put_in_place(file)
             self._close(finished=True)
 

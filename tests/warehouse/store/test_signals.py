@@ -1,6 +1,8 @@
 """What a signal's handler raises while DuckDB works reaches whoever set the handler, and is no error of the warehouse."""
 
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -45,3 +47,37 @@ def test_a_transaction_that_is_interrupted_keeps_nothing(tmp_path, soon):
         with pytest.raises(TimeIsUp):
             half(store)
         assert store.execute("SELECT count(*) FROM markets") == [(0,)]
+
+
+BROKEN_OFF = """
+import signal, sys
+from warehouse.store.connection import open_store
+
+class TimeIsUp(BaseException):
+    pass
+
+def raising(*_):
+    raise TimeIsUp
+
+signal.signal(signal.SIGALRM, raising)
+for how, sql in (
+    ("execute", "CREATE TABLE u AS SELECT * FROM range(30000000) AS t(x) ORDER BY hash(x)"),
+    ("execute", "SELECT count(*) AS n FROM range(500000000) AS t(x) WHERE x % 7 = 3"),
+    ("arrow", "SELECT count(*) AS n FROM range(500000000) AS t(x) WHERE x % 7 = 3"),
+):
+    try:
+        with open_store(sys.argv[1]) as store:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            getattr(store, how)(sql)
+        sys.exit(f"{how} was not broken off")
+    except TimeIsUp:
+        pass
+    with open_store(sys.argv[1]) as store:
+        assert store.execute("SELECT count(*) FROM markets") == [(0,)]
+"""
+
+
+def test_a_warehouse_in_which_a_statement_was_broken_off_can_be_opened_again(tmp_path):
+    """In a process of its own: where it cannot, DuckDB waits for ever and heeds no signal."""
+    words = [sys.executable, "-c", BROKEN_OFF, str(tmp_path / "w.duckdb")]
+    subprocess.run(words, check=True, timeout=120)
