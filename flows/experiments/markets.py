@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,24 @@ import numpy as np
 import pandas as pd
 
 from flows.command import Answer, progress, say
-from flows.experiments.material import read_worlds
+from flows.config import Settings
+from flows.experiments.material import issued_quantiles, read_worlds
+from flows.experiments.pool import FAST_PLANNER
 from flows.experiments.study import StudyOptions, quick_look
 from flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from flows.show.blocks import Grid as Figures
 from flows.show.charts import Axis, dots, heat, lines
 from optimization.fleet.stream import World
 from optimization.job.definition import Job, Linear
-from optimization.market.window import MarketWindow, Record, market_window, record_of
+from optimization.market.window import (
+    MarketWindow,
+    PointForecast,
+    Quantiles,
+    Record,
+    market_window,
+    of_quantiles,
+    record_of,
+)
 from optimization.moving.definition import MovableJob, Mover, even_moving
 from optimization.moving.movers import (
     Alone,
@@ -63,6 +73,8 @@ STARTS, SINGLE_STARTS, FAST_STARTS = 72, 144, 3
 LEAST_MARKETS = 3
 
 MEAN_FIELD, ONE_STEP, HINDSIGHT = "MeanField", "OneStep", "hindsight over markets"
+#: As turns run it: with the forecasts that would have been issued in each slot.
+FORECASTING = "MeanField, with forecasts"
 START, HOME = "Stochastic, best market at the start", "Stochastic, at home"
 ONE_MARKET = "hindsight, the best one market"
 RULES = (Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure())
@@ -109,11 +121,15 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """The worlds and cells of the experiment, shared by all jobs; ``small`` cells are those of jobs of one instance."""
+    """The worlds and cells of the experiment, shared by all jobs; ``small`` cells are those of jobs of one instance.
+
+    ``ahead`` has for each world and zone what would have been forecast in each slot of the later half, by the zone's name.
+    """
 
     worlds: tuple[World, ...]
     cells: tuple[tuple[Cell, ...], ...]
     small: tuple[tuple[Cell, ...], ...]
+    ahead: tuple[Mapping[str, Mapping[int, PointForecast]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +157,12 @@ def markets_study(study: StudyOptions, *, processes: int | None = None) -> Answe
     drawn = [
         draw for w in range(len(worlds)) for draw in draws_of(stage.worlds[w], w, seed=study.seed, fast=study.fast)
     ]  # fmt: skip
+    with progress("series forecast") as tell:
+        ahead = tuple(
+            forecasts_of(world, zones, planner=FAST_PLANNER if study.fast else None, progress=tell)
+            for world, zones in worlds
+        )
+    stage = replace(stage, ahead=ahead)
     with progress("jobs") as tell:
         found = list(spread(run_draw, drawn, stage, processes=study.workers(processes), progress=tell))
     runs = pd.DataFrame([run for runs in found for run in runs])
@@ -168,6 +190,49 @@ def measured_worlds(folder: Path) -> tuple[list[tuple[World, list[Tape]]], list[
         if all(world is not other for other, _ in kept)
     ]
     return kept, left
+
+
+def forecasts_of(
+    world: World,
+    zones: Sequence[Tape],
+    *,
+    planner: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, dict[int, PointForecast]]:
+    """What turns would have forecast of each zone in each slot of the later half, by ``planner`` (None: the settings' own)."""
+    settings = Settings.model_validate({})
+    name, slots = planner or settings.planner, range(world.slots // 2, world.slots)
+    prices = [
+        replace(
+            zone, variable="price", values=np.asarray(world.prices[zone.market.zone], dtype=float),
+            bound=world.on_demand_usd[zone.market.zone], within=None,
+        )
+        for zone in zones
+    ]  # fmt: skip
+    made: list[dict[str, dict[int, np.ndarray]]] = []
+    total, done = 2 * len(zones) * len(slots), 0
+
+    def told(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, total)
+
+    for panel in (list(zones), prices):
+        asked = {tape.label: slots for tape in panel}
+        made.append(issued_quantiles(panel, asked, planner=name, settings=settings, progress=told))
+    counts, usd = made
+    return {
+        zone.market.zone: {
+            slot: of_quantiles(
+                Quantiles(
+                    price=usd[zone.label][slot], count=counts[zone.label][slot], capacity=int(zone.bound)
+                )
+            )
+            for slot in slots
+        }
+        for zone in zones
+    }
 
 
 def usd_of(world: World) -> tuple[float, ...]:
@@ -353,6 +418,20 @@ def run_draw(draw: Draw, stage: Stage) -> list[Run]:
             )  # fmt: skip
         if cell.axis == CENTRE:
             found += _singles(job, scene, grounds, told)
+            if stage.ahead:
+                zones = stage.ahead[draw.world]
+                outcome = replay_mover(
+                    MeanField(), job, scene.windows, records=scene.records,
+                    forecasts=[
+                        [zones[zone][draw.first + t] for t in range(DEADLINE)]
+                        for zone in stage.worlds[draw.world].counts
+                    ],
+                )  # fmt: skip
+                audit_moved(job, scene.windows, outcome)
+                cost = (job.job.value - outcome.utility_usd) / scene.unit
+                found.append(
+                    told(mover=FORECASTING, cost=cost, late=not outcome.on_time, moves=outcome.moves)
+                )
     return found
 
 
@@ -431,7 +510,7 @@ def markets_answer(
             *notes,
             "A cost is what a job paid and, where it was late, what it lost of its value, in units of what on-demand alone "
             "costs in the world's cheapest on-demand zone (OD-only). Markets are believed by chains of the counts and prices "
-            "before each slot; no forecast is read.",
+            "before each slot; no forecast is read but by the mover that says so.",
             "Intervals are 95 %, by a bootstrap that draws whole days of start times, all movers together: jobs of one start and "
             "of neighbouring ones share slots. Jobs that begin late on a day reach into the next one, and the days are few, so "
             "the intervals are rather too narrow.",
@@ -502,6 +581,8 @@ def mover_rows(runs: pd.DataFrame, *, seed: int, value: str = "") -> list[dict[s
     captured_low, captured_high = interval(
         headroom_captured(-samples, -samples[:, [base]], -samples[:, [best]])
     )
+    mine = names.index(MEAN_FIELD)
+    against_low, against_high = interval(samples - samples[:, [mine]])
     own = runs.groupby("mover")
     late, moves = own["late"].sum(), own["moves"].mean()
     return [
@@ -509,6 +590,7 @@ def mover_rows(runs: pd.DataFrame, *, seed: int, value: str = "") -> list[dict[s
             "value": value, "mover": names[i], "jobs": len(table), "cost": float(mean[i]),
             "low": float(low[i]), "high": float(high[i]), "over": names[base],
             "dearer": float(mean[i] - mean[base]), "dearer_low": float(over_low[i]), "dearer_high": float(over_high[i]),
+            "against": float(mean[i] - mean[mine]), "against_low": float(against_low[i]), "against_high": float(against_high[i]),
             "captured": float(captured[i]), "captured_low": float(captured_low[i]), "captured_high": float(captured_high[i]),
             "late": int(late[names[i]]), "moves": float(moves[names[i]]),
         }
@@ -526,12 +608,21 @@ def findings(world: Mapping[str, Any]) -> list[str]:
     name, cells = world["name"], world["cells"]
     mine, best = row_of(world["movers"], MEAN_FIELD), row_of(world["movers"], HINDSIGHT)
     start = row_of(world["movers"], START)
-    others = [row for row in world["movers"] if row["mover"] not in (MEAN_FIELD, HINDSIGHT, ONE_MARKET)]
+    others = [
+        row for row in world["movers"] if row["mover"] not in (MEAN_FIELD, FORECASTING, HINDSIGHT, ONE_MARKET)
+    ]
     second = others[0]
     said = [
         f"{name}: MeanField pays {mine['cost']:.4f} of on-demand only, hindsight over markets {best['cost']:.4f}, the "
         f"stochastic policy in the market that is best at the start {start['cost']:.4f}; of the way from there to hindsight it "
         f"goes {_captured(mine)}. The next best is {second['mover']}: {second['cost']:.4f}, {_captured(second)}."
+    ]
+    told = [row for row in world["movers"] if row["mover"] == FORECASTING]
+    said += [
+        f"{name}: with the forecasts that turns would have issued MeanField pays {row['cost']:.4f}, {_captured(row)} of the way: "
+        f"{_beside(row['against_low'], row['against_high'])} without ({row['against']:+.4f}, {row['against_low']:+.4f} to "
+        f"{row['against_high']:+.4f})."
+        for row in told
     ]
     one = row_of(world["movers"], ONE_MARKET)
     if np.isfinite(one["captured"]):
@@ -607,6 +698,11 @@ def _losses(world: Mapping[str, Any]) -> list[str]:
     if not beaten:
         return [f"{world['name']}: in no cell was anything but hindsight cheaper than MeanField."]
     return [f"{world['name']}: MeanField is not the cheapest in the mean at {'; '.join(beaten)}."]
+
+
+def _beside(low: float, high: float) -> str:
+    """A difference of costs in words; one inside its interval is none."""
+    return "dearer than" if low > 0.0 else "cheaper than" if high < 0.0 else "even with"
 
 
 def _captured(row: Mapping[str, Any]) -> str:

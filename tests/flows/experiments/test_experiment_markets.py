@@ -14,6 +14,7 @@ from flows.experiments.markets import (
     CENTRE,
     DEADLINE,
     EVERYWHERE,
+    FORECASTING,
     HINDSIGHT,
     HOME,
     LOADS,
@@ -27,6 +28,7 @@ from flows.experiments.markets import (
     START,
     draws_of,
     findings,
+    forecasts_of,
     markets_answer,
     markets_report,
     measured_worlds,
@@ -36,6 +38,7 @@ from flows.experiments.markets import (
     scene_of,
     stage_of,
 )
+from flows.experiments.pool import FAST_PLANNER
 from optimization.moving.movers import MeanField
 from optimization.moving.replay import replay_mover
 from warehouse.errors import MarketError
@@ -104,7 +107,10 @@ def read(folder):
 @pytest.fixture(scope="module")
 def runs(read):
     worlds, _ = read
-    stage = stage_of([world for world, _ in worlds], fast=True)
+    stage = replace(
+        stage_of([world for world, _ in worlds], fast=True),
+        ahead=tuple(forecasts_of(world, zones, planner=FAST_PLANNER) for world, zones in worlds),
+    )
     drawn = [d for w, (world, _) in enumerate(worlds) for d in draws_of(world, w, seed=2, fast=True)]
     return pd.DataFrame([run for draw in drawn for run in run_draw(draw, stage)])
 
@@ -192,6 +198,43 @@ def test_a_job_shares_what_its_cells_see_and_pays_its_own_moves(read, runs):
             row = own[(own["axis"] == cell.axis) & (own["mover"] == MEAN_FIELD)].iloc[0]
             assert (job.job.value - outcome.utility_usd) / whole.unit == pytest.approx(row["cost"], abs=1e-12)
             assert row["moves"] == outcome.moves
+
+
+def test_what_turns_would_have_forecast_knows_nothing_of_later_slots(read):
+    world, zones = read[0][0]
+    first = world.slots // 2
+    rng = np.random.default_rng(3)
+
+    def scrambled(values, at):
+        return np.where(np.arange(world.slots) <= at, values, rng.permutation(values))
+
+    at = first + 30
+    other = [replace(zone, values=scrambled(zone.values, at), within=None) for zone in zones]
+    plain = [replace(zone, within=None) for zone in zones]
+    one, two = (forecasts_of(world, own, planner=FAST_PLANNER) for own in (plain, other))
+    for zone in world.counts:
+        assert set(one[zone]) == set(range(first, world.slots))
+        for slot in range(first, at + 1):
+            np.testing.assert_array_equal(one[zone][slot].quantiles.count, two[zone][slot].quantiles.count)
+    assert any(
+        not np.array_equal(one[zone][slot].quantiles.count, two[zone][slot].quantiles.count)
+        for zone in world.counts
+        for slot in range(at + 1, world.slots)
+    )
+
+
+def test_the_mover_with_forecasts_is_one_of_the_centre_and_compared_with_the_one_without(runs, answer):
+    told = runs[runs["mover"] == FORECASTING]
+    assert set(told["axis"]) == {CENTRE}
+    assert not np.allclose(
+        told.sort_values(["world", "first", "n_max"])["cost"],
+        runs[(runs["mover"] == MEAN_FIELD) & (runs["axis"] == CENTRE)].sort_values(["world", "first", "n_max"])["cost"],
+    )  # fmt: skip
+    for world in answer["worlds"]:
+        row, plain = row_of(world["movers"], FORECASTING), row_of(world["movers"], MEAN_FIELD)
+        assert row["against"] == pytest.approx(row["cost"] - plain["cost"])
+        assert (plain["against"], plain["against_low"], plain["against_high"]) == (0.0, 0.0, 0.0)
+    assert any("with the forecasts that turns would have issued" in line for line in answer["findings"])
 
 
 def test_every_job_is_on_time_and_none_beats_hindsight(runs):
