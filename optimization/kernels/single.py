@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from optimization.kernels.compiling import kernel
+from optimization.kernels.rules import on_demand_stays
 
 #: What the instance is in a slot: the three actions.
 NONE: Final = 0
@@ -101,8 +102,8 @@ def greedy(ticks: Ticks, up: np.ndarray) -> np.ndarray:
 def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool) -> np.ndarray:
     """M4.3, the single-cluster form of the UP paper: d is the overhead, c(t) the work done, e(t) = t work / deadline.
 
-    Spot whenever it is up, also when behind; idle, spot down and c(t) < e(t): on-demand; on on-demand: stay until
-    c(t) >= e(t + 2 d), where ``hysteresis`` even if spot is up, else only while it is down; a running spot instance is kept until
+    Spot whenever it is up, also when behind; idle, spot down and c(t) < e(t): on-demand; on on-demand: stay while
+    spot is down, and where ``hysteresis`` until c(t) >= e(t + 2 d) even if it is up; a running spot instance is kept until
     it is lost. Safety net: without spot and no whole slot to spare beyond work + 2 d: on-demand; none beyond work + d: on-demand,
     unless on a spot instance that owes nothing.
     """
@@ -118,7 +119,7 @@ def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool) -> np.ndarr
         if done * n < t * ticks.work and not up[t]:
             action = ON_DEMAND
         behind = done * n * ticks.slot < (t * ticks.slot + 2 * ticks.overhead) * ticks.work
-        if instance == ON_DEMAND and behind and (hysteresis or not up[t]):
+        if instance == ON_DEMAND and on_demand_stays(up[t], behind and hysteresis):
             action = ON_DEMAND
         if instance != SPOT and whole_slots(ticks, left + 2 * ticks.overhead) >= n - t:
             action = ON_DEMAND

@@ -70,6 +70,19 @@ def test_on_demand_is_left_two_changeovers_ahead(hours, slot_hours):
     assert "two changeovers ahead" in policy.explain(Held.ON_DEMAND, short, ON_DEMAND)
 
 
+def test_on_demand_is_never_left_for_nothing():
+    far = view(slot=3, done=30.0, n_previous=4)  # 15 slots ahead
+    assert after(UP, Held.ON_DEMAND, far) == (SPOT, Held.SPOT)
+    for seen in (
+        replace(far, available=3),
+        replace(far, price=1.0),
+        replace(far, available=0, observed=False, price=1.0),
+    ):
+        assert after(UP, Held.ON_DEMAND, seen) == (ON_DEMAND, Held.ON_DEMAND)
+        assert after(UP, Held.NOTHING, seen) == after(UP, Held.SPOT, seen) == (NOTHING, Held.NOTHING)
+    assert "left only for spot" in UP.explain(Held.ON_DEMAND, replace(far, available=0), ON_DEMAND)
+
+
 def test_the_net_keeps_two_changeovers():
     # R - 1 < C + 2 delta: with 10 slots of work and delta = 1.5 the last idle slot is that with R = 14
     policy = SingleCluster(changeover_hours=1.5)
@@ -92,9 +105,10 @@ def test_without_a_time_the_changeover_is_the_jobs():
                 assert after(UP, state, seen) == after(SingleCluster(changeover_hours=2.5), state, seen)
 
 
-def test_a_gap_holds_nothing_until_the_net_calls():
-    gap = view(available=0, observed=False, price=1.0, slot=4, done=10.0, n_previous=4)
-    assert after(UP, Held.ON_DEMAND, gap) == (NOTHING, Held.NOTHING)
+def test_a_gap_begins_nothing_until_the_net_calls():
+    gap = view(available=0, observed=False, price=1.0, slot=4, done=6.0, n_previous=4)
+    assert after(UP, Held.NOTHING, gap) == (NOTHING, Held.NOTHING)  # though behind
+    assert after(UP, Held.ON_DEMAND, gap) == (ON_DEMAND, Held.ON_DEMAND)
     assert after(UP, Held.SPOT, replace(gap, slot=13)) == (ON_DEMAND, Held.TO_THE_END)
 
 

@@ -120,6 +120,18 @@ def test_uniform_progress_by_hand():
     assert list(left.actions[:3]) == [NONE, ON_DEMAND, SPOT]
 
 
+def test_uniform_progress_never_leaves_on_demand_for_nothing():
+    # The same work, with spot down from the start: 8, 18, 28, 38 minutes, and 2 more are done in slot 5. At 3 it is ahead
+    # (18 >= e(3.4) = 17), and stays.
+    setting = small(2, work=40, deadline=80)
+    for hysteresis in (True, False):
+        found = run(UniformProgress(hysteresis=hysteresis), setting, seen("00000000"), 0)
+        assert list(found.actions) == [NONE, *[ON_DEMAND] * 5]
+        # Back at 4, where 28 >= e(4.4) = 22: spot, 8 and 4 more minutes.
+        again = run(UniformProgress(hysteresis=hysteresis), setting, seen("00001111"), 0)
+        assert list(again.actions) == [NONE, *[ON_DEMAND] * 3, SPOT, SPOT]
+
+
 def test_greedy_waits_as_long_as_it_can():
     found = run(Greedy(), small(12), seen("0" * 10), 0)
     # 72 minutes need 8 slots: two can be waited.
