@@ -38,11 +38,12 @@ class Held(StrEnum):
 class SingleCluster:
     """UP-single: 0 or N instances, all spot or all on-demand, with a changeover of delta hours (M4.3).
 
-    N is the size with the largest H, N_max where H grows. With R slots left, C slots of work at N and delta in slots, a slot goes
-    by the paper's rules. *Exploitation*: on spot the cluster stays while spot for all of it is there. *Hysteresis*: on-demand is
-    left only for spot, never for nothing, and only at progress of Zexp(t + 2 delta) or more. *Safety net*: with R - 1 < C + 2 delta,
-    where one more idle slot leaves less than two changeovers, it takes on-demand to the end. *Uniform progress*: otherwise spot
-    where there is any, on-demand when behind Zexp(t), else nothing. *Thrifty*: nothing once finished.
+    N is the size with the largest H, N_max where H grows. With R slots left, C slots of work at N and delta in slots, a slot
+    goes by the paper's rules. *Exploitation*: on spot the cluster stays while spot for all of it is there. *Hysteresis*: on-
+    demand is left only for spot, never for nothing, and only at progress of Zexp(t + 2 delta) or more. *Safety net*: with R -
+    1 < C + 2 delta, where one more idle slot leaves less than two changeovers, it takes on-demand to the end. *Uniform
+    progress*: otherwise spot where there is any, on-demand when behind Zexp(t), else nothing. *Thrifty*: nothing once
+    finished.
 
     ``changeover_hours`` may exceed a slot; None takes that of the job, (1 - mu_up) Delta, which is what a start costs here. Another
     value makes the policy more or less careful, not the changes dearer. In a gap on-demand stays, and nothing is begun unless the
