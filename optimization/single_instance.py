@@ -25,7 +25,7 @@ from optimization.kernels.single import (
     play,
     uniform_progress,
 )
-from optimization.trials.comparison import interval, resampled_means
+from optimization.trials.comparison import resampled
 from warehouse.errors import MarketError, PolicyError, SettingsError
 
 # ---
@@ -607,14 +607,35 @@ class Scores:
         self, name: str, *, rng: np.random.Generator, start: str = PUBLISHED
     ) -> tuple[float, float]:
         """95 % interval of `gap_closed` by a paired bootstrap over blocks of runs; NaN where there is no gap."""
-        blocks = np.unique(self.block, return_inverse=True)[1]
         first = self.of(start)
-        sums = np.zeros((int(blocks.max()) + 1, 2))
-        np.add.at(sums, blocks, np.stack([first - self.of(name), first - self.best], axis=1))
-        drawn = resampled_means(sums, rng=rng)
-        wide = np.where(drawn[:, 1] > NARROW_USD / len(self.windows), drawn[:, 1], np.nan)
-        low, high = interval(drawn[:, 0] / wide)
+        table = np.stack([first - self.of(name), first - self.best], axis=1)
+        draws = resampled(table, blocks=self.block, rng=rng)
+        wide = np.where(draws.means[:, 1] > NARROW_USD, draws.means[:, 1], np.nan)
+        low, high = draws.interval(draws.means[:, 0] / wide)
         return float(low), float(high)
+
+
+def mean_gap_interval(
+    scores: Sequence[Scores], name: str, *, rng: np.random.Generator, start: str = PUBLISHED
+) -> tuple[float, float]:
+    """95 % interval of the mean of `Scores.gap_closed` over settings.
+
+    Runs of all settings are drawn together by their block: the test trace, and which stretch of the longest deadline the run
+    starts in.
+    """
+    longest = max(s.setting.slots for s in scores)
+    table = np.zeros((sum(len(s.windows) for s in scores), 2 * len(scores)))
+    blocks, row = [], 0
+    for k, s in enumerate(scores):
+        own, first = slice(row, row + len(s.windows)), s.of(start)
+        table[own, 2 * k], table[own, 2 * k + 1] = first - s.of(name), first - s.best
+        blocks += [(s.split.label, w.trace.name, w.start // longest) for w in s.windows]
+        row = own.stop
+    draws = resampled(table, blocks=blocks, rng=rng)
+    narrow = NARROW_USD * np.array([len(s.windows) for s in scores]) / len(table)
+    wide = np.where(draws.means[:, 1::2] > narrow, draws.means[:, 1::2], np.nan)
+    low, high = draws.interval(np.nanmean(draws.means[:, ::2] / wide, axis=1))
+    return float(low), float(high)
 
 
 def settings(slot_minutes: int = 10) -> list[Setting]:

@@ -31,6 +31,7 @@ from optimization.single_instance import (
     Trace,
     Window,
     blocks_of,
+    mean_gap_interval,
     score_split,
     settings,
     single_traces,
@@ -82,7 +83,7 @@ def cant_be_late_answer(data: Path, *, seed: int, fast: bool) -> dict[str, Any]:
             if (part := s.among(availability)).windows
         ],
         "settings": whole,
-        "summary": summary(scores, whole),
+        "summary": summary(scores, whole, rng=rng),
         "own_replay": own_replay(table, rng=rng, fast=fast),
         "traces": [trace_row(trace) for trace in traces],
         "data": str(data),
@@ -124,7 +125,9 @@ def setting_row(scores: Scores, *, rng: np.random.Generator) -> dict[str, Any]:
     return variant_row(scores) | {"gap_closed_interval": [low, high]}
 
 
-def summary(scores: Sequence[Scores], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summary(
+    scores: Sequence[Scores], rows: Sequence[dict[str, Any]], *, rng: np.random.Generator
+) -> dict[str, Any]:
     """Shares of the gap closed, averaged over the settings of all directions, and misses over all runs."""
     names = scores[0].names
     shares = {name: [row["policies"][name]["gap_closed"] for row in rows] for name in names}
@@ -134,6 +137,8 @@ def summary(scores: Sequence[Scores], rows: Sequence[dict[str, Any]]) -> dict[st
         "runs": sum(len(s.windows) for s in scores),
         "gap_closed": {name: mean(values) for name, values in shares.items()},
         "gap_closed_from_eager": {name: mean(values) for name, values in eager.items()},
+        "gap_closed_interval": list(mean_gap_interval(scores, DEFAULT, rng=rng)),
+        "gap_closed_from_eager_interval": list(mean_gap_interval(scores, DEFAULT, rng=rng, start=EAGER)),
         "least_gap_closed": min((v for v in shares[DEFAULT] if np.isfinite(v)), default=float("nan")),
         "misses": {name: int(sum(s.missed[:, i].sum() for s in scores)) for i, name in enumerate(names)},
     }
@@ -145,28 +150,30 @@ def own_replay(table: pd.DataFrame, *, rng: np.random.Generator, fast: bool) -> 
     ``settings`` has a row for each setting, ``gap_closed`` the means of their shares of the gap from `OWN_POLICIES`' first.
     """
     start, last = OWN_POLICIES[0], OWN_POLICIES[-1]
-    rows: list[dict[str, Any]] = []
-    for scores in own_scores(table, every_hours=OWN_FAST_EVERY_HOURS if fast else OWN_EVERY_HOURS):
-        low, high = scores.gap_interval(last, rng=rng, start=start)
-        rows.append(
-            {
-                "deadline_h": scores.setting.deadline_minutes / 60,
-                "overhead_h": scores.setting.overhead_minutes / 60,
-                "runs": len(scores.windows),
-                "policies": {
-                    name: {
-                        "mean_cost_usd": float(scores.of(name).mean()),
-                        "misses": int(scores.missed[:, i].sum()),
-                        "gap_closed": scores.gap_closed(name, start=start),
-                    }
-                    for i, name in enumerate(scores.names)
-                },
-                "gap_closed_interval": [low, high],
-                "optimum_usd": float(scores.best.mean()),
-            }
-        )
+    found = own_scores(table, every_hours=OWN_FAST_EVERY_HOURS if fast else OWN_EVERY_HOURS)
+    rows = [
+        {
+            "deadline_h": scores.setting.deadline_minutes / 60,
+            "overhead_h": scores.setting.overhead_minutes / 60,
+            "runs": len(scores.windows),
+            "policies": {
+                name: {
+                    "mean_cost_usd": float(scores.of(name).mean()),
+                    "misses": int(scores.missed[:, i].sum()),
+                    "gap_closed": scores.gap_closed(name, start=start),
+                }
+                for i, name in enumerate(scores.names)
+            },
+            "gap_closed_interval": list(scores.gap_interval(last, rng=rng, start=start)),
+            "optimum_usd": float(scores.best.mean()),
+        }
+        for scores in found
+    ]
     shares = {name: mean([row["policies"][name]["gap_closed"] for row in rows]) for name in OWN_POLICIES}
-    return {"settings": rows, "gap_closed": shares}
+    intervals = {
+        name: list(mean_gap_interval(found, name, rng=rng, start=start)) for name in OWN_POLICIES[1:] if found
+    }
+    return {"settings": rows, "gap_closed": shares, "gap_closed_intervals": intervals}
 
 
 def own_scores(table: pd.DataFrame, *, every_hours: int) -> list[Scores]:

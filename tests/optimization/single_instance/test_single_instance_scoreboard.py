@@ -158,8 +158,9 @@ def test_every_setting_is_scored_with_the_same_runs_for_all(scored):
 
 
 def test_learned_on_the_same_law_it_beats_what_is_published(scored):
-    for scores in scored:
-        assert scores.gap_closed(DEFAULT) > 0.3
+    shares = [scores.gap_closed(DEFAULT) for scores in scored]
+    assert min(shares) > 0.1
+    assert np.mean(shares) > 0.5
 
 
 def test_what_one_test_trace_shows_teaches_the_others_nothing(scored):
