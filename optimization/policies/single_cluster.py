@@ -13,6 +13,7 @@ from optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     expected_progress,
+    guarded,
     is_done,
     narrate,
     pace,
@@ -45,20 +46,23 @@ class SingleCluster:
     progress*: otherwise spot where there is any, on-demand when behind Zexp(t), else nothing. *Thrifty*: nothing once
     finished.
 
-    ``changeover_hours`` may exceed a slot; None takes that of the job, (1 - mu_up) Delta, which is what a start costs here. Another
-    value makes the policy more or less careful, not the changes dearer. In a gap on-demand stays, and nothing is begun unless the
-    net calls. Under all this stands the exact net of every policy (ours), so that a job in reach of on-demand is never late; its
-    answer may be of another size in the finishing slot. Raises `SettingsError` for a changeover that is negative or infinite.
+    ``changeover_hours`` may exceed a slot; None takes that of the job, (1 - mu_up) Delta, which is what a start costs here.
+    Another value makes the policy more or less careful, not the changes dearer. In a gap on-demand stays, and nothing is
+    begun unless the net calls. Under all this stands the exact net of every policy (ours), so that a job in reach of
+    on-demand is never late; its answer may be of another size in the finishing slot. With ``guard`` it takes on-demand to the
+    end where the guard of M4.3 fails. Raises `SettingsError` for a changeover that is negative or infinite.
     """
 
     changeover_hours: float | None = None
+    guard: bool = False
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
         hours = self.changeover_hours
         if hours is not None and not 0.0 <= hours < float("inf"):
             raise SettingsError(f"UP-single changeover of {hours} h", expected="a finite time >= 0")
-        object.__setattr__(self, "name", "UP-single" if hours is None else f"UP-single({hours:g})")
+        said = [*([] if hours is None else [f"{hours:g}"]), *(["guard"] if self.guard else [])]
+        object.__setattr__(self, "name", f"UP-single({','.join(said)})" if said else "UP-single")
 
     def start(self, job: Job) -> Held:
         """Nothing held; raises `JobError` for a job that cannot resume (M2.7)."""
@@ -71,6 +75,8 @@ class SingleCluster:
             return HOLD_NOTHING, Held.NOTHING
         n = cluster_size(view)
         after = self._next(state, view, n)
+        if self.guard and after in (Held.NOTHING, Held.SPOT) and not guarded(view):
+            after = Held.TO_THE_END
         wish = {Held.NOTHING: HOLD_NOTHING, Held.SPOT: Allocation(0, n)}.get(after, Allocation(n, 0))
         held = safety_net(view, wish)
         if held.on_demand:

@@ -104,7 +104,8 @@ def scores_of(cost: list[list[float]], best: list[float], block: list[int]) -> S
     return Scores(
         split=Split(label="l", train=(one,), test=(one,)), setting=setting, names=(PUBLISHED, EAGER, DEFAULT),
         windows=tuple(windows([one], setting, every_hours=12)[: len(best)]), cost=np.array(cost),
-        missed=np.zeros((len(best), 3), bool), best=np.array(best), block=np.array(block),
+        missed=np.zeros((len(best), 3), bool),
+        missed_strict=np.zeros((len(best), 3), bool), best=np.array(best), block=np.array(block),
     )  # fmt: skip
 
 
