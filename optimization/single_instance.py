@@ -25,7 +25,7 @@ from optimization.kernels.single import (
     play,
     uniform_progress,
 )
-from optimization.trials.comparison import interval, resampled_means
+from optimization.trials.comparison import resampled
 from warehouse.errors import MarketError, PolicyError, SettingsError
 
 # ---
@@ -40,6 +40,9 @@ class Setting:
     common divisor (the *tick*). Prices are USD per hour; a slot with an instance is billed whole. Raises `SettingsError`
     if a time is not positive, the deadline is no whole number of slots, or on-demand alone cannot meet it.
 
+    Where a start ``loses_its_slot`` it does no work in it and owes the overhead after it, which the policies do not know: they see
+    the work that was done (a stricter account than the benchmark's, M7).
+
     >>> Setting(deadline_minutes=52 * 60, overhead_minutes=12).tick
     2
     """
@@ -50,6 +53,7 @@ class Setting:
     slot_minutes: int = 10
     spot_usd_per_hour: float = 0.9731
     on_demand_usd_per_hour: float = 3.06
+    loses_its_slot: bool = False
 
     def __post_init__(self) -> None:
         if min(self.work_minutes, self.slot_minutes, self.deadline_minutes) <= 0 or self.overhead_minutes < 0:
@@ -91,6 +95,7 @@ class Setting:
             overhead=self.overhead_minutes // self.tick,
             spot_usd=self.spot_usd_per_hour * hours,
             on_demand_usd=self.on_demand_usd_per_hour * hours,
+            lost=self.slot_minutes // self.tick if self.loses_its_slot else 0,
         )
 
     @property
@@ -456,25 +461,27 @@ class OnDemandOnly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greedy:
-    """M4.2: spot whenever it is up, on-demand to the end once waiting could miss."""
+    """M4.2: spot whenever it is up, on-demand to the end once waiting could miss, or with ``guard`` where the guard fails."""
 
     name: str = "MSU"
+    guard: bool = False
 
     def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
         """See `kernels.greedy`."""
-        return np.asarray(greedy(setting.ticks, up))
+        return np.asarray(greedy(setting.ticks, up, self.guard))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformProgress:
-    """M4.3, single-cluster form; without ``hysteresis`` it leaves on-demand for spot at once."""
+    """M4.3, single-cluster form; without ``hysteresis`` it leaves on-demand for spot at once; ``guard`` as in M4.3."""
 
     name: str = "UP"
     hysteresis: bool = True
+    guard: bool = False
 
     def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
         """See `kernels.uniform_progress`."""
-        return np.asarray(uniform_progress(setting.ticks, up, self.hysteresis))
+        return np.asarray(uniform_progress(setting.ticks, up, self.hysteresis, self.guard))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -494,7 +501,7 @@ class TablePolicy:
 
     def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
         """Read the table along the run; raises `PolicyError` if made for other work, overhead or prices, or a nearer deadline."""
-        if setting.ticks != self.setting.ticks or setting.slots > self.setting.slots:
+        if setting.ticks._replace(lost=0) != self.setting.ticks or setting.slots > self.setting.slots:
             raise PolicyError(
                 f"a table for {self.setting}", expected=f"one that covers {setting}", remedy="make it anew"
             )
@@ -502,8 +509,12 @@ class TablePolicy:
         return np.asarray(follow(setting.ticks, self.action, self.states.code(seen)[-up.size :], up))
 
 
-def make_table(name: str, setting: Setting, states: MarketStates, chain: Chain) -> TablePolicy:
+def make_table(
+    name: str, setting: Setting, states: MarketStates, chain: Chain, *, guard: bool = False
+) -> TablePolicy:
     """Solve a setting exactly on a chain: least expected bill among the policies that meet the deadline on every path.
+
+    With ``guard`` among those that take spot, and wait, only where the guard of M4.3 holds.
 
     ``expected_cost_usd`` (states,) is the bill to expect from each state with nothing held, in the setting's first slot.
     Raises `PolicyError` if the chain has not one state per state of ``states``.
@@ -511,7 +522,7 @@ def make_table(name: str, setting: Setting, states: MarketStates, chain: Chain) 
     if chain.up.size != states.count:
         raise PolicyError(f"a chain of {chain.up.size} states", expected=f"{states.count}")
     rows = (chain.start, chain.to, chain.chance)
-    action, value = induct(setting.ticks, setting.slots, setting.slack, chain.up, rows)
+    action, value = induct(setting.ticks, setting.slots, setting.slack, guard, chain.up, rows)
     return TablePolicy(
         name=name, setting=setting, states=states, action=action, expected_cost_usd=value[:, 0, -1]
     )
@@ -557,6 +568,8 @@ LEARNED: Final = {
     DEFAULT: MarketStates(),
 }
 BLANK: Final = "stochastic, blank start"
+#: The default with the guard of M4.3.
+GUARDED: Final = "stochastic, guarded"
 #: Gaps narrower than this (USD) have no meaningful share.
 NARROW_USD: Final = 0.01
 
@@ -573,7 +586,8 @@ class Window:
 class Scores:
     """Bills of all policies on the same runs of one setting: ``cost`` (runs, policies), ``missed`` likewise, ``best`` (runs,).
 
-    ``block`` (runs,) numbers runs that overlap little; the bootstrap draws whole blocks.
+    ``missed_strict`` are the misses where every start loses its slot (`Setting.loses_its_slot`; in the product's replay a change
+    of kind is a start too). ``block`` (runs,) numbers runs that overlap little; the bootstrap draws whole blocks.
     """
 
     split: Split
@@ -582,6 +596,7 @@ class Scores:
     windows: tuple[Window, ...]
     cost: np.ndarray
     missed: np.ndarray
+    missed_strict: np.ndarray
     best: np.ndarray
     block: np.ndarray
 
@@ -595,7 +610,8 @@ class Scores:
         return replace(
             self,
             windows=tuple(w for w, k in zip(self.windows, kept, strict=True) if k),
-            cost=self.cost[kept], missed=self.missed[kept], best=self.best[kept], block=self.block[kept],
+            cost=self.cost[kept], missed=self.missed[kept], missed_strict=self.missed_strict[kept],
+            best=self.best[kept], block=self.block[kept],
         )  # fmt: skip
 
     def gap_closed(self, name: str, *, start: str = PUBLISHED) -> float:
@@ -607,14 +623,35 @@ class Scores:
         self, name: str, *, rng: np.random.Generator, start: str = PUBLISHED
     ) -> tuple[float, float]:
         """95 % interval of `gap_closed` by a paired bootstrap over blocks of runs; NaN where there is no gap."""
-        blocks = np.unique(self.block, return_inverse=True)[1]
         first = self.of(start)
-        sums = np.zeros((int(blocks.max()) + 1, 2))
-        np.add.at(sums, blocks, np.stack([first - self.of(name), first - self.best], axis=1))
-        drawn = resampled_means(sums, rng=rng)
-        wide = np.where(drawn[:, 1] > NARROW_USD / len(self.windows), drawn[:, 1], np.nan)
-        low, high = interval(drawn[:, 0] / wide)
+        table = np.stack([first - self.of(name), first - self.best], axis=1)
+        draws = resampled(table, blocks=self.block, rng=rng)
+        wide = np.where(draws.means[:, 1] > NARROW_USD, draws.means[:, 1], np.nan)
+        low, high = draws.interval(draws.means[:, 0] / wide)
         return float(low), float(high)
+
+
+def mean_gap_interval(
+    scores: Sequence[Scores], name: str, *, rng: np.random.Generator, start: str = PUBLISHED
+) -> tuple[float, float]:
+    """95 % interval of the mean of `Scores.gap_closed` over settings.
+
+    Runs of all settings are drawn together by their block: the test trace, and which stretch of the longest deadline the run
+    starts in.
+    """
+    longest = max(s.setting.slots for s in scores)
+    table = np.zeros((sum(len(s.windows) for s in scores), 2 * len(scores)))
+    blocks, row = [], 0
+    for k, s in enumerate(scores):
+        own, first = slice(row, row + len(s.windows)), s.of(start)
+        table[own, 2 * k], table[own, 2 * k + 1] = first - s.of(name), first - s.best
+        blocks += [(s.split.label, w.trace.name, w.start // longest) for w in s.windows]
+        row = own.stop
+    draws = resampled(table, blocks=blocks, rng=rng)
+    narrow = NARROW_USD * np.array([len(s.windows) for s in scores]) / len(table)
+    wide = np.where(draws.means[:, 1::2] > narrow, draws.means[:, 1::2], np.nan)
+    low, high = draws.interval(np.nanmean(draws.means[:, ::2] / wide, axis=1))
+    return float(low), float(high)
 
 
 def settings(slot_minutes: int = 10) -> list[Setting]:
@@ -644,6 +681,7 @@ def learned_policies(split: Split, setting: Setting) -> Iterator[SinglePolicy]:
         yield table
         if name == DEFAULT:
             yield replace(table, name=BLANK, remember=False)
+            yield make_table(GUARDED, setting, states, chain, guard=True)
 
 
 def score_split(
@@ -660,9 +698,13 @@ def score_split(
         places = {s: windows(split.test, s, every_hours=every_hours) for s in chosen}
         costs: dict[Setting, list[np.ndarray]] = {s: [] for s in chosen}
         missed: dict[Setting, list[np.ndarray]] = {s: [] for s in chosen}
+        strict: dict[Setting, list[np.ndarray]] = {s: [] for s in chosen}
         names: list[str] = []
         fixed: list[SinglePolicy] = [OnDemandOnly(), Greedy(), UniformProgress()]
-        fixed.append(UniformProgress(name=EAGER, hysteresis=False))
+        fixed += [
+            UniformProgress(name=EAGER, hysteresis=False),
+            UniformProgress(name=f"{PUBLISHED}, guarded", guard=True),
+        ]
         longest = max(chosen, key=lambda s: s.slots)
         told(f"{split.label}, overhead {overhead} min")
         for policy in itertools.chain(fixed, learned_policies(split, longest)):
@@ -671,12 +713,17 @@ def score_split(
                 runs = [run(policy, setting, w.trace.up, w.start) for w in places[setting]]
                 costs[setting].append(np.array([r.cost_usd for r in runs]))
                 missed[setting].append(np.array([r.missed for r in runs]))
+                other = replace(setting, loses_its_slot=True)
+                strict[setting].append(
+                    np.array([run(policy, other, w.trace.up, w.start).missed for w in places[setting]])
+                )
         for setting in chosen:
             if places[setting]:
                 found.append(
                     Scores(
                         split=split, setting=setting, names=tuple(names), windows=tuple(places[setting]),
                         cost=np.stack(costs[setting], axis=1), missed=np.stack(missed[setting], axis=1),
+                        missed_strict=np.stack(strict[setting], axis=1),
                         best=least_costs(setting, places[setting]), block=blocks_of(setting, places[setting]),
                     )
                 )  # fmt: skip

@@ -26,12 +26,13 @@ from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
 from optimization.replay.run import PlanMemo, replay_pool, spread
 from optimization.replay.score import perfect_forecasts
-from optimization.trials.comparison import interval, resampled_means
+from optimization.trials.comparison import resampled
 from optimization.trials.scenarios import (
     Draw,
     Grid,
     Scenario,
     Tape,
+    blocks_of,
     draw_scenarios,
     moving_paths,
     scenario_of,
@@ -103,6 +104,7 @@ def error_cost(
         models=tuple(models),
         policies=plan.policies,
         markets=[scenario.draw.counts.label for scenario in jobs.scenarios],
+        blocks=blocks_of(jobs.scenarios),
         notes=_notes(jobs, plan),
         seed=plan.seed,
     )
@@ -260,7 +262,8 @@ def _notes(jobs: _Jobs, plan: CostPlan) -> tuple[str, ...]:
     return (
         join_note(sum(draw.synthetic for draw in drawn), len(drawn)),
         f"{len({draw.counts.label for draw in drawn})} count series, {len(jobs.paths)} price paths (at most "
-        f"{plan.paths_per_source} of a source, the liveliest); jobs overlap in time, so intervals are rather too narrow",
+        f"{plan.paths_per_source} of a source, the liveliest); intervals draw jobs of one market "
+        "and day, which share slots, together",
     )
 
 
@@ -313,8 +316,8 @@ def join_note(synthetic: int, jobs: int) -> str:
 class Agreement:
     """Spearman's rank correlation of accuracy and money: 1 = the more accurate, the more money.
 
-    ``models`` over the models' means (mean error of the medians read against mean utility), with a 95 % interval by resampling
-    jobs; ``within`` over models in each market, both less the market's mean, from ``pairs`` of model and market. NaN where there
+    ``models`` over the models' means (mean error of the medians read against mean utility), with a 95 % interval over blocks
+    of jobs; ``within`` over models in each market, both less the market's mean, from ``pairs`` of model and market. NaN where there
     is nothing to rank.
     """
 
@@ -329,13 +332,14 @@ class Agreement:
 class ErrorCost:
     """What the errors cost, utilities in units of each job's on-demand-only cost.
 
-    ``table`` (`COST_COLUMNS`): a row per policy (and `ALL_POLICIES`, their mean) and model, with `PERFECT` and `NONE` beside them.
-    ``lost`` is the utility with perfect forecasts minus the model's, ``gained`` the model's minus last value's, both means over
-    jobs with a 95 % interval (bootstrap over jobs, paired); ``captured`` is gained / (perfect - last value), NaN where perfect
-    forecasts gain nothing. ``lost_to_counts`` is what is lost with the model's counts beside the true prices: the rest of ``lost``
-    is due to prices. ``on_time_share`` counts jobs finished by d. ``count_mae`` (instances) and ``price_mae`` (share of on-demand's
-    price, dearer ones counting as on-demand) are mean errors of the very medians these plans read. ``money_rank`` ranks the
-    models by utility, ``count_rank`` by ``count_mae``, 1 is best (NaN for `PERFECT` and `NONE`).
+    ``table`` (`COST_COLUMNS`): a row per policy (and `ALL_POLICIES`, their mean) and model, with `PERFECT` and `NONE` beside
+    them. ``lost`` is the utility with perfect forecasts minus the model's, ``gained`` the model's minus last value's, both
+    means over jobs with a 95 % interval (bootstrap over blocks of market and day, paired); ``captured`` is gained / (perfect -
+    last value), NaN where perfect forecasts gain nothing. ``lost_to_counts`` is what is lost with the model's counts beside the
+    true prices: the rest of ``lost`` is due to prices. ``on_time_share`` counts jobs finished by d. ``count_mae`` (instances)
+    and ``price_mae`` (share of on-demand's price, dearer ones counting as on-demand) are mean errors of the very medians these
+    plans read. ``money_rank`` ranks the models by utility, ``count_rank`` by ``count_mae``, 1 is best (NaN for `PERFECT` and
+    `NONE`).
 
     ``by_market`` (`MARKET_COLUMNS`): means over all policies by model and count series. ``utility`` has shape (jobs, models,
     policies) in the order of ``models`` (with `PERFECT` and `NONE` last) and ``policies``. ``notes`` says what the jobs are.
@@ -356,23 +360,24 @@ def summarise(
     models: tuple[str, ...],
     policies: tuple[str, ...],
     markets: Sequence[str],
+    blocks: np.ndarray,
     notes: tuple[str, ...],
     seed: int,
 ) -> ErrorCost:
     """The tables from ``results`` (jobs, models + perfect + none, policies, 5): utility, on time, count error, price error, utility
-    with the true prices."""
+    with the true prices. ``blocks`` (jobs,) are those of `resampled`."""
     named = (*models, PERFECT, NONE)
     utility = results[..., 0]
     rng = np.random.default_rng([seed, 9])
     rows: list[dict[str, Any]] = []
     for p, policy in enumerate((*policies, ALL_POLICIES)):
         own = results.mean(axis=2) if policy == ALL_POLICIES else results[:, :, p]
-        rows += [{"policy": policy, **row} for row in _rows(own, named, rng)]
+        rows += [{"policy": policy, **row} for row in _rows(own, named, blocks, rng)]
     table = pd.DataFrame(rows, columns=list(COST_COLUMNS))
     return ErrorCost(
         table=table,
         by_market=_by_market(results.mean(axis=2), named, markets),
-        agreement=_agreement(results.mean(axis=2)[:, : len(models)], markets, rng),
+        agreement=_agreement(results.mean(axis=2)[:, : len(models)], markets, blocks, rng),
         utility=utility,
         models=named,
         policies=policies,
@@ -380,12 +385,14 @@ def summarise(
     )
 
 
-def _rows(results: np.ndarray, named: tuple[str, ...], rng: np.random.Generator) -> list[dict[str, Any]]:
+def _rows(
+    results: np.ndarray, named: tuple[str, ...], blocks: np.ndarray, rng: np.random.Generator
+) -> list[dict[str, Any]]:
     """One row a model of ``results`` (jobs, models, 5)."""
     utility = results[..., 0]
     perfect, floor = utility[:, [named.index(PERFECT)]], utility[:, [named.index(FLOOR)]]
     differences = np.hstack([perfect - utility, utility - floor])
-    low, high = interval(resampled_means(differences, rng=rng))
+    low, high = resampled(differences, blocks=blocks, rng=rng).interval()
     mean, k = results.mean(axis=0), len(named)
     span = float((perfect - floor).mean())
     table = pd.DataFrame(
@@ -439,7 +446,9 @@ def _by_market(results: np.ndarray, named: tuple[str, ...], markets: Sequence[st
     return table[list(MARKET_COLUMNS)].reset_index(drop=True)
 
 
-def _agreement(results: np.ndarray, markets: Sequence[str], rng: np.random.Generator) -> Agreement:
+def _agreement(
+    results: np.ndarray, markets: Sequence[str], blocks: np.ndarray, rng: np.random.Generator
+) -> Agreement:
     """Accuracy against money over ``results`` (jobs, models, 5) of the models alone."""
     utility, error = results[..., 0], results[..., 2]
     whole = np.isfinite(error).all(axis=1)
@@ -448,8 +457,8 @@ def _agreement(results: np.ndarray, markets: Sequence[str], rng: np.random.Gener
     if not len(utility):
         return Agreement(models=np.nan, low=np.nan, high=np.nan, within=np.nan, pairs=0)
     k = utility.shape[1]
-    drawn = resampled_means(np.hstack([utility, -error]), rng=rng, repeats=500)
-    low, high = interval(np.array([[spearman(row[:k], row[k:])] for row in drawn]))
+    drawn = resampled(np.hstack([utility, -error]), blocks=blocks[whole], rng=rng, repeats=500)
+    low, high = drawn.interval(np.array([[spearman(row[:k], row[k:])] for row in drawn.means]))
     each = [
         (utility[names == name].mean(axis=0), -error[names == name].mean(axis=0)) for name in np.unique(names)
     ]

@@ -24,8 +24,8 @@ from optimization.policies.pool import load_pool
 from optimization.policies.reactive import Ahanp
 from optimization.replay.run import PlanMemo, replay_pool, spread
 from optimization.replay.score import perfect_forecasts
-from optimization.trials.comparison import interval, resampled_means
-from optimization.trials.scenarios import Grid, Scenario
+from optimization.trials.comparison import resampled
+from optimization.trials.scenarios import Grid, Scenario, blocks_of
 
 #: Windows of the experiment; commitments are all those up to the window, or its two ends in a quick look.
 OMEGAS = (1, 2, 3, 4, 5)
@@ -69,7 +69,7 @@ class ErrorRun:
     """Utilities in units of each job's OD-only cost: ``utility`` (jobs, kinds, sizes, policies), ``reactive`` (jobs,).
 
     The columns of ``plan.beside`` follow those of ``plan.policies``.
-    ``synthetic`` of the jobs join one market's counts with another's prices (M7).
+    ``synthetic`` of the jobs join one market's counts with another's prices (M7), ``blocks`` (jobs,) are those of intervals.
     """
 
     plan: ErrorPlan
@@ -77,6 +77,7 @@ class ErrorRun:
     reactive: np.ndarray
     reactive_name: str
     synthetic: int
+    blocks: np.ndarray
 
 
 def shapes(fast: bool) -> tuple[tuple[int, int], ...]:
@@ -126,6 +127,7 @@ def run_error(
         reactive=np.array([row[1] for row in rows]),
         reactive_name=reactive.name,
         synthetic=sum(scenario.draw.synthetic for scenario in scenarios),
+        blocks=blocks_of(scenarios),
     )
 
 
@@ -177,9 +179,9 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng([seed, 4])
     mean = run.utility.mean(axis=0)
     flat = (run.utility - run.reactive[:, None, None, None]).reshape(len(run.utility), -1)
-    low, high = (edge.reshape(mean.shape) for edge in interval(resampled_means(flat, rng=rng)))
+    low, high = (edge.reshape(mean.shape) for edge in resampled(flat, blocks=run.blocks, rng=rng).interval())
     level = float(run.reactive.mean())
-    a, b = interval(resampled_means(run.reactive[:, None], rng=rng))
+    a, b = resampled(run.reactive[:, None], blocks=run.blocks, rng=rng).interval()
     one_slot = float(mean[0, 0, [policy.omega for policy in run.plan.policies].index(1)])
     curves = [
         {

@@ -32,7 +32,7 @@ from optimization.fleet.stream import (
     jain,
     run_stream,
 )
-from optimization.trials.comparison import interval, resampled_means
+from optimization.trials.comparison import EVEN, resampled, verdict
 from optimization.trials.scenarios import Tape
 
 
@@ -61,12 +61,13 @@ METHODS = (TOGETHER, *(f"one by one, {order}" for order in Order), ALONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One world, forecaster and scarcity: per stream and method a `Run`."""
+    """One world, forecaster and scarcity: per stream and method a `Run`; ``starts`` (streams,) are their first slots."""
 
     world: World
     forecaster: str
     scarcity: float
     runs: list[dict[str, Run]]
+    starts: Sequence[int]
 
 
 def fleet_study(study: StudyOptions) -> Answer:
@@ -93,7 +94,7 @@ def fleet_answer(data: Path, *, seed: int, fast: bool, tell: Any) -> dict[str, A
         for planner in planners:
             seen = world if planner == "last_value" else forecast_world(world, zones, known, planner=planner)
             for scarcity in scarcities:
-                case = Case(world=seen, forecaster=planner, scarcity=scarcity, runs=[])
+                case = Case(world=seen, forecaster=planner, scarcity=scarcity, runs=[], starts=starts)
                 for k, first in enumerate(starts):
                     drawn = draw_stream(
                         world, first=first, slots=slots, scarcity=scarcity,
@@ -167,12 +168,13 @@ def method_rows(case: Case) -> list[dict[str, Any]]:
 
 
 def gain_rows(case: Case, seed: int) -> list[dict[str, Any]]:
-    """Weighted utility together minus that of each other method, with a bootstrap interval over streams."""
+    """Weighted utility together minus that of each other method, with a bootstrap interval over the days of the streams' starts."""
     table = np.array([[weighted(one[method]) for method in METHODS] for one in case.runs])
-    drawn = resampled_means(table, rng=np.random.default_rng(seed))
+    day = round(24.0 / case.world.slot_hours)
+    drawn = resampled(table, blocks=[first // day for first in case.starts], rng=np.random.default_rng(seed))
     rows = []
     for m, method in enumerate(METHODS[1:], start=1):
-        low, high = interval(drawn[:, 0] - drawn[:, m])
+        low, high = drawn.interval(drawn.means[:, 0] - drawn.means[:, m])
         gain, base = float((table[:, 0] - table[:, m]).mean()), float(table[:, m].mean())
         rows.append(
             _case_of(case)
@@ -211,7 +213,7 @@ def notes_of(cases: Sequence[Case], read: Sequence[tuple[World, Any]]) -> list[s
         for world, _ in read
     ]
     notes.append(
-        "intervals are over streams, few of them: jobs of one stream share their market and are not independent"
+        "intervals draw the days on which streams begin, few of them: jobs of one stream share their market, streams of a day too"
     )
     worse = [case for case in cases for row in gain_rows(case, 0) if row["high"] < 0]
     if worse:
@@ -301,10 +303,11 @@ def _gains(answer: Mapping[str, Any]) -> Section:
     return Section(
         "What planning together gains",
         [
-            "Paired by stream, with 95 % bootstrap intervals over streams.",
+            f"Paired by stream, with 95 % bootstrap intervals over the days of their starts; {EVEN}: the interval holds 0.",
             *(
                 f"{row['world']}, {row['forecaster']}, scarcity {row['scarcity']:g}: {row['gain']:+.4f} over {row['over']} "
                 f"({row['low']:+.4f} to {row['high']:+.4f})"
+                + (f": {EVEN}" if verdict(row["low"], row["high"]) == EVEN else "")
                 for row in answer["gains"]
                 if row["scarcity"] == hard and row["over"] in ("alone", "one by one, slack")
             ),

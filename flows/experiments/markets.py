@@ -55,7 +55,7 @@ from optimization.policies.contract import Policy
 from optimization.policies.stochastic import Stochastic
 from optimization.replay.run import spread
 from optimization.replay.score import on_demand_only_cost
-from optimization.trials.comparison import headroom_captured, interval, resampled_means
+from optimization.trials.comparison import EVEN, headroom_captured, resampled, verdict
 from optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
 from warehouse.errors import MarketError
 
@@ -512,8 +512,8 @@ def markets_answer(
             "costs in the world's cheapest on-demand zone (OD-only). Markets are believed by chains of the counts and prices "
             "before each slot; no forecast is read but by the mover that says so.",
             "Intervals are 95 %, by a bootstrap that draws whole days of start times, all movers together: jobs of one start and "
-            "of neighbouring ones share slots. Jobs that begin late on a day reach into the next one, and the days are few, so "
-            "the intervals are rather too narrow.",
+            "of neighbouring ones share slots. Jobs that begin late on a day reach into the next one. The days are few: the "
+            "percentiles are set further out for it, as Student's t is.",
             "An idle job keeps its place, and where a job is located its data are at home at first: leaving costs the move.",
         ],
     }  # fmt: skip
@@ -572,17 +572,18 @@ def mover_rows(runs: pd.DataFrame, *, seed: int, value: str = "") -> list[dict[s
     base = names.index(HOME if HOME in names else START)
     best = names.index(HINDSIGHT)
     costs = table.to_numpy(dtype=float)
-    samples = resampled_means(costs, rng=np.random.default_rng([seed, 7]), blocks=blocks.to_numpy())
+    draws = resampled(costs, blocks=blocks.to_numpy(), rng=np.random.default_rng([seed, 7]))
+    samples = draws.means
     mean = costs.mean(axis=0)
-    low, high = interval(samples)
-    over_low, over_high = interval(samples - samples[:, [base]])
+    low, high = draws.interval()
+    over_low, over_high = draws.interval(samples - samples[:, [base]])
     # Costs are utilities with the other sign.
     captured = headroom_captured(-mean, -mean[base], -mean[best])
-    captured_low, captured_high = interval(
+    captured_low, captured_high = draws.interval(
         headroom_captured(-samples, -samples[:, [base]], -samples[:, [best]])
     )
-    mine = names.index(MEAN_FIELD)
-    against_low, against_high = interval(samples - samples[:, [mine]])
+    mine = names.index(MEAN_FIELD) if MEAN_FIELD in names else base
+    mine_low, mine_high = draws.interval(samples - samples[:, [mine]])
     own = runs.groupby("mover")
     late, moves = own["late"].sum(), own["moves"].mean()
     return [
@@ -590,7 +591,8 @@ def mover_rows(runs: pd.DataFrame, *, seed: int, value: str = "") -> list[dict[s
             "value": value, "mover": names[i], "jobs": len(table), "cost": float(mean[i]),
             "low": float(low[i]), "high": float(high[i]), "over": names[base],
             "dearer": float(mean[i] - mean[base]), "dearer_low": float(over_low[i]), "dearer_high": float(over_high[i]),
-            "against": float(mean[i] - mean[mine]), "against_low": float(against_low[i]), "against_high": float(against_high[i]),
+            "over_mean_field": float(mean[i] - mean[mine]),
+            "over_mean_field_interval": [float(mine_low[i]), float(mine_high[i])],
             "captured": float(captured[i]), "captured_low": float(captured_low[i]), "captured_high": float(captured_high[i]),
             "late": int(late[names[i]]), "moves": float(moves[names[i]]),
         }
@@ -620,9 +622,9 @@ def findings(world: Mapping[str, Any]) -> list[str]:
     told = [row for row in world["movers"] if row["mover"] == FORECASTING]
     said += [
         f"{name}: with the forecasts that turns would have issued MeanField pays {row['cost']:.4f}, {_captured(row)} of the way: "
-        f"{_beside(row['against_low'], row['against_high'])} without ({row['against']:+.4f}, {row['against_low']:+.4f} to "
-        f"{row['against_high']:+.4f})."
+        f"beside MeanField without them {row['over_mean_field']:+.4f} ({low:+.4f} to {high:+.4f}), {_beside(low, high)}."
         for row in told
+        for low, high in [row["over_mean_field_interval"]]
     ]
     one = row_of(world["movers"], ONE_MARKET)
     if np.isfinite(one["captured"]):
@@ -656,7 +658,8 @@ def findings(world: Mapping[str, Any]) -> list[str]:
     small = ", N_max 1" if worst in cells[SMALL] else ""
     said.append(
         f"{name}, by costs of moves: MeanField does worst beside staying where it is best at the start at {worst['value']}{small}: "
-        f"{worst['dearer']:+.4f} ({worst['dearer_low']:+.4f} to {worst['dearer_high']:+.4f}) of on-demand only."
+        f"{worst['dearer']:+.4f} ({worst['dearer_low']:+.4f} to {worst['dearer_high']:+.4f}) of on-demand only"
+        + (f": {EVEN}." if verdict(worst["dearer_low"], worst["dearer_high"]) == EVEN else ".")
     )
     said += _losses(world)
     late = {
@@ -681,28 +684,31 @@ def _all_rows(world: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _losses(world: Mapping[str, Any]) -> list[str]:
-    """Where something that can be done beforehand was cheaper than MeanField in the mean."""
+    """Where something that can be done beforehand was cheaper than MeanField in the mean, and whether beyond its interval."""
     cells = [("load", world["by_load"]), ("N_max", world["by_size"])]
     cells += [(axis, rows) for axis, rows in world["cells"].items() if axis != SIGHT]
-    beaten = []
+    told: dict[bool, list[str]] = {True: [], False: []}
     for axis, rows in cells:
         for value in dict.fromkeys(row["value"] for row in rows):
             here = [
                 row for row in rows if row["value"] == value and row["mover"] not in (HINDSIGHT, ONE_MARKET)
             ]
-            mine = row_of(here, MEAN_FIELD)
-            if here[0]["cost"] < mine["cost"] - 5e-5:
-                beaten.append(
-                    f"{axis} {value} ({here[0]['mover']} {here[0]['cost']:.4f}, MeanField {mine['cost']:.4f})"
+            first, mine = here[0], row_of(here, MEAN_FIELD)
+            if first["over_mean_field"] < -5e-5:
+                beyond = verdict(*first["over_mean_field_interval"]) != EVEN
+                told[beyond].append(
+                    f"{axis} {value} ({first['mover']} {first['cost']:.4f}, MeanField {mine['cost']:.4f})"
                 )
-    if not beaten:
-        return [f"{world['name']}: in no cell was anything but hindsight cheaper than MeanField."]
-    return [f"{world['name']}: MeanField is not the cheapest in the mean at {'; '.join(beaten)}."]
+    name = world["name"]
+    said = [f"{name}: MeanField is beaten at {'; '.join(told[True])}."] if told[True] else []
+    if told[False]:
+        said.append(f"{name}: {EVEN}, though cheaper in the mean than MeanField: {'; '.join(told[False])}.")
+    return said or [f"{name}: in no cell was anything but hindsight cheaper than MeanField."]
 
 
 def _beside(low: float, high: float) -> str:
     """A difference of costs in words; one inside its interval is none."""
-    return "dearer than" if low > 0.0 else "cheaper than" if high < 0.0 else "even with"
+    return EVEN if verdict(low, high) == EVEN else "dearer" if low > 0.0 else "cheaper"
 
 
 def _captured(row: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from optimization.policies.contract import Policy
 from optimization.replay.run import replay_pool, spread
 from optimization.replay.score import hindsight
 from optimization.selection.contract import utility_bounds
+from optimization.trials.comparison import day_blocks
 from optimization.trials.scenarios import (
     Draw,
     Grid,
@@ -523,6 +524,11 @@ class PoolRun:
     def unit(self) -> np.ndarray:
         """Each job's OD-only cost, USD, shape (jobs,)."""
         return self.jobs["unit"].to_numpy(dtype=float)
+
+    @property
+    def blocks(self) -> np.ndarray:
+        """Each job's block, the count series and the day of its start: jobs of one share slots, shape (jobs,)."""
+        return day_blocks(self.jobs["counts"], self.jobs["start"])
 
     @property
     def relative(self) -> np.ndarray:

@@ -10,7 +10,15 @@ import numpy as np
 
 from flows.accuracy.error_cost import join_note
 from flows.command import Answer, progress, say
-from flows.experiments.material import HORIZON, PoolRun, Progress, Tapes, make_scenarios, read_tapes, run_pool
+from flows.experiments.material import (
+    HORIZON,
+    PoolRun,
+    Progress,
+    Tapes,
+    make_scenarios,
+    read_tapes,
+    run_pool,
+)
 from flows.experiments.study import StudyOptions, join_banner
 from flows.show.blocks import Figure, Fold, Notes, Section, Table, numbers
 from flows.show.blocks import Grid as Figures
@@ -24,15 +32,16 @@ from optimization.replay.run import PlanMemo, replay_pool, spread
 from optimization.replay.score import perfect_forecasts
 from optimization.selection.rounds import select_over
 from optimization.trials.comparison import (
+    EVEN,
     Comparison,
     compare,
     headroom_captured,
-    interval,
     relative_gain,
-    resampled_means,
+    resampled,
     shown_baselines,
+    verdict,
 )
-from optimization.trials.scenarios import Grid, Part, Scenario
+from optimization.trials.scenarios import Grid, Part, Scenario, blocks_of
 from optimization.window.plan import EndRule
 
 #: Columns of a cell, and of the coarser cells of the issue's promise (deadline, load, overhead).
@@ -54,6 +63,7 @@ def comparison_of(
         run.relative[at],
         hindsight_low=(run.jobs["low"].to_numpy(dtype=float) / run.unit)[at],
         hindsight_high=(run.jobs["high"].to_numpy(dtype=float) / run.unit)[at],
+        blocks=run.blocks[at],
         rng=rng,
     )
 
@@ -196,9 +206,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         """``wins``, ``loses``, or ``even`` where the interval holds 0."""
-        if self.low > 0.0:
-            return "wins"
-        return "loses" if self.high < 0.0 else "even"
+        return verdict(self.low, self.high)
 
     def row(self) -> dict[str, Any]:
         """As an entry of the answer."""
@@ -222,7 +230,7 @@ def ideas_answer(test: PoolRun, train: PoolRun, *, rng: np.random.Generator) -> 
 
     Every family and reference stands for its member that was best on the *training* part, so that nothing here is chosen
     on the jobs it is shown on. ``against`` gives the paired difference from each reference with its 95 % interval over
-    jobs, in how many cells (deadline, load, overhead) the interval lies above 0 (won) and below it (lost), and the cells
+    blocks of jobs, in how many cells (deadline, load, overhead) the interval lies above 0 (won) and below it (lost), and the cells
     of the largest gain and loss.
     """
     chosen = {family: best_of_family(train, family) for family in (*REFERENCES, *PUBLISHED_IDEAS)}
@@ -252,9 +260,9 @@ def _column(run: PoolRun, name: str) -> np.ndarray:
     return np.asarray(run.relative[:, run.policies.index(name)])
 
 
-def paired(values: np.ndarray, *, rng: np.random.Generator) -> Difference:
+def paired(values: np.ndarray, blocks: np.ndarray, *, rng: np.random.Generator) -> Difference:
     """The mean of paired differences (jobs,) and its bootstrap interval."""
-    low, high = interval(resampled_means(values[:, None], rng=rng))
+    low, high = resampled(values[:, None], blocks=blocks, rng=rng).interval()
     return Difference(mean=float(values.mean()), low=float(low[0]), high=float(high[0]))
 
 
@@ -263,12 +271,13 @@ def _against(run: PoolRun, name: str, other: str, *, rng: np.random.Generator) -
     ahead = _column(run, name) - _column(run, other)
     cells = []
     for key, group in run.jobs.groupby(list(COARSE), sort=True):
-        found = paired(ahead[group.index.to_numpy()], rng=rng)
+        at = group.index.to_numpy()
+        found = paired(ahead[at], run.blocks[at], rng=rng)
         values = key if isinstance(key, tuple) else (key,)
         cells.append({**dict(zip(COARSE, values, strict=True)), **found.row(), "verdict": found.verdict})
     # An extreme among the cells that are decided, where there are any: noise is largest in the others.
     gain = {key: [c for c in cells if c["verdict"] == key] or cells for key in ("wins", "loses")}
-    whole = paired(ahead, rng=rng)
+    whole = paired(ahead, run.blocks, rng=rng)
     return {
         **whole.row(),
         "verdict": whole.verdict,
@@ -290,7 +299,7 @@ def _sentence(name: str, against: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _beside(other: str, found: Mapping[str, Any]) -> str:
-    verb = {"wins": "ahead of", "loses": "behind", "even": "no different from"}[found["verdict"]]
+    verb = {"wins": "ahead of", "loses": "behind", EVEN: "even with"}[found["verdict"]]
     cells = f"{found['won']} of {found['cells']} cells won, {found['lost']} lost"
     return f"{verb} {other} ({found['difference']:+.4f}; {cells})"
 
@@ -381,10 +390,11 @@ SIGMA = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variants:
-    """Utilities of AHAP's variants in units of each job's OD-only cost, shape (jobs, forecasts, policies)."""
+    """Utilities of AHAP's variants in units of each job's OD-only cost, shape (jobs, forecasts, policies); jobs' ``blocks``."""
 
     policies: tuple[Ahap, ...]
     utility: np.ndarray
+    blocks: np.ndarray
 
     def places(self, **wanted: Any) -> list[int]:
         """Places of the policies with these attributes."""
@@ -417,7 +427,7 @@ def run_variants(
     rows = list(
         spread(_variant_utilities, scenarios, tuple(policies), processes=processes, progress=progress)
     )
-    return Variants(policies=tuple(policies), utility=np.array(rows))
+    return Variants(policies=tuple(policies), utility=np.array(rows), blocks=blocks_of(scenarios))
 
 
 def _variant_utilities(scenario: Scenario, policies: tuple[Policy[Any], ...]) -> np.ndarray:
@@ -443,7 +453,7 @@ def variant_rows(found: Variants, *, rng: np.random.Generator) -> list[dict[str,
                 rows.append({"end_rule": rule.value, "commit": way, "forecasts": forecasts})
                 columns.append(found.utility[:, k, places].mean(axis=1))
     table = np.column_stack(columns)
-    low, high = interval(resampled_means(table, rng=rng))
+    low, high = resampled(table, blocks=found.blocks, rng=rng).interval()
     for row, mean, a, b in zip(rows, table.mean(axis=0), low, high, strict=True):
         row |= {"mean_utility": float(mean), "interval": [float(a), float(b)]}
     return rows
@@ -469,19 +479,19 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """``helps``, ``hurts`` or ``makes no clear difference``: second against first."""
-        if self.low > 0:
-            return "helps"
-        return "hurts" if self.high < 0 else "makes no clear difference"
+        """``helps``, ``hurts`` or ``is even``: second against first."""
+        return verdict(self.low, self.high, above="helps", below="hurts").replace(EVEN, f"is {EVEN}")
 
     def __str__(self) -> str:
         change = self.second - self.first
         return f"{self.first:.4f} -> {self.second:.4f}, difference {change:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
 
 
-def contrast(first: np.ndarray, second: np.ndarray, *, rng: np.random.Generator) -> Contrast:
-    """``second`` against ``first``, each the utility per job, shape (jobs,)."""
-    low, high = interval(resampled_means((second - first)[:, None], rng=rng))
+def contrast(
+    first: np.ndarray, second: np.ndarray, blocks: np.ndarray, *, rng: np.random.Generator
+) -> Contrast:
+    """``second`` against ``first``, each the utility per job, shape (jobs,), as ``blocks`` are."""
+    low, high = resampled((second - first)[:, None], blocks=blocks, rng=rng).interval()
     return Contrast(
         first=float(first.mean()), second=float(second.mean()), low=float(low[0]), high=float(high[0])
     )
@@ -499,8 +509,8 @@ def claims(
         ]
         return np.asarray(run.relative[:, at].mean(axis=1))
 
-    window = contrast(of(1, 1), of(widest, 1), rng=rng)
-    commitment = contrast(of(widest, 1), of(widest, widest), rng=rng)
+    window = contrast(of(1, 1), of(widest, 1), run.blocks, rng=rng)
+    commitment = contrast(of(widest, 1), of(widest, widest), run.blocks, rng=rng)
     return [
         _claim(f"A larger window (omega 1 -> {widest}, v = 1, issued forecasts)", window),
         _claim(f"Larger commitment (v 1 -> {widest} at omega = {widest}, issued forecasts)", commitment),
@@ -523,12 +533,13 @@ def _forecast_sentences(found: Variants, rng: np.random.Generator) -> list[str]:
     for rule in END_RULES:
         at = [i for i in found.places(end_rule=rule) if found.policies[i].omega > 1]
         issued, held, perfect = (found.utility[:, k, at].mean(axis=1) for k in range(3))
-        gained = contrast(held, issued, rng=rng)
+        gained = contrast(held, issued, found.blocks, rng=rng)
         name = rule.value.replace("_", " ")
         sentences += [
             f"Issued forecasts against the last value held (end rule {name}, omega > 1): AHAP's utility {gained}; planning with "
             f"them {gained.verdict}.",
-            f"Perfect forecasts against issued ones (end rule {name}, omega > 1): {contrast(issued, perfect, rng=rng)}.",
+            f"Perfect forecasts against issued ones (end rule {name}, omega > 1): "
+            f"{contrast(issued, perfect, found.blocks, rng=rng)}.",
         ]
     return sentences
 
@@ -704,7 +715,8 @@ def pool_report(answer: Mapping[str, Any]) -> Answer:
         title="Policies on the scenario grid (E1)",
         about=(
             f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
-            "Utilities are in units of each job's on-demand-only cost; intervals are 95 %, by a paired bootstrap over jobs."
+            "Utilities are in units of each job's on-demand-only cost; intervals are 95 %, by a paired "
+            "bootstrap that draws blocks of jobs (a count series and a day of starts)."
         ),
         value=answer,
         banner=join_banner(answer),

@@ -21,8 +21,8 @@ from optimization.replay.run import spread
 from optimization.selection.contract import normalised, utility_bounds
 from optimization.selection.learners import BANDITS, LEARNERS
 from optimization.selection.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
-from optimization.trials.comparison import interval, resampled_means
-from optimization.trials.scenarios import Grid, Scenario
+from optimization.trials.comparison import EVEN, resampled, verdict
+from optimization.trials.scenarios import Grid, Scenario, blocks_of
 from warehouse.errors import SettingsError
 
 #: The forecasters to choose from, and those of a quick look.
@@ -38,7 +38,8 @@ class PredictorRounds:
 
     ``arms`` are the forecasters and `NONE`. ``raw`` (jobs, arms, policies) in units of on-demand-only cost, ``shares`` the
     same in the bounds of M5.2, ``perfect`` (jobs, policies); ``losses`` (jobs, arms): mean instances per slot forecast
-    and absent or there and unpredicted, NaN for `NONE`; ``spans`` in slots since the epoch; ``markets`` the count series.
+    and absent or there and unpredicted, NaN for `NONE`; ``spans`` in slots since the epoch; ``markets`` the count series,
+    ``blocks`` (jobs,) those of intervals.
     """
 
     arms: tuple[str, ...]
@@ -50,6 +51,7 @@ class PredictorRounds:
     spans: Spans
     markets: tuple[str, ...]
     synthetic: int
+    blocks: np.ndarray
 
 
 def predictors_study(study: StudyOptions, *, models: Sequence[str]) -> Answer:
@@ -120,6 +122,7 @@ def rounds_of_results(
         spans=Spans(start=starts[order], known=known[order]),
         markets=tuple(jobs[int(k)].draw.counts.label for k in order),
         synthetic=sum(one.draw.synthetic for one in jobs),
+        blocks=blocks_of([jobs[int(k)] for k in order]),
     )
 
 
@@ -128,7 +131,7 @@ def notes_of(rounds: PredictorRounds) -> list[str]:
     return [
         join_note(rounds.synthetic, len(rounds.markets)),
         "Jobs are met in the order of their starts; what a job was worth is learned when it can last no longer, so that jobs that "
-        "overlap in time teach nothing to each other. Jobs of one market overlap, so intervals are rather too narrow.",
+        "overlap in time teach nothing to each other. Jobs of one market and day share slots: intervals draw them together.",
         f"{PERFECT} forecasts and {NONE} (the same policy planning the present slot alone, which reads no forecast) stand beside "
         f"the forecasters; {NONE} can be chosen like one of them.",
     ]
@@ -139,6 +142,8 @@ def notes_of(rounds: PredictorRounds) -> list[str]:
 #: The learners that choose with full information, and the bandits, by name; seeds of the bandits' draws.
 CHOSEN_LEARNERS, CHOSEN_BANDITS = ("blend", "adahedge"), ("exp3 x16", "ar-ucb pooled")
 SEEDS = 8
+#: The way of choosing by accuracy.
+LEAST_ERROR = "least error so far"
 #: The forecaster that plans unless told otherwise; without it the last one asked for stands in its place.
 DEFAULT = "combined"
 COLUMNS = {
@@ -173,14 +178,18 @@ def predictors_answer(rounds: PredictorRounds, *, data: str, seed: int, fast: bo
 
 
 def policy_answer(rounds: PredictorRounds, place: int, *, default: str, seed: int) -> dict[str, Any]:
-    """One policy: every arm alone, and every way of choosing, each beside the default forecaster (paired, 95 % by bootstrap)."""
+    """One policy: every arm alone, and every way of choosing, each beside the default forecaster (paired, over blocks)."""
     raw, shares = rounds.raw[:, :, place], rounds.shares[:, :, place]
     base = raw[:, rounds.arms.index(default)]
     ways = _ways(rounds, raw, shares, seed)
     perfect = rounds.perfect[:, place]
     earned = np.column_stack([raw, perfect, *(chances for _, _, chances in ways)])
     ahead = earned - base[:, None]
-    low, high = interval(resampled_means(ahead, rng=np.random.default_rng([seed, 41])))
+    names = [way for way, _, _ in ways]
+    draws = resampled(ahead, blocks=rounds.blocks, rng=np.random.default_rng([seed, 41]))
+    low, high = draws.interval()
+    by_error, learned = (len(rounds.arms) + 1 + names.index(way) for way in (LEAST_ERROR, CHOSEN_LEARNERS[0]))
+    less_low, less_high = draws.interval(draws.means[:, by_error] - draws.means[:, learned])
     mean, better = earned.mean(axis=0), ahead.mean(axis=0)
     wins = _best_in_markets(rounds, raw)
     n = len(rounds.arms)
@@ -198,6 +207,10 @@ def policy_answer(rounds: PredictorRounds, place: int, *, default: str, seed: in
             for i, arm in enumerate(rounds.arms)
         ],
         "perfect": {"mean_utility": float(mean[n]), "ahead": float(better[n])},
+        "accuracy_less_learned": {
+            "difference": float(mean[by_error] - mean[learned]),
+            "interval": [float(less_low), float(less_high)],
+        },
         "ways": [
             {
                 "way": way,
@@ -248,7 +261,7 @@ def _ways(
     for name in CHOSEN_BANDITS:
         add(name, "utility, played arm seen", _by_bandit(name, rounds.arms, shares, seed))
     add(
-        "least error so far",
+        LEAST_ERROR,
         "accuracy",
         lambda at, spans: np.eye(len(rounds.arms))[follow_least_loss(rounds.losses[at], spans)],
     )
@@ -300,19 +313,19 @@ def _of_policy(policy: str, own: Mapping[str, Any], answer: Mapping[str, Any]) -
         (row for row in learned if row["kind"] == "utility, played arm seen"),
         key=lambda row: row["mean_utility"],
     )
-    accuracy, blend = ways["least error so far"], ways[CHOSEN_LEARNERS[0]]
+    accuracy, blend = ways[LEAST_ERROR], ways[CHOSEN_LEARNERS[0]]
+    found = verdict(*own["accuracy_less_learned"]["interval"], above="better than", below="worse than")
     apart = ways["best in hindsight, each market apart"]["mean_utility"]
     perfect = own["perfect"]["mean_utility"]
     return [
         f"{policy}: always {default} makes {_utility(own, default):.4f}; in hindsight {arm['arm']} is the best single choice "
         f"({arm['mean_utility']:.4f}), and the best for each market apart makes {apart:.4f}; {PERFECT} forecasts {perfect:.4f}.",
         f"{policy}: the best way of choosing without hindsight is {best['way']} ({best['kind']}): {_points(best)} against always "
-        f"{default}"
-        + (", which is not beyond chance." if best["ahead_low"] <= 0 <= best["ahead_high"] else "."),
+        f"{default}" + (f": {EVEN}." if verdict(best["ahead_low"], best["ahead_high"]) == EVEN else "."),
         f"{policy}: {CHOSEN_LEARNERS[0]} by utility {_points(blend)}, the best bandit ({bandit['way']}) {_points(bandit)}, the "
         f"least error so far {_points(accuracy)}: choosing by accuracy is "
-        + ("better" if accuracy["mean_utility"] > blend["mean_utility"] else "no better")
-        + " than choosing by what the plans earned.",
+        + (f"{EVEN} with" if found == EVEN else found)
+        + " choosing by what the plans earned.",
         f"{policy}: without any forecast ({NONE}) {_points(_row(own, NONE))}.",
     ]
 
@@ -346,8 +359,9 @@ def predictors_report(answer: Mapping[str, Any]) -> Answer:
                 f"Ways of choosing under {policy}",
                 [
                     f"Utility beside always planning with {answer['default']}, in hundredths of a job's on-demand-only cost, with "
-                    "95 % intervals (paired, bootstrap over jobs). Learners by utility see what planning with every forecaster "
-                    "earned; bandits only what the one they chose earned; the least error so far looks at accuracy alone.",
+                    "95 % intervals (paired, bootstrap over blocks of market and day). Learners by utility see what planning with "
+                    "every forecaster earned; bandits only what the one they chose earned; the least error so far looks at "
+                    "accuracy alone.",
                     _ahead_figure(own),
                     Fold("Numbers", [numbers(COLUMNS, own["ways"])], printed=True),
                 ],

@@ -36,7 +36,7 @@ from optimization.renting.market import (
 from optimization.renting.price import DeadlineDelay, Outlooks, PricedDelay, affordable
 from optimization.renting.simulation import Stream, job_stream
 from optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
-from optimization.trials.comparison import interval, resampled_means
+from optimization.trials.comparison import resampled, verdict
 from optimization.trials.scenarios import Tape
 
 #: Money is in on-demand instance-hours of the market. The budget is this many GPUs at list price, for a load of 6.
@@ -229,7 +229,10 @@ def _plan_error(stage: Stage, plan: SpendingPlan, rented: Rented) -> float:
 def run_experiment(
     folder: Path, *, seed: int, fast: bool, tell: Callable[[int, int], None] = lambda done, total: None
 ) -> dict[str, Any]:
-    """The whole experiment: every join, every renter, both arms; means with 95 % intervals over joins, paired with list price."""
+    """The whole experiment: every join, every renter, both arms; means with 95 % intervals, paired with list price.
+
+    Joins of one count series share its slots, so the bootstrap draws count series.
+    """
     found = joins(folder, fast=fast)
     seeds = [seed] if fast else [seed, seed + 1]
     table: dict[tuple[str, str], list[dict[str, float]]] = {}
@@ -259,7 +262,10 @@ def run_experiment(
         "budget": BUDGET,
         "load_gpus": sum(kind.load for kind in experiment_types()),
         "markets": [f"{counts.label} with prices of {path.label}" for counts, path in found],
-        "arms": {arm: [_row(table, arm, name, seed) for name in RENTERS] for arm in ("even", "by day")},
+        "arms": {
+            arm: [_row(table, arm, name, seed, [counts.label for counts, _ in found]) for name in RENTERS]
+            for arm in ("even", "by day")
+        },
         "per_join": [
             {"market": i, "arm": arm, "renter": name, **row}
             for (arm, name), rows in table.items()
@@ -269,12 +275,16 @@ def run_experiment(
 
 
 def _row(
-    table: Mapping[tuple[str, str], Sequence[dict[str, float]]], arm: str, name: str, seed: int
+    table: Mapping[tuple[str, str], Sequence[dict[str, float]]],
+    arm: str,
+    name: str,
+    seed: int,
+    series: Sequence[str],
 ) -> dict[str, Any]:
     values = np.array([[row[measure] for measure in MEASURES] for row in table[arm, name]])
     listed = np.array([[row[measure] for measure in MEASURES] for row in table[arm, "list price"]])
     rng = np.random.default_rng(seed)
-    low, high = interval(resampled_means(np.hstack([values, values - listed]), rng=rng))
+    low, high = resampled(np.hstack([values, values - listed]), blocks=series, rng=rng).interval()
     k = len(MEASURES)
     row: dict[str, Any] = {"renter": name}
     for i, measure in enumerate(MEASURES):
@@ -329,9 +339,10 @@ def claims(answer: Mapping[str, Any]) -> list[str]:
     for name in ("effective price", "dual price"):
         row = even[name]
         low, high = row["loss_less_list_interval"]
+        found = verdict(low, high, above="dearer", below="cheaper")
         lines.append(
             f"By {name}: cost of delay {row['loss'] / listed['loss'] - 1:+.0%} against list price "
-            f"(difference {row['loss_less_list']:.3f}, 95 % {low:.3f} to {high:.3f}), response "
+            f"(difference {row['loss_less_list']:.3f}, 95 % {low:.3f} to {high:.3f}: {found}), response "
             f"{row['response_hours'] / listed['response_hours'] - 1:+.0%}, late {row['late']:.1%} instead of "
             f"{listed['late']:.1%}, at a spend of {row['spend'] / budget:.1%} of the budget; better in "
             f"{row['joins_better_than_list']} of {joins} markets."
@@ -371,7 +382,7 @@ def renting_report(answer: Mapping[str, Any]) -> Answer:
                     [
                         f"With {words}.",
                         "Money is in on-demand instance-hours. Each dot is a mean over markets; bars are 95 % intervals of the "
-                        "mean difference from list price, by a bootstrap over markets on which all renters had the same jobs.",
+                        "mean difference from list price, by a bootstrap over count series on which all renters had the same jobs.",
                         Figures(_renter_figures(answer["arms"][arm], budget=answer["budget"])),
                         numbers(COLUMNS, rows_of_arm(answer, arm), digits=3),
                     ],

@@ -166,6 +166,14 @@ def spot_held(n: int, available: int, price: float, on_demand: float) -> int:
     return min(n, available) if price < on_demand else 0
 
 
+def on_demand_stays(spot: bool, short: bool) -> bool:
+    """Whether a job of uniform progress that runs on on-demand stays on it (M4.3).
+
+    It does while it is ``short`` of two changeovers of lead, and wherever there is no ``spot``: it is never left for nothing.
+    """
+    return short or not spot
+
+
 def slot_cost(n: int, spot: int, price: float, on_demand: float) -> float:
     """What ``n`` instances cost, ``spot`` of them on spot, in the unit of the two prices (M2.4)."""
     return (n - spot) * on_demand + spot * price
@@ -183,5 +191,6 @@ RULES = (
     slots_needed,
     ending,
     spot_held,
+    on_demand_stays,
     slot_cost,
 )

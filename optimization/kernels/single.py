@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from optimization.kernels.compiling import kernel
+from optimization.kernels.rules import on_demand_stays
 
 #: What the instance is in a slot: the three actions.
 NONE: Final = 0
@@ -21,13 +22,17 @@ ON_DEMAND: Final = 2
 
 
 class Ticks(NamedTuple):
-    """A setting as the kernels take it: times in ticks, the bill of one slot in USD."""
+    """A setting as the kernels take it: times in ticks, the bill of one slot in USD.
+
+    ``lost`` is what a start eats beside the overhead that the policies know of, 0 by the benchmark's rules.
+    """
 
     work: int
     slot: int
     overhead: int
     spot_usd: float
     on_demand_usd: float
+    lost: int = 0
 
 
 @kernel
@@ -38,7 +43,7 @@ def pass_slot(ticks: Ticks, instance: int, owed: int, action: int) -> tuple[int,
     """
     if action == NONE:
         return 0, 0
-    due = owed if action == instance else ticks.overhead
+    due = owed if action == instance else ticks.lost + ticks.overhead
     eaten = min(due, ticks.slot)
     return due - eaten, ticks.slot - eaten
 
@@ -70,8 +75,17 @@ def whole_slots(ticks: Ticks, work: int) -> int:
 
 
 @kernel
-def greedy(ticks: Ticks, up: np.ndarray) -> np.ndarray:
-    """M4.2 on one instance: spot while it is up, else nothing, on-demand to the end once one more slot without it could miss."""
+def guarded(ticks: Ticks, slots: int, work: int) -> bool:
+    """M4.3's guard: if the first of ``slots`` came to nothing, a slot and an overhead would stay beyond the ``work`` left."""
+    return (slots - 1) * ticks.slot - work >= ticks.slot + ticks.overhead
+
+
+@kernel
+def greedy(ticks: Ticks, up: np.ndarray, guard: bool) -> np.ndarray:
+    """M4.2 on one instance: spot while it is up, else nothing, on-demand to the end once one more slot without it could miss.
+
+    With ``guard`` also where `guarded` fails.
+    """
     left, instance, owed, forced = ticks.work, NONE, 0, False
     actions = np.zeros(up.size, dtype=np.int8)
     for t in range(up.size):
@@ -83,6 +97,7 @@ def greedy(ticks: Ticks, up: np.ndarray) -> np.ndarray:
         # Slots to spare if on-demand starts in the next slot: after a slot of spot, after a slot of nothing.
         last = (up.size - t - 1) * ticks.slot - ticks.overhead
         spot_leaves = left - max(0, ticks.slot - due)
+        forced = forced or (guard and not guarded(ticks, up.size - t, left))
         on_spot = up[t] and not forced and (spot_leaves <= 0 or spot_leaves <= last)
         if on_spot:
             action = SPOT
@@ -98,13 +113,13 @@ def greedy(ticks: Ticks, up: np.ndarray) -> np.ndarray:
 
 
 @kernel
-def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool) -> np.ndarray:
+def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool, guard: bool) -> np.ndarray:
     """M4.3, the single-cluster form of the UP paper: d is the overhead, c(t) the work done, e(t) = t work / deadline.
 
-    Spot whenever it is up, also when behind; idle, spot down and c(t) < e(t): on-demand; on on-demand: stay until
-    c(t) >= e(t + 2 d), where ``hysteresis`` even if spot is up, else only while it is down; a running spot instance is kept until
+    Spot whenever it is up, also when behind; idle, spot down and c(t) < e(t): on-demand; on on-demand: stay while
+    spot is down, and where ``hysteresis`` until c(t) >= e(t + 2 d) even if it is up; a running spot instance is kept until
     it is lost. Safety net: without spot and no whole slot to spare beyond work + 2 d: on-demand; none beyond work + d: on-demand,
-    unless on a spot instance that owes nothing.
+    unless on a spot instance that owes nothing. With ``guard`` on-demand wherever `guarded` fails.
     """
     left, instance, owed, n = ticks.work, NONE, 0, up.size
     actions = np.zeros(n, dtype=np.int8)
@@ -118,12 +133,14 @@ def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool) -> np.ndarr
         if done * n < t * ticks.work and not up[t]:
             action = ON_DEMAND
         behind = done * n * ticks.slot < (t * ticks.slot + 2 * ticks.overhead) * ticks.work
-        if instance == ON_DEMAND and behind and (hysteresis or not up[t]):
+        if instance == ON_DEMAND and on_demand_stays(up[t], behind and hysteresis):
             action = ON_DEMAND
         if instance != SPOT and whole_slots(ticks, left + 2 * ticks.overhead) >= n - t:
             action = ON_DEMAND
         if whole_slots(ticks, left + ticks.overhead) >= n - t:
             action = SPOT if instance == SPOT and owed == 0 else ON_DEMAND
+        if guard and not guarded(ticks, n - t, left):
+            action = ON_DEMAND
         actions[t] = action
         owed, did = pass_slot(ticks, instance, owed, action)
         left -= did
@@ -167,21 +184,22 @@ def expected(value: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray],
 def choose(
     ticks: Ticks,
     left: int,
-    guarded: bool,
+    known: bool,
+    guard: bool,
     up: np.ndarray,
     ahead: np.ndarray,
     out: tuple[np.ndarray, np.ndarray],
 ) -> None:
     """Least cost to go and its action in every (state, holding, slack) with ``left`` slots to go.
 
-    ``ahead`` holds the expected costs after this slot, ``out`` takes cost and action. ``guarded``: nothing and spot are only
-    allowed where on-demand started in the next slot would still meet the deadline; on-demand itself keeps what can be met so. A
-    state from which the deadline cannot be met has infinite cost.
+    ``ahead`` holds the expected costs after this slot, ``out`` takes cost and action. Unless the future is ``known`` nothing and
+    spot are only allowed where on-demand started in the next slot would still meet the deadline, with ``guard`` only where
+    `guarded` holds; on-demand itself keeps what can be met so. A state from which the deadline cannot be met has infinite cost.
     """
     value, action = out
     owed = owed_levels(ticks)
     r, rest = owed.size, (left - 1) * ticks.slot
-    room = min(ticks.overhead, rest) if guarded else 0
+    room = 0 if known else min(ticks.overhead, rest)
     for k in range(up.size):
         for m in range(1 + 2 * r):
             if 0 < m <= r and not up[k]:
@@ -196,6 +214,9 @@ def choose(
                 best, took = np.inf, ON_DEMAND
                 if x >= demand_eats:
                     best = ticks.on_demand_usd + ahead[k, to_demand, x - demand_eats]
+                if guard and not guarded(ticks, left, left * ticks.slot - x):
+                    value[k, m, x], action[k, m, x] = best, took
+                    continue
                 if x - ticks.slot >= room and ahead[k, 0, x - ticks.slot] < best:
                     best, took = ahead[k, 0, x - ticks.slot], NONE
                 if up[k] and x - spot_eats >= room:
@@ -207,7 +228,12 @@ def choose(
 
 @kernel
 def induct(
-    ticks: Ticks, slots: int, slack: int, up: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray]
+    ticks: Ticks,
+    slots: int,
+    slack: int,
+    guard: bool,
+    up: np.ndarray,
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Actions (slots + 1, states, holdings, slack + 1) by slots left on a Markov chain, and the costs with all slots left."""
     holdings = 1 + 2 * owed_levels(ticks).size
@@ -216,7 +242,7 @@ def induct(
     action = np.zeros((slots + 1, up.size, holdings, slack + 1), dtype=np.int8)
     for left in range(1, slots + 1):
         expected(value, rows, ahead)
-        choose(ticks, left, True, up, ahead, (value, action[left]))
+        choose(ticks, left, False, guard, up, ahead, (value, action[left]))
     return action, value
 
 
@@ -227,25 +253,29 @@ def induct_known(ticks: Ticks, slack: int, up: np.ndarray) -> np.ndarray:
     value = np.zeros((1, holdings, slack + 1))
     action = np.zeros((up.size + 1, 1, holdings, slack + 1), dtype=np.int8)
     for left in range(1, up.size + 1):
-        choose(
-            ticks, left, False, up[up.size - left : up.size - left + 1], value.copy(), (value, action[left])
-        )
+        seen = up[up.size - left : up.size - left + 1]
+        choose(ticks, left, True, False, seen, value.copy(), (value, action[left]))
     return action
 
 
 @kernel
 def follow(ticks: Ticks, action: np.ndarray, states: np.ndarray, up: np.ndarray) -> np.ndarray:
-    """The actions of a table along one run; ``states`` (slots,) is the market's state as seen in every slot."""
-    owed = owed_levels(ticks)
+    """The actions of a table along one run; ``states`` (slots,) is the market's state as seen in every slot.
+
+    The slack is that of the work really done; what is still owed is as the table has it.
+    """
+    levels = owed_levels(ticks)
     taken = np.zeros(up.size, dtype=np.int8)
-    holding, x = 0, up.size * ticks.slot - ticks.work
+    left, instance, owed, holding = ticks.work, NONE, 0, 0
     for t in range(up.size):
-        left = up.size - t
-        if x >= left * ticks.slot:
+        if left <= 0:
             break
-        if 0 < holding <= owed.size and not up[t]:
-            holding = 0
-        taken[t] = action[left, states[t], holding, x]
-        holding, lost = move(ticks, owed, holding, taken[t])
-        x -= lost
+        if instance == SPOT and not up[t]:
+            instance, owed, holding = NONE, 0, 0
+        x = min(max((up.size - t) * ticks.slot - left, 0), action.shape[3] - 1)
+        taken[t] = action[up.size - t, states[t], holding, x]
+        holding, _ = move(ticks, levels, holding, taken[t])
+        owed, done = pass_slot(ticks, instance, owed, taken[t])
+        left -= done
+        instance = taken[t]
     return taken

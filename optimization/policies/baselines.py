@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from optimization.job.definition import Job, check_job
-from optimization.kernels.rules import after_growing
+from optimization.kernels.rules import after_growing, on_demand_stays
 from optimization.policies.contract import View
 from optimization.policies.pace import (
     HOLD_NOTHING,
@@ -13,6 +13,7 @@ from optimization.policies.pace import (
     all_spot,
     expected_progress,
     fastest_size,
+    finishing_size,
     is_done,
     keeps_deadline,
     least_size,
@@ -114,37 +115,47 @@ class UniformProgress:
 
     Behind means z < Zexp(t); then n is the least that reaches Zexp(t + 1), spot first. After a slot with
     on-demand both are taken two changeovers of 1 - mu_up slots later, so on-demand is left only when that far
-    ahead (the paper's rule c_p(t) >= c_e(t + 2d), "Can't Be Late", NSDI 2024). In a gap only the safety net
-    acts (ours). The paper's own form, one cluster of N instances, is `optimization.policies.single_cluster`.
-    State: whether on-demand was held in the slot before.
+    ahead (the paper's rule c_p(t) >= c_e(t + 2d), "Can't Be Late", NSDI 2024), and only for spot: without any, and in a
+    gap, what is held on demand stays. Else only the safety net acts in a gap (ours). The paper's own form, one cluster of N
+    instances, is `optimization.policies.single_cluster`. State: how many were held on demand in the slot before.
     """
 
     name: str = "UP"
 
-    def start(self, job: Job) -> bool:
+    def start(self, job: Job) -> int:
         """No on-demand held; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
-        return False
+        return 0
 
-    def decide(self, state: bool, view: View) -> tuple[Allocation, bool]:
+    def decide(self, state: int, view: View) -> tuple[Allocation, int]:
         """Spot, topped up to uniform progress."""
         if is_done(view):
-            return HOLD_NOTHING, False
-        allocation = safety_net(view, self._wish(state, view) if view.observed else HOLD_NOTHING)
-        return allocation, allocation.on_demand > 0
+            return HOLD_NOTHING, 0
+        allocation = safety_net(view, self._wish(state, view))
+        return allocation, allocation.on_demand
 
-    def explain(self, state: bool, view: View, allocation: Allocation) -> str:
+    def explain(self, state: int, view: View, allocation: Allocation) -> str:
         """Pace, slack and spot of the slot, and whether the hysteresis holds it."""
         held = state and allocation.on_demand > 0 and not _behind(view, 0.0)
-        return narrate(view, allocation, rule="on-demand is left only two changeovers ahead" if held else "")
+        return narrate(view, allocation, rule=LEFT_FOR_SPOT if held else "")
 
-    def _wish(self, state: bool, view: View) -> Allocation:
-        spot = all_spot(view)
-        lead = _hysteresis(state, view)
-        if not _behind(view, lead):
-            return spot
-        need = least_size(view, expected_progress(view.job, view.slot + 1 + lead))
-        return spot if need <= spot.total else split(view, need)
+    def _wish(self, state: int, view: View) -> Allocation:
+        spot, lead = all_spot(view), _hysteresis(state > 0, view)
+        short = view.observed and _behind(view, lead)
+        if short:
+            need = least_size(view, expected_progress(view.job, view.slot + 1 + lead))
+            return spot if need <= spot.total else split(view, need)
+        return _kept(state, view) if state and on_demand_stays(spot.total > 0, short) else spot
+
+
+#: Why a job ahead of uniform progress is still on on-demand.
+LEFT_FOR_SPOT = "on-demand is left only for spot, and two changeovers ahead"
+
+
+def _kept(held: int, view: View) -> Allocation:
+    """As many on demand as before, in n_min .. what finishes the job in this slot."""
+    n, enough = max(held, view.job.n_min), finishing_size(view)
+    return Allocation(n if enough is None else min(n, enough), 0)
 
 
 def _hysteresis(on_demand_held: bool, view: View) -> float:

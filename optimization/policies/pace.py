@@ -241,6 +241,15 @@ def least_net(view: View, wish: Allocation) -> Allocation:
     return rush(view)
 
 
+def guarded(view: View) -> bool:
+    """The guard of M4.3, of a job of 0 or N instances: if this slot came to nothing, a slot and a restart would stay beyond the
+    work left, so that on-demand is in time even where its start loses a slot."""
+    job, n = view.job, view.job.n_max
+    rest = work_left(view) / pace(job, view.slot_hours).gain[n]
+    restart = max(0.0, 1.0 - after_growing(job.restart, n))
+    return slots_left(view) - 1 - rest >= 1.0 + restart - WORK_TOLERANCE
+
+
 # ---
 # The one sentence that says why a slot looks as it does, with the slot's own numbers.
 

@@ -36,6 +36,8 @@ NAMED_WORDS: dict[str, dict[str, dict[str, Any]]] = {
     | {word: {"end_rule": rule} for rule, word in END_RULE_NAMES.items()},
     "AdaSwitch": {word: {"robust": word} for word in ROBUST},
     "Window": {"bind": {"bind": True}},
+    "UP-single": {"guard": {"guard": True}},
+    "Stochastic": {"guard": {"guard": True}},
 }
 
 
@@ -88,8 +90,9 @@ def policy_named(name: str) -> Policy[Any]:
     family = match.group(1) if match else ""
     texts = [text.strip() for text in match.group(2).split(",")] if match and match.group(2) else []
     wanted, known = NAMED_PARAMETERS.get(family, ()), NAMED_WORDS.get(family, {})
-    wanted += OPTIONAL_PARAMETERS.get(family, ()) if texts else ()
-    numbers, words = texts[: len(wanted)], texts[len(wanted) :]
+    numbers = list(itertools.takewhile(lambda text: text not in known, texts))
+    words = texts[len(numbers) :]
+    wanted += OPTIONAL_PARAMETERS.get(family, ()) if numbers else ()
     said: dict[str, Any] = {}
     for word in words:
         said |= known.get(word, {})

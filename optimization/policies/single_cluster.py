@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from optimization.job.definition import Job, check_job
-from optimization.kernels.rules import after_growing
+from optimization.kernels.rules import after_growing, on_demand_stays
+from optimization.policies.baselines import LEFT_FOR_SPOT
 from optimization.policies.contract import View
 from optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     expected_progress,
+    guarded,
     is_done,
     narrate,
     pace,
@@ -37,26 +39,30 @@ class Held(StrEnum):
 class SingleCluster:
     """UP-single: 0 or N instances, all spot or all on-demand, with a changeover of delta hours (M4.3).
 
-    N is the size with the largest H, N_max where H grows. With R slots left, C slots of work at N and delta in slots, a slot goes
-    by the paper's rules. *Exploitation*: on spot the cluster stays while spot for all of it is there. *Hysteresis*: on-demand
-    is left only at progress of Zexp(t + 2 delta) or more. *Safety net*: with R - 1 < C + 2 delta, where one more idle slot leaves
-    less than two changeovers, it takes on-demand to the end. *Uniform progress*: otherwise spot where there is any, on-demand
-    when behind Zexp(t), else nothing. *Thrifty*: nothing once finished.
+    N is the size with the largest H, N_max where H grows. With R slots left, C slots of work at N and delta in slots, a slot
+    goes by the paper's rules. *Exploitation*: on spot the cluster stays while spot for all of it is there. *Hysteresis*: on-
+    demand is left only for spot, never for nothing, and only at progress of Zexp(t + 2 delta) or more. *Safety net*: with R -
+    1 < C + 2 delta, where one more idle slot leaves less than two changeovers, it takes on-demand to the end. *Uniform
+    progress*: otherwise spot where there is any, on-demand when behind Zexp(t), else nothing. *Thrifty*: nothing once
+    finished.
 
-    ``changeover_hours`` may exceed a slot; None takes that of the job, (1 - mu_up) Delta, which is what a start costs
-    here. Another value makes the policy more or less careful, not the changes dearer. In a gap it holds nothing unless the net
-    calls. Under all this stands the exact net of every policy (ours), so that a job in reach of on-demand is never late; its
-    answer may be of another size in the finishing slot. Raises `SettingsError` for a changeover that is negative or infinite.
+    ``changeover_hours`` may exceed a slot; None takes that of the job, (1 - mu_up) Delta, which is what a start costs here.
+    Another value makes the policy more or less careful, not the changes dearer. In a gap on-demand stays, and nothing is
+    begun unless the net calls. Under all this stands the exact net of every policy (ours), so that a job in reach of
+    on-demand is never late; its answer may be of another size in the finishing slot. With ``guard`` it takes on-demand to the
+    end where the guard of M4.3 fails. Raises `SettingsError` for a changeover that is negative or infinite.
     """
 
     changeover_hours: float | None = None
+    guard: bool = False
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
         hours = self.changeover_hours
         if hours is not None and not 0.0 <= hours < float("inf"):
             raise SettingsError(f"UP-single changeover of {hours} h", expected="a finite time >= 0")
-        object.__setattr__(self, "name", "UP-single" if hours is None else f"UP-single({hours:g})")
+        said = [*([] if hours is None else [f"{hours:g}"]), *(["guard"] if self.guard else [])]
+        object.__setattr__(self, "name", f"UP-single({','.join(said)})" if said else "UP-single")
 
     def start(self, job: Job) -> Held:
         """Nothing held; raises `JobError` for a job that cannot resume (M2.7)."""
@@ -69,6 +75,8 @@ class SingleCluster:
             return HOLD_NOTHING, Held.NOTHING
         n = cluster_size(view)
         after = self._next(state, view, n)
+        if self.guard and after in (Held.NOTHING, Held.SPOT) and not guarded(view):
+            after = Held.TO_THE_END
         wish = {Held.NOTHING: HOLD_NOTHING, Held.SPOT: Allocation(0, n)}.get(after, Allocation(n, 0))
         held = safety_net(view, wish)
         if held.on_demand:
@@ -83,7 +91,7 @@ class SingleCluster:
         if after is Held.TO_THE_END:
             rule = "less than two changeovers would be left, so to the end"
         elif after is state is Held.ON_DEMAND and not self._behind(view, 0.0):
-            rule = "on-demand is left only two changeovers ahead"
+            rule = LEFT_FOR_SPOT
         return narrate(view, allocation, rule=rule)
 
     def _next(self, state: Held, view: View, n: int) -> Held:
@@ -93,7 +101,7 @@ class SingleCluster:
         if state is Held.SPOT and spot:
             return Held.SPOT
         lead = 2.0 * self._changeover_slots(view, n)
-        if state is Held.ON_DEMAND and view.observed and self._behind(view, lead):
+        if state is Held.ON_DEMAND and on_demand_stays(spot, self._behind(view, lead)):
             return Held.ON_DEMAND
         if self._runs_out(view, n, lead):
             return Held.TO_THE_END

@@ -19,6 +19,7 @@ from optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     deadline_in_reach,
+    guarded,
     is_done,
     least_net,
     narrate,
@@ -197,12 +198,14 @@ class Stochastic:
     The answer is the size of most expected value. The belief's chains forget with a half-life of ``half_life_hours``. Belief and
     tables are made anew in every slot (`tables_in_force`). A deadline that on-demand can still meet is kept in its reach
     (`least_net`), which costs nothing measurable. In a gap the count is taken as 0 and only the net acts, or where the deadline is
-    out of reach the tables: a job given up is not rushed.
+    out of reach the tables: a job given up is not rushed. With ``guard`` a job of 0 or N instances whose deadline is in reach is on
+    on-demand where the guard of M4.3 fails.
 
     Raises `SettingsError` for a half-life that is not positive.
     """
 
     half_life_hours: float = Forgetting().own_hours
+    guard: bool = False
     name: str = field(init=False)
     memoryless: bool = field(default=True, init=False, repr=False, compare=False)
 
@@ -211,7 +214,7 @@ class Stochastic:
             raise SettingsError(
                 f"half-life of {self.half_life_hours} hours", expected="a positive number of hours"
             )
-        object.__setattr__(self, "name", f"Stochastic({self.half_life_hours:g})")
+        object.__setattr__(self, "name", f"Stochastic({self.half_life_hours:g}{',guard' * self.guard})")
 
     @property
     def forgetting(self) -> Forgetting:
@@ -226,6 +229,8 @@ class Stochastic:
         """The size of most expected value."""
         if is_done(view):
             return HOLD_NOTHING, None
+        if self._guards(view.job) and deadline_in_reach(view) and not guarded(view):
+            return Allocation(view.job.n_max, 0), None
         if not view.observed and deadline_in_reach(view):
             return least_net(view, HOLD_NOTHING), None
         n = tables_in_force(view, self.forgetting).size(
@@ -241,14 +246,15 @@ class Stochastic:
     def decide_together(self, state: None, view: View, paths: Paths) -> np.ndarray | None:
         """`decide` on many futures at once, from the one set of tables they share.
 
-        None where they may not share them: in a gap, or where one of the jobs has left the path of its tables.
+        None where they may not share them: in a gap, or where one of the jobs has left the path of its tables; and under the guard,
+        which takes on-demand where spot is there.
         """
         job, numbers = view.job, pace(view.job, view.slot_hours)
         slack = WORK_TOLERANCE * job.workload
         rest = np.maximum(0.0, job.workload - paths.done)
         reach = np.array(numbers.reach[slots_left(view)])[paths.n_previous]
         off = (paths.done > view.slot * max(numbers.gain) + slack) | (rest > reach + slack)
-        if not view.observed or off.any() or (rest <= slack).any():
+        if self._guards(job) or not view.observed or off.any() or (rest <= slack).any():
             return None
         chosen = tables_in_force(view, self.forgetting).sizes(
             slot=view.slot,
@@ -267,6 +273,9 @@ class Stochastic:
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
         """Pace, slack and spot of the slot."""
         return narrate(view, allocation)
+
+    def _guards(self, job: Job) -> bool:
+        return self.guard and job.n_min == job.n_max
 
 
 def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_BEYOND) -> ValueTables:

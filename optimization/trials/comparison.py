@@ -1,33 +1,63 @@
 """Policies beside baselines and hindsight over many jobs: relative gain and headroom captured, with intervals (M7).
 
-The bootstrap is paired over jobs: all policies are resampled together, so that what they share cancels in a comparison.
+Intervals are those of one bootstrap (`resampled`). It draws blocks of jobs that share slots, never single jobs, and is paired:
+all policies are resampled together, so that what they share cancels in a comparison.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
+from scipy.stats import norm, t
 
 from warehouse.errors import SettingsError
 
 #: Resamples behind an interval, and its level.
 REPEATS, LEVEL = 2000, 0.95
+#: What is called of two things whose difference's interval holds 0.
+EVEN = "even"
 
 
-def resampled_means(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resamples:
+    """Means over resamples of the jobs: ``means`` (repeats, columns), each resample the same for all columns; ``blocks`` drawn."""
+
+    means: np.ndarray
+    blocks: int
+
+    def interval(
+        self, samples: np.ndarray | None = None, *, level: float = LEVEL
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The interval of ``samples`` (repeats, ...), a statistic of each row of `means` (None: the means), two arrays (...).
+
+        Its percentiles lie further out the fewer blocks there are, as Student's t does beside the normal (Hesterberg's expanded
+        percentiles). NaN samples are left out; a column without a number, or a single block, has the interval (NaN, NaN).
+        """
+        table = np.asarray(self.means if samples is None else samples, dtype=float)
+        if self.blocks < 2:
+            return np.full(table.shape[1:], np.nan), np.full(table.shape[1:], np.nan)
+        reach = t.ppf((1.0 + level) / 2.0, self.blocks - 1) * np.sqrt(self.blocks / (self.blocks - 1.0))
+        empty = np.isnan(table).all(axis=0)
+        tail = norm.sf(reach)
+        low, high = np.nanquantile(np.where(empty, 0.0, table), [tail, 1.0 - tail], axis=0)
+        return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+
+
+def resampled(
     values: np.ndarray,
     *,
+    blocks: Sequence[Hashable] | np.ndarray,
     rng: np.random.Generator,
     repeats: int = REPEATS,
-    blocks: np.ndarray | None = None,
-) -> np.ndarray:
-    """Means of ``values`` (jobs, columns) over ``repeats`` resamples of the jobs with replacement, shape (repeats, columns).
+) -> Resamples:
+    """The bootstrap of every experiment: means of ``values`` (jobs, columns) over resamples with replacement of whole blocks.
 
-    Each resample is the same for all columns. Jobs of one of ``blocks`` (jobs,) are drawn together. Raises `SettingsError` for
-    no job, or values that are not finite.
+    ``blocks`` (jobs,) names the block of each job: jobs of one share slots, as those of one series and day do (`day_blocks`).
+    Raises `SettingsError` for no job, values that are not finite, or another number of blocks than jobs.
     """
     table = np.asarray(values, dtype=float)
     if table.ndim != 2 or not len(table) or not np.isfinite(table).all():
@@ -35,27 +65,27 @@ def resampled_means(
             f"values of shape {table.shape}, {int((~np.isfinite(table)).sum())} of them not finite",
             expected="a finite table of at least one job",
         )
-    if blocks is None:
-        of, sizes = table, np.ones(len(table))
-    else:
-        block = np.unique(blocks, return_inverse=True)[1]
-        sizes = np.bincount(block).astype(float)
-        of = np.zeros((len(sizes), table.shape[1]))
-        np.add.at(of, block, table)
-    drawn = rng.multinomial(len(of), np.full(len(of), 1.0 / len(of)), size=repeats)
-    return np.asarray(drawn @ of / (drawn @ sizes)[:, None])
+    if len(blocks) != len(table):
+        raise SettingsError(f"{len(blocks)} blocks for {len(table)} jobs", expected="the block of each job")
+    block = pd.factorize(pd.Index(list(blocks)))[0]
+    sizes = np.bincount(block).astype(float)
+    sums = np.zeros((len(sizes), table.shape[1]))
+    np.add.at(sums, block, table)
+    drawn = rng.multinomial(len(sizes), np.full(len(sizes), 1.0 / len(sizes)), size=repeats)
+    return Resamples(means=np.asarray(drawn @ sums / (drawn @ sizes)[:, None]), blocks=len(sizes))
 
 
-def interval(samples: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
-    """The central percentile interval of ``samples`` (repeats, ...), NaN ones left out, two arrays of shape (...).
+def day_blocks(series: Iterable[str], starts: Iterable[pd.Timestamp]) -> np.ndarray:
+    """The block of each job: its series and the day in which it starts, shape (jobs,)."""
+    days = [pd.Timestamp(start).floor("D").isoformat() for start in starts]
+    return np.array([f"{name} {day}" for name, day in zip(series, days, strict=True)], dtype=object)
 
-    A column of which no sample is a number has the interval (NaN, NaN).
-    """
-    table = np.asarray(samples, dtype=float)
-    empty = np.isnan(table).all(axis=0)
-    filled = np.where(empty, 0.0, table)
-    low, high = np.nanquantile(filled, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
-    return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+
+def verdict(low: float, high: float, *, above: str = "wins", below: str = "loses") -> str:
+    """What the interval of a difference says: ``above`` or ``below`` 0, or `EVEN` where it holds 0 or is not known."""
+    if low > 0.0:
+        return above
+    return below if high < 0.0 else EVEN
 
 
 #: What an improvement is measured against: these policies, and AHANP at its best sigma (M7).
@@ -137,12 +167,13 @@ def compare(
     *,
     hindsight_low: np.ndarray,
     hindsight_high: np.ndarray,
+    blocks: np.ndarray | None = None,
     rng: np.random.Generator | None = None,
 ) -> Comparison:
     """Compare policies on jobs: ``utility`` (jobs, policies), hindsight's bracket (jobs,), all in units of the OD-only cost.
 
-    Headroom is measured up to the upper end of hindsight, which can only understate what was captured. Without ``rng`` no
-    intervals are made (they are NaN).
+    Headroom is measured up to the upper end of hindsight, which can only understate what was captured. ``blocks`` (jobs,) are
+    those of `resampled`; without them and ``rng`` no intervals are made (they are NaN).
     """
     table = np.column_stack([utility, hindsight_low, hindsight_high])
     mean = table.mean(axis=0)
@@ -151,14 +182,15 @@ def compare(
     count = len(names)
     nothing = np.full(count, np.nan)
     low = high = ahead_low = ahead_high = room_low = room_high = nothing
-    if rng is not None:
-        samples = resampled_means(table, rng=rng)
-        low, high = (edge[:count] for edge in interval(samples))
-        ahead_low, ahead_high = interval(samples[:, :count] - samples[:, [base]])
+    if rng is not None and blocks is not None:
+        draws = resampled(table, blocks=blocks, rng=rng)
+        samples = draws.means
+        low, high = (edge[:count] for edge in draws.interval())
+        ahead_low, ahead_high = draws.interval(samples[:, :count] - samples[:, [base]])
         bases = samples[:, places].max(
             axis=1, keepdims=True
         )  # the best baseline is chosen anew in each resample
-        room_low, room_high = interval(headroom_captured(samples[:, :count], bases, samples[:, -1:]))
+        room_low, room_high = draws.interval(headroom_captured(samples[:, :count], bases, samples[:, -1:]))
     return Comparison(
         names=tuple(names),
         mean=mean[:count],

@@ -15,6 +15,7 @@ from forecasting.quantiles import Variable
 from optimization.job.definition import Job, Linear
 from optimization.market.window import MarketWindow, PointForecast, Record, market_window, record_of
 from optimization.replay.score import on_demand_only_cost
+from optimization.trials.comparison import day_blocks
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
 
@@ -315,6 +316,11 @@ def scenario_of(
         unit=unit,
         forecasts=None if forecasts is None else tuple(forecasts),
     )
+
+
+def blocks_of(scenarios: Sequence[Scenario]) -> np.ndarray:
+    """The blocks that intervals over these jobs draw: count series and day of the start, shape (jobs,)."""
+    return day_blocks((one.draw.counts.label for one in scenarios), (one.at for one in scenarios))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

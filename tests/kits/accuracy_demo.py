@@ -228,8 +228,9 @@ def demo_cost(*, jobs: int = 60, seed: int = 3) -> ErrorCost:
     results[:, -1, :, 2:4] = np.nan
     markets = [demo_market("count", i % 5) for i in range(jobs)]
     return summarise(
-        results, models=MODELS, policies=policies, markets=markets, notes=("all joins are synthetic",), seed=7
-    )
+        results, models=MODELS, policies=policies, markets=markets, blocks=np.arange(jobs),
+        notes=("all joins are synthetic",), seed=7,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

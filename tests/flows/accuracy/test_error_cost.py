@@ -237,8 +237,9 @@ def test_agreement_is_one_when_money_follows_accuracy():
     results[:, :3, 0, 2] = error
     results[:, 3, 0, 0], results[:, 4, 0, 2:4] = 1.0, np.nan
     found = summarise(
-        results, models=("last_value", "a", "b"), policies=("p",), markets=["x", "y"] * 20, notes=(), seed=0
-    )
+        results, models=("last_value", "a", "b"), policies=("p",), markets=["x", "y"] * 20, blocks=np.arange(40),
+        notes=(), seed=0,
+    )  # fmt: skip
     rho = found.agreement
     assert (rho.models, rho.low, rho.high) == (1.0, 1.0, 1.0)
     assert rho.within == pytest.approx(1.0)

@@ -35,7 +35,9 @@ def pool_run(seed: int, lift: dict[str, np.ndarray | float]) -> PoolRun:
         utility[:, NAMES.index(name)] += np.broadcast_to(value, 2)[cell]
     nothing = np.zeros_like(utility)
     return PoolRun(
-        jobs=cells.assign(unit=2.0),
+        jobs=cells.assign(
+            unit=2.0, counts=[f"series {i % 30}" for i in range(len(cells))], start=pd.Timestamp(0, tz="UTC")
+        ),
         policies=NAMES,
         utility=2.0 * utility,
         cost=nothing,
@@ -77,7 +79,7 @@ def test_differences_and_cells_by_an_obvious_twin(answer):
 def test_the_interval_is_that_of_the_paired_mean():
     rng = np.random.default_rng(3)
     values = rng.normal(0.1, 1.0, 400)
-    found = paired(values, rng=rng)
+    found = paired(values, np.arange(400), rng=rng)
     half = 1.96 * values.std() / 20
     assert found.low == pytest.approx(values.mean() - half, abs=0.02)
     assert found.high == pytest.approx(values.mean() + half, abs=0.02)

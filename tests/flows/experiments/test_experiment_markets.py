@@ -232,8 +232,8 @@ def test_the_mover_with_forecasts_is_one_of_the_centre_and_compared_with_the_one
     )  # fmt: skip
     for world in answer["worlds"]:
         row, plain = row_of(world["movers"], FORECASTING), row_of(world["movers"], MEAN_FIELD)
-        assert row["against"] == pytest.approx(row["cost"] - plain["cost"])
-        assert (plain["against"], plain["against_low"], plain["against_high"]) == (0.0, 0.0, 0.0)
+        assert row["over_mean_field"] == pytest.approx(row["cost"] - plain["cost"])
+        assert plain["over_mean_field_interval"] == [0.0, 0.0]
     assert any("with the forecasts that turns would have issued" in line for line in answer["findings"])
 
 
@@ -292,11 +292,15 @@ def test_findings_say_where_it_loses_and_who_was_late(answer):
     rows = [dict(row) for row in world["movers"]]
     row_of(rows, "Greedy")["late"] = 3
     cells = {axis: [dict(row) for row in own] for axis, own in world["cells"].items()}
-    row_of(cells[PLACE], "Greedy", "located")["cost"] = 0.0
+    best = row_of(cells[PLACE], "Greedy", "located")
+    best |= {"cost": 0.0, "over_mean_field": -0.2, "over_mean_field_interval": [-0.3, -0.1]}
     cells[PLACE].sort(key=lambda row: (row["value"], row["cost"]))
     said = findings(world | {"movers": rows, "cells": cells})
     assert any("missed their deadline: Greedy 3" in line for line in said)
-    assert any("not the cheapest" in line and "place located (Greedy 0.0000" in line for line in said)
+    assert any("is beaten at" in line and "place located (Greedy 0.0000" in line for line in said)
+    best["over_mean_field_interval"] = [-0.5, 0.1]
+    said = findings(world | {"movers": rows, "cells": cells})
+    assert any("even, though cheaper" in line and "place located (Greedy 0.0000" in line for line in said)
 
 
 def test_the_page_and_the_tables(answer):

@@ -320,12 +320,15 @@ def test_the_whole_experiment_and_its_page(tapes, policies, tmp_path):
 def test_contrasts_say_what_they_found():
     rng = np.random.default_rng(0)
     base = rng.normal(0, 1, 300)
-    assert contrast(base, base + 0.1, rng=rng).verdict == "helps"
-    assert contrast(base, base - 0.1, rng=rng).verdict == "hurts"
-    assert (
-        contrast(base, base + rng.normal(0, 0.1, 300) * np.tile([1, -1], 150), rng=rng).verdict
-        == "makes no clear difference"
-    )
+    days = np.arange(300) // 10
+    assert contrast(base, base + 0.1, days, rng=rng).verdict == "helps"
+    assert contrast(base, base - 0.1, days, rng=rng).verdict == "hurts"
+    noise = rng.normal(0, 0.1, 300) * np.tile([1, -1], 150)
+    assert contrast(base, base + noise, days, rng=rng).verdict == "is even"
+    # What shifts all jobs of a day alike is no more than one piece of news, however many jobs the day has.
+    shifts = np.repeat([0.3, -0.2, 0.3, -0.2, 0.25, -0.2], 50)
+    assert contrast(base, base + shifts, np.arange(300) // 50, rng=rng).verdict == "is even"
+    assert contrast(base, base + shifts, np.arange(300), rng=rng).verdict == "helps"
 
 
 def test_the_quick_pool_keeps_every_family():

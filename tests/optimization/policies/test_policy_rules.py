@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from optimization.job.definition import Linear, Table, on_demand_to_go
 from optimization.market.window import market_window
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from optimization.policies.committed_horizon import Ahap, Commitments
+from optimization.policies.pool import policy_named
 from optimization.policies.reactive import Ahanp
 from optimization.replay.run import replay
 from warehouse.errors import SettingsError
@@ -134,16 +136,46 @@ class TestUniformProgress:
     def test_on_demand_is_left_two_changeovers_ahead(self):
         job = replace(JOB, mu_up=0.8)  # two changeovers: 0.4 slots, 1.6 work units
         ahead = view(job, slot=3, done=13.5, n_previous=5, available=0)
-        assert answer(UniformProgress(), ahead, state=False) == (0, 0)
-        assert answer(UniformProgress(), ahead, state=True) == (5, 0)
-        assert answer(
-            UniformProgress(), replace(ahead, progress=Progress(done=13.61, n_previous=5)), True
-        ) == (0, 0)
+        assert answer(UniformProgress(), ahead, state=0) == (0, 0)
+        assert answer(UniformProgress(), ahead, state=5) == (5, 0)  # 17.6 is due after the slot
+        assert answer(UniformProgress(), replace(ahead, available=1), state=5) == (4, 1)
+        enough = replace(ahead, available=1, progress=Progress(done=13.61, n_previous=5))
+        assert answer(UniformProgress(), enough, state=5) == (0, 1)
 
-    def test_the_state_is_whether_on_demand_was_held(self):
+    def test_on_demand_is_never_left_for_nothing(self):
+        far = view(slot=3, done=30.0, n_previous=6, available=0)  # the line is 12
+        assert answer(UniformProgress(), far, state=0) == (0, 0)
+        assert answer(UniformProgress(), far, state=6) == (6, 0)
+        assert answer(UniformProgress(), replace(far, observed=False, price=1.0), state=6) == (6, 0)
+        assert answer(UniformProgress(), replace(far, available=8, price=1.0), state=6) == (6, 0)
+        assert answer(UniformProgress(), replace(far, available=2), state=6) == (0, 2)
+        # two on demand beside four on spot, which went: as many stay as n_min asks for, and no more than finish the job
+        assert answer(UniformProgress(), replace(far, job=replace(JOB, n_min=4)), state=2) == (4, 0)
+        assert answer(UniformProgress(), replace(far, progress=Progress(done=37.5, n_previous=6)), 6) == (
+            3,
+            0,
+        )
+        assert "left only for spot" in UniformProgress().explain(6, far, Allocation(6, 0))
+
+    def test_the_state_is_how_many_were_held_on_demand(self):
         policy = UniformProgress()
-        assert policy.decide(False, view(slot=3, done=10.0, available=0))[1] is True
-        assert policy.decide(True, view(slot=3, done=20.0, available=8))[1] is False
+        assert policy.decide(0, view(slot=3, done=10.0, available=0))[1] == 6
+        assert policy.decide(6, view(slot=3, done=20.0, available=8))[1] == 0
+
+    def test_a_run_worked_out_by_hand(self):
+        # 40 units in 10 slots, at most 8; two changeovers are 0.4 slots. Spot: none, none, none, none, 3, 3, none ...
+        job = replace(JOB, mu_up=0.8)
+        count = [0, 0, 0, 0, 3, 3, 0, 0, 0, 0]
+        market = market_window([0.25] * 10, count, on_demand_usd=1.0, slot_hours=1.0)
+        held = replay(UniformProgress(), job, market).allocations
+        # 0: on the line, nothing. 1: 0 < 4, 8 are due: all 8, at 0.8, do 6.4 only.
+        # 2: 6.4 < 9.6 (the line at 2.4), 13.6 are due: 8 make 14.4. 3: 14.4 >= 13.6 but no spot: 8 stay, 22.4.
+        # 4: 22.4 >= 17.6 and spot: the 3 of it, 25.4. 5: 28.4. 6: 28.4 >= 24, spot gone, no on-demand to keep: nothing.
+        # 7: 28.4 >= 28: nothing, as 11.6 more fit into two slots of 8, the first at 0.8 (14.4).
+        # 8: 28.4 < 32, 36 are due: 8 make 6.4, and the net asks for as many: 34.8. 9: 5.2 are left: 6.
+        assert [(a.on_demand, a.spot) for a in held] == [
+            (0, 0), (8, 0), (8, 0), (8, 0), (0, 3), (0, 3), (0, 0), (0, 0), (8, 0), (6, 0),
+        ]  # fmt: skip
 
     def test_safety_net_as_in_msu(self):
         assert answer(UniformProgress(), view(slot=5, available=3)) == (5, 3)
@@ -310,3 +342,18 @@ REASONS = [
 def test_reasons(policy, seen, text):
     state = policy.start(seen.job)
     assert text in policy.explain(state, seen, policy.decide(state, seen)[0])
+
+
+@pytest.mark.parametrize("name", ["UP", "UP-single"])
+@pytest.mark.parametrize("seed", range(4))
+def test_uniform_progress_stays_on_demand_through_every_outage(name, seed):
+    rng = np.random.default_rng(seed)
+    job = replace(JOB, mu_up=(1.0, 0.9, 0.5, -0.5)[seed], mu_down=0.95, deadline_slots=30, workload=60.0)
+    there = np.logical_xor.accumulate(rng.random(30) < 0.25)
+    count = np.where(there, rng.integers(1, 12, 30), 0).astype(float)
+    count[rng.random(30) < 0.1] = np.nan
+    market = market_window([0.4] * 30, count, on_demand_usd=1.0, slot_hours=1.0)
+    held = replay(policy_named(name), job, market).allocations
+    left = [after for before, after in itertools.pairwise(held) if before.on_demand and not after.on_demand]
+    assert all(after.spot for after in left)
+    assert any(a.on_demand for a in held)

@@ -13,6 +13,7 @@ from optimization.job.definition import Linear, Table
 from optimization.market.window import market_window
 from optimization.policies.pool import expand, policy_named
 from optimization.policies.single_cluster import Held, SingleCluster, cluster_size
+from optimization.policies.stochastic import Stochastic
 from optimization.replay.run import replay
 from warehouse.errors import SettingsError
 
@@ -70,6 +71,19 @@ def test_on_demand_is_left_two_changeovers_ahead(hours, slot_hours):
     assert "two changeovers ahead" in policy.explain(Held.ON_DEMAND, short, ON_DEMAND)
 
 
+def test_on_demand_is_never_left_for_nothing():
+    far = view(slot=3, done=30.0, n_previous=4)  # 15 slots ahead
+    assert after(UP, Held.ON_DEMAND, far) == (SPOT, Held.SPOT)
+    for seen in (
+        replace(far, available=3),
+        replace(far, price=1.0),
+        replace(far, available=0, observed=False, price=1.0),
+    ):
+        assert after(UP, Held.ON_DEMAND, seen) == (ON_DEMAND, Held.ON_DEMAND)
+        assert after(UP, Held.NOTHING, seen) == after(UP, Held.SPOT, seen) == (NOTHING, Held.NOTHING)
+    assert "left only for spot" in UP.explain(Held.ON_DEMAND, replace(far, available=0), ON_DEMAND)
+
+
 def test_the_net_keeps_two_changeovers():
     # R - 1 < C + 2 delta: with 10 slots of work and delta = 1.5 the last idle slot is that with R = 14
     policy = SingleCluster(changeover_hours=1.5)
@@ -92,10 +106,32 @@ def test_without_a_time_the_changeover_is_the_jobs():
                 assert after(UP, state, seen) == after(SingleCluster(changeover_hours=2.5), state, seen)
 
 
-def test_a_gap_holds_nothing_until_the_net_calls():
-    gap = view(available=0, observed=False, price=1.0, slot=4, done=10.0, n_previous=4)
-    assert after(UP, Held.ON_DEMAND, gap) == (NOTHING, Held.NOTHING)
+def test_a_gap_begins_nothing_until_the_net_calls():
+    gap = view(available=0, observed=False, price=1.0, slot=4, done=6.0, n_previous=4)
+    assert after(UP, Held.NOTHING, gap) == (NOTHING, Held.NOTHING)  # though behind
+    assert after(UP, Held.ON_DEMAND, gap) == (ON_DEMAND, Held.ON_DEMAND)
     assert after(UP, Held.SPOT, replace(gap, slot=13)) == (ON_DEMAND, Held.TO_THE_END)
+
+
+def test_the_guard_leaves_a_slot_and_a_restart():
+    # 10 slots of work in 20, a restart of half a slot: 19 - t - 10 >= 1.5 up to t = 7
+    job = replace(JOB, mu_up=0.5, n_min=4)
+    for policy in (SingleCluster(guard=True), Stochastic(guard=True)):
+        for state, before in ((Held.NOTHING, 0), (Held.SPOT, 4)):
+            state = state if isinstance(policy, SingleCluster) else None
+            ahead = view(job, slot=7, n_previous=before)
+            assert policy.decide(state, ahead)[0] == SPOT
+            assert policy.decide(state, replace(ahead, slot=8))[0] == ON_DEMAND
+            assert policy.decide(state, replace(ahead, slot=8, available=0))[0] == ON_DEMAND
+            assert (
+                policy.decide(state, replace(ahead, slot=8, progress=Progress(done=4.0, n_previous=before)))[
+                    0
+                ]
+                == SPOT
+            )
+    assert UP.decide(Held.SPOT, view(job, slot=8, n_previous=4))[0] == SPOT
+    free = replace(job, n_min=1)  # of jobs that may hold less the guard says nothing
+    assert Stochastic(guard=True).decide(None, view(free, slot=8, n_previous=4))[0].on_demand == 0
 
 
 def test_the_cluster_is_the_fastest_size():
@@ -124,6 +160,13 @@ def test_names():
         "UP-single(0)",
         "UP-single(1.5)",
     ]
+    assert policy_named("UP-single(guard)") == SingleCluster(guard=True)
+    assert policy_named("UP-single(0.2,guard)").name == "UP-single(0.2,guard)"
+    assert policy_named("Stochastic(24,guard)") == policy_named("Stochastic(guard)") == Stochastic(guard=True)
+    assert policy_named("Stochastic(24,guard)").name == "Stochastic(24,guard)"
+    for wrong_name in ("UP-single(guard,0.2)", "Stochastic(careful)", "MSU(guard)"):
+        with pytest.raises(SettingsError, match="policy"):
+            policy_named(wrong_name)
     for wrong in (-1.0, float("inf"), float("nan")):
         with pytest.raises(SettingsError, match="changeover"):
             SingleCluster(changeover_hours=wrong)

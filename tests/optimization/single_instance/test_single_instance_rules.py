@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as testing
 from hypothesis import strategies as st
 
-from optimization.kernels.single import NONE, ON_DEMAND, SPOT
+from optimization.kernels.single import NONE, ON_DEMAND, SPOT, guarded
 from optimization.single_instance import (
     Greedy,
     OnDemandOnly,
@@ -120,6 +121,50 @@ def test_uniform_progress_by_hand():
     assert list(left.actions[:3]) == [NONE, ON_DEMAND, SPOT]
 
 
+def test_uniform_progress_never_leaves_on_demand_for_nothing():
+    # The same work, with spot down from the start: 8, 18, 28, 38 minutes, and 2 more are done in slot 5. At 3 it is ahead
+    # (18 >= e(3.4) = 17), and stays.
+    setting = small(2, work=40, deadline=80)
+    for hysteresis in (True, False):
+        found = run(UniformProgress(hysteresis=hysteresis), setting, seen("00000000"), 0)
+        assert list(found.actions) == [NONE, *[ON_DEMAND] * 5]
+        # Back at 4, where 28 >= e(4.4) = 22: spot, 8 and 4 more minutes.
+        again = run(UniformProgress(hysteresis=hysteresis), setting, seen("00001111"), 0)
+        assert list(again.actions) == [NONE, *[ON_DEMAND] * 3, SPOT, SPOT]
+
+
+def test_a_start_that_loses_its_slot_owes_the_overhead_after_it():
+    # 0, then 8 (2 of 10 minutes are owed), 10, 10, 10, 2: 40 minutes in six slots.
+    strict = Setting(work_minutes=40, deadline_minutes=80, overhead_minutes=2, loses_its_slot=True)
+    assert settle(strict, seen("1" * 8), acts("S" * 8)).slots_used == 6
+    # A loss, and a change of kind, cost as much again: 0 8 | none 0 8 10 10 4, and 0 8 10 10 | 0 8 4.
+    assert settle(strict, seen("11011111"), acts("SS-SSSSS")).slots_used == 8
+    assert settle(strict, seen("1" * 8), acts("SSSSOOOO")).slots_used == 7
+    known = Setting(work_minutes=40, deadline_minutes=80, overhead_minutes=12)
+    for actions in ("S" * 8, "SS-SSSSS", "SSSSOOOO"):
+        up = seen("11011111" if "-" in actions else "1" * 8)
+        assert settle(strict, up, acts(actions)).slots_used == settle(known, up, acts(actions)).slots_used
+
+
+def test_the_guard_by_hand():
+    # Work 40, deadline 80, overhead 2. A slot that comes to nothing must leave 12 minutes: 70 - 10 t - work left >= 12.
+    setting = small(2, work=40, deadline=80)
+    assert list(run(Greedy(), setting, seen("0" * 8), 0).actions) == [NONE] * 3 + [ON_DEMAND] * 5
+    # t = 0: 30, t = 1: 20 are left beyond the work, t = 2: 10, less than 12.
+    assert list(run(Greedy(guard=True), setting, seen("0" * 8), 0).actions) == [NONE] * 2 + [ON_DEMAND] * 5
+    # On spot from 0: 8, 18, 28 minutes done; 38 at t = 4, where 30 - 2 = 28 >= 12 still.
+    assert list(run(Greedy(guard=True), setting, seen("1" * 8), 0).actions) == [SPOT] * 5
+    # Up from t = 2, too late for it; without the guard it is taken.
+    late = seen("00" + "1" * 6)
+    assert list(run(Greedy(guard=True), setting, late, 0).actions) == [NONE] * 2 + [ON_DEMAND] * 5
+    assert SPOT in run(Greedy(), setting, late, 0).actions
+    assert list(run(UniformProgress(guard=True), setting, late, 0).actions[:3]) == [
+        NONE,
+        ON_DEMAND,
+        ON_DEMAND,
+    ]
+
+
 def test_greedy_waits_as_long_as_it_can():
     found = run(Greedy(), small(12), seen("0" * 10), 0)
     # 72 minutes need 8 slots: two can be waited.
@@ -164,7 +209,13 @@ def test_heuristics_never_miss_and_never_beat_the_optimum(setting, seed, flips):
     up = np.logical_xor.accumulate(rng.random(setting.slots) < flips)
     best = optimum(setting, up)
     assert not best.missed
-    for policy in (OnDemandOnly(), Greedy(), UniformProgress(), UniformProgress(hysteresis=False)):
+    careful = (Greedy(guard=True), UniformProgress(guard=True))
+    if guarded(
+        setting.ticks, setting.slots, setting.ticks.work
+    ):  # else on-demand itself may lose a slot too many
+        strict = replace(setting, loses_its_slot=True)
+        assert not any(run(policy, strict, up, 0).missed for policy in careful)
+    for policy in (OnDemandOnly(), Greedy(), UniformProgress(), UniformProgress(hysteresis=False), *careful):
         found = run(policy, setting, up, 0)
         assert not found.missed, policy
         assert found.cost_usd >= best.cost_usd - 1e-9

@@ -104,7 +104,8 @@ def scores_of(cost: list[list[float]], best: list[float], block: list[int]) -> S
     return Scores(
         split=Split(label="l", train=(one,), test=(one,)), setting=setting, names=(PUBLISHED, EAGER, DEFAULT),
         windows=tuple(windows([one], setting, every_hours=12)[: len(best)]), cost=np.array(cost),
-        missed=np.zeros((len(best), 3), bool), best=np.array(best), block=np.array(block),
+        missed=np.zeros((len(best), 3), bool),
+        missed_strict=np.zeros((len(best), 3), bool), best=np.array(best), block=np.array(block),
     )  # fmt: skip
 
 
@@ -158,8 +159,9 @@ def test_every_setting_is_scored_with_the_same_runs_for_all(scored):
 
 
 def test_learned_on_the_same_law_it_beats_what_is_published(scored):
-    for scores in scored:
-        assert scores.gap_closed(DEFAULT) > 0.3
+    shares = [scores.gap_closed(DEFAULT) for scores in scored]
+    assert min(shares) > 0.1
+    assert np.mean(shares) > 0.5
 
 
 def test_what_one_test_trace_shows_teaches_the_others_nothing(scored):

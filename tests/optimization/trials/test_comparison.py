@@ -47,7 +47,14 @@ def test_comparison_by_hand():
 
 def test_intervals_are_about_the_means_and_tighter_where_jobs_are_paired():
     utility, low, high = table()
-    found = compare(NAMES, utility, hindsight_low=low, hindsight_high=high, rng=np.random.default_rng(1))
+    found = compare(
+        NAMES,
+        utility,
+        hindsight_low=low,
+        hindsight_high=high,
+        blocks=np.arange(200),
+        rng=np.random.default_rng(1),
+    )
     assert ((found.low < found.mean) & (found.mean < found.high)).all()
     width = found.headroom_high[5] - found.headroom_low[5]
     assert found.headroom_low[5] < found.headroom[5] < found.headroom_high[5]
