@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.command import Answer, MarketName, Query, QueryAt, option, parsed_time
+from flows.ledger.fields import zone_of
 from flows.show.blocks import Block, Column, Notes, Table, keyed
 from flows.show.formats import auto, percent, time, usd
 
@@ -29,6 +31,11 @@ OUTCOME_KEYS = (
     "spot_share",
     "hindsight_high_usd",
 )
+#: What outcomes of a job that may move say more, and its columns.
+MOVED_KEYS = ("moves", "moving_usd", "places")
+MOVED_COLUMNS: dict[str, Column | str] = {
+    "moves": "moves", "moving_usd": Column(heading="moves cost", unit="$", format=usd), "places_told": "where",
+}  # fmt: skip
 OUTCOME_COLUMNS: dict[str, Column | str] = {
     "policy": "policy", "utility_usd": Column(heading="utility", unit="$", format=usd),
     "cost_usd": Column(heading="cost", unit="$", format=usd), "on_time": "on time", "finish_slots": "finish slots",
@@ -192,12 +199,29 @@ def show(
         "decisions": decisions,
         "reports": reports,
         "deliveries": deliveries,
-        "outcomes": [{key: row[key] for key in OUTCOME_KEYS} for row in outcomes],
+        "outcomes": [_outcome(row) for row in outcomes],
     }
     blocks = _job_blocks(
         value, job.request.model_dump_json(indent=2, exclude_none=True), job.request.workload.unit
     )
     return Answer(title=f"Job {name}", value=value, blocks=blocks)
+
+
+def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
+    details = json.loads(row["details"])
+    moved = {key: details[key] for key in MOVED_KEYS if key in details}
+    return {key: row[key] for key in OUTCOME_KEYS} | moved
+
+
+def places_told(places: Sequence[str | None]) -> str:
+    """The zones that a job was in, in the order it came to them.
+
+    >>> places_told(["gcp/us/us-a/x", None, "gcp/us/us-a/x", "gcp/us/us-b/x"])
+    'us-a, us-b'
+    """
+    held = [place for place in places if place is not None]
+    came = [place for i, place in enumerate(held) if not i or held[i - 1] != place]
+    return ", ".join(zone_of(place) for place in came)
 
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block]:
@@ -219,7 +243,12 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block
         blocks.append(
             Table("Deliveries", value["deliveries"], keyed("slot", "sink", "status", "attempts", "reason"))
         )
-    return [*blocks, Table("Outcomes", value["outcomes"], OUTCOME_COLUMNS, most=10)]
+    outcomes = [
+        {**row, "places_told": places_told(row["places"])} if "places" in row else row
+        for row in value["outcomes"]
+    ]
+    moved = any("places" in row for row in outcomes)
+    return [*blocks, Table("Outcomes", outcomes, OUTCOME_COLUMNS | (MOVED_COLUMNS if moved else {}), most=10)]
 
 
 def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:

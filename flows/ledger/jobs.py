@@ -15,8 +15,8 @@ from flows.show.formats import rows_of
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, finished
 from optimization.job.request import FilledConfiguration, JobRequest, first_slot, job_on
-from optimization.moving.definition import Held
-from optimization.moving.live import LiveMovable, live_movable
+from optimization.moving.definition import Held, Mover
+from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
 from optimization.moving.terms import movable_job
 from optimization.replay.decision import LiveJob, Reported, live_job
 from optimization.window.plan import Allocation
@@ -276,12 +276,16 @@ def open_job(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenMovable:
-    """A request whose job may move among the markets of ``histories``, as it stands at the slot to decide."""
+    """A request whose job may move among the markets of ``histories``, as it stands at the slot to decide.
+
+    ``because`` says why its mover decides, "" where nothing was learned of movers yet.
+    """
 
     request: JobRequest
     histories: tuple[History, ...]
     live: LiveMovable
     reports: tuple[Report, ...] = ()
+    because: str = ""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -308,11 +312,12 @@ def open_movable(
     forecasts: Sequence[Sequence[Forecast]] | None = None,
     peers: Sequence[Sequence[History]] | None = None,
     reports: Sequence[Report] = (),
+    by: tuple[Mover[Any], str] = (LIVE_MOVER, ""),
 ) -> OpenMovable:
     """Line a placed request that may move up with the histories of its markets, its home first if it has one.
 
     ``decided`` is by slot: the name of a market (None: none) and what to hold there; ``forecasts`` and ``peers`` are those of each
-    market. Raises `JobError` where it was decided to be in a market that is not among them.
+    market; ``by`` is who decides, and why. Raises `JobError` where it was decided to be in a market that is not among them.
     """
     nothing: Sequence[Sequence[Any]] = [()] * len(histories)
     job = movable_job(request, histories, None if request.market is None else 0)
@@ -340,8 +345,9 @@ def open_movable(
     return OpenMovable(
         request=request,
         histories=tuple(histories),
-        live=live_movable(job, lives, held, _short_names(histories), reported),
+        live=live_movable(job, lives, held, _short_names(histories), reported, by[0]),
         reports=tuple(said),
+        because=by[1],
     )
 
 

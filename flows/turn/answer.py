@@ -43,25 +43,10 @@ from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, read_request
-from optimization.moving.definition import Mover
 from optimization.moving.live import decide_moving
-from optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    stochastic_at_the_start,
-)
-from optimization.moving.replay import (
-    Grounds,
-    MovedBracket,
-    MovedOutcome,
-    audit_moved,
-    hindsight_over_markets,
-    replay_mover,
-)
+from optimization.moving.movers import Alone
+from optimization.moving.replay import MovedOutcome
+from optimization.moving.score import MOVERS, EndedMovable, mover_named, score_movable
 from optimization.moving.terms import movable_job
 from optimization.policies.pool import policy_named
 from optimization.policies.stochastic import Stochastic
@@ -70,7 +55,6 @@ from optimization.replay.score import (
     EndedJob,
     Scored,
     ended_job,
-    on_demand_only_cost,
     perfect_forecasts,
     score_job,
 )
@@ -80,7 +64,6 @@ from warehouse.store.connection import Store
 
 if TYPE_CHECKING:
     from flows.schemas.forms import ForecastRow, Held, MovedAnswer, MovedSlot, ReplayAnswer, SlotQuantiles
-    from optimization.market.window import Record
 
 #: The forecaster that is never wrong: a bound, not a policy.
 PERFECT = "perfect"
@@ -136,13 +119,7 @@ def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | 
     """The decision of one job's next slot, and why its policy was chosen; nothing is stored."""
     request, _, _ = _asked_job(turn.store, job)
     if request.may_move:
-        if policy is not None:
-            raise JobError(
-                f"job {request.name!r} may move, {policy} knows one market",
-                expected="no --policy",
-                remedy="take markets out of its file to see what a policy does in one of them",
-            )
-        movable = movable_as_of(turn, job, market=market)
+        movable = movable_as_of(turn, job, market=market, mover=policy)
         return moved_row(movable, decide_moving(movable.live, effort_of(turn.settings)))
     running = job_as_of(turn, job, market=market)
     by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
@@ -177,8 +154,13 @@ def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
     )
 
 
-def movable_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenMovable:
-    """`job_as_of` for a job that may move; ``market`` is its home if given. It raises as that, and as `places_of` does."""
+def movable_as_of(
+    turn: Turn, job: str, *, market: str | None = None, mover: str | None = None
+) -> OpenMovable:
+    """`job_as_of` for a job that may move; ``market`` is its home if given, ``mover`` decides (None: the one that leads).
+
+    It raises as that, and as `places_of` and `mover_named` do.
+    """
     settings = turn.settings
     request, decisions, reports = _asked_job(turn.store, job)
     if not request.may_move:
@@ -187,6 +169,7 @@ def movable_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenMov
             expected="a job that may move",
             remedy='say markets = ["provider/*/*/type"] in its file',
         )
+    by = (mover_named(mover), "asked for") if mover else None
     request, places = placed_among(turn, request, market=market)
     at = places[0].at
     first = _running_since(request, at, settings)
@@ -201,6 +184,7 @@ def movable_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenMov
         forecasts=[forecasts_of(histories[one], prepared.batches[one], settings=settings) for one in places],
         peers=[peers[one] for one in places],
         reports=reports,
+        by=by or read_pool(turn).movers_deciding([at])[0],
     )
 
 
@@ -339,11 +323,6 @@ def replay_row(scored: Scored, i: int, followed: Followed, planner: str, step: p
 # ---
 # A job that may move on the records of its markets (M11).
 
-#: What replays of a job that may move are made by, beside the stochastic policy in its home.
-MOVERS: tuple[Mover[Any], ...] = (
-    MeanField(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(), GreedyMover(), stochastic_at_the_start(),
-)  # fmt: skip
-
 
 def replayed_over_markets(
     turn: Turn,
@@ -369,49 +348,35 @@ def replayed_over_markets(
             f"mover {policy!r}", expected=f"all, or one of {', '.join(mover.name for mover in movers)}"
         )
     request = _placed_in_record(job, places[0], start, settings)
-    ended = []
+    alone = []
     for one in places:
         turn.say(f"replay: {one.key}")
         own = request.model_copy(update={"market": one.market.key, "source": one.source})
-        ended.append(_with_forecasts(turn, own, one, planner))
-    check_job(ended[0].job, uses_spot=True)
-    first = record_start(ended[0].start)
+        alone.append(_with_forecasts(turn, own, one, planner))
+    check_job(alone[0].job, uses_spot=True)
+    first = record_start(alone[0].start)
     histories = [read_history(turn.store, one, settings=settings, start=first) for one in places]
-    movable = movable_job(request, histories, None if asked.market is None else 0)
-    windows = [one.window for one in ended]
-    grounds = Grounds(
-        movable,
-        windows,
-        records=[cast("Record", one.record) for one in ended],
-        forecasts=[one.forecasts for one in ended],
+    ended = EndedMovable(
+        job=movable_job(request, histories, None if asked.market is None else 0),
+        alone=tuple(alone),
+        markets=tuple(one.market.key for one in places),
     )
-    bracket = hindsight_over_markets(movable, windows)
-    unit = min(on_demand_only_cost(run, window) for run, window in zip(movable.runs, windows, strict=True))
-    rows = []
-    for mover in chosen:
-        outcome = replay_mover(mover, movable, windows, grounds=grounds)
-        audit_moved(movable, windows, outcome)
-        rows.append(_moved_row(outcome, bracket, unit, places, ended, planner))
+    scored = score_movable(ended, chosen, each_market=policy == "all")
+    rows = [_moved_row(scored, i, ended, places[0].source, planner) for i in range(len(scored.outcomes))]
     return sorted(rows, key=lambda row: -row["utility_usd"])
 
 
-def _moved_row(
-    outcome: MovedOutcome,
-    bracket: MovedBracket,
-    unit: float,
-    places: Sequence[Followed],
-    ended: Sequence[EndedJob],
-    planner: str,
-) -> MovedAnswer:
-    first, step = ended[0], pd.Timedelta(hours=ended[0].window.slot_hours)
+def _moved_row(scored: Scored, i: int, ended: EndedMovable, source: str, planner: str) -> MovedAnswer:
+    outcome, row, first = cast("MovedOutcome", scored.outcomes[i]), scored.ledger[i], scored.ended
+    step = pd.Timedelta(hours=first.window.slot_hours)
     slots: list[MovedSlot] = []
     for t, (a, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
-        window = None if m is None else ended[m].window
+        window = None if m is None else ended.windows[m]
         seen = window is not None and bool(window.observed[t])
         slots.append(
             {
                 "slot": first.start + t * step,
-                "market": None if m is None else places[m].market.key,
+                "market": None if m is None else ended.markets[m],
                 "on_demand": a.on_demand,
                 "spot": a.spot,
                 "price_usd": float(window.price[t]) if window is not None and seen else None,
@@ -419,14 +384,12 @@ def _moved_row(
             }
         )
     finish = None if outcome.finish_slots is None else first.start + outcome.finish_slots * step
-    gap = bracket.low - outcome.utility_usd
-    name = outcome.policy.replace("market 0", "its home")
     return {
         "job": outcome.job,
-        "market": places[0].market.key,
-        "source": places[0].source,
-        "markets": [one.market.key for one in places],
-        "policy": name,
+        "market": ended.markets[0],
+        "source": source,
+        "markets": list(ended.markets),
+        "policy": outcome.policy.replace("market 0", "its home"),
         "forecaster": planner,
         "from": first.start,
         "deadline": first.start + first.job.deadline_slots * step,
@@ -434,19 +397,19 @@ def _moved_row(
         "cost_usd": outcome.total_cost_usd,
         "value_usd": outcome.value_usd,
         "utility_usd": outcome.utility_usd,
-        "utility": outcome.utility_usd / unit,
+        "utility": row.utility,
         "finish": finish,
         "finish_slots": outcome.finish_slots,
         "on_time": outcome.on_time,
         "spot_share": outcome.spot_share,
         "moves": outcome.moves,
         "moving_usd": outcome.moving_usd,
-        "on_demand_only_usd": unit,
-        "hindsight": {"low": bracket.low, "high": bracket.high},
-        "gap_to_hindsight": gap / unit,
+        "on_demand_only_usd": row.on_demand_only_usd,
+        "hindsight": {"low": scored.hindsight_low, "high": scored.hindsight_high},
+        "gap_to_hindsight": row.gap_to_hindsight,
         "must_finish": first.job.must_finish,
-        "gaps": int(sum(np.count_nonzero(~one.window.observed) for one in ended)),
-        "synthetic": sorted({text for one in ended for text in one.assumptions}),
+        "gaps": int(sum(np.count_nonzero(~window.observed) for window in ended.windows)),
+        "synthetic": sorted(first.assumptions),
         "allocations": slots,
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,14 @@ from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
 from flows.show.formats import rows_of
 from forecasting.quantiles import Forecast
 from optimization.job.request import JobRequest, first_slot, read_request
+from optimization.moving.definition import Mover
+from optimization.moving.score import MOVERS, prior_rounds
 from optimization.moving.terms import check_types, fits
 from optimization.policies.contract import Policy
 from optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
 from optimization.replay.decision import Fan, in_turn
 from optimization.selection.contract import Learner, Weights, weigh
-from optimization.selection.learned import Rounds, leading
+from optimization.selection.learned import Informed, Rounds, leading
 from optimization.selection.learners import learner_named
 from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
 from warehouse.errors import InputError, JobError, MarketError
@@ -506,7 +508,7 @@ class Work:
     """What a turn is about: the markets it follows, and the jobs on each that run or have ended unscored.
 
     ``left_out`` says in words which jobs and markets could not be read at this time, and why; they stop nothing else. ``places``
-    has by name the markets of each running job that may move; beside such a job in ``running`` stands the first of them.
+    has by name the markets of each job that may move; beside such a job in ``running`` and ``ended`` stands the first of them.
     """
 
     markets: tuple[Followed, ...]
@@ -597,18 +599,11 @@ def _sorted_jobs(
     for job in _visible(turn, jobs):
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands
-        if job.request.may_move and job.start <= turn.at and (turn.own_end or turn.at < job.deadline):
-            found = _places_now(turn, job, left_out)
-            if found and job.start <= found[0].at < job.deadline:
-                running.append((job, found[0]))
+        if job.request.may_move:
+            found = _places_now(turn, job, left_out) if job.start <= turn.at else ()
+            if found and job.start <= found[0].at:
+                (ended if job.deadline <= found[0].at else running).append((job, found[0]))
                 places[job.request.name] = found
-            if not found or found[0].at < job.deadline:
-                continue
-        if job.request.market is None:
-            if job.deadline <= turn.at < job.deadline + step_of(turn.settings):
-                left_out.append(
-                    f"job {job.request.name} has ended and is not scored: the pool is replayed on the home of a job, it has none"
-                )
             continue
         try:
             followed = find_market(
@@ -656,37 +651,46 @@ def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[Follow
     return tuple(one for one in found if one in readable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """The policies of the settings in their order, what was learned of each by now, and who learns from it."""
+#: A policy, or a mover.
+P = TypeVar("P")
 
-    policies: tuple[Policy[Any], ...]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group(Generic[P]):
+    """Policies that are chosen among, in their order, what was learned of each by now, and who learns from it.
+
+    ``practice`` decides before the first round. ``strictly``: what is learned at a time counts after it, also the first of all.
+    """
+
+    policies: tuple[P, ...]
     rounds: Rounds
     learner: Learner[Any]
-    practice: Policy[Any]
+    practice: P
+    strictly: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the policies."""
         return self.rounds.names
 
-    def learned(self, rounds: Rounds) -> Pool:
-        """The pool with other rounds."""
-        return replace(self, rounds=rounds)
+    def lacking(self, job: str) -> list[P]:
+        """The policies that were not replayed on a job."""
+        lacking = self.rounds.lacking(job)
+        return [one for name, one in zip(self.names, self.policies, strict=True) if name in lacking]
 
-    def has_learned(self, at: pd.Timestamp) -> bool:
-        """Whether anything was learned by a time."""
-        return bool(self.rounds.before(microseconds(at, "at")).jobs)
+    def weights_after(self) -> list[np.ndarray]:
+        """The weights after each round, each of shape (policies,)."""
+        return [weights.probability for weights in self.rounds.weights(self.learner)[1:]]
 
-    def deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[Policy[Any], str]]:
+    def deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[P, str]]:
         """Who decides at each of some times, and why: the leader of the rounds learned before (decision 3)."""
-        known = [self.rounds.before(microseconds(at, "at")) for at in times]
+        known = [self.rounds.before(microseconds(at, "at"), strictly=self.strictly) for at in times]
         # Turns that have learned from the first rounds share one pass over them.
         prefixes = [len(own.jobs) for own in known if own.jobs and own.begins(self.rounds)]
         first = min(prefixes, default=0)
         table = self.rounds.full(self.learner) if prefixes else self.rounds.utilities
         shared = weigh(self.learner, self.names, table, after=first) if prefixes else []
-        found: list[tuple[Policy[Any], str]] = []
+        found: list[tuple[P, str]] = []
         for own in known:
             seen = len(own.jobs)
             if not seen:
@@ -697,19 +701,52 @@ class Pool:
                 found.append(self._leading(own.newest(self.learner), seen))
         return found
 
-    def _leading(self, weights: Weights, jobs: int) -> tuple[Policy[Any], str]:
+    def _leading(self, weights: Weights, jobs: int) -> tuple[P, str]:
         name, why = leading(weights, jobs)
         return self.policies[self.names.index(name)], why
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool(Group[Policy[Any]]):
+    """The policies of the settings, and beside them the movers, which are a group of their own (M11.9)."""
+
+    movers: Group[Mover[Any]]
+
+    def learned(self, rounds: Rounds, of_movers: Rounds) -> Pool:
+        """The pool with other rounds."""
+        return replace(self, rounds=rounds, movers=replace(self.movers, rounds=of_movers))
+
+    def has_learned(self, at: pd.Timestamp) -> bool:
+        """Whether anything was learned of its policies by a time."""
+        return bool(self.rounds.before(microseconds(at, "at")).jobs)
+
+    def movers_deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[Mover[Any], str]]:
+        """Which mover decides at each of some times, and why; "" while nothing was learned of them (M11.9)."""
+        known = [bool(self.movers.rounds.before(microseconds(at, "at"), strictly=True).jobs) for at in times]
+        led = self.movers.deciding(times)
+        return [(mover, why if knows else "") for (mover, why), knows in zip(led, known, strict=True)]
+
+    def settled(self) -> set[str]:
+        """The jobs on which nothing is left to be replayed (`Rounds.settled`)."""
+        return self.rounds.settled() | self.movers.rounds.settled()
+
+
 def read_pool(turn: Turn) -> Pool:
-    """The policy pool of the settings with what the warehouse has learned of it."""
-    policies = load_pool(turn.settings.pool or DEFAULT_POOL)
+    """The policy pool of the settings with what the warehouse has learned of it, and of the movers."""
+    policies, learner = load_pool(turn.settings.pool or DEFAULT_POOL), learner_named(turn.settings.learner)
     return Pool(
         policies=tuple(policies),
         rounds=stored_rounds(turn.store, [policy.name for policy in policies]),
-        learner=learner_named(turn.settings.learner),
+        learner=learner,
         practice=policy_named(turn.settings.practice_policy),
+        movers=Group(
+            policies=MOVERS,
+            rounds=stored_rounds(turn.store, [mover.name for mover in MOVERS]),
+            learner=Informed(learner=learner, prior=prior_rounds()),
+            practice=MOVERS[0],
+            # A turn decides before it scores, but for the very first: what a backfill makes must be the same.
+            strictly=True,
+        ),
     )
 
 

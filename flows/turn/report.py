@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from flows.show.formats import (
 from flows.show.page import write_page
 from flows.turn.context import (
     Counts,
+    Group,
     Pool,
     Turn,
     find_market,
@@ -47,6 +48,7 @@ from flows.turn.context import (
 from forecasting.accuracy.tables import pooled_scores, shared_scores
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
+from optimization.moving.score import BEST_MARKET
 from optimization.replay.score import leaderboard
 from optimization.selection.learned import learner_regret, why_leader_changed
 from warehouse.errors import InputError
@@ -78,7 +80,7 @@ def report_data(
     left_out: Sequence[str] = (),
 ) -> ReportData:
     """What the report shows."""
-    after, rounds = learned.weights_after(), learned.pool.rounds
+    after, rounds = learned.pool.weights_after(), learned.pool.rounds
     return ReportData(
         at=turn.at,
         run_id=turn.run_id,
@@ -86,6 +88,7 @@ def report_data(
         decisions=decisions,
         accuracy=accuracy,
         leaderboard=learned.leaderboard,
+        movers=learned.movers,
         weights=pd.DataFrame(
             np.array(after).reshape(len(after), len(rounds.names)), columns=list(rounds.names)
         ),
@@ -165,33 +168,37 @@ def panel(history: History, forecast: Forecast | None) -> MarketPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What the jobs that ended have taught: the leaderboard, best policy first and empty before the first job, and findings."""
+    """What the jobs that ended have taught: the leaderboard, best policy first and empty before the first job, and findings.
+
+    ``movers`` is that of the movers, over the jobs that may move.
+    """
 
     pool: Pool
     leaderboard: list[dict[str, Any]]
     findings: list[str]
-
-    def weights_after(self) -> list[np.ndarray]:
-        """The weights after each round, each of shape (policies,)."""
-        return [weights.probability for weights in self.pool.rounds.weights(self.pool.learner)[1:]]
+    movers: list[dict[str, Any]]
 
 
 def learned(turn: Turn, pool: Pool | None = None) -> Learned:
-    """What every job ever scored has taught of the pool (None: as the warehouse has it)."""
+    """What every job ever scored has taught of the pool (None: as the warehouse has it), and of the movers."""
     pool = read_pool(turn) if pool is None else pool
     outcomes = outcome_frame(turn.store, pool.names)
+    moved = outcome_frame(turn.store, [*pool.movers.names, BEST_MARKET])
+    board, movers = _board_rows(pool, outcomes), _board_rows(pool.movers, moved)
+    if board:
+        findings = _findings(pool, outcomes, board)
+    elif movers:
+        findings = []
+    else:
+        findings = ["No job has ended yet, so no policy has a record."]
+    return Learned(pool=pool, leaderboard=board, findings=[*findings, *_movers_found(movers)], movers=movers)
+
+
+def _board_rows(group: Group[Any], outcomes: pd.DataFrame) -> list[dict[str, Any]]:
+    """The leaderboard of a group; what nobody could have chosen has no weight."""
     if outcomes.empty:
-        return Learned(
-            pool=pool,
-            leaderboard=[],
-            findings=["No job has ended yet, so no policy has a record."],
-        )
-    board = _board_rows(pool, outcomes)
-    return Learned(pool=pool, leaderboard=board, findings=_findings(pool, outcomes, board))
-
-
-def _board_rows(pool: Pool, outcomes: pd.DataFrame) -> list[dict[str, Any]]:
-    board = leaderboard(outcomes, pool.rounds.newest(pool.learner))
+        return []
+    board = leaderboard(outcomes, group.rounds.newest(group.learner))
     return [
         {
             "policy": row["policy"],
@@ -201,9 +208,22 @@ def _board_rows(pool: Pool, outcomes: pd.DataFrame) -> list[dict[str, Any]]:
             "mean_cost_usd": round(float(row["mean_cost_usd"]), 4),
             "on_time": round(float(row["on_time"]), 4),
             "gap_to_hindsight": round(float(row["gap_to_hindsight"]), 6),
-            "weight": round(float(row["weight"]), 6),
+            "weight": 0.0 if pd.isna(row["weight"]) else round(float(row["weight"]), 6),
         }
         for row in rows_of(board)
+    ]
+
+
+def _movers_found(board: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which mover did best on the jobs that may move, and which decides the next."""
+    movers = [row for row in board if row["policy"] != BEST_MARKET]
+    if not movers:
+        return []
+    best, led = movers[0], max(movers, key=lambda row: row["weight"])
+    return [
+        f"Best mover over {plural(best['jobs'], 'ended job')} that may move: {best['policy']}, mean utility "
+        f"{best['mean_utility']:.3f} of the on-demand-only cost, {best['gap_to_hindsight']:.3f} below hindsight over "
+        f"markets; {led['policy']} leads with {percent(led['weight'])} of the weight."
     ]
 
 
@@ -277,7 +297,7 @@ class ReportData:
     long table with columns market, variable ("price" | "count"), model, step (1-based), n, mae, rmse, mase, pinball,
     skill_mae, skill_pinball, coverage_80, brier, fallback_share. ``weights`` has one row per round (in order) and one
     column per policy, each row summing to 1; ``round_jobs`` names the job of each round. ``simulated`` says that the
-    market is simulated; ``notes`` are findings worth a sentence.
+    market is simulated; ``notes`` are findings worth a sentence; ``movers`` is the leaderboard of the movers.
     """
 
     at: pd.Timestamp
@@ -291,6 +311,7 @@ class ReportData:
     ingested: dict[str, dict[str, int]]
     panels: list[MarketPanel]
     notes: list[str]
+    movers: list[dict[str, Any]] = field(default_factory=list)
 
 
 def report_page(data: ReportData) -> Page:
@@ -314,6 +335,7 @@ def report_page(data: ReportData) -> Page:
             markets_section(data.panels, data.decisions, data.at),
             accuracy_section(data.accuracy, slot=slot_length(data.panels)),
             policies_section(data.leaderboard),
+            *([movers_section(data.movers)] if data.movers else []),
             weights_section(data.weights, data.round_jobs),
             ingest_section(data.ingested),
             Section("Notes", [notes], "notes"),
@@ -841,6 +863,21 @@ def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
     if rest:
         blocks.append(Fold(f"The other {len(rest)} policies", [_board(rest)]))
     return Section(heading, blocks, "policies")
+
+
+def movers_section(rows: Sequence[Mapping[str, Any]]) -> Section:
+    """The movers on the jobs that may move, a group of their own: their weights are not those of the policies."""
+    places = [{**row, "rank": place + 1} for place, row in enumerate(rows)]
+    told = (
+        "Jobs that may move are replayed over all their markets, by every mover. "
+        + board_summary(places)
+        + f" {BEST_MARKET} is a bound: which market that is was not known."
+    )
+    return Section(
+        "Movers: what each would have made of the jobs that may move",
+        [told, utilities_figure(places, common_bound(places)), _board(places)],
+        "movers",
+    )
 
 
 def ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

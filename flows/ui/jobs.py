@@ -30,6 +30,7 @@ from flows.turn.context import Followed, find_market, read_histories
 from flows.turn.report import LIKELY, WORRYING, utilities_figure
 from flows.ui.reading import Reading
 from optimization.job.definition import Job, Progress, finished
+from optimization.moving.score import BEST_MARKET
 from optimization.replay.decision import NOTHING, held
 from optimization.window.plan import Allocation
 from warehouse.errors import SlackwaterError
@@ -114,9 +115,9 @@ def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str
         return {}
     marks = ", ".join("?" * len(names))
     rows = reading.store.execute(
-        f"SELECT job, policy, cost_usd FROM outcomes WHERE job IN ({marks}) QUALIFY "
+        f"SELECT job, policy, cost_usd FROM outcomes WHERE job IN ({marks}) AND policy <> ? QUALIFY "
         "row_number() OVER (PARTITION BY job ORDER BY utility_usd DESC, policy) = 1",
-        list(names),
+        [*names, BEST_MARKET],
     )
     return {str(job): {"policy": str(policy), "cost_usd": float(cost)} for job, policy, cost in rows}
 
@@ -232,6 +233,9 @@ def _outcomes(reading: Reading, job: StoredJob) -> list[dict[str, Any]]:
                 "hindsight": row["hindsight_low_usd"] / unit if unit else None,
                 "lost_to_forecast_error_usd": details.get("lost_to_forecast_error_usd"),
                 "allocations": json.loads(row["allocations"] or "[]"),
+                "moves": details.get("moves"),
+                "moving_usd": details.get("moving_usd"),
+                "places": details.get("places"),
             }
         )
     return sorted(rows, key=lambda row: (-row["utility_usd"], row["policy"]))
@@ -246,6 +250,7 @@ def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
         "progress_drawn": job_figure(data, step=reading.step),
         "top": top,
         "rest": [row for row in outcomes if row not in top],
+        "best": next((row for row in outcomes if row["policy"] != BEST_MARKET), None),
         "outcomes": utilities_figure(shown, top[0]["hindsight"]) if top else None,
         "baselines": BASELINES,
         "decided": decided_table(data),
