@@ -57,16 +57,13 @@ def add(
     from flows.turn.context import find_market, read_history, step_of
     from optimization.job.definition import infeasible_by
     from optimization.job.request import read_request, slot_job
-    from warehouse.errors import MarketError
 
     request = read_request(file)
     if name:
         request = request.model_copy(update={"name": name})
     settings, text = session.config, market or request.market
-    if request.may_move:
+    if request.may_move or text is None:
         return _add_movable(request, market, session)
-    if text is None:
-        raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
     with session.writing() as store:
         at, own_end = session.moment(store)
         followed = find_market(store, text, at=at, settings=settings, own_end=own_end)
@@ -95,21 +92,30 @@ def add(
 
 
 def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> Answer:
+    """Add a job that may move, or one that names no market, whose markets are proposed and ranked then."""
+    from flows.exchange import RANKED_COLUMNS
     from flows.ledger.jobs import save_jobs
-    from flows.turn.context import Turn, placed_among, read_all, step_of
+    from flows.turn.answer import movable_as_of, ranked_rows
+    from flows.turn.context import Turn, placed_among, proposed, read_all, step_of
     from optimization.job.definition import infeasible_by
+    from optimization.job.request import first_slot
     from optimization.moving.terms import movable_job
 
     settings = session.config
     with session.writing() as store:
         at, own_end = session.moment(store)
         turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end)
+        told, ranked = "", []
+        if request.names_no_market:
+            request, told = proposed(turn, request)
         placed, places = placed_among(turn, request, market=market)
         histories = read_all(turn, [(one, one.at) for one in places])
         job = movable_job(placed, histories, None if placed.market is None else 0)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
+        if told and first_slot(placed, step_of(settings)) <= places[0].at:
+            ranked = ranked_rows(movable_as_of(turn, placed.name))
     run = job.job
-    names = [one.key for one in places]
+    names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
     value = {
         "job": run.name,
         "added": bool(added),
@@ -127,11 +133,19 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         ),
         "move_usd_most": float(job.moving.usd.max()),
         "note": f"it may move among {len(places)} markets"
-        + ("" if placed.market else "; it has no home, so its first start is free in any"),
+        + ("" if placed.market else "; it has no home (market), so its first start is free in any"),
     }
+    if told:
+        value |= {"proposed": told, "ranked": ranked}
     shown = {**value, "markets": "; ".join(names)}
-    table = Table("Job", [shown], keyed(*(key for key in value if key != "added")))
-    return Answer(title=f"Job {run.name}", value=value, blocks=[table])
+    blocks: list[Block] = [
+        Table("Job", [shown], keyed(*(key for key in value if key not in ("added", "ranked"))))
+    ]
+    if ranked:
+        blocks.append(
+            Table("Its markets, by what being there in the next slot is worth", ranked, RANKED_COLUMNS)
+        )
+    return Answer(title=f"Job {run.name}", value=value, blocks=blocks)
 
 
 def list_(*, session: QueryAt = QueryAt()) -> Answer:

@@ -31,6 +31,7 @@ from flows.turn.context import (
     find_market,
     peers_of,
     placed_among,
+    proposed,
     read_all,
     read_history,
     read_pool,
@@ -43,7 +44,7 @@ from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, read_request
-from optimization.moving.live import decide_moving
+from optimization.moving.live import decide_moving, ranked_markets
 from optimization.moving.movers import Alone
 from optimization.moving.replay import MovedOutcome
 from optimization.moving.score import MOVERS, EndedMovable, mover_named, score_movable
@@ -60,7 +61,6 @@ from optimization.replay.score import (
 )
 from warehouse.errors import JobError, MarketError, PolicyError
 from warehouse.issued import write_forecasts
-from warehouse.store.connection import Store
 
 if TYPE_CHECKING:
     from flows.schemas.forms import ForecastRow, Held, MovedAnswer, MovedSlot, ReplayAnswer, SlotQuantiles
@@ -117,7 +117,7 @@ def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
 
 def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | None) -> dict[str, Any]:
     """The decision of one job's next slot, and why its policy was chosen; nothing is stored."""
-    request, _, _ = _asked_job(turn.store, job)
+    request, _, _ = _asked_job(replace(turn, say=lambda _: None), job, market)
     if request.may_move:
         movable = movable_as_of(turn, job, market=market, mover=policy)
         return moved_row(movable, decide_moving(movable.live, effort_of(turn.settings)))
@@ -133,7 +133,7 @@ def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
     market is taken outside of the job's time.
     """
     settings = turn.settings
-    request, decisions, reports = _asked_job(turn.store, job)
+    request, decisions, reports = _asked_job(turn, job, market)
     followed = find_market(
         turn.store, _market_text(request, market), at=turn.at, settings=settings, own_end=turn.own_end
     )
@@ -162,7 +162,7 @@ def movable_as_of(
     It raises as that, and as `places_of` and `mover_named` do.
     """
     settings = turn.settings
-    request, decisions, reports = _asked_job(turn.store, job)
+    request, decisions, reports = _asked_job(turn, job, market)
     if not request.may_move:
         raise JobError(
             f"job {request.name!r} runs in one market",
@@ -188,6 +188,26 @@ def movable_as_of(
     )
 
 
+def ranked_rows(movable: OpenMovable) -> list[dict[str, Any]]:
+    """The markets of a job that may move as plain values, by what being there in the next slot is worth to it."""
+    return [
+        {
+            "market": movable.places[one.market],
+            "source": movable.histories[one.market].source,
+            "on_demand": one.allocation.on_demand,
+            "spot": one.allocation.spot,
+            "dearer_usd": one.dearer_usd,
+            "move_usd": one.move_usd,
+            "price_usd": one.price_usd,
+            "available": one.available,
+            "on_demand_usd": one.on_demand_usd,
+            "chance_of_spot": one.chance,
+            "reason": one.reason,
+        }
+        for one in ranked_markets(movable.live)
+    ]
+
+
 def _running_since(request: JobRequest, at: pd.Timestamp, settings: Settings) -> pd.Timestamp:
     """The first slot of a placed request; raises `JobError` where it does not run at a time."""
     first = first_slot(request, step_of(settings))
@@ -200,10 +220,17 @@ def _running_since(request: JobRequest, at: pd.Timestamp, settings: Settings) ->
     return first
 
 
-def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
-    """A job by file or by name, with the decisions made for it and the reports of it."""
+def _asked_job(
+    turn: Turn, job: str, market: str | None
+) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
+    """A job by file or by name, with the decisions made for it and the reports of it; a file without a market as `proposed`."""
     if job.endswith(".toml") or Path(job).exists():
-        return read_request(Path(job)), [], []
+        request = read_request(Path(job))
+        if request.names_no_market and market is None:
+            request, told = proposed(turn, request)
+            turn.say(told)
+        return request, [], []
+    store = turn.store
     return find_job(store, job).request, decisions_of(store, job), every_report(store, [job])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +16,13 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
-from flows.show.formats import rows_of
+from flows.show.formats import listed, plural, rows_of
 from forecasting.quantiles import Forecast
+from optimization.job.gpus import gpu_type_of
 from optimization.job.request import JobRequest, first_slot, read_request
 from optimization.moving.definition import Mover
 from optimization.moving.score import MOVERS, prior_rounds
-from optimization.moving.terms import check_types, fits
+from optimization.moving.terms import check_types, fits, may_run_in
 from optimization.policies.contract import Policy
 from optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
 from optimization.replay.decision import Fan, in_turn
@@ -372,7 +374,7 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     found = ([] if home is None else [home]) + found
     if not found:
         raise MarketError(
-            f"job {request.name!r}: no market fits {', '.join(request.markets)} at {began}",
+            f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {began}",
             expected="a market with counts at least once a slot",
             remedy="`slackwater markets` lists them",
         )
@@ -397,6 +399,47 @@ def placed_among(
     placed = request.placed(at=at, market=request.market, source=request.source)
     found = places_of(turn, placed)
     return request.placed(at=found[0].at, market=request.market, source=request.source), found
+
+
+def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
+    """A request without a market as one that may move among all followed ones that its throughput is of, and which and why (ours).
+
+    A throughput is that of one instance type: of the type whose GPUs the request was filled for or asks for (``gpu_type``), of
+    several the one in most markets; else of the only one that is followed. Raises `JobError` where that does not tell one.
+    """
+    step, filled = step_of(turn.settings), request.configuration
+    markets: dict[str, set[str]] = {}
+    patterns: dict[str, set[str]] = {}
+    for row in turn.listed():
+        market = Market.parse(row["market"])
+        held = gpu_type_of(market)
+        own = None if held is None else (held.gpu_model, held.gpus)
+        fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
+        if fits_filled and may_run_in(request, market) and _is_followed(row, turn, step, turn.at):
+            markets.setdefault(market.instance_type, set()).add(market.key)
+            patterns.setdefault(market.instance_type, set()).add(
+                f"{market.provider}/*/*/{market.instance_type}"
+            )
+    ranked = sorted(markets, key=lambda name: (-len(markets[name]), name))
+    told = [f"{name} in {plural(len(markets[name]), 'market')}" for name in ranked]
+    wanted = request.gpu_type or (filled.gpu_model if filled else None)
+    if not ranked or (wanted is None and len(ranked) > 1):
+        example = sorted(patterns[ranked[0]])[0] if ranked else "gcp/*/*/a3-highgpu-1g"
+        raise JobError(
+            f"job {request.name!r} names no market, and "
+            + (f"its throughput may be of {listed(told[:5])}" if ranked else "none is followed that fits it"),
+            expected="market, the one it runs in (its home, if it may move), or markets, those it may move among",
+            remedy=f'add markets = ["{example}"], or gpu_type = "H100", or give --market MARKET',
+        )
+    chosen = ranked[0]
+    names = tuple(sorted(patterns[chosen]))
+    why = "the only instance type that fits" if len(ranked) == 1 else f"of {listed(told)} the most"
+    if wanted is not None:
+        why += f" with {wanted}"
+    return request.model_copy(update={"markets": names}), (
+        f"job {request.name} names no market: it may move among the {plural(len(markets[chosen]), 'market')} of "
+        f"{chosen}, {why}; markets = {json.dumps(list(names))}"
+    )
 
 
 def _cheapest(row: Mapping[str, Any]) -> tuple[float, float, str]:
@@ -507,7 +550,8 @@ OPEN_EXAMPLES = 8
 class Work:
     """What a turn is about: the markets it follows, and the jobs on each that run or have ended unscored.
 
-    ``left_out`` says in words which jobs and markets could not be read at this time, and why; they stop nothing else. ``places``
+    ``left_out`` says in words which jobs and markets could not be read at this time, and why, and which markets were taken for a
+    job that names none; they stop nothing else. ``places``
     has by name the markets of each job that may move; beside such a job in ``running`` and ``ended`` stands the first of them.
     """
 
@@ -529,13 +573,19 @@ class Work:
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
     """Add the requests of this turn, give a warehouse without jobs examples and practice jobs, and sort the jobs.
 
-    The jobs' markets come first, then the most informative others, `max_markets` in all. ``scored`` names the jobs on which nothing
-    is left to be learned, or will be by then (`Rounds.settled`).
+    The jobs' markets come first, then the most informative others, `max_markets` in all; a request without a market gets those
+    that are `proposed`. ``scored`` names the jobs on which nothing is left to be learned, or will be by then (`Rounds.settled`).
     """
     step, settings = step_of(turn.settings), turn.settings
-    save_jobs(turn.store, requests, origin="user", at=turn.at, step=step)
-    known = stored_jobs(turn.store)
     left_out: list[str] = []
+    asked = []
+    for request in requests:
+        if request.names_no_market:
+            request, told = proposed(turn, request)
+            left_out.append(told)
+        asked.append(request)
+    save_jobs(turn.store, asked, origin="user", at=turn.at, step=step)
+    known = stored_jobs(turn.store)
     chosen = choose_markets(turn, most=settings.max_markets)
     readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
     chosen = [one for one in chosen if one[0] in readable]

@@ -324,6 +324,45 @@ def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, se
     assert "MeanField, OneStep" in refused.err
 
 
+def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, settings_file, tmp_path):
+    db = shutil.copy(three_turns, tmp_path / "w.duckdb")
+    where = ("--db", db, "--settings", settings_file, "--at", AT.isoformat())
+    file = tmp_path / "any.toml"
+    text = FILE.format(name="any", home="").replace("moving = { minutes = 2, usd = 1.5 }", "")
+    named = 'markets = ["simulated/*/*/h100"]'
+    file.write_text(text.replace(named, ""))
+    # Several types are followed, and what its throughput was measured on is not said.
+    for words in (("job", "add"), ("plan",), ("markets", "--for")):
+        refused = call(*words, file, *where)
+        assert refused.code == 2
+        for word in (
+            "names no market",
+            "h100 in 3 markets",
+            "its home",
+            "gpu_type",
+            'markets = ["simulated/',
+        ):
+            assert word in refused.err
+    file.write_text(text.replace(named, 'gpu_type = "H100"'))
+    planned = call("plan", file, *where)
+    assert "may move among the 3 markets of h100" in planned.err
+    added = call("job", "add", file, *where, "--json").value
+    assert 'markets = ["simulated/*/*/h100"]' in added["proposed"]
+    ranked = added["ranked"]
+    assert [row["dearer_usd"] for row in ranked] == sorted(row["dearer_usd"] for row in ranked)
+    assert added["markets"] == [f"{row['market']}@{row['source']}" for row in ranked]
+    assert all(row["reason"] for row in ranked)
+    assert "what is there" in call("job", "add", file, *where).out
+    # A turn that is given the file takes the same markets, and says so.
+    with open_store(db) as store:
+        asked = (
+            read_request(file).placed(at=AT, market=None, source=None).model_copy(update={"name": "given"})
+        )
+        work = find_work(turn_on(store, settings), [asked], scored=())
+        assert keys(work.places["given"]) == keys(work.places["any"])
+        assert any("job given names no market" in text for text in work.left_out)
+
+
 def test_a_stored_job_is_planned_as_the_turn_decided_it(three_turns, settings_file):
     at = AT + 2 * STEP
     where = ("--db", three_turns, "--settings", settings_file, "--at", at.isoformat(), "--json")
