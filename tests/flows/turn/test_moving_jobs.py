@@ -16,10 +16,12 @@ from test_turn import AT, dump, one_turn, small_settings
 
 from flows.config import Settings, read_settings
 from flows.delivery import document
+from flows.ledger.fields import zone_of
 from flows.ledger.records import decisions_of
 from flows.schemas.forms import schema
 from flows.show.formats import rows_of
 from flows.turn.context import Turn, find_work, places_of, read_pool, run_id_of
+from flows.turn.report import route_figure, stored_report
 from flows.turn.stages import competing, decide_jobs
 from flows.ui.jobs import job_data, job_values, jobs_data
 from flows.ui.reading import Reading
@@ -224,6 +226,32 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
     assert {"moves", "moving_usd", "places"} < set(row)
     page = found.report.read_text()
     assert "Movers: what each would have made" in page
+
+
+def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
+    db, found = ended
+    with open_store(db) as store:
+        again = stored_report(store, settings, at=AT + 2 * STEP)
+        rows = decisions_of(store, "homed")[:3]
+    assert [route.job for route in again.routes] == ["free", "homed"]
+    route = again.routes[1]
+    assert [row["slot"] for row in route.decided] == [row["slot"] for row in rows]
+    assert len(route.panels) == 3
+    figure = route_figure(route)
+    data = figure.specs[0]["datasets"]
+    assert {row["name"] for row in data["rows"]} == {zone_of(panel.title) for panel in route.panels}
+    assert figure.captions[0].startswith("3 slots, ")
+    # The strips say what was there, the bars what was held, the line where it was from slot to slot.
+    assert all(row["told"] == "not observed" or " at " in row["told"] for row in data["rows"])
+    held = [row for row in rows if row["on_demand"] + row["spot"]]
+    assert [row["name"] for row in data["held"]] == [zone_of(row["market"]) for row in held]
+    assert [row["planned"] for row in data["held"]][-1] == (held[-1] is rows[-1])
+    assert [row["name"] for row in data["path"] if row["x"] == data["path"][-1]["x"]][-1] == zone_of(
+        rows[-1]["place"]
+    )
+    page = found.report.read_text()
+    assert '<section id="routes">' in page
+    assert "Where jobs that may move have been" in page
 
 
 def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_file, tmp_path):
