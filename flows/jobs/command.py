@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +16,10 @@ from flows.show.formats import auto, percent, time, usd
 if TYPE_CHECKING:
     import pandas as pd
 
+    from flows.config import Settings
     from flows.ledger.jobs import Report, StoredJob
     from optimization.job.request import JobRequest
+    from warehouse.store.connection import Store
 
 REPORT_COLUMNS = {
     "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "off by",
@@ -244,13 +247,14 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block
 
     blocks: list[Block] = [request, decision_table("Decisions", value["decisions"])]
     if value["reports"]:
+        placed = {"market": "in"} if any(row.get("market") for row in value["reports"]) else {}
         told = [
             f"{time(row['reported_at'])}: {throughput_told(row['throughput'])}"
             for row in value["reports"]
             if "throughput" in row
         ]
         blocks += [
-            Table(f"Reports, in {unit}", value["reports"], REPORT_COLUMNS),
+            Table(f"Reports, in {unit}", value["reports"], REPORT_COLUMNS | placed),
             Notes([how_far_off(value["reports"], unit), *told]),
         ]
     if value["deliveries"]:
@@ -293,6 +297,9 @@ def report(
     ] = None,
     on_demand: Annotated[int | None, option("On-demand instances held at that time.", metavar="N")] = None,
     spot: Annotated[int | None, option("Spot instances held at that time.", metavar="N")] = None,
+    market: Annotated[
+        str | None, option("Where they were, of a job that may move: the name of a market.", metavar="MARKET")
+    ] = None,
     finished: Annotated[bool, option("The job is done.")] = False,
     note: Annotated[str, option("A word to remember it by.", metavar="TEXT")] = "",
     known_at: Annotated[
@@ -310,6 +317,7 @@ def report(
         Report,
         counting,
         differences,
+        elsewhere,
         every_report,
         find_job,
         measured_rows,
@@ -317,7 +325,7 @@ def report(
         save_report,
         throughput_told,
     )
-    from flows.ledger.records import allocations_of, decisions_of
+    from flows.ledger.records import allocations_of, decisions_of, places_held
 
     when = parsed_time(at, "--at") or now().floor("s")
     with session.writing() as store:
@@ -333,23 +341,45 @@ def report(
             spot=spot,
             finished=finished,
             note=note,
+            market=market,
         )
+        if market is not None and stored.request.may_move:
+            said = replace(said, market=_place_named(store, market, stored, session.config, when))
         kept, added = save_report(store, said, stored)
-        decided = allocations_of(decisions_of(store, name))
-        warnings = differences(kept, stored, decided)
+        made = decisions_of(store, name)
+        decided = allocations_of(made)
+        warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, places_held(made))]
         reports = counting(every_report(store, [name]))
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}
     told = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None
     if told is not None:
         value["throughput"] = told
     columns = keyed(
-        "job", "reported_at", "progress", "progress_share", "on_demand", "spot", "finished", "counts_from"
-    )
+        "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
+        "finished", "counts_from",
+    )  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if added else "Report (known already)", [value], columns),
         Notes([*warnings, *([throughput_told(told)] if told is not None else [])]),
     ]
     return Answer(title=f"Report of {name}", value=value, blocks=blocks)
+
+
+def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
+    """The name of one of a job's markets as decisions have it; raises `MarketError` with these for another one."""
+    from flows.turn.context import Turn, parse_market, places_of
+    from warehouse.errors import MarketError
+
+    turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")
+    names = [one.market.key for one in places_of(turn, stored.request)]
+    key = parse_market(text)[0].key
+    if key not in names:
+        raise MarketError(
+            f"job {stored.request.name!r} does not run in {key}",
+            expected=f"one of its markets: {', '.join(names)}",
+            remedy="give --market as one of these",
+        )
+    return key
 
 
 def _work_done(request: JobRequest, **said: float | None) -> float | None:

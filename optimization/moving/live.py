@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,8 @@ class LiveMovable:
     """A running job that may move, at the slot to decide.
 
     ``lives`` is the job as each market alone would see it, in the order of the job's runs, all on the same slots; ``names``
-    says what the markets are called. ``decided`` is by slot. Reports say how far it is and how many it holds, not where:
-    that is where it was decided to be. ``mover`` decides the slot at hand.
+    says what the markets are called. ``decided`` is by slot. Reports say how far it is and how many it holds; where it is they
+    say by slot in ``places``, else that is where it was decided to be. ``mover`` decides the slot at hand.
     """
 
     job: MovableJob
@@ -48,6 +48,7 @@ class LiveMovable:
     names: tuple[str, ...]
     reported: tuple[Reported, ...] = ()
     mover: Mover[Any] = LIVE_MOVER
+    places: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def start(self) -> pd.Timestamp:
@@ -97,10 +98,11 @@ class LiveMovable:
         return Held(decided.market, kept) if kept.total else IDLE
 
     def _corrected(self, progress: Progress, slot: int) -> Progress:
-        m = progress.place if progress.place < len(self.lives) else 0
+        place = self.places.get(slot, progress.place)
+        m = place if place < len(self.lives) else 0
         there = replace(progress, place=0)
         return replace(
-            corrected(self.job.runs[m], self.lives[m].seen, there, slot, self.reported), place=progress.place
+            corrected(self.job.runs[m], self.lives[m].seen, there, slot, self.reported), place=place
         )
 
     def progress(self) -> Progress:

@@ -17,6 +17,7 @@ from test_turn import AT, dump, one_turn, small_settings
 from flows.config import Settings, read_settings
 from flows.delivery import document
 from flows.ledger.fields import zone_of
+from flows.ledger.jobs import stored_jobs
 from flows.ledger.records import decisions_of
 from flows.schemas.forms import schema
 from flows.show.formats import rows_of
@@ -427,6 +428,42 @@ def test_reports_count_and_what_was_predicted_is_not_claimed(three_turns, settin
     shown = call("job", "show", "homed", *where).value
     assert shown["reports"][0]["predicted"] is None
     assert json.dumps(shown["decisions"])
+
+
+def test_a_report_says_where_it_ran_and_the_next_decision_starts_there(three_turns, settings_file, tmp_path):
+    db = shutil.copy(three_turns, tmp_path / "w.duckdb")
+    where, at = ("--db", db, "--settings", settings_file), AT + 2 * STEP
+    with open_store(db) as store:
+        before = decisions_of(store, "homed")[1]["place"]
+    planned = call("plan", "homed", "--at", at.isoformat(), *where, "--json").value
+    other = "simulated/east/east-a/h100" if before != "simulated/east/east-a/h100" else HOME
+    said = ("job", "report", "homed", "--at", at.isoformat(), *where)
+    told = call(*said, "--market", other, "--spot", "2", "--json").value
+    assert told["market"] == other
+    assert any(other in text for text in told["warnings"]) == (before is not None)
+    # From there it stays, or its move is counted from there.
+    again = call("plan", "homed", "--at", at.isoformat(), *where, "--json").value
+    held = again["on_demand"] + again["spot"]
+    assert again["held_before"] == 2
+    if held and again["market"] != other:
+        assert again["moved_from"] == other
+    else:
+        assert (again["place"], again["moved_from"]) == (other, None)
+    assert planned["moved_from"] != other
+    shown = call("job", "show", "homed", *where)
+    assert other in shown.out
+    # The name of a market that is none of its own, and of a job that has one only.
+    wrong = call(*said, "--market", "simulated/west/west-b/v100")
+    assert wrong.code == 2
+    assert "does not run in simulated/west/west-b/v100" in wrong.err
+    assert HOME in wrong.err
+    assert call(*said, "--market", "west-a").code == 2
+    with open_store(db) as store:
+        plain = next(job for job in stored_jobs(store) if not job.request.may_move)
+    when = plain.start.isoformat()
+    alone = call("job", "report", plain.request.name, "--at", when, "--market", other, *where)
+    assert alone.code == 2
+    assert f"it runs in {plain.request.market} only" in alone.err
 
 
 def test_the_joint_plan_leaves_it_out_and_says_so(three_turns, settings_file):
