@@ -106,7 +106,7 @@ def markets(
     job: Annotated[
         str | None,
         option(
-            "Rank the markets of this job that may move (a file or a name), with the reason.",
+            "Rank the markets of this job that may move (a file or a name), or of a file that names none, with the reason.",
             name="--for",
             metavar="JOB",
         ),
@@ -134,30 +134,14 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 
 def _ranked(job: str, session: Session) -> Answer:
     """The markets of a job that may move, by what being there in the next slot is worth to it."""
-    from flows.turn.answer import movable_as_of
+    from flows.turn.answer import movable_as_of, ranked_rows
     from flows.turn.context import Turn
-    from optimization.moving.live import ranked_markets
 
     with session.market_data() as store:
         at, own_end = session.moment(store)
         turn = Turn(store=store, at=at, settings=session.config, run_id="markets", own_end=own_end, say=say)
         movable = movable_as_of(turn, job)
-    rows = [
-        {
-            "market": movable.places[one.market],
-            "source": movable.histories[one.market].source,
-            "on_demand": one.allocation.on_demand,
-            "spot": one.allocation.spot,
-            "dearer_usd": one.dearer_usd,
-            "move_usd": one.move_usd,
-            "price_usd": one.price_usd,
-            "available": one.available,
-            "on_demand_usd": one.on_demand_usd,
-            "chance_of_spot": one.chance,
-            "reason": one.reason,
-        }
-        for one in ranked_markets(movable.live)
-    ]
+    rows = ranked_rows(movable)
     title = f"Markets for {movable.request.name} at {utc(movable.live.now)}"
     note = (
         "What to hold there in this slot, and how much more the job would be expected to pay in all than in the first, "

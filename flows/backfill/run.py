@@ -564,7 +564,7 @@ class _Opening:
         pairs: list[_Pair] = []
         plans = self._wanted(piece.plans)
         if plans and (self._scored is None or "score" not in self._stages):
-            self._scored = read_pool(self._turn(plans[0].at)).rounds.settled()
+            self._scored = read_pool(self._turn(plans[0].at)).settled()
         scored = set() if self._scored is None else self._scored
         for plan in plans:
             turn = self._turn(plan.at)

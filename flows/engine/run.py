@@ -14,8 +14,7 @@ from flows.command import say
 from flows.config import Settings
 from flows.turn.context import run_id_of, step_of
 from flows.turn.stages import last_observed
-from optimization.job.request import JobRequest, read_request
-from warehouse.errors import JobError
+from optimization.job.request import read_request
 from warehouse.store.files import check_place
 
 # ---
@@ -65,7 +64,10 @@ def run_turn(
     check_place(db, read_only=False)
     requests = [read_request(file) for file in job_files]
     when, own_end = _run_time(data, at, config)
-    placed = [_placed_alone(request, when).model_dump(mode="json") for request in requests]
+    # Relative times count from the run's.
+    placed = [
+        one.placed(at=when, market=one.market, source=one.source).model_dump(mode="json") for one in requests
+    ]
     say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC on {_market_words(data, config)}")
 
     prepare_engine(db.resolve().parent, quiet=True)
@@ -96,13 +98,3 @@ def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) ->
     if data is None:
         return now().floor(step_of(settings)), False
     return last_observed(data).ceil(step_of(settings)), True
-
-
-def _placed_alone(request: JobRequest, at: pd.Timestamp) -> JobRequest:
-    """A job file given to a run must name its market, or those it may move among; its relative times count from the run's."""
-    if request.market is None and not request.may_move:
-        raise JobError(
-            f"job {request.name!r} names no market",
-            remedy='add market = "..." or use `slackwater job add --market`',
-        )
-    return request.placed(at=at, market=request.market, source=request.source)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.command import Answer, MarketName, Query, QueryAt, option, parsed_time
+from flows.ledger.fields import zone_of
 from flows.show.blocks import Block, Column, Notes, Table, keyed
 from flows.show.formats import auto, percent, time, usd
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from flows.config import Settings
     from flows.ledger.jobs import Report, StoredJob
     from optimization.job.request import JobRequest
+    from warehouse.store.connection import Store
 
 REPORT_COLUMNS = {
     "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "off by",
@@ -29,6 +34,11 @@ OUTCOME_KEYS = (
     "spot_share",
     "hindsight_high_usd",
 )
+#: What outcomes of a job that may move say more, and its columns.
+MOVED_KEYS = ("moves", "moving_usd", "places")
+MOVED_COLUMNS: dict[str, Column | str] = {
+    "moves": "moves", "moving_usd": Column(heading="moves cost", unit="$", format=usd), "places_told": "where",
+}  # fmt: skip
 OUTCOME_COLUMNS: dict[str, Column | str] = {
     "policy": "policy", "utility_usd": Column(heading="utility", unit="$", format=usd),
     "cost_usd": Column(heading="cost", unit="$", format=usd), "on_time": "on time", "finish_slots": "finish slots",
@@ -50,16 +60,13 @@ def add(
     from flows.turn.context import find_market, read_history, step_of
     from optimization.job.definition import infeasible_by
     from optimization.job.request import read_request, slot_job
-    from warehouse.errors import MarketError
 
     request = read_request(file)
     if name:
         request = request.model_copy(update={"name": name})
     settings, text = session.config, market or request.market
-    if request.may_move:
+    if request.may_move or text is None:
         return _add_movable(request, market, session)
-    if text is None:
-        raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
     with session.writing() as store:
         at, own_end = session.moment(store)
         followed = find_market(store, text, at=at, settings=settings, own_end=own_end)
@@ -88,21 +95,30 @@ def add(
 
 
 def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> Answer:
+    """Add a job that may move, or one that names no market, whose markets are proposed and ranked then."""
+    from flows.exchange import RANKED_COLUMNS
     from flows.ledger.jobs import save_jobs
-    from flows.turn.context import Turn, placed_among, read_all, step_of
+    from flows.turn.answer import movable_as_of, ranked_rows
+    from flows.turn.context import Turn, placed_among, proposed, read_all, step_of
     from optimization.job.definition import infeasible_by
+    from optimization.job.request import first_slot
     from optimization.moving.terms import movable_job
 
     settings = session.config
     with session.writing() as store:
         at, own_end = session.moment(store)
         turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end)
+        told, ranked = "", []
+        if request.names_no_market:
+            request, told = proposed(turn, request)
         placed, places = placed_among(turn, request, market=market)
         histories = read_all(turn, [(one, one.at) for one in places])
         job = movable_job(placed, histories, None if placed.market is None else 0)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
+        if told and first_slot(placed, step_of(settings)) <= places[0].at:
+            ranked = ranked_rows(movable_as_of(turn, placed.name))
     run = job.job
-    names = [one.key for one in places]
+    names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
     value = {
         "job": run.name,
         "added": bool(added),
@@ -120,11 +136,19 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         ),
         "move_usd_most": float(job.moving.usd.max()),
         "note": f"it may move among {len(places)} markets"
-        + ("" if placed.market else "; it has no home, so its first start is free in any"),
+        + ("" if placed.market else "; it has no home (market), so its first start is free in any"),
     }
+    if told:
+        value |= {"proposed": told, "ranked": ranked}
     shown = {**value, "markets": "; ".join(names)}
-    table = Table("Job", [shown], keyed(*(key for key in value if key != "added")))
-    return Answer(title=f"Job {run.name}", value=value, blocks=[table])
+    blocks: list[Block] = [
+        Table("Job", [shown], keyed(*(key for key in value if key not in ("added", "ranked"))))
+    ]
+    if ranked:
+        blocks.append(
+            Table("Its markets, by what being there in the next slot is worth", ranked, RANKED_COLUMNS)
+        )
+    return Answer(title=f"Job {run.name}", value=value, blocks=blocks)
 
 
 def list_(*, session: QueryAt = QueryAt()) -> Answer:
@@ -192,12 +216,29 @@ def show(
         "decisions": decisions,
         "reports": reports,
         "deliveries": deliveries,
-        "outcomes": [{key: row[key] for key in OUTCOME_KEYS} for row in outcomes],
+        "outcomes": [_outcome(row) for row in outcomes],
     }
     blocks = _job_blocks(
         value, job.request.model_dump_json(indent=2, exclude_none=True), job.request.workload.unit
     )
     return Answer(title=f"Job {name}", value=value, blocks=blocks)
+
+
+def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
+    details = json.loads(row["details"])
+    moved = {key: details[key] for key in MOVED_KEYS if key in details}
+    return {key: row[key] for key in OUTCOME_KEYS} | moved
+
+
+def places_told(places: Sequence[str | None]) -> str:
+    """The zones that a job was in, in the order it came to them.
+
+    >>> places_told(["gcp/us/us-a/x", None, "gcp/us/us-a/x", "gcp/us/us-b/x"])
+    'us-a, us-b'
+    """
+    held = [place for place in places if place is not None]
+    came = [place for i, place in enumerate(held) if not i or held[i - 1] != place]
+    return ", ".join(zone_of(place) for place in came)
 
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block]:
@@ -206,20 +247,26 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block
 
     blocks: list[Block] = [request, decision_table("Decisions", value["decisions"])]
     if value["reports"]:
+        placed = {"market": "in"} if any(row.get("market") for row in value["reports"]) else {}
         told = [
             f"{time(row['reported_at'])}: {throughput_told(row['throughput'])}"
             for row in value["reports"]
             if "throughput" in row
         ]
         blocks += [
-            Table(f"Reports, in {unit}", value["reports"], REPORT_COLUMNS),
+            Table(f"Reports, in {unit}", value["reports"], REPORT_COLUMNS | placed),
             Notes([how_far_off(value["reports"], unit), *told]),
         ]
     if value["deliveries"]:
         blocks.append(
             Table("Deliveries", value["deliveries"], keyed("slot", "sink", "status", "attempts", "reason"))
         )
-    return [*blocks, Table("Outcomes", value["outcomes"], OUTCOME_COLUMNS, most=10)]
+    outcomes = [
+        {**row, "places_told": places_told(row["places"])} if "places" in row else row
+        for row in value["outcomes"]
+    ]
+    moved = any("places" in row for row in outcomes)
+    return [*blocks, Table("Outcomes", outcomes, OUTCOME_COLUMNS | (MOVED_COLUMNS if moved else {}), most=10)]
 
 
 def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:
@@ -250,6 +297,9 @@ def report(
     ] = None,
     on_demand: Annotated[int | None, option("On-demand instances held at that time.", metavar="N")] = None,
     spot: Annotated[int | None, option("Spot instances held at that time.", metavar="N")] = None,
+    market: Annotated[
+        str | None, option("Where they were, of a job that may move: the name of a market.", metavar="MARKET")
+    ] = None,
     finished: Annotated[bool, option("The job is done.")] = False,
     note: Annotated[str, option("A word to remember it by.", metavar="TEXT")] = "",
     known_at: Annotated[
@@ -267,6 +317,7 @@ def report(
         Report,
         counting,
         differences,
+        elsewhere,
         every_report,
         find_job,
         measured_rows,
@@ -274,7 +325,7 @@ def report(
         save_report,
         throughput_told,
     )
-    from flows.ledger.records import allocations_of, decisions_of
+    from flows.ledger.records import allocations_of, decisions_of, places_held
 
     when = parsed_time(at, "--at") or now().floor("s")
     with session.writing() as store:
@@ -290,23 +341,45 @@ def report(
             spot=spot,
             finished=finished,
             note=note,
+            market=market,
         )
+        if market is not None and stored.request.may_move:
+            said = replace(said, market=_place_named(store, market, stored, session.config, when))
         kept, added = save_report(store, said, stored)
-        decided = allocations_of(decisions_of(store, name))
-        warnings = differences(kept, stored, decided)
+        made = decisions_of(store, name)
+        decided = allocations_of(made)
+        warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, places_held(made))]
         reports = counting(every_report(store, [name]))
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}
     told = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None
     if told is not None:
         value["throughput"] = told
     columns = keyed(
-        "job", "reported_at", "progress", "progress_share", "on_demand", "spot", "finished", "counts_from"
-    )
+        "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
+        "finished", "counts_from",
+    )  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if added else "Report (known already)", [value], columns),
         Notes([*warnings, *([throughput_told(told)] if told is not None else [])]),
     ]
     return Answer(title=f"Report of {name}", value=value, blocks=blocks)
+
+
+def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
+    """The name of one of a job's markets as decisions have it; raises `MarketError` with these for another one."""
+    from flows.turn.context import Turn, parse_market, places_of
+    from warehouse.errors import MarketError
+
+    turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")
+    names = [one.market.key for one in places_of(turn, stored.request)]
+    key = parse_market(text)[0].key
+    if key not in names:
+        raise MarketError(
+            f"job {stored.request.name!r} does not run in {key}",
+            expected=f"one of its markets: {', '.join(names)}",
+            remedy="give --market as one of these",
+        )
+    return key
 
 
 def _work_done(request: JobRequest, **said: float | None) -> float | None:

@@ -15,8 +15,8 @@ from flows.show.formats import rows_of
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, finished
 from optimization.job.request import FilledConfiguration, JobRequest, first_slot, job_on
-from optimization.moving.definition import Held
-from optimization.moving.live import LiveMovable, live_movable
+from optimization.moving.definition import Held, Mover
+from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
 from optimization.moving.terms import movable_job
 from optimization.replay.decision import LiveJob, Reported, live_job
 from optimization.window.plan import Allocation
@@ -132,7 +132,8 @@ MOST_INSTANCES = 1_000_000
 class Report:
     """What was said of a job at ``reported_at``, known from ``known_at`` on.
 
-    ``progress`` is in the unit of the job's own workload, ``on_demand`` and ``spot`` are what was held; None: not said.
+    ``progress`` is in the unit of the job's own workload, ``on_demand`` and ``spot`` are what was held, ``market`` is where a job
+    that may move ran; None: not said.
     ``revision`` counts reports of one time that became known at one time.
     """
 
@@ -145,6 +146,7 @@ class Report:
     spot: int | None = None
     finished: bool = False
     note: str = ""
+    market: str | None = None
 
     @property
     def held(self) -> Allocation | None:
@@ -155,7 +157,7 @@ class Report:
 
     def says(self) -> tuple[object, ...]:
         """Everything it says, without when it became known."""
-        return (self.progress, self.on_demand, self.spot, self.finished, self.note)
+        return (self.progress, self.on_demand, self.spot, self.finished, self.note, self.market)
 
 
 def reports_of(store: Store, job: str, *, known_at: pd.Timestamp | None = None) -> list[Report]:
@@ -195,6 +197,7 @@ def _report(row: dict[str, Any]) -> Report:
         spot=None if pd.isna(row["spot"]) else int(row["spot"]),
         finished=bool(row["finished"]),
         note=str(row["note"]),
+        market=None if pd.isna(row["market"]) else str(row["market"]),
     )
 
 
@@ -276,12 +279,16 @@ def open_job(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenMovable:
-    """A request whose job may move among the markets of ``histories``, as it stands at the slot to decide."""
+    """A request whose job may move among the markets of ``histories``, as it stands at the slot to decide.
+
+    ``because`` says why its mover decides, "" where nothing was learned of movers yet.
+    """
 
     request: JobRequest
     histories: tuple[History, ...]
     live: LiveMovable
     reports: tuple[Report, ...] = ()
+    because: str = ""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -308,25 +315,34 @@ def open_movable(
     forecasts: Sequence[Sequence[Forecast]] | None = None,
     peers: Sequence[Sequence[History]] | None = None,
     reports: Sequence[Report] = (),
+    by: tuple[Mover[Any], str] = (LIVE_MOVER, ""),
 ) -> OpenMovable:
     """Line a placed request that may move up with the histories of its markets, its home first if it has one.
 
     ``decided`` is by slot: the name of a market (None: none) and what to hold there; ``forecasts`` and ``peers`` are those of each
-    market. Raises `JobError` where it was decided to be in a market that is not among them.
+    market; ``by`` is who decides, and why. Raises `JobError` where it was decided to be in a market that is not among them.
     """
     nothing: Sequence[Sequence[Any]] = [()] * len(histories)
     job = movable_job(request, histories, None if request.market is None else 0)
     step, start = histories[0].step, first_slot(request, histories[0].step)
     keys = [history.market.key for history in histories]
-    for slot, (key, _) in decided.items():
+    said = counting(reports, known_at=histories[0].known_at.floor(step))
+    been = [(slot, key) for slot, (key, _) in decided.items()] + [
+        (one.reported_at, one.market) for one in said
+    ]
+    for slot, key in been:
         if key is not None and key not in keys:
             raise JobError(
                 f"job {request.name!r} was to be in {key} at {slot}, which cannot be read now",
                 expected=f"one of {', '.join(keys)}",
                 remedy="bring its source back, or give the job another name",
             )
-    said = counting(reports, known_at=histories[0].known_at.floor(step))
     reported = as_reported(said, request, job.job, start=start, step=step)
+    places = {
+        one.slot: keys.index(report.market)
+        for report, one in zip(said, reported, strict=True)
+        if report.market is not None
+    }
     lives = [
         live_job(run, start, history, decided={}, forecasts=ahead, peers=others, reported=reported)
         for run, history, ahead, others in zip(
@@ -340,8 +356,9 @@ def open_movable(
     return OpenMovable(
         request=request,
         histories=tuple(histories),
-        live=live_movable(job, lives, held, _short_names(histories), reported),
+        live=replace(live_movable(job, lives, held, _short_names(histories), reported, by[0]), places=places),
         reports=tuple(said),
+        because=by[1],
     )
 
 
@@ -365,15 +382,21 @@ def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -
             f"a report at {report.reported_at.isoformat()} known at {report.known_at.isoformat()}",
             expected="a time at or after the one it is about",
         )
-    if report.progress is None and report.held is None and not report.finished:
+    if report.progress is None and report.held is None and report.market is None and not report.finished:
         raise JobError(
             f"a report of job {report.job!r} that says nothing",
-            expected="progress, instances held or --finished",
+            expected="progress, instances held, the market of a job that may move, or --finished",
             remedy="see `slackwater job report --help`",
         )
     for name, count in (("on-demand", report.on_demand), ("spot", report.spot)):
         if count is not None and not 0 <= count <= MOST_INSTANCES:
             raise JobError(f"{count} {name} instances held", expected=f"0 to {MOST_INSTANCES}")
+    if report.market is not None and not request.may_move:
+        raise JobError(
+            f"a report of job {report.job!r} in {report.market}",
+            expected=f"no market: it runs in {request.market} only",
+            remedy="leave --market out",
+        )
     _check_progress(report, request, earlier)
 
 
@@ -432,6 +455,19 @@ def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp
     return found
 
 
+def elsewhere(
+    report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, tuple[str | None, Allocation]]
+) -> list[str]:
+    """A sentence where a job that may move ran in another market than was ``decided``; it does not forbid the report."""
+    slot = max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
+    advised = decided.get(slot, (None, None))[0]
+    if report.market is None or advised in (None, report.market):
+        return []
+    return [
+        f"in the slot of {slot.isoformat()} {advised} was advised, it ran in {report.market}: the next plan starts there"
+    ]
+
+
 def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report, bool]:
     """Keep a report; the report as kept, and whether it is new. The same again as the one that counts adds nothing.
 
@@ -451,7 +487,9 @@ def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report
         ]
         report = replace(report, revision=len(taken))
         write_rows(
-            store, "reports", pd.DataFrame([_row(report)]).astype({"on_demand": "Int32", "spot": "Int32"})
+            store,
+            "reports",
+            pd.DataFrame([_row(report)]).astype({"on_demand": "Int32", "spot": "Int32", "market": "string"}),
         )
     return report, True
 
@@ -467,14 +505,16 @@ def _row(report: Report) -> dict[str, Any]:
         "spot": report.spot,
         "finished": report.finished,
         "note": report.note,
+        "market": report.market,
     }
 
 
 def report_row(report: Report, stored: StoredJob) -> dict[str, Any]:
-    """A report as plain values; ``counts_from`` is the first slot whose decision counts it."""
+    """A report as plain values; ``counts_from`` is the first slot whose decision counts it. A job that may move has its market."""
     workload = stored.request.workload
     done = work_said(report, workload.amount)
-    return {
+    place = {"market": report.market} if stored.request.may_move else {}
+    return place | {
         "job": report.job,
         "reported_at": report.reported_at,
         "known_at": report.known_at,

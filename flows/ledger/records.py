@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from flows.ledger.fields import DECISION, whole_row
+from optimization.moving.replay import MovedOutcome
 from optimization.replay.score import Scored
 from optimization.selection.contract import Learner, weigh
 from optimization.selection.learned import Rounds
@@ -171,47 +172,58 @@ def save_scored(
     store: Store,
     turns: Sequence[tuple[pd.Timestamp, Sequence[Scored]]],
     *,
-    rounds: Rounds,
-    learner: Learner[Any],
-) -> Rounds:
+    groups: Sequence[tuple[Rounds, Learner[Any]]],
+) -> list[Rounds]:
     """Keep the outcomes of jobs by the turn that scores them, and what was learned from each, in the order given; all or nothing.
 
-    ``rounds`` is what was learned before; returned is what is learned now. A job that has a round already adds to it the policies
-    that it lacks. The weights kept are those that ``learner`` makes of everything learned so far, whoever made those kept before.
+    A group is policies that are chosen among, by what was learned of them before, and who learns; each job belongs to one.
+    Returned is what is learned now, by group. A job that has a round already adds to it the policies
+    that it lacks. The weights kept are those that the learner makes of everything learned so far, whoever made those kept before.
     """
     scored = [(at, one) for at, own in turns for one in own]
+    learned = [rounds for rounds, _ in groups]
     if not scored:
-        return rounds
-    names = rounds.names
+        return learned
     numbers, last = _numbers(store)
+    groups_of: list[int] = []
     for at, one in scored:
-        rounds = rounds.with_job(one.ended.job.name, one.utilities(), microseconds(at, "at"))
-        if one.ended.job.name not in numbers:
+        name, utilities = one.ended.job.name, one.utilities()
+        g = next(g for g, rounds in enumerate(learned) if utilities.keys() & set(rounds.names))
+        groups_of.append(g)
+        learned[g] = learned[g].with_job(name, utilities, microseconds(at, "at"))
+        if name not in numbers:
             last += 1
-            numbers[one.ended.job.name] = last
-    first = min(rounds.jobs.index(one.ended.job.name) for _, one in scored)
-    history = weigh(learner, names, rounds.full(learner), after=first + 1)
-    places = {name: place for place, name in enumerate(names)}
-    learned = []
-    for at, one in scored:
-        after = history[rounds.jobs.index(one.ended.job.name) - first].log_weight
-        learned += [
+            numbers[name] = last
+    firsts = {
+        g: min(learned[g].jobs.index(one.ended.job.name) for (_, one), h in zip(scored, groups_of, strict=True) if h == g)
+        for g in set(groups_of)
+    }  # fmt: skip
+    history = {
+        g: weigh(groups[g][1], learned[g].names, learned[g].full(groups[g][1]), after=first + 1)
+        for g, first in firsts.items()
+    }
+    rows = []
+    for (at, one), g in zip(scored, groups_of, strict=True):
+        name, names = one.ended.job.name, learned[g].names
+        after = history[g][learned[g].jobs.index(name) - firsts[g]].log_weight
+        rows += [
             {
-                "round": numbers[one.ended.job.name],
-                "job": one.ended.job.name,
+                "round": numbers[name],
+                "job": name,
                 "policy": policy,
                 "scored_at": at,
                 "utility": utility,
-                "log_weight": after[places[policy]],
+                "log_weight": after[names.index(policy)],
             }
             for policy, utility in one.utilities().items()
+            if policy in names
         ]
     with store.transaction():
         write_rows(
             store, "outcomes", pd.DataFrame([row for at, one in scored for row in outcome_rows(one, at=at)])
         )
-        write_rows(store, "weights", pd.DataFrame(learned))
-    return rounds
+        write_rows(store, "weights", pd.DataFrame(rows))
+    return learned
 
 
 def _numbers(store: Store) -> tuple[dict[str, int], int]:
@@ -221,7 +233,7 @@ def _numbers(store: Store) -> tuple[dict[str, int], int]:
 
 
 def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
-    """Rows of the table of outcomes, one a policy."""
+    """Rows of the table of outcomes, one a policy; of a job that may move ``details`` says where it was, and what moves cost."""
     return [
         {
             "job": row.job,
@@ -249,11 +261,22 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
                         None if isnan(row.lost_to_forecast_error_usd) else row.lost_to_forecast_error_usd
                     ),
                     "synthetic": list(scored.ended.assumptions),
+                    **(_moves(outcome, scored.markets) if isinstance(outcome, MovedOutcome) else {}),
                 }
             ),
         }
         for row, outcome in zip(scored.ledger, scored.outcomes, strict=True)
     ]
+
+
+def _moves(outcome: MovedOutcome, markets: Sequence[str]) -> dict[str, Any]:
+    """The market of each slot (None: nothing was held), how often it moved and for how much, and where it ended after d."""
+    return {
+        "places": [None if m is None else markets[m] for m in outcome.places],
+        "moves": outcome.moves,
+        "moving_usd": outcome.moving_usd,
+        "ended_in": None if outcome.ended_in is None else markets[outcome.ended_in],
+    }
 
 
 def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def fill(
     if out is not None:
         label = filled.winner.candidate.named
         notes = [f"Filled from {request.name}: {label}.", *(f"Assumed: {text}." for text in value["assumed"])]
-        write_job_file(filled.winner.candidate.request, out, notes=notes)
+        write_job_file(filled.job, out, notes=notes)
         value["job_file"] = str(out)
     if session.html is not None:
         value["html"] = str(session.html)

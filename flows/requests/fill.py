@@ -31,6 +31,7 @@ from flows.turn.forecast import forecasts_of, ready
 from flows.turn.stages import effort_of
 from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations
 from forecasting.configurations.runs import runs_frame
+from optimization.job.gpus import GpuType, gpu_type_of, gpu_types
 from optimization.job.request import JobRequest, first_slot, job_on
 from optimization.policies import OnDemandOnly
 from optimization.policies.contract import Policy
@@ -42,15 +43,13 @@ from optimization.requests import choice as filling
 from optimization.requests.candidates import (
     LATELY,
     Candidate,
-    GpuType,
     Knowledge,
     Offer,
     OnDemand,
     cheapest_offers,
     filled_of,
-    gpu_type_of,
-    gpu_types,
     model_name_of,
+    moving_terms,
     offer_of,
     with_rates,
 )
@@ -231,8 +230,9 @@ def with_measured(model: ConfigurationModel, runs: Sequence[MeasuredRun]) -> Con
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled(filling.Filled):
-    """A request filled at ``at`` from a warehouse: beside it the markets left out, who decides and why, and where what is
-    known of configurations comes from.
+    """A request filled at ``at`` from a warehouse: beside it the markets left out, who decides and why, where what is
+    known of configurations comes from, and what fits the winner's markets (M9.4): patterns, or the names that were asked for; none
+    where it is the only one.
     """
 
     at: pd.Timestamp
@@ -240,6 +240,17 @@ class Filled(filling.Filled):
     policy_because: str
     measured: int
     source: str = ""
+    markets: tuple[str, ...] = ()
+
+    @property
+    def job(self) -> JobRequest:
+        """The winner's job; where several markets have its instances it may move among them, at home in the winner's."""
+        candidate = self.winner.candidate
+        if not self.markets:
+            return candidate.request
+        return candidate.request.model_copy(
+            update={"markets": self.markets, "moving": moving_terms(candidate.terms)}
+        )
 
 
 def fill(
@@ -271,12 +282,37 @@ def fill(
         effort=effort_of(turn.settings),
         plans=plans,
     )
+    markets = _alike(turn, request.markets, filled.winner.candidate.offer)
+    own = {name: getattr(filled, name) for name in filling.Filled.__slots__}
+    if markets:
+        moves = moving_terms(filled.winner.candidate.terms)
+        own["assumed"] = (
+            *filled.assumed,
+            f"markets = {json.dumps(list(markets))}: the job may move among them; without this and [moving] it stays",
+            f"[moving]: a checkpoint of {moves.checkpoint_gb:g} GB, sent at {moves.bandwidth_gb_per_minute:g} GB a minute",
+        )
     return Filled(
-        **{name: getattr(filled, name) for name in filling.Filled.__slots__},
+        **own,
+        markets=markets,
         at=turn.at,
         left_out=tuple(left_out),
         policy_because=why,
         measured=len(runs),
+    )
+
+
+def _alike(turn: Turn, asked: Sequence[str], offer: Offer) -> tuple[str, ...]:
+    """What the markets are called that have the instances of an offer, the asked ones by name; none where it is the only one."""
+    found = _asked(turn, asked, []) if asked else _listed(turn, [])
+    alike = {
+        one.market.key: one.market for one in found if one.market.instance_type == offer.market.instance_type
+    }
+    if len(alike) < 2:
+        return ()
+    return (
+        tuple(alike)
+        if asked
+        else tuple(sorted({f"{market.provider}/*/*/{market.instance_type}" for market in alike.values()}))
     )
 
 
@@ -318,7 +354,7 @@ def answer_of(filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
         "rejected": list(filled.rejected),
         "left_out": list(filled.left_out),
         "synthetic": _synthetic(winner),
-        "job": request.model_dump(mode="json", exclude_none=True),
+        "job": filled.job.model_dump(mode="json", exclude_none=True),
     }
 
 

@@ -101,6 +101,11 @@ class TurnAnswer(TypedDict):
     leaderboard: Annotated[
         list[BoardRow], Keys(description="The best policy first; empty before the first job has ended.")
     ]
+    movers: NotRequired[
+        Annotated[
+            list[BoardRow], Keys(description="The same of the movers, once a job that may move has ended.")
+        ]
+    ]
     notes: Sentences
     report: Annotated[str, Keys(description="Path of the HTML report.")]
 

@@ -505,6 +505,76 @@ def cells(
     return finished(made, height=ROW_HEIGHT * len(names), rows=drawn, names=labels, ends=_end_rows(ends))
 
 
+def route(
+    rows: Rows,
+    names: Sequence[str],
+    *,
+    held: Rows,
+    path: Rows,
+    ends: tuple[Any, Any],
+    kinds: Mapping[str, str],
+) -> dict[str, Any]:
+    """Where somebody was among ``names``, whose strips over time say what was there (keys x, x2, name, share in [0, 1] and told).
+
+    ``held`` are bars within the strips (keys x, x2, name, kind, told and planned, an outline), each of ``kinds`` in its colour;
+    ``path`` (keys x and name, in order) is a line from place to place. A share that is missing is a gap.
+    """
+    place = {name: k for k, name in enumerate(names)}
+
+    def lane(row: Mapping[str, Any], top: float, bottom: float) -> dict[str, Any]:
+        k = place[row["name"]]
+        return {**row, "top": k + top, "bottom": k + bottom}
+
+    lanes = alt.Scale(domain=[0, len(names)], reverse=True, nice=False, zero=False)
+    up, edge = alt.Y("top:Q", scale=lanes, axis=None), across("x", Axis(), time=True)
+    when = [
+        alt.Tooltip(f"utcyearmonthdatehoursminutes({key}):T", title=title)
+        for key, title in (("x", "from"), ("x2", "to"))
+    ]
+    tips = [alt.Tooltip("name:N", title=" "), alt.Tooltip("told:N", title="there"), *when]
+    strip = named().encode(x=edge, x2="x2:T", y=up, y2="bottom:Q", tooltip=tips)
+    there = strip.transform_filter("isValid(datum.share)").mark_rect(color=colour("capacity")).encode(
+        opacity=alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.0, 0.65]), legend=None)
+    )  # fmt: skip
+    gaps = strip.transform_filter("!isValid(datum.share)").mark_rect(color=colour("gap"), opacity=0.5)
+    outline = strip.mark_rect(filled=False, stroke=colour("rule"), strokeWidth=0.5)
+    hue = alt.Color(
+        "kind:N",
+        legend=legend_of(kinds),
+        scale=alt.Scale(domain=list(kinds), range=[colour(name) for name in kinds.values()]),
+    )
+    bar = named("held").encode(
+        x=edge, x2="x2:T", y=up, y2="bottom:Q", tooltip=[alt.Tooltip("told:N", title="held"), *when]
+    )
+    full = (
+        bar.transform_filter("!datum.planned")
+        .mark_rect(stroke=colour("paper"), strokeWidth=0.5)
+        .encode(color=hue)
+    )
+    planned = [
+        bar.transform_filter(alt.datum.planned & (alt.datum.kind == kind)).mark_rect(
+            fill=colour(shade), stroke=colour(shade), fillOpacity=0.15, strokeDash=[3, 2], strokeWidth=1.6
+        )
+        for kind, shade in kinds.items()
+    ]
+    went = named("path").mark_line(color=colour("ink"), strokeWidth=1.4).encode(
+        x=edge, y=up, order="place:Q"
+    )  # fmt: skip
+    label = named("names").mark_text(align="left", baseline="bottom", dy=1).encode(
+        x=alt.value(0), y=up, text="name:N"
+    )  # fmt: skip
+    return finished(
+        alt.layer(_ends(edge), there, gaps, outline, went, full, *planned, label),
+        height=ROW_HEIGHT * len(names),
+        legend=list(kinds),
+        rows=[lane(row, 0.46, 0.94) for row in rows],
+        held=[lane(row, 0.6, 0.8) for row in held],
+        path=[{**lane(row, 0.7, 0.7), "place": i} for i, row in enumerate(path)],
+        names=[{"name": name, "top": k + 0.42} for name, k in place.items()],
+        ends=_end_rows(ends),
+    )
+
+
 def _ends(edge: alt.X) -> Any:
     """An unseen layer that stretches the axis to its ends."""
     return named("ends").mark_rule(opacity=0).encode(x=edge)

@@ -31,6 +31,7 @@ from flows.turn.context import (
     find_market,
     peers_of,
     placed_among,
+    proposed,
     read_all,
     read_history,
     read_pool,
@@ -43,25 +44,10 @@ from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, read_request
-from optimization.moving.definition import Mover
-from optimization.moving.live import decide_moving
-from optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    stochastic_at_the_start,
-)
-from optimization.moving.replay import (
-    Grounds,
-    MovedBracket,
-    MovedOutcome,
-    audit_moved,
-    hindsight_over_markets,
-    replay_mover,
-)
+from optimization.moving.live import decide_moving, ranked_markets
+from optimization.moving.movers import Alone
+from optimization.moving.replay import MovedOutcome
+from optimization.moving.score import MOVERS, EndedMovable, mover_named, score_movable
 from optimization.moving.terms import movable_job
 from optimization.policies.pool import policy_named
 from optimization.policies.stochastic import Stochastic
@@ -70,17 +56,14 @@ from optimization.replay.score import (
     EndedJob,
     Scored,
     ended_job,
-    on_demand_only_cost,
     perfect_forecasts,
     score_job,
 )
 from warehouse.errors import JobError, MarketError, PolicyError
 from warehouse.issued import write_forecasts
-from warehouse.store.connection import Store
 
 if TYPE_CHECKING:
     from flows.schemas.forms import ForecastRow, Held, MovedAnswer, MovedSlot, ReplayAnswer, SlotQuantiles
-    from optimization.market.window import Record
 
 #: The forecaster that is never wrong: a bound, not a policy.
 PERFECT = "perfect"
@@ -134,15 +117,9 @@ def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
 
 def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | None) -> dict[str, Any]:
     """The decision of one job's next slot, and why its policy was chosen; nothing is stored."""
-    request, _, _ = _asked_job(turn.store, job)
+    request, _, _ = _asked_job(replace(turn, say=lambda _: None), job, market)
     if request.may_move:
-        if policy is not None:
-            raise JobError(
-                f"job {request.name!r} may move, {policy} knows one market",
-                expected="no --policy",
-                remedy="take markets out of its file to see what a policy does in one of them",
-            )
-        movable = movable_as_of(turn, job, market=market)
+        movable = movable_as_of(turn, job, market=market, mover=policy)
         return moved_row(movable, decide_moving(movable.live, effort_of(turn.settings)))
     running = job_as_of(turn, job, market=market)
     by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
@@ -156,7 +133,7 @@ def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
     market is taken outside of the job's time.
     """
     settings = turn.settings
-    request, decisions, reports = _asked_job(turn.store, job)
+    request, decisions, reports = _asked_job(turn, job, market)
     followed = find_market(
         turn.store, _market_text(request, market), at=turn.at, settings=settings, own_end=turn.own_end
     )
@@ -177,16 +154,22 @@ def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
     )
 
 
-def movable_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenMovable:
-    """`job_as_of` for a job that may move; ``market`` is its home if given. It raises as that, and as `places_of` does."""
+def movable_as_of(
+    turn: Turn, job: str, *, market: str | None = None, mover: str | None = None
+) -> OpenMovable:
+    """`job_as_of` for a job that may move; ``market`` is its home if given, ``mover`` decides (None: the one that leads).
+
+    It raises as that, and as `places_of` and `mover_named` do.
+    """
     settings = turn.settings
-    request, decisions, reports = _asked_job(turn.store, job)
+    request, decisions, reports = _asked_job(turn, job, market)
     if not request.may_move:
         raise JobError(
             f"job {request.name!r} runs in one market",
             expected="a job that may move",
             remedy='say markets = ["provider/*/*/type"] in its file',
         )
+    by = (mover_named(mover), "asked for") if mover else None
     request, places = placed_among(turn, request, market=market)
     at = places[0].at
     first = _running_since(request, at, settings)
@@ -201,7 +184,28 @@ def movable_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenMov
         forecasts=[forecasts_of(histories[one], prepared.batches[one], settings=settings) for one in places],
         peers=[peers[one] for one in places],
         reports=reports,
+        by=by or read_pool(turn).movers_deciding([at])[0],
     )
+
+
+def ranked_rows(movable: OpenMovable) -> list[dict[str, Any]]:
+    """The markets of a job that may move as plain values, by what being there in the next slot is worth to it."""
+    return [
+        {
+            "market": movable.places[one.market],
+            "source": movable.histories[one.market].source,
+            "on_demand": one.allocation.on_demand,
+            "spot": one.allocation.spot,
+            "dearer_usd": one.dearer_usd,
+            "move_usd": one.move_usd,
+            "price_usd": one.price_usd,
+            "available": one.available,
+            "on_demand_usd": one.on_demand_usd,
+            "chance_of_spot": one.chance,
+            "reason": one.reason,
+        }
+        for one in ranked_markets(movable.live)
+    ]
 
 
 def _running_since(request: JobRequest, at: pd.Timestamp, settings: Settings) -> pd.Timestamp:
@@ -216,10 +220,17 @@ def _running_since(request: JobRequest, at: pd.Timestamp, settings: Settings) ->
     return first
 
 
-def _asked_job(store: Store, job: str) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
-    """A job by file or by name, with the decisions made for it and the reports of it."""
+def _asked_job(
+    turn: Turn, job: str, market: str | None
+) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
+    """A job by file or by name, with the decisions made for it and the reports of it; a file without a market as `proposed`."""
     if job.endswith(".toml") or Path(job).exists():
-        return read_request(Path(job)), [], []
+        request = read_request(Path(job))
+        if request.names_no_market and market is None:
+            request, told = proposed(turn, request)
+            turn.say(told)
+        return request, [], []
+    store = turn.store
     return find_job(store, job).request, decisions_of(store, job), every_report(store, [job])
 
 
@@ -339,11 +350,6 @@ def replay_row(scored: Scored, i: int, followed: Followed, planner: str, step: p
 # ---
 # A job that may move on the records of its markets (M11).
 
-#: What replays of a job that may move are made by, beside the stochastic policy in its home.
-MOVERS: tuple[Mover[Any], ...] = (
-    MeanField(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(), GreedyMover(), stochastic_at_the_start(),
-)  # fmt: skip
-
 
 def replayed_over_markets(
     turn: Turn,
@@ -369,49 +375,35 @@ def replayed_over_markets(
             f"mover {policy!r}", expected=f"all, or one of {', '.join(mover.name for mover in movers)}"
         )
     request = _placed_in_record(job, places[0], start, settings)
-    ended = []
+    alone = []
     for one in places:
         turn.say(f"replay: {one.key}")
         own = request.model_copy(update={"market": one.market.key, "source": one.source})
-        ended.append(_with_forecasts(turn, own, one, planner))
-    check_job(ended[0].job, uses_spot=True)
-    first = record_start(ended[0].start)
+        alone.append(_with_forecasts(turn, own, one, planner))
+    check_job(alone[0].job, uses_spot=True)
+    first = record_start(alone[0].start)
     histories = [read_history(turn.store, one, settings=settings, start=first) for one in places]
-    movable = movable_job(request, histories, None if asked.market is None else 0)
-    windows = [one.window for one in ended]
-    grounds = Grounds(
-        movable,
-        windows,
-        records=[cast("Record", one.record) for one in ended],
-        forecasts=[one.forecasts for one in ended],
+    ended = EndedMovable(
+        job=movable_job(request, histories, None if asked.market is None else 0),
+        alone=tuple(alone),
+        markets=tuple(one.market.key for one in places),
     )
-    bracket = hindsight_over_markets(movable, windows)
-    unit = min(on_demand_only_cost(run, window) for run, window in zip(movable.runs, windows, strict=True))
-    rows = []
-    for mover in chosen:
-        outcome = replay_mover(mover, movable, windows, grounds=grounds)
-        audit_moved(movable, windows, outcome)
-        rows.append(_moved_row(outcome, bracket, unit, places, ended, planner))
+    scored = score_movable(ended, chosen, each_market=policy == "all")
+    rows = [_moved_row(scored, i, ended, places[0].source, planner) for i in range(len(scored.outcomes))]
     return sorted(rows, key=lambda row: -row["utility_usd"])
 
 
-def _moved_row(
-    outcome: MovedOutcome,
-    bracket: MovedBracket,
-    unit: float,
-    places: Sequence[Followed],
-    ended: Sequence[EndedJob],
-    planner: str,
-) -> MovedAnswer:
-    first, step = ended[0], pd.Timedelta(hours=ended[0].window.slot_hours)
+def _moved_row(scored: Scored, i: int, ended: EndedMovable, source: str, planner: str) -> MovedAnswer:
+    outcome, row, first = cast("MovedOutcome", scored.outcomes[i]), scored.ledger[i], scored.ended
+    step = pd.Timedelta(hours=first.window.slot_hours)
     slots: list[MovedSlot] = []
     for t, (a, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
-        window = None if m is None else ended[m].window
+        window = None if m is None else ended.windows[m]
         seen = window is not None and bool(window.observed[t])
         slots.append(
             {
                 "slot": first.start + t * step,
-                "market": None if m is None else places[m].market.key,
+                "market": None if m is None else ended.markets[m],
                 "on_demand": a.on_demand,
                 "spot": a.spot,
                 "price_usd": float(window.price[t]) if window is not None and seen else None,
@@ -419,14 +411,12 @@ def _moved_row(
             }
         )
     finish = None if outcome.finish_slots is None else first.start + outcome.finish_slots * step
-    gap = bracket.low - outcome.utility_usd
-    name = outcome.policy.replace("market 0", "its home")
     return {
         "job": outcome.job,
-        "market": places[0].market.key,
-        "source": places[0].source,
-        "markets": [one.market.key for one in places],
-        "policy": name,
+        "market": ended.markets[0],
+        "source": source,
+        "markets": list(ended.markets),
+        "policy": outcome.policy.replace("market 0", "its home"),
         "forecaster": planner,
         "from": first.start,
         "deadline": first.start + first.job.deadline_slots * step,
@@ -434,19 +424,19 @@ def _moved_row(
         "cost_usd": outcome.total_cost_usd,
         "value_usd": outcome.value_usd,
         "utility_usd": outcome.utility_usd,
-        "utility": outcome.utility_usd / unit,
+        "utility": row.utility,
         "finish": finish,
         "finish_slots": outcome.finish_slots,
         "on_time": outcome.on_time,
         "spot_share": outcome.spot_share,
         "moves": outcome.moves,
         "moving_usd": outcome.moving_usd,
-        "on_demand_only_usd": unit,
-        "hindsight": {"low": bracket.low, "high": bracket.high},
-        "gap_to_hindsight": gap / unit,
+        "on_demand_only_usd": row.on_demand_only_usd,
+        "hindsight": {"low": scored.hindsight_low, "high": scored.hindsight_high},
+        "gap_to_hindsight": row.gap_to_hindsight,
         "must_finish": first.job.must_finish,
-        "gaps": int(sum(np.count_nonzero(~one.window.observed) for one in ended)),
-        "synthetic": sorted({text for one in ended for text in one.assumptions}),
+        "gaps": int(sum(np.count_nonzero(~window.observed) for window in ended.windows)),
+        "synthetic": sorted(first.assumptions),
         "allocations": slots,
     }
 

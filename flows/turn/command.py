@@ -30,6 +30,7 @@ def turn_blocks(value: Mapping[str, Any]) -> list[Block]:
              "mae_last": "MAE of last value", "skill_mae": "MAE skill", "skill_pinball": "pinball skill"},
         ),
         board_table(value["leaderboard"]),
+        *movers_tables(value.get("movers", ())),
         Notes(value["notes"]),
         *counts,
         f"report: {value['report']}",
@@ -50,6 +51,12 @@ def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
         columns_of(BOARD),
         marked=lambda row: row["policy"] in BASELINES,
     )
+
+
+def movers_tables(board: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """The leaderboard of the movers, where a job that may move has ended."""
+    title = "Movers over ended jobs that may move (weights of their own)"
+    return [Table(title, board, {**columns_of(BOARD), "policy": "mover"})] if board else []
 
 
 def _pooled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -254,5 +261,8 @@ def leaderboard(*, session: Query = Query()) -> Answer:
     with session.reading() as store:
         at = pd.Timestamp(0, tz="UTC")  # of no matter: the record has no time
         turn = Turn(store=store, at=at, settings=session.config, run_id="leaderboard")
-        board = learned(turn).leaderboard
-    return Answer(title="Policies", value={"leaderboard": board}, blocks=[board_table(board)])
+        found = learned(turn)
+    value = {"leaderboard": found.leaderboard} | ({"movers": found.movers} if found.movers else {})
+    return Answer(
+        title="Policies", value=value, blocks=[board_table(found.leaderboard), *movers_tables(found.movers)]
+    )

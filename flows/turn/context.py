@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -15,15 +16,18 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
-from flows.show.formats import rows_of
+from flows.show.formats import listed, plural, rows_of
 from forecasting.quantiles import Forecast
+from optimization.job.gpus import gpu_type_of
 from optimization.job.request import JobRequest, first_slot, read_request
-from optimization.moving.terms import check_types, fits
+from optimization.moving.definition import Mover
+from optimization.moving.score import MOVERS, prior_rounds
+from optimization.moving.terms import check_types, fits, may_run_in
 from optimization.policies.contract import Policy
 from optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
 from optimization.replay.decision import Fan, in_turn
 from optimization.selection.contract import Learner, Weights, weigh
-from optimization.selection.learned import Rounds, leading
+from optimization.selection.learned import Informed, Rounds, leading
 from optimization.selection.learners import learner_named
 from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
 from warehouse.errors import InputError, JobError, MarketError
@@ -370,7 +374,7 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     found = ([] if home is None else [home]) + found
     if not found:
         raise MarketError(
-            f"job {request.name!r}: no market fits {', '.join(request.markets)} at {began}",
+            f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {began}",
             expected="a market with counts at least once a slot",
             remedy="`slackwater markets` lists them",
         )
@@ -395,6 +399,47 @@ def placed_among(
     placed = request.placed(at=at, market=request.market, source=request.source)
     found = places_of(turn, placed)
     return request.placed(at=found[0].at, market=request.market, source=request.source), found
+
+
+def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
+    """A request without a market as one that may move among all followed ones that its throughput is of, and which and why (ours).
+
+    A throughput is that of one instance type: of the type whose GPUs the request was filled for or asks for (``gpu_type``), of
+    several the one in most markets; else of the only one that is followed. Raises `JobError` where that does not tell one.
+    """
+    step, filled = step_of(turn.settings), request.configuration
+    markets: dict[str, set[str]] = {}
+    patterns: dict[str, set[str]] = {}
+    for row in turn.listed():
+        market = Market.parse(row["market"])
+        held = gpu_type_of(market)
+        own = None if held is None else (held.gpu_model, held.gpus)
+        fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
+        if fits_filled and may_run_in(request, market) and _is_followed(row, turn, step, turn.at):
+            markets.setdefault(market.instance_type, set()).add(market.key)
+            patterns.setdefault(market.instance_type, set()).add(
+                f"{market.provider}/*/*/{market.instance_type}"
+            )
+    ranked = sorted(markets, key=lambda name: (-len(markets[name]), name))
+    told = [f"{name} in {plural(len(markets[name]), 'market')}" for name in ranked]
+    wanted = request.gpu_type or (filled.gpu_model if filled else None)
+    if not ranked or (wanted is None and len(ranked) > 1):
+        example = sorted(patterns[ranked[0]])[0] if ranked else "gcp/*/*/a3-highgpu-1g"
+        raise JobError(
+            f"job {request.name!r} names no market, and "
+            + (f"its throughput may be of {listed(told[:5])}" if ranked else "none is followed that fits it"),
+            expected="market, the one it runs in (its home, if it may move), or markets, those it may move among",
+            remedy=f'add markets = ["{example}"], or gpu_type = "H100", or give --market MARKET',
+        )
+    chosen = ranked[0]
+    names = tuple(sorted(patterns[chosen]))
+    why = "the only instance type that fits" if len(ranked) == 1 else f"of {listed(told)} the most"
+    if wanted is not None:
+        why += f" with {wanted}"
+    return request.model_copy(update={"markets": names}), (
+        f"job {request.name} names no market: it may move among the {plural(len(markets[chosen]), 'market')} of "
+        f"{chosen}, {why}; markets = {json.dumps(list(names))}"
+    )
 
 
 def _cheapest(row: Mapping[str, Any]) -> tuple[float, float, str]:
@@ -505,8 +550,9 @@ OPEN_EXAMPLES = 8
 class Work:
     """What a turn is about: the markets it follows, and the jobs on each that run or have ended unscored.
 
-    ``left_out`` says in words which jobs and markets could not be read at this time, and why; they stop nothing else. ``places``
-    has by name the markets of each running job that may move; beside such a job in ``running`` stands the first of them.
+    ``left_out`` says in words which jobs and markets could not be read at this time, and why, and which markets were taken for a
+    job that names none; they stop nothing else. ``places``
+    has by name the markets of each job that may move; beside such a job in ``running`` and ``ended`` stands the first of them.
     """
 
     markets: tuple[Followed, ...]
@@ -527,13 +573,19 @@ class Work:
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
     """Add the requests of this turn, give a warehouse without jobs examples and practice jobs, and sort the jobs.
 
-    The jobs' markets come first, then the most informative others, `max_markets` in all. ``scored`` names the jobs on which nothing
-    is left to be learned, or will be by then (`Rounds.settled`).
+    The jobs' markets come first, then the most informative others, `max_markets` in all; a request without a market gets those
+    that are `proposed`. ``scored`` names the jobs on which nothing is left to be learned, or will be by then (`Rounds.settled`).
     """
     step, settings = step_of(turn.settings), turn.settings
-    save_jobs(turn.store, requests, origin="user", at=turn.at, step=step)
-    known = stored_jobs(turn.store)
     left_out: list[str] = []
+    asked = []
+    for request in requests:
+        if request.names_no_market:
+            request, told = proposed(turn, request)
+            left_out.append(told)
+        asked.append(request)
+    save_jobs(turn.store, asked, origin="user", at=turn.at, step=step)
+    known = stored_jobs(turn.store)
     chosen = choose_markets(turn, most=settings.max_markets)
     readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
     chosen = [one for one in chosen if one[0] in readable]
@@ -597,18 +649,11 @@ def _sorted_jobs(
     for job in _visible(turn, jobs):
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands
-        if job.request.may_move and job.start <= turn.at and (turn.own_end or turn.at < job.deadline):
-            found = _places_now(turn, job, left_out)
-            if found and job.start <= found[0].at < job.deadline:
-                running.append((job, found[0]))
+        if job.request.may_move:
+            found = _places_now(turn, job, left_out) if job.start <= turn.at else ()
+            if found and job.start <= found[0].at:
+                (ended if job.deadline <= found[0].at else running).append((job, found[0]))
                 places[job.request.name] = found
-            if not found or found[0].at < job.deadline:
-                continue
-        if job.request.market is None:
-            if job.deadline <= turn.at < job.deadline + step_of(turn.settings):
-                left_out.append(
-                    f"job {job.request.name} has ended and is not scored: the pool is replayed on the home of a job, it has none"
-                )
             continue
         try:
             followed = find_market(
@@ -656,37 +701,46 @@ def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[Follow
     return tuple(one for one in found if one in readable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """The policies of the settings in their order, what was learned of each by now, and who learns from it."""
+#: A policy, or a mover.
+P = TypeVar("P")
 
-    policies: tuple[Policy[Any], ...]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group(Generic[P]):
+    """Policies that are chosen among, in their order, what was learned of each by now, and who learns from it.
+
+    ``practice`` decides before the first round. ``strictly``: what is learned at a time counts after it, also the first of all.
+    """
+
+    policies: tuple[P, ...]
     rounds: Rounds
     learner: Learner[Any]
-    practice: Policy[Any]
+    practice: P
+    strictly: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the policies."""
         return self.rounds.names
 
-    def learned(self, rounds: Rounds) -> Pool:
-        """The pool with other rounds."""
-        return replace(self, rounds=rounds)
+    def lacking(self, job: str) -> list[P]:
+        """The policies that were not replayed on a job."""
+        lacking = self.rounds.lacking(job)
+        return [one for name, one in zip(self.names, self.policies, strict=True) if name in lacking]
 
-    def has_learned(self, at: pd.Timestamp) -> bool:
-        """Whether anything was learned by a time."""
-        return bool(self.rounds.before(microseconds(at, "at")).jobs)
+    def weights_after(self) -> list[np.ndarray]:
+        """The weights after each round, each of shape (policies,)."""
+        return [weights.probability for weights in self.rounds.weights(self.learner)[1:]]
 
-    def deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[Policy[Any], str]]:
+    def deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[P, str]]:
         """Who decides at each of some times, and why: the leader of the rounds learned before (decision 3)."""
-        known = [self.rounds.before(microseconds(at, "at")) for at in times]
+        known = [self.rounds.before(microseconds(at, "at"), strictly=self.strictly) for at in times]
         # Turns that have learned from the first rounds share one pass over them.
         prefixes = [len(own.jobs) for own in known if own.jobs and own.begins(self.rounds)]
         first = min(prefixes, default=0)
         table = self.rounds.full(self.learner) if prefixes else self.rounds.utilities
         shared = weigh(self.learner, self.names, table, after=first) if prefixes else []
-        found: list[tuple[Policy[Any], str]] = []
+        found: list[tuple[P, str]] = []
         for own in known:
             seen = len(own.jobs)
             if not seen:
@@ -697,19 +751,52 @@ class Pool:
                 found.append(self._leading(own.newest(self.learner), seen))
         return found
 
-    def _leading(self, weights: Weights, jobs: int) -> tuple[Policy[Any], str]:
+    def _leading(self, weights: Weights, jobs: int) -> tuple[P, str]:
         name, why = leading(weights, jobs)
         return self.policies[self.names.index(name)], why
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool(Group[Policy[Any]]):
+    """The policies of the settings, and beside them the movers, which are a group of their own (M11.9)."""
+
+    movers: Group[Mover[Any]]
+
+    def learned(self, rounds: Rounds, of_movers: Rounds) -> Pool:
+        """The pool with other rounds."""
+        return replace(self, rounds=rounds, movers=replace(self.movers, rounds=of_movers))
+
+    def has_learned(self, at: pd.Timestamp) -> bool:
+        """Whether anything was learned of its policies by a time."""
+        return bool(self.rounds.before(microseconds(at, "at")).jobs)
+
+    def movers_deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[Mover[Any], str]]:
+        """Which mover decides at each of some times, and why; "" while nothing was learned of them (M11.9)."""
+        known = [bool(self.movers.rounds.before(microseconds(at, "at"), strictly=True).jobs) for at in times]
+        led = self.movers.deciding(times)
+        return [(mover, why if knows else "") for (mover, why), knows in zip(led, known, strict=True)]
+
+    def settled(self) -> set[str]:
+        """The jobs on which nothing is left to be replayed (`Rounds.settled`)."""
+        return self.rounds.settled() | self.movers.rounds.settled()
+
+
 def read_pool(turn: Turn) -> Pool:
-    """The policy pool of the settings with what the warehouse has learned of it."""
-    policies = load_pool(turn.settings.pool or DEFAULT_POOL)
+    """The policy pool of the settings with what the warehouse has learned of it, and of the movers."""
+    policies, learner = load_pool(turn.settings.pool or DEFAULT_POOL), learner_named(turn.settings.learner)
     return Pool(
         policies=tuple(policies),
         rounds=stored_rounds(turn.store, [policy.name for policy in policies]),
-        learner=learner_named(turn.settings.learner),
+        learner=learner,
         practice=policy_named(turn.settings.practice_policy),
+        movers=Group(
+            policies=MOVERS,
+            rounds=stored_rounds(turn.store, [mover.name for mover in MOVERS]),
+            learner=Informed(learner=learner, prior=prior_rounds()),
+            practice=MOVERS[0],
+            # A turn decides before it scores, but for the very first: what a backfill makes must be the same.
+            strictly=True,
+        ),
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,10 +12,12 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.fields import BASELINES, BOARD, DECISION, columns_of
-from flows.ledger.records import measured_errors, outcome_frame, stored_decisions
+from flows.ledger.fields import BASELINES, BOARD, DECISION, columns_of, zone_of
+from flows.ledger.jobs import find_job
+from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import Banner, Block, Column, Figure, Fold, Grid, Notes, Page, Section, Table
 from flows.show.charts import Axis, Fan, area, dots, fan, held, lines
+from flows.show.charts import route as route_chart
 from flows.show.formats import (
     MISSING,
     as_number,
@@ -30,12 +32,14 @@ from flows.show.formats import (
     rows_of,
     significant,
     text,
+    usd,
     utc,
     whole,
 )
 from flows.show.page import write_page
 from flows.turn.context import (
     Counts,
+    Group,
     Pool,
     Turn,
     find_market,
@@ -47,10 +51,12 @@ from flows.turn.context import (
 from forecasting.accuracy.tables import pooled_scores, shared_scores
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
+from optimization.moving.score import BEST_MARKET
+from optimization.moving.terms import fits
 from optimization.replay.score import leaderboard
 from optimization.selection.learned import learner_regret, why_leader_changed
 from warehouse.errors import InputError
-from warehouse.history import AVAILABLE, PRICE, History
+from warehouse.history import AVAILABLE, PRICE, History, Market
 from warehouse.issued import read_rows
 from warehouse.store.connection import Store
 
@@ -78,7 +84,7 @@ def report_data(
     left_out: Sequence[str] = (),
 ) -> ReportData:
     """What the report shows."""
-    after, rounds = learned.weights_after(), learned.pool.rounds
+    after, rounds = learned.pool.weights_after(), learned.pool.rounds
     return ReportData(
         at=turn.at,
         run_id=turn.run_id,
@@ -86,6 +92,8 @@ def report_data(
         decisions=decisions,
         accuracy=accuracy,
         leaderboard=learned.leaderboard,
+        movers=learned.movers,
+        routes=routes_of(turn.store, decisions, drawn),
         weights=pd.DataFrame(
             np.array(after).reshape(len(after), len(rounds.names)), columns=list(rounds.names)
         ),
@@ -138,6 +146,31 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
     )
 
 
+def routes_of(
+    store: Store, decisions: Sequence[Mapping[str, Any]], drawn: Sequence[MarketPanel]
+) -> list[JobRoute]:
+    """Where the jobs of some decisions have been that may move, up to these; their markets are those drawn that fit."""
+    moving = {
+        str(row["job"]): pd.Timestamp(row["slot"]) for row in decisions if row.get("move_usd") is not None
+    }
+    found = []
+    for job, rows in decisions_by_job(store, list(moving)).items():
+        request = find_job(store, job).request
+        own = [row for row in rows if pd.Timestamp(row["slot"]) <= moving[job]]
+        been = {request.market, *(str(row["market"]) for row in own)}
+        panels = {
+            one.title: one
+            for one in reversed(drawn)
+            if one.title in been or fits(request, Market.parse(one.title), one.source)
+        }
+        found.append(
+            JobRoute(
+                job=job, n_min=request.n_min, n_max=request.n_max, decided=own, panels=list(panels.values())[::-1]
+            )
+        )  # fmt: skip
+    return found
+
+
 def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:
     """Error rows as plain values, undefined ones as None."""
     if accuracy.empty:
@@ -165,33 +198,37 @@ def panel(history: History, forecast: Forecast | None) -> MarketPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What the jobs that ended have taught: the leaderboard, best policy first and empty before the first job, and findings."""
+    """What the jobs that ended have taught: the leaderboard, best policy first and empty before the first job, and findings.
+
+    ``movers`` is that of the movers, over the jobs that may move.
+    """
 
     pool: Pool
     leaderboard: list[dict[str, Any]]
     findings: list[str]
-
-    def weights_after(self) -> list[np.ndarray]:
-        """The weights after each round, each of shape (policies,)."""
-        return [weights.probability for weights in self.pool.rounds.weights(self.pool.learner)[1:]]
+    movers: list[dict[str, Any]]
 
 
 def learned(turn: Turn, pool: Pool | None = None) -> Learned:
-    """What every job ever scored has taught of the pool (None: as the warehouse has it)."""
+    """What every job ever scored has taught of the pool (None: as the warehouse has it), and of the movers."""
     pool = read_pool(turn) if pool is None else pool
     outcomes = outcome_frame(turn.store, pool.names)
+    moved = outcome_frame(turn.store, [*pool.movers.names, BEST_MARKET])
+    board, movers = _board_rows(pool, outcomes), _board_rows(pool.movers, moved)
+    if board:
+        findings = _findings(pool, outcomes, board)
+    elif movers:
+        findings = []
+    else:
+        findings = ["No job has ended yet, so no policy has a record."]
+    return Learned(pool=pool, leaderboard=board, findings=[*findings, *_movers_found(movers)], movers=movers)
+
+
+def _board_rows(group: Group[Any], outcomes: pd.DataFrame) -> list[dict[str, Any]]:
+    """The leaderboard of a group; what nobody could have chosen has no weight."""
     if outcomes.empty:
-        return Learned(
-            pool=pool,
-            leaderboard=[],
-            findings=["No job has ended yet, so no policy has a record."],
-        )
-    board = _board_rows(pool, outcomes)
-    return Learned(pool=pool, leaderboard=board, findings=_findings(pool, outcomes, board))
-
-
-def _board_rows(pool: Pool, outcomes: pd.DataFrame) -> list[dict[str, Any]]:
-    board = leaderboard(outcomes, pool.rounds.newest(pool.learner))
+        return []
+    board = leaderboard(outcomes, group.rounds.newest(group.learner))
     return [
         {
             "policy": row["policy"],
@@ -201,9 +238,22 @@ def _board_rows(pool: Pool, outcomes: pd.DataFrame) -> list[dict[str, Any]]:
             "mean_cost_usd": round(float(row["mean_cost_usd"]), 4),
             "on_time": round(float(row["on_time"]), 4),
             "gap_to_hindsight": round(float(row["gap_to_hindsight"]), 6),
-            "weight": round(float(row["weight"]), 6),
+            "weight": 0.0 if pd.isna(row["weight"]) else round(float(row["weight"]), 6),
         }
         for row in rows_of(board)
+    ]
+
+
+def _movers_found(board: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which mover did best on the jobs that may move, and which decides the next."""
+    movers = [row for row in board if row["policy"] != BEST_MARKET]
+    if not movers:
+        return []
+    best, led = movers[0], max(movers, key=lambda row: row["weight"])
+    return [
+        f"Best mover over {plural(best['jobs'], 'ended job')} that may move: {best['policy']}, mean utility "
+        f"{best['mean_utility']:.3f} of the on-demand-only cost, {best['gap_to_hindsight']:.3f} below hindsight over "
+        f"markets; {led['policy']} leads with {percent(led['weight'])} of the weight."
     ]
 
 
@@ -270,6 +320,17 @@ class MarketPanel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobRoute:
+    """Where a job that may move has been: ``decided`` are its decisions, ascending, ``panels`` its markets as observed."""
+
+    job: str
+    n_min: int
+    n_max: int
+    decided: list[dict[str, Any]]
+    panels: list[MarketPanel]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
     """One turn, ready to be drawn.
 
@@ -277,7 +338,8 @@ class ReportData:
     long table with columns market, variable ("price" | "count"), model, step (1-based), n, mae, rmse, mase, pinball,
     skill_mae, skill_pinball, coverage_80, brier, fallback_share. ``weights`` has one row per round (in order) and one
     column per policy, each row summing to 1; ``round_jobs`` names the job of each round. ``simulated`` says that the
-    market is simulated; ``notes`` are findings worth a sentence.
+    market is simulated; ``notes`` are findings worth a sentence; ``movers`` is the leaderboard of the movers, and
+    ``routes`` are where jobs that may move have been.
     """
 
     at: pd.Timestamp
@@ -291,6 +353,8 @@ class ReportData:
     ingested: dict[str, dict[str, int]]
     panels: list[MarketPanel]
     notes: list[str]
+    movers: list[dict[str, Any]] = field(default_factory=list)
+    routes: list[JobRoute] = field(default_factory=list)
 
 
 def report_page(data: ReportData) -> Page:
@@ -311,9 +375,11 @@ def report_page(data: ReportData) -> Page:
         banner=simulated if data.simulated else None,
         blocks=[
             decisions_section(data.decisions),
+            *([routes_section(data.routes)] if data.routes else []),
             markets_section(data.panels, data.decisions, data.at),
             accuracy_section(data.accuracy, slot=slot_length(data.panels)),
             policies_section(data.leaderboard),
+            *([movers_section(data.movers)] if data.movers else []),
             weights_section(data.weights, data.round_jobs),
             ingest_section(data.ingested),
             Section("Notes", [notes], "notes"),
@@ -433,6 +499,168 @@ def markets_section(
         if group:
             blocks.append(Section(title, [Grid(group)]))
     return Section(heading, blocks, "markets")
+
+
+#: How the chart of a route is read.
+ROUTE_TOLD: Final = (
+    "A strip for each market of the job: the greener, the more of the spot instances that it can use were there; grey is a gap. "
+    "The bar within is what it held, on spot (blue) or with on-demand among it (orange), an outline what is decided for the "
+    "slot at hand. The line is its place, where its checkpoint is: it leaves a strip when the job moves."
+)
+#: Rows of a route that its table shows at once.
+ROUTE_ROWS = 12
+
+
+def routes_section(routes: Sequence[JobRoute]) -> Section:
+    """Where each job that may move has been: what its markets had, where it was, slot by slot."""
+    blocks: list[Block] = [ROUTE_TOLD]
+    for route in routes:
+        rows = _route_rows(route)
+        table = [Table("", rows[:ROUTE_ROWS], ROUTE_COLUMNS, cards=True)]
+        more = rows[ROUTE_ROWS:]
+        fold = [Fold("What was before", [Table("", more, ROUTE_COLUMNS, cards=True)])] if more else []
+        blocks.append(Section(route.job, [route_figure(route), *table, *fold]))
+    return Section("Where jobs that may move have been", blocks, "routes")
+
+
+ROUTE_COLUMNS: Final[dict[str, Column | str]] = {
+    "slot": Column(heading="from", unit="UTC"), "slots": "slots", "where": "where", "on_demand": "on-demand", "spot": "spot",
+    "there": "spot there", "price": Column(heading="price", unit="$"),
+    "moved_from": Column(heading="moves from", format=zone_of), "move_usd": Column(heading="move", unit="$", format=usd),
+}  # fmt: skip
+
+
+def _route_rows(route: JobRoute) -> list[dict[str, Any]]:
+    """A row for as long as it was told to hold the same in the same market, the newest first."""
+    panels = {panel.title: panel for panel in route.panels}
+    rows: list[dict[str, Any]] = []
+    for row in route.decided:
+        slot, held = pd.Timestamp(row["slot"]), row["on_demand"] + row["spot"]
+        waits = f"waits in {zone_of(row['place'])}" if row["place"] else "nowhere yet"
+        where = zone_of(row["market"]) if held else waits
+        now = {"where": where, "on_demand": row["on_demand"], "spot": row["spot"]}
+        if not rows or row["moved_from"] or any(rows[-1][key] != value for key, value in now.items()):
+            moved = {
+                "moved_from": row["moved_from"],
+                "move_usd": row["move_usd"] if row["moved_from"] else None,
+            }
+            rows.append({"slot": slot, "slots": 0, "counts": [], "prices": [], **now, **moved})
+        count, cost = _there(panels.get(str(row["market"])), slot)
+        rows[-1]["slots"] += 1
+        rows[-1]["counts"] += [] if count is None else [count]
+        rows[-1]["prices"] += [] if cost is None else [cost]
+    return [
+        {**row, "there": _span(row["counts"], str), "price": _span(row["prices"], price)}
+        for row in reversed(rows)
+    ]
+
+
+def _span(values: Sequence[Any], written: Callable[[Any], str]) -> str:
+    """The least and the greatest of some numbers."""
+    if not values:
+        return MISSING
+    ends = [written(min(values)), written(max(values))]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _there(panel: MarketPanel | None, slot: pd.Timestamp) -> tuple[int | None, float | None]:
+    """Spot count and price of a market in a slot, None where they were not observed."""
+    if panel is None or slot not in panel.slots:
+        return None, None
+    at = panel.slots.get_loc(slot)
+    count, cost = float(panel.available[at]), float(panel.price[at])
+    return None if np.isnan(count) else int(count), None if np.isnan(cost) else cost
+
+
+def route_figure(route: JobRoute) -> Figure:
+    """The chart of a route: the markets in the order it came to them, then those that had most."""
+    step = panel_step(route.panels[0]) if route.panels else pd.Timedelta(minutes=30)
+    slots = [pd.Timestamp(row["slot"]) for row in route.decided]
+    if not slots or not route.panels:
+        return Figure(
+            specs=[], label=f"Places of {route.job}", why="Nothing was decided for it yet.", width=0
+        )
+    start, end = slots[0], slots[-1] + step
+    been = [str(row["place"]) for row in route.decided if row["place"]]
+    mean = {
+        panel.title: float(np.nan_to_num(panel.available[panel.slots >= start]).sum())
+        for panel in route.panels
+    }
+    came = {name: k for k, name in enumerate(dict.fromkeys(been))}
+    panels = sorted(
+        route.panels, key=lambda one: (came.get(one.title, len(came)), -mean[one.title], one.title)
+    )
+    zones = [zone_of(panel.title) for panel in panels]
+    names = zones if len(set(zones)) == len(zones) else [panel.title for panel in panels]
+    name = dict(zip((panel.title for panel in panels), names, strict=True))
+    spec = route_chart(
+        [row for panel in panels for row in _strip(panel, name[panel.title], route.n_max, start, end, step)],
+        names,
+        held=_route_held(route, name, step),
+        path=_route_path(route, name, step),
+        ends=(start, end),
+        kinds={"on spot": "series1", "with on-demand": "on-demand"},
+    )
+    moves = [row for row in route.decided if row["moved_from"]]
+    paid = sum(row["move_usd"] for row in moves)
+    now = f"now in {name.get(been[-1], been[-1])}" if been else "nowhere yet"
+    return Figure(
+        specs=[spec], label=f"Places of {route.job} among its markets over time", width=0,
+        captions=[f"{plural(len(slots), 'slot')}, {plural(len(moves), 'move')} for {usd(paid)} USD; {now}."],
+    )  # fmt: skip
+
+
+def _strip(
+    panel: MarketPanel, name: str, most: int, start: pd.Timestamp, end: pd.Timestamp, step: pd.Timedelta
+) -> list[dict[str, Any]]:
+    """What a market had from ``start`` to ``end``, a row for as long as neither count nor price changed."""
+    rows: list[dict[str, Any]] = []
+    for slot in pd.date_range(start, end - step, freq=step):
+        count, cost = _there(panel, slot)
+        told = (
+            "not observed" if count is None else f"{count} at {MISSING if cost is None else price(cost)} USD"
+        )
+        if rows and rows[-1]["told"] == told:
+            rows[-1]["x2"] = slot + step
+            continue
+        share = None if count is None else min(count, most) / most
+        rows.append({"x": slot, "x2": slot + step, "name": name, "share": share, "told": told})
+    return rows
+
+
+def _route_held(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) -> list[dict[str, Any]]:
+    """A bar for every slot in which instances were held: what was decided, as far as it was there."""
+    panels = {panel.title: panel for panel in route.panels}
+    rows: list[dict[str, Any]] = []
+    for row in route.decided:
+        slot, planned = pd.Timestamp(row["slot"]), row is route.decided[-1]
+        count, _ = _there(panels.get(str(row["market"])), slot)
+        spot = row["spot"] if planned else min(row["spot"], count or 0)
+        if row["on_demand"] + spot < route.n_min or row["market"] not in name:
+            continue
+        rows.append(
+            {
+                "x": slot,
+                "x2": slot + step,
+                "name": name[row["market"]],
+                "kind": "with on-demand" if row["on_demand"] else "on spot",
+                "told": f"{row['on_demand']} on-demand and {spot} spot",
+                "planned": planned,
+            }
+        )
+    return rows
+
+
+def _route_path(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) -> list[dict[str, Any]]:
+    """The corners of the line through its places."""
+    rows: list[dict[str, Any]] = []
+    for row in route.decided:
+        if row["place"] in name:
+            slot, own = pd.Timestamp(row["slot"]), name[row["place"]]
+            if rows and rows[-1]["x"] < slot:
+                rows.append({**rows[-1], "x": slot})
+            rows += [{"x": slot, "name": own}, {"x": slot + step, "name": own}]
+    return rows
 
 
 def decided_for(panel: MarketPanel, row: Mapping[str, Any]) -> bool:
@@ -841,6 +1069,21 @@ def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
     if rest:
         blocks.append(Fold(f"The other {len(rest)} policies", [_board(rest)]))
     return Section(heading, blocks, "policies")
+
+
+def movers_section(rows: Sequence[Mapping[str, Any]]) -> Section:
+    """The movers on the jobs that may move, a group of their own: their weights are not those of the policies."""
+    places = [{**row, "rank": place + 1} for place, row in enumerate(rows)]
+    told = (
+        "Jobs that may move are replayed over all their markets, by every mover. "
+        + board_summary(places)
+        + f" {BEST_MARKET} is a bound: which market that is was not known."
+    )
+    return Section(
+        "Movers: what each would have made of the jobs that may move",
+        [told, utilities_figure(places, common_bound(places)), _board(places)],
+        "movers",
+    )
 
 
 def ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -50,6 +50,8 @@ from flows.turn.context import (
 from flows.turn.forecast import Measured, forecast_turns
 from optimization.job.request import JobRequest, job_on
 from optimization.moving.live import MovedDecision, MovingCourse, decide_moving_course
+from optimization.moving.score import EndedMovable, ended_movable, score_movable
+from optimization.moving.terms import movable_job
 from optimization.replay.decision import Course, Effort, decide_all, record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from warehouse.errors import InputError, JobError
@@ -217,7 +219,7 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
                 because = {"chosen_because": deciding[place][1]}
                 fresh[place][name] = decision_row(opened[k], decision) | because
     if moving:
-        _decide_moving(turns, moving, issued, fresh)
+        _decide_moving(turns, moving, issued, fresh, pool)
     # In the order of the turn's jobs, whoever was decided first.
     new = [
         [own[job.request.name] for job, _ in work.running if job.request.name in own]
@@ -282,10 +284,12 @@ def _decide_moving(
     lacking: Sequence[Lacking],
     issued: Mapping[str, Sequence[Row]],
     fresh: Sequence[dict[str, Row]],
+    pool: Pool,
 ) -> None:
     """Decide the slots of jobs that may move (M11.6), as `decide_jobs` does for others, into ``fresh``."""
     courses: dict[str, list[tuple[int, OpenMovable]]] = {}
-    for (place, job, _), running in zip(lacking, _opened_movables(turns, lacking, issued), strict=True):
+    opened = _opened_movables(turns, lacking, issued, pool)
+    for (place, job, _), running in zip(lacking, opened, strict=True):
         if isinstance(running, OpenMovable):
             courses.setdefault(job.request.name, []).append((place, running))
         else:
@@ -310,14 +314,17 @@ def _decide_moving(
 def moved_row(running: OpenMovable, decision: MovedDecision) -> Row:
     """The decision of a job that may move as plain values, as `decision_row` has them, with why it was asked."""
     why = f"it may run in {len(running.places)} markets, which the pool's policies know nothing of"
-    return decision_row(running.in_market(decision.market), decision) | {"chosen_because": why}
+    return decision_row(running.in_market(decision.market), decision) | {
+        "chosen_because": running.because or why
+    }
 
 
 def _opened_movables(
-    turns: Sequence[Turn], lacking: Sequence[Lacking], issued: Mapping[str, Sequence[Row]]
+    turns: Sequence[Turn], lacking: Sequence[Lacking], issued: Mapping[str, Sequence[Row]], pool: Pool
 ) -> list[OpenMovable | JobError]:
-    """The jobs that may move, each as it stands at its turn's time, or why that is not known."""
+    """The jobs that may move, each as it stands at its turn's time with who decides it, or why that is not known."""
     store = turns[-1].store
+    deciding = pool.movers_deciding([turn.at for turn in turns])
     names = list(dict.fromkeys(job.request.name for _, job, _ in lacking))
     newest = {
         (job.request.name, one.key): (job, one) for _, job, markets in lacking for one in markets
@@ -340,6 +347,7 @@ def _opened_movables(
                     forecasts=[forecasts[name, one.key] for one in markets],
                     peers=[peers[one] for one in markets],
                     reports=reports[name],
+                    by=deciding[place],
                 )
             )
         except JobError as error:
@@ -383,45 +391,51 @@ def competing(decisions: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tuple[list[list[str]], Pool]:
-    """Replay the pool on every job that ended and add a round for each, turn by turn.
+    """Replay the pool on every job that ended, movers on one that may move, and add a round for each, turn by turn.
 
     The names of the jobs of each turn, and the pool with what it has learned. Of a job that has a round already those policies are
     replayed that it lacks: they are new in the pool.
     """
-    calls: list[dict[str, Any]] = []
-    sizes: list[int] = []
+    alone: list[dict[str, Any]] = []
+    moving: list[dict[str, Any]] = []
+    due: list[list[StoredJob]] = []
     seen: set[str] = set()
-    policies = dict(zip(pool.names, pool.policies, strict=True))
     for turn, work in zip(turns, works, strict=True):
         jobs = [
-            pair
-            for pair in work.ended
-            if _counts(pair[0])
-            and pair[0].request.name not in seen
-            and pool.rounds.lacking(pair[0].request.name)
+            (job, followed)
+            for job, followed in work.ended
+            if _counts(job)
+            and job.request.name not in seen
+            and (pool.movers if job.request.may_move else pool).rounds.lacking(job.request.name)
         ]
         seen.update(job.request.name for job, _ in jobs)
-        calls += [
-            {
-                "ended": ended,
-                "policies": [policies[name] for name in pool.rounds.lacking(job.request.name)],
-            }
-            for (job, _), ended in zip(jobs, _ended(turn, work.ended, jobs), strict=True)
+        own = [pair for pair in jobs if not pair[0].request.may_move]
+        alone += [
+            {"ended": ended, "policies": pool.lacking(job.request.name)}
+            for (job, _), ended in zip(own, _ended(turn, work.ended, own), strict=True)
         ]
-        sizes.append(len(jobs))
-    scored: list[Scored] = turns[-1].fan(score_job, calls)
-    kept: list[list[Scored]] = []
-    for size in sizes:
-        kept.append(scored[:size])
-        scored = scored[size:]
+        moving += [
+            {
+                "ended": _ended_movable(turn, job, work.places[job.request.name]),
+                "movers": pool.movers.lacking(job.request.name),
+            }
+            for job, _ in jobs
+            if job.request.may_move
+        ]
+        due.append([job for job, _ in jobs])
+    fan = turns[-1].fan
+    made: dict[bool, Iterator[Scored]] = {
+        False: iter(fan(score_job, alone)),
+        True: iter(fan(score_movable, moving)),
+    }
+    kept = [[next(made[job.request.may_move]) for job in own] for own in due]
     done = [[one.ended.job.name for one in own] for own in kept]
     store = turns[-1].store
     with store.transaction():
-        rounds = save_scored(
+        learned = save_scored(
             store,
             [(turn.at, own) for turn, own in zip(turns, kept, strict=True)],
-            rounds=pool.rounds,
-            learner=pool.learner,
+            groups=[(one.rounds, one.learner) for one in (pool, pool.movers)],
         )
         save_runs(
             store,
@@ -430,7 +444,7 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
                 for turn, own in zip(turns, done, strict=True)
             ],
         )
-    return done, pool.learned(rounds)
+    return done, pool.learned(*learned)
 
 
 def _counts(job: StoredJob) -> bool:
@@ -456,6 +470,21 @@ def _ended(
         )
         for (job, followed), history in zip(jobs, histories, strict=True)
     ]
+
+
+def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> EndedMovable:
+    """A job that may move and has ended, on the histories of its markets with the forecasts as they were issued then."""
+    start = record_start(job.start)
+    forecasts = planned_forecasts(turn, [(job, one) for one in places])
+    peers = peers_of(turn, places, start=start)
+    histories = read_all(turn, [(one, start) for one in places])
+    return ended_movable(
+        movable_job(job.request, histories, None if job.request.market is None else 0),
+        job.start,
+        histories,
+        [forecasts[job.request.name, one.key] for one in places],
+        [peers[one] for one in places],
+    )
 
 
 # ---
@@ -489,6 +518,7 @@ class Found:
     decisions: tuple[Row, ...] = ()
     scored: tuple[str, ...] = ()
     leaderboard: tuple[dict[str, Any], ...] = ()
+    movers: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -532,7 +562,7 @@ def know(turn: Turn, found: Found) -> Known:
     if found.known is not None:
         return found.known
     pool = read_pool(turn)
-    return Known(work=find_work(turn, found.requests, scored=pool.rounds.settled()), pool=pool)
+    return Known(work=find_work(turn, found.requests, scored=pool.settled()), pool=pool)
 
 
 def forecast(turn: Turn, found: Found) -> Found:
@@ -587,6 +617,7 @@ def report(turn: Turn, found: Found) -> Found:
         found,
         known=known,
         leaderboard=tuple(data.leaderboard),
+        movers=tuple(data.movers),
         notes=tuple(data.notes),
         page=write_report(data, found.page),
     )
@@ -626,10 +657,11 @@ class TurnResult:
     leaderboard: list[dict[str, Any]]
     notes: list[str]
     report: Path
+    movers: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self) -> TurnAnswer:
         """The object that ``slackwater run --json`` prints."""
-        return {
+        own: TurnAnswer = {
             "at": self.at.isoformat(),
             "run": self.run_id,
             "ingested": cast("dict[str, Ingested]", self.ingested),
@@ -639,6 +671,9 @@ class TurnResult:
             "notes": self.notes,
             "report": str(self.report),
         }
+        if self.movers:
+            own["movers"] = self.movers
+        return own
 
 
 def whole_turn(turn: Turn, *, data: Path | None, requests: Sequence[JobRequest], report: Path) -> TurnResult:
@@ -661,4 +696,5 @@ def whole_turn(turn: Turn, *, data: Path | None, requests: Sequence[JobRequest],
         leaderboard=list(found.leaderboard),
         notes=list(found.notes),
         report=found.page,
+        movers=list(found.movers),
     )

@@ -26,10 +26,11 @@ from flows.ledger.records import allocations_of, places_held, stored_decisions
 from flows.show.blocks import Figure, Table
 from flows.show.charts import Axis, holdings, lines
 from flows.show.formats import number, percent, rows_of, utc
-from flows.turn.context import Followed, find_market, read_histories
-from flows.turn.report import LIKELY, WORRYING, utilities_figure
+from flows.turn.context import Followed, find_market, places_of, read_histories, try_histories
+from flows.turn.report import LIKELY, ROUTE_TOLD, WORRYING, JobRoute, panel, route_figure, utilities_figure
 from flows.ui.reading import Reading
 from optimization.job.definition import Job, Progress, finished
+from optimization.moving.score import BEST_MARKET
 from optimization.replay.decision import NOTHING, held
 from optimization.window.plan import Allocation
 from warehouse.errors import SlackwaterError
@@ -114,9 +115,9 @@ def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str
         return {}
     marks = ", ".join("?" * len(names))
     rows = reading.store.execute(
-        f"SELECT job, policy, cost_usd FROM outcomes WHERE job IN ({marks}) QUALIFY "
+        f"SELECT job, policy, cost_usd FROM outcomes WHERE job IN ({marks}) AND policy <> ? QUALIFY "
         "row_number() OVER (PARTITION BY job ORDER BY utility_usd DESC, policy) = 1",
-        list(names),
+        [*names, BEST_MARKET],
     )
     return {str(job): {"policy": str(policy), "cost_usd": float(cost)} for job, policy, cost in rows}
 
@@ -232,6 +233,9 @@ def _outcomes(reading: Reading, job: StoredJob) -> list[dict[str, Any]]:
                 "hindsight": row["hindsight_low_usd"] / unit if unit else None,
                 "lost_to_forecast_error_usd": details.get("lost_to_forecast_error_usd"),
                 "allocations": json.loads(row["allocations"] or "[]"),
+                "moves": details.get("moves"),
+                "moving_usd": details.get("moving_usd"),
+                "places": details.get("places"),
             }
         )
     return sorted(rows, key=lambda row: (-row["utility_usd"], row["policy"]))
@@ -244,12 +248,34 @@ def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
     shown = [{**row, "mean_utility": row["utility"]} for row in top]
     return {
         "progress_drawn": job_figure(data, step=reading.step),
+        "route": _route(reading, data),
+        "route_told": ROUTE_TOLD,
         "top": top,
         "rest": [row for row in outcomes if row not in top],
+        "best": next((row for row in outcomes if row["policy"] != BEST_MARKET), None),
         "outcomes": utilities_figure(shown, top[0]["hindsight"]) if top else None,
         "baselines": BASELINES,
         "decided": decided_table(data),
     }
+
+
+def _route(reading: Reading, data: Mapping[str, Any]) -> Figure | None:
+    """Where a job that may move was among its markets; None for others, and where these cannot be read."""
+    decided = data["decisions"]
+    if not decided or decided[-1]["move_usd"] is None:
+        return None
+    job = find_job(reading.store, data["job"]["job"])
+    turn = replace(reading.turn, at=pd.Timestamp(decided[-1]["slot"]))
+    try:
+        places = places_of(turn, job.request)
+    except SlackwaterError:
+        return None
+    histories = try_histories(turn, [(one, job.start) for one in places])
+    panels = [panel(history, None) for history in histories if isinstance(history, History)]
+    request = job.request
+    return route_figure(
+        JobRoute(job=request.name, n_min=request.n_min, n_max=request.n_max, decided=decided, panels=panels)
+    )
 
 
 def decided_table(data: Mapping[str, Any]) -> Table:

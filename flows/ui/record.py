@@ -89,11 +89,12 @@ def _number(value: Any) -> float | None:
 def policies_data(reading: Reading) -> dict[str, Any]:
     """The leaderboard, the weights after each round (rows) of each policy (columns), the job of each round, and findings."""
     found = learned(reading.turn)
-    rounds, after = found.pool.rounds, found.weights_after()
+    rounds, after = found.pool.rounds, found.pool.weights_after()
     return {
         "at": reading.at,
         "learner": reading.turn.settings.learner,
         "leaderboard": found.leaderboard,
+        "movers": found.movers,
         "policies": list(rounds.names),
         "round_jobs": list(rounds.jobs),
         "weights": np.array(after).reshape(len(after), len(rounds.names)).tolist(),
@@ -167,6 +168,7 @@ def policies_values(data: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "top": top,
         "rest": rest,
+        "movers": [{**row, "rank": place + 1} for place, row in enumerate(data["movers"])],
         "baseline": is_baseline,
         "summary": board_summary([*top, *rest]) if top else "",
         "utilities": utilities_figure(drawn, common_bound(rows)) if drawn else None,

@@ -15,6 +15,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from optimization.job.definition import TOLERANCE, Amdahl, Job, Linear, Power, Table, Throughput, rates
+from optimization.job.gpus import check_gpu
 from optimization.kernels.rules import efficiency_table, slots_needed_each
 from warehouse.errors import JobError
 from warehouse.history import History
@@ -260,7 +261,8 @@ class JobRequest(_Part):
     ``deadline_in`` (a duration after the start). ``market`` and ``source`` say where it runs; without ``value_usd``
     it "must finish". ``configuration`` is what ``slackwater fill`` chose; None for jobs that were not filled.
 
-    With ``markets``, patterns of names, it may move among those that fit (M11); ``market`` is then where its data are at first
+    With ``markets``, patterns of names, it may move among those that fit (M11), of these only where instances have the GPU
+    ``gpu_type`` and the region fits one of ``regions``, if they are given; ``market`` is then where its data are at first
     (None: nowhere, and its first start is free anywhere). ``throughput`` holds in all of them, but for the instance types in
     ``throughput_on``. What only such a job says is not written for others.
     """
@@ -281,6 +283,8 @@ class JobRequest(_Part):
     checkpoint: Checkpoint
     configuration: FilledConfiguration | None = None
     markets: tuple[str, ...] = Field((), exclude_if=_is_empty)
+    gpu_type: str | None = Field(None, min_length=1, exclude_if=_is_empty)
+    regions: tuple[str, ...] = Field((), exclude_if=_is_empty)
     moving: MovingTerms | None = Field(None, exclude_if=_is_empty)
     throughput_on: Mapping[str, ThroughputForm] = Field(default_factory=dict, exclude_if=_is_empty)
 
@@ -288,7 +292,18 @@ class JobRequest(_Part):
     def _may_move(self) -> JobRequest:
         for text in self.markets:
             pattern_parts(text)
+        if self.gpu_type is not None:
+            check_gpu(self.gpu_type)
+        for text in self.regions:
+            if not text or "/" in text:
+                raise JobError(
+                    f"job {self.name!r}: regions {text!r}",
+                    expected="names or shell patterns of one part of a market's name",
+                    remedy='for example regions = ["us-*"]; `slackwater markets` lists what there is',
+                )
         said = [name for name in ("moving", "throughput_on") if getattr(self, name)]
+        if self.market is not None:
+            said += [name for name in ("gpu_type", "regions") if getattr(self, name)]
         if said and not self.markets:
             raise JobError(
                 f"job {self.name!r} says {said[0]} and may run in one market only",
@@ -301,6 +316,11 @@ class JobRequest(_Part):
     def may_move(self) -> bool:
         """Whether it may run in many markets."""
         return bool(self.markets)
+
+    @property
+    def names_no_market(self) -> bool:
+        """Whether it says neither where it runs nor what it may move among."""
+        return self.market is None and not self.markets
 
     def placed(self, *, at: pd.Timestamp, market: str | None, source: str | None) -> JobRequest:
         """The same request with start, deadline, market and source filled in: nothing relative is left.
@@ -338,7 +358,13 @@ class JobRequest(_Part):
     @property
     def where(self) -> str:
         """Where it runs, for lists: its market, or of a job without a home what it may run in."""
-        return self.market or ", ".join(self.markets)
+        return self.market or " ".join([", ".join(self.markets), *self.filters])
+
+    @property
+    def filters(self) -> list[str]:
+        """What narrows its markets, in words."""
+        found = [] if self.gpu_type is None else [f"with {self.gpu_type}"]
+        return [*found, f"in {', '.join(self.regions)}"] if self.regions else found
 
     @property
     def starts(self) -> pd.Timestamp:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from optimization.job.definition import Progress, finished
-from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, step
+from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, Mover, checked, step
 from optimization.moving.movers import MeanField
 from optimization.moving.tables import MovingTables
 from optimization.policies.contract import View
@@ -28,7 +29,7 @@ from optimization.window.plan import Allocation
 from warehouse.amounts import usd
 from warehouse.errors import JobError
 
-#: The mover that decides live.
+#: The mover that decides unless another one leads, and that says what to expect.
 LIVE_MOVER = MeanField()
 
 
@@ -37,8 +38,8 @@ class LiveMovable:
     """A running job that may move, at the slot to decide.
 
     ``lives`` is the job as each market alone would see it, in the order of the job's runs, all on the same slots; ``names``
-    says what the markets are called. ``decided`` is by slot. Reports say how far it is and how many it holds, not where:
-    that is where it was decided to be.
+    says what the markets are called. ``decided`` is by slot. Reports say how far it is and how many it holds; where it is they
+    say by slot in ``places``, else that is where it was decided to be. ``mover`` decides the slot at hand.
     """
 
     job: MovableJob
@@ -46,6 +47,8 @@ class LiveMovable:
     decided: Mapping[int, Held]
     names: tuple[str, ...]
     reported: tuple[Reported, ...] = ()
+    mover: Mover[Any] = LIVE_MOVER
+    places: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def start(self) -> pd.Timestamp:
@@ -95,10 +98,11 @@ class LiveMovable:
         return Held(decided.market, kept) if kept.total else IDLE
 
     def _corrected(self, progress: Progress, slot: int) -> Progress:
-        m = progress.place if progress.place < len(self.lives) else 0
+        place = self.places.get(slot, progress.place)
+        m = place if place < len(self.lives) else 0
         there = replace(progress, place=0)
         return replace(
-            corrected(self.job.runs[m], self.lives[m].seen, there, slot, self.reported), place=progress.place
+            corrected(self.job.runs[m], self.lives[m].seen, there, slot, self.reported), place=place
         )
 
     def progress(self) -> Progress:
@@ -129,6 +133,7 @@ def live_movable(
     decided: Mapping[int, Held],
     names: Sequence[str],
     reported: Sequence[Reported] = (),
+    mover: Mover[Any] = LIVE_MOVER,
 ) -> LiveMovable:
     """Put the markets of a job together; raises `JobError` where they are not on the same slots, or not one for each run."""
     grids = {(live.start, live.step, live.slot) for live in lives}
@@ -138,8 +143,8 @@ def live_movable(
             expected=f"{len(job.runs)} markets whose slots are the same",
         )
     return LiveMovable(
-        job=job, lives=tuple(lives), decided=dict(decided), names=tuple(names), reported=tuple(reported)
-    )
+        job=job, lives=tuple(lives), decided=dict(decided), names=tuple(names), reported=tuple(reported), mover=mover,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,16 +163,19 @@ class MovedDecision(Decision):
 
 
 def decide_moving(live: LiveMovable, effort: Effort) -> MovedDecision:
-    """Where to be in the slot at hand, with how many instances, why, and what to expect (M11.6).
+    """Where to be in the slot at hand, with how many instances, why, and what to expect (M11.6, M11.9).
 
     Expected cost and lateness are those of sampled futures of every market, each from its own belief, on which the tables of the
-    present belief hold to the end.
+    present belief hold to the end; whichever mover decides, they are what the mean-field mover would come to from here.
     """
-    progress, _ = live.standing()
+    progress, before = live.standing()
     view = live.view(progress, live.slot)
     tables = LIVE_MOVER.tables(view, keep=view.slots_left)
-    m, n = tables.best(view, tables.worth(view)[0])
-    wish = IDLE if m == live.job.nowhere else view.split(m, n)
+    if live.mover == LIVE_MOVER:
+        m, n = tables.best(view, tables.worth(view)[0])
+        wish = IDLE if m == live.job.nowhere else view.split(m, n)
+    else:
+        wish = _wish(live.mover, before, view)
     market = progress.place if wish.market is None else wish.market
     moved = wish.market is not None and progress.place not in (wish.market, live.job.nowhere)
     unseen = replace(
@@ -179,7 +187,7 @@ def decide_moving(live: LiveMovable, effort: Effort) -> MovedDecision:
         job=live.job.job.name,
         slot=live.slot,
         allocation=wish.allocation,
-        policy=LIVE_MOVER.name,
+        policy=live.mover.name,
         reason=_reason(live, view, wish),
         expected=expected_ahead(view, tables, effort),
         solver="",
@@ -190,6 +198,15 @@ def decide_moving(live: LiveMovable, effort: Effort) -> MovedDecision:
         move_usd=view.move_usd(market) if moved else 0.0,
         probe_next=LIVE_MOVER.probe(None, unseen) if not all(unseen.seen) else None,
     )
+
+
+def _wish(mover: Mover[Any], before: Sequence[MarketsView], view: MarketsView) -> Held:
+    """What a mover holds in the slot of ``view``, had it been asked in those before; what was really held is in them."""
+    state = mover.start(view.job)
+    for past in before:
+        _, state = mover.decide(state, past)
+    wish, _ = mover.decide(state, view)
+    return checked(wish, view, mover.name)
 
 
 def _as_believed(own: View) -> View:

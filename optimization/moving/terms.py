@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 import pandas as pd
 
+from optimization.job.gpus import gpu_type_of, has_gpu
 from optimization.job.request import JobRequest, MovingTerms, pattern_parts, slot_job
 from optimization.moving.definition import MovableJob, Moving
 from warehouse.errors import JobError
@@ -17,8 +18,19 @@ from warehouse.packaged import read_data
 
 
 def fits(request: JobRequest, market: Market, source: str) -> bool:
-    """Whether a market of a source is one of those that the request names."""
-    return any(_fits(pattern_parts(text), market, source) for text in request.markets)
+    """Whether a market of a source is one of those that the request names, and has the GPU and the region it asks for."""
+    return may_run_in(request, market) and any(
+        _fits(pattern_parts(text), market, source) for text in request.markets
+    )
+
+
+def may_run_in(request: JobRequest, market: Market) -> bool:
+    """Whether a market has the GPU and the region that the request asks for; it has them where nothing is asked for."""
+    if request.gpu_type is not None:
+        held = gpu_type_of(market)
+        if held is None or not has_gpu(request.gpu_type, held.gpu_model):
+            return False
+    return not request.regions or any(fnmatchcase(market.region, text) for text in request.regions)
 
 
 def _fits(pattern: tuple[tuple[str, ...], str], market: Market, source: str) -> bool:

@@ -303,13 +303,17 @@ def ended_job(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """Every policy's outcome on one job, its ledger rows in the same order, and the bracket of hindsight (USD)."""
+    """Every policy's outcome on one job, its ledger rows in the same order, and the bracket of hindsight (USD).
+
+    ``markets`` names those of a job that may move; ``ended`` is then the job in the first of them.
+    """
 
     ended: EndedJob
-    outcomes: list[Outcome]
+    outcomes: Sequence[Outcome]
     ledger: list[LedgerRow]
     hindsight_low: float
     hindsight_high: float
+    markets: tuple[str, ...] = ()
 
     def utilities(self) -> dict[str, float]:
         """What each policy is learned by: its utility in the job's fixed bounds, in [0, 1] (M5.2)."""

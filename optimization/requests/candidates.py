@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -12,13 +11,13 @@ import pandas as pd
 
 from forecasting.configurations.facts import Configuration, Predicted, Validity, architecture, gpu
 from optimization.job.definition import Job, Table, needed, rates
-from optimization.job.request import FilledConfiguration, JobRequest, parse_request, slot_job
+from optimization.job.gpus import GpuType, gpu_type_of, gpu_types
+from optimization.job.request import FilledConfiguration, JobRequest, MovingTerms, parse_request, slot_job
 from optimization.kernels.rules import after_growing, slots_needed
 from optimization.requests.request import Completed
 from warehouse.amounts import price
 from warehouse.errors import JobError, MarketError
 from warehouse.history import AVAILABLE, PRICE, History, Market
-from warehouse.packaged import read_data
 
 # ---
 # Markets that a request could run on: which GPUs their instances hold, and what they have shown lately (M9.1, M1.2).
@@ -27,48 +26,6 @@ from warehouse.packaged import read_data
 LATELY = pd.Timedelta(days=1)
 #: Markets of the same GPU and the same number of GPUs an instance that are looked at closely.
 EACH_KIND = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuType:
-    """What one instance of a type holds: ``gpus`` GPUs of the model ``gpu_model``, named as in the measured runs."""
-
-    provider: str
-    instance_type: str
-    gpu_model: str
-    gpus: int
-    sizes: bool = False
-
-
-@cache
-def gpu_types() -> tuple[GpuType, ...]:
-    """The entries of ``optimization/requests/data/gpu_instances.toml``."""
-    return tuple(GpuType(**entry) for entry in read_data(__package__, "gpu_instances")["instance"])
-
-
-def gpu_type_of(market: Market) -> GpuType | None:
-    """What an instance of a market holds, None for a type that is not in the table.
-
-    A marketplace's ``<type>_xN`` is a machine of N; the bare type counts machines of different sizes together and is none.
-
-    >>> gpu_type_of(Market.parse("primeintellect/any/all/A100_80GB_SXM4_x4")).gpus
-    4
-    """
-    base, mark, count = market.instance_type.rpartition("_x")
-    for entry in gpu_types():
-        if entry.provider != market.provider:
-            continue
-        if entry.sizes:
-            if mark and base == entry.instance_type and count.isdigit() and int(count) > 0:
-                return GpuType(
-                    provider=entry.provider,
-                    instance_type=market.instance_type,
-                    gpu_model=entry.gpu_model,
-                    gpus=entry.gpus * int(count),
-                )
-        elif market.instance_type == entry.instance_type:
-            return entry
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -572,6 +529,21 @@ def _job_request(
     }
     placed = parse_request(values, asked.name)
     return placed.placed(at=offer.at, market=offer.market.key, source=offer.source)
+
+
+#: Bytes per parameter that a checkpoint has, by method: 16-bit weights and two 16-bit moments; with an adapter the weights that it
+#: needs beside it, and a hundredth of the former.
+CHECKPOINT_BYTES = {"full": 6.0, "lora": 2.06, "gptq-lora": 0.66}
+#: What a checkpoint is sent at, 2 Gbit/s: cautious between regions (ours).
+SENT_GB_PER_MINUTE = 15.0
+
+
+def moving_terms(terms: Terms) -> MovingTerms:
+    """What a move of a filled job is assumed to take: its checkpoint at `SENT_GB_PER_MINUTE` (ours)."""
+    size = architecture(terms.model_name).params_b * CHECKPOINT_BYTES[terms.method]
+    return MovingTerms.model_validate(
+        {"checkpoint_gb": round(size, 1), "bandwidth_gb_per_minute": SENT_GB_PER_MINUTE}
+    )
 
 
 def _refusal(offer: Offer, terms: Terms, widths: Sequence[Width]) -> str:

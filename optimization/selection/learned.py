@@ -53,10 +53,10 @@ class Rounds:
         """Where a policy slept, shape (rounds, policies)."""
         return np.asarray(np.isnan(self.utilities))
 
-    def before(self, at_us: int) -> Rounds:
-        """What was learned before a time; what was learned at it, if that is the first (decision 3)."""
+    def before(self, at_us: int, *, strictly: bool = False) -> Rounds:
+        """What was learned before a time; unless ``strictly`` what was learned at it, if that is the first (decision 3)."""
         known = ~self.asleep & (self.known_us < at_us)
-        if not known.any():
+        if not strictly and not known.any():
             known = ~self.asleep & (self.known_us <= at_us)
         rows = np.flatnonzero(known.any(axis=1))
         return Rounds(
@@ -130,6 +130,51 @@ def awakened(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray)
             row[slept] = np.clip((trust / trust.sum() if trust.sum() > 0 else even) @ row[~slept], 0.0, 1.0)
         state = learner.learn(state, row)
     return filled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Informed:
+    """A learner that has seen the rounds ``prior`` (K, M) before the first: what was measured elsewhere counts as so many jobs
+    (ours).
+
+    No regret is bounded: a prior that is wrong costs what it costs.
+    """
+
+    learner: Learner[Any]
+    prior: np.ndarray
+
+    @property
+    def name(self) -> str:
+        """That of the learner."""
+        return self.learner.name
+
+    @property
+    def memory(self) -> float | None:
+        """None: the prior's share of a lead belongs to no job."""
+        return None
+
+    def start(self, names: Sequence[str]) -> Any:
+        """The learner's state after the prior."""
+        state = self.learner.start(names)
+        for row in self.prior:
+            state = self.learner.learn(state, row)
+        return state
+
+    def learn(self, state: Any, utilities: np.ndarray) -> Any:
+        """As the learner."""
+        return self.learner.learn(state, utilities)
+
+    def weights(self, state: Any) -> Weights:
+        """As the learner."""
+        return self.learner.weights(state)
+
+    def static_bounds(self, played: Played) -> np.ndarray:
+        """Infinite: none is proven."""
+        return np.full(len(played.utilities), np.inf)
+
+    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
+        """Infinite: none is proven."""
+        return self.static_bounds(played)
 
 
 def leading(weights: Weights, jobs: int) -> tuple[str, str]:

@@ -31,6 +31,7 @@ MIGRATIONS = (
     "0006_reports",
     "0007_fetches",
     "0008_alarms",
+    "0009_places",
 )
 
 _LEDGER = "CREATE TABLE IF NOT EXISTS schema_steps (position INTEGER NOT NULL, name VARCHAR NOT NULL)"

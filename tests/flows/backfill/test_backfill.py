@@ -17,7 +17,7 @@ from flows.backfill import run as module
 from flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
 from flows.config import Settings
 from flows.ledger.jobs import save_jobs, stored_jobs
-from flows.ledger.records import STAGES, save_failure
+from flows.ledger.records import STAGES, decisions_of, save_failure
 from flows.turn import stages
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import Found
@@ -172,6 +172,32 @@ def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, sett
     made(parts, settings, SLOTS[:5], stages=["ingest", "forecast", "score"])
     made(parts, settings, SLOTS[:5])
     same(tables(parts), expected)
+
+
+def test_jobs_that_may_move_are_decided_and_scored_as_live_turns_do(tmp_path, settings):
+    """One ends on the way and is scored over its markets; the other one's mover is chosen by that, from the slot after on."""
+    live, db = tmp_path / "live.duckdb", tmp_path / "w.duckdb"
+    live_turns(live, settings, SLOTS[:1])
+    moving = read_request(EXAMPLES / "bert-sweep.toml").model_copy(
+        update={"markets": ("simulated/*/*/h100",)}
+    )
+    with open_store(live) as store:
+        placed = [
+            moving.model_copy(update={"name": name, "deadline_in": length}).placed(
+                at=at, market=None, source=None
+            )
+            for name, length, at in (("brief", "60min", SLOTS[1]), ("long", "4h", SLOTS[2]))
+        ]
+        save_jobs(store, placed, origin="user", at=SLOTS[0], step=STEP)
+    shutil.copy(live, db)
+    live_turns(live, settings, SLOTS[1:])
+    made(db, settings, SLOTS)
+    expected = tables(live)
+    assert sum("'brief'" in repr(row) for row in expected["outcomes"]) > 1
+    with open_store(live) as store:
+        why = [row["chosen_because"] for row in decisions_of(store, "long")]
+    assert [text.startswith("leads after 1 jobs") for text in why] == [False, False, True, True]
+    same(tables(db), expected)
 
 
 def test_it_goes_on_where_live_turns_left_off_and_they_where_it_did(tmp_path, settings, live):

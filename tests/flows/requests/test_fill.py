@@ -16,11 +16,13 @@ from flows.requests.fill import (
     run_filled,
     score_answer,
     with_measured,
+    write_job_file,
 )
 from forecasting.configurations.facts import gpu
 from forecasting.configurations.model import fit_configurations
 from optimization.job.definition import finished
-from optimization.job.request import slot_job
+from optimization.job.gpus import gpu_type_of, gpu_types
+from optimization.job.request import read_request, slot_job
 from optimization.policies.pool import policy_named
 from optimization.replay.run import replay
 from optimization.requests.candidates import (
@@ -29,8 +31,6 @@ from optimization.requests.candidates import (
     Terms,
     Width,
     candidates_of,
-    gpu_type_of,
-    gpu_types,
     usable,
     widths_of,
 )
@@ -196,6 +196,25 @@ def test_three_fields_give_a_job_that_can_be_stored(filled, tmp_path):
     assert any(
         "was never measured" in text for text in answer["outside"]
     )  # no H100 with NVLink is in the measurements
+
+
+def test_a_job_that_several_markets_fit_may_move_among_them(store, model, filled, tmp_path):
+    job = filled.job
+    assert job.markets == ("gcp/*/*/a3-highgpu-1g",)
+    assert job.market == filled.winner.candidate.request.market
+    # A LoRA of 8 billion parameters: its weights, and what the adapter has.
+    assert job.moving.checkpoint_gb == pytest.approx(16.5, abs=0.2)
+    assert any(text.startswith("markets = ") for text in filled.assumed)
+    assert any(text.startswith("[moving]") for text in filled.assumed)
+    path = tmp_path / "job.toml"
+    write_job_file(job, path, notes=filled.assumed)
+    assert read_request(path) == job
+    assert answer_of(filled, STEP)["job"]["markets"] == list(job.markets)
+    # Its market alone: nothing to move among.
+    only = fill(turn_at(store), asked(markets=[f"{job.market}@{job.source}"]), model)
+    assert only.markets == ()
+    assert only.job == only.winner.candidate.request
+    assert not [text for text in only.assumed if "move" in text]
 
 
 def test_the_winner_is_the_cheapest_of_those_planned(filled):

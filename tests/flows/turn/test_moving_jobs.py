@@ -2,25 +2,35 @@
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call
+from published import keeps_to
 from test_turn import AT, dump, one_turn, small_settings
 
 from flows.config import Settings, read_settings
 from flows.delivery import document
+from flows.ledger.fields import zone_of
+from flows.ledger.jobs import stored_jobs
 from flows.ledger.records import decisions_of
 from flows.schemas.forms import schema
+from flows.show.formats import rows_of
 from flows.turn.context import Turn, find_work, places_of, read_pool, run_id_of
+from flows.turn.report import route_figure, stored_report
 from flows.turn.stages import competing, decide_jobs
 from flows.ui.jobs import job_data, job_values, jobs_data
 from flows.ui.reading import Reading
 from optimization.job.request import parse_request, read_request
+from optimization.moving.score import BEST_MARKET, MOVERS
+from optimization.selection.learned import Rounds
 from warehouse.errors import JobError, MarketError
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
@@ -106,10 +116,12 @@ def test_the_work_of_a_turn_has_all_its_markets_and_only_while_it_runs(warehouse
         for one in work.places["free"]:
             assert {"free", "homed"} <= {job.request.name for job in work.jobs_on(one)}
         over = find_work(turn_on(store, settings, AT + 16 * STEP), (), scored=())
-        assert not over.places
-        # The pool is replayed at the home of the one; the other has none, and that is said.
-        assert [job.request.name for job, _ in over.ended if job.request.may_move] == ["homed"]
-        assert [text for text in over.left_out if "free" in text and "not scored" in text]
+        assert not [job for job, _ in over.running if job.request.may_move]
+        # Ended they are scored, with and without a home, over the same markets.
+        assert {job.request.name for job, _ in over.ended if job.request.may_move} == {"free", "homed"}
+        assert {name: keys(found) for name, found in over.places.items()} == {
+            name: keys(found) for name, found in work.places.items()
+        }
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +163,135 @@ def test_jobs_of_one_market_say_nothing_of_moves(warehouse):
         names = [name for (name,) in store.execute("SELECT DISTINCT job FROM decisions")]
         for row in (row for name in names for row in decisions_of(store, name)):
             assert [row[key] for key in ("place", "moved_from", "move_usd", "probe_next")] == [None] * 4
+
+
+@pytest.fixture(scope="module")
+def ended(three_turns, settings, tmp_path_factory):
+    """The same warehouse after the turn in which the two have ended and another is added, and what that turn found out."""
+    db = tmp_path_factory.mktemp("ended") / "w.duckdb"
+    shutil.copy(three_turns, db)
+    at = AT + 16 * STEP
+    found = one_turn(db, settings, at=at, requests=[request("late", at=at)])
+    return db, found
+
+
+def test_ended_jobs_are_scored_by_every_mover_over_all_their_markets(ended):
+    with open_store(ended[0]) as store:
+        rows = {
+            name: rows_of(read_rows(store, "outcomes", where={"job": name})) for name in ("free", "homed")
+        }
+        weights = read_rows(store, "weights", where={"job": ["free", "homed"]})
+    movers = {mover.name for mover in MOVERS}
+    for name, own in rows.items():
+        assert {row["policy"] for row in own} == movers | {BEST_MARKET}
+        for row in own:
+            details, held = json.loads(row["details"]), json.loads(row["allocations"])
+            assert row["utility_usd"] <= row["hindsight_low_usd"] + 1e-6
+            assert len(details["places"]) == len(held)
+            assert all(
+                (place is None) == (not sum(one)) for place, one in zip(details["places"], held, strict=True)
+            )
+            came = [HOME] if name == "homed" else []
+            came += [place for place in details["places"] if place is not None]
+            assert details["moves"] == sum(a != b for a, b in pairwise(came))
+            assert details["moving_usd"] >= 0
+        # From its home it can do no more than from anywhere.
+        assert rows["homed"][0]["hindsight_low_usd"] <= rows["free"][0]["hindsight_low_usd"] + 1e-6
+    # A bound is not learned of, and each job is one round.
+    assert set(weights["policy"]) == movers
+    assert weights.groupby("job")["round"].nunique().tolist() == [1, 1]
+    assert weights["round"].nunique() == 2
+
+
+def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, settings_file):
+    db, found = ended
+    answer = found.answer()
+    keeps_to("run", answer)
+    assert {row["policy"] for row in answer["movers"]} == {mover.name for mover in MOVERS} | {BEST_MARKET}
+    assert sum(row["weight"] for row in answer["movers"]) == pytest.approx(1, abs=1e-4)
+    assert sum(row["weight"] for row in answer["leaderboard"]) == pytest.approx(1, abs=1e-4)
+    assert not {row["policy"] for row in answer["movers"]} & {row["policy"] for row in answer["leaderboard"]}
+    assert any(note.startswith("Best mover over 2 ended jobs") for note in found.notes)
+    with open_store(db) as store:
+        pool = read_pool(turn_on(store, settings))
+        assert not set(pool.rounds.jobs) & {"free", "homed"}
+        assert set(pool.movers.rounds.jobs) == {"free", "homed"}
+        assert {"free", "homed"} <= pool.settled()
+    where = ("--db", db, "--settings", settings_file)
+    told = call("leaderboard", *where)
+    assert "Movers over ended jobs that may move" in told.out
+    assert call("leaderboard", *where, "--json").value["movers"] == answer["movers"]
+    shown = call("job", "show", "homed", *where)
+    assert "moves cost" in shown.out
+    row = call("job", "show", "homed", *where, "--json").value["outcomes"][0]
+    assert {"moves", "moving_usd", "places"} < set(row)
+    page = found.report.read_text()
+    assert "Movers: what each would have made" in page
+
+
+def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
+    db, found = ended
+    with open_store(db) as store:
+        again = stored_report(store, settings, at=AT + 2 * STEP)
+        rows = decisions_of(store, "homed")[:3]
+    assert [route.job for route in again.routes] == ["free", "homed"]
+    route = again.routes[1]
+    assert [row["slot"] for row in route.decided] == [row["slot"] for row in rows]
+    assert len(route.panels) == 3
+    figure = route_figure(route)
+    data = figure.specs[0]["datasets"]
+    assert {row["name"] for row in data["rows"]} == {zone_of(panel.title) for panel in route.panels}
+    assert figure.captions[0].startswith("3 slots, ")
+    # The strips say what was there, the bars what was held, the line where it was from slot to slot.
+    assert all(row["told"] == "not observed" or " at " in row["told"] for row in data["rows"])
+    held = [row for row in rows if row["on_demand"] + row["spot"]]
+    assert [row["name"] for row in data["held"]] == [zone_of(row["market"]) for row in held]
+    assert [row["planned"] for row in data["held"]][-1] == (held[-1] is rows[-1])
+    assert [row["name"] for row in data["path"] if row["x"] == data["path"][-1]["x"]][-1] == zone_of(
+        rows[-1]["place"]
+    )
+    page = found.report.read_text()
+    assert '<section id="routes">' in page
+    assert "Where jobs that may move have been" in page
+
+
+def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_file, tmp_path):
+    db = shutil.copy(ended[0], tmp_path / "w.duckdb")
+    at = AT + 16 * STEP
+    with open_store(db) as store:
+        # In the turn in which the first two were scored nothing was known of movers.
+        row = decisions_of(store, "late")[-1]
+        assert row["policy"] == "MeanField"
+        assert "know nothing of" in row["chosen_because"]
+        pool = read_pool(turn_on(store, settings))
+        assert pool.movers_deciding([at])[0][1] == ""
+        _, why = pool.movers_deciding([at + STEP])[0]
+        assert why.startswith("leads after 2 jobs")
+        # Of what was measured elsewhere MeanField leads; jobs on which another one is far better put that one ahead.
+        for rows, leader in ((0, "MeanField"), (60, "Greedy")):
+            table = np.where(np.array(pool.movers.names) == "Greedy", 0.9, 0.1)
+            rounds = Rounds(
+                jobs=tuple(map(str, range(rows))),
+                names=pool.movers.names,
+                utilities=np.tile(table, (rows, 1)),
+                known_us=np.full((rows, len(table)), 1),
+            )
+            assert replace(pool.movers, rounds=rounds).deciding([at])[0][0].name == leader
+        store.execute(
+            "UPDATE weights SET utility = CASE policy WHEN 'Greedy' THEN 1.0 ELSE 0.0 END WHERE job = 'free'"
+        )
+        led = read_pool(turn_on(store, settings)).movers_deciding([at + STEP])[0][0].name
+    assert led == "Greedy"
+    one_turn(db, settings, at=at + STEP)
+    with open_store(db) as store:
+        row = decisions_of(store, "late")[-1]
+    assert row["policy"] == "Greedy"
+    assert row["chosen_because"].startswith("leads after 2 jobs")
+    planned = call(
+        "plan", "late", "--db", db, "--settings", settings_file, "--at", (at + STEP).isoformat(), "--json"
+    )
+    assert planned.value["policy"] == "Greedy"
+    assert planned.value["reason"] == row["reason"]
 
 
 def test_a_turn_made_again_writes_the_same(three_turns, settings):
@@ -204,9 +345,51 @@ def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, se
     listed = {row["job"]: row["market"] for row in call("job", "list", "--db", db, "--json").value["jobs"]}
     assert listed["settled"] == HOME
     assert listed["roams"] == H100
+    pinned = call("plan", "roams", *where, "--policy", "Greedy").value
+    assert (pinned["policy"], pinned["chosen_because"]) == ("Greedy", "asked for")
     refused = call("plan", "roams", *where, "--policy", "UP")
     assert refused.code == 2
-    assert "--policy" in refused.err
+    assert "mover 'UP'" in refused.err
+    assert "MeanField, OneStep" in refused.err
+
+
+def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, settings_file, tmp_path):
+    db = shutil.copy(three_turns, tmp_path / "w.duckdb")
+    where = ("--db", db, "--settings", settings_file, "--at", AT.isoformat())
+    file = tmp_path / "any.toml"
+    text = FILE.format(name="any", home="").replace("moving = { minutes = 2, usd = 1.5 }", "")
+    named = 'markets = ["simulated/*/*/h100"]'
+    file.write_text(text.replace(named, ""))
+    # Several types are followed, and what its throughput was measured on is not said.
+    for words in (("job", "add"), ("plan",), ("markets", "--for")):
+        refused = call(*words, file, *where)
+        assert refused.code == 2
+        for word in (
+            "names no market",
+            "h100 in 3 markets",
+            "its home",
+            "gpu_type",
+            'markets = ["simulated/',
+        ):
+            assert word in refused.err
+    file.write_text(text.replace(named, 'gpu_type = "H100"'))
+    planned = call("plan", file, *where)
+    assert "may move among the 3 markets of h100" in planned.err
+    added = call("job", "add", file, *where, "--json").value
+    assert 'markets = ["simulated/*/*/h100"]' in added["proposed"]
+    ranked = added["ranked"]
+    assert [row["dearer_usd"] for row in ranked] == sorted(row["dearer_usd"] for row in ranked)
+    assert added["markets"] == [f"{row['market']}@{row['source']}" for row in ranked]
+    assert all(row["reason"] for row in ranked)
+    assert "what is there" in call("job", "add", file, *where).out
+    # A turn that is given the file takes the same markets, and says so.
+    with open_store(db) as store:
+        asked = (
+            read_request(file).placed(at=AT, market=None, source=None).model_copy(update={"name": "given"})
+        )
+        work = find_work(turn_on(store, settings), [asked], scored=())
+        assert keys(work.places["given"]) == keys(work.places["any"])
+        assert any("job given names no market" in text for text in work.left_out)
 
 
 def test_a_stored_job_is_planned_as_the_turn_decided_it(three_turns, settings_file):
@@ -245,6 +428,42 @@ def test_reports_count_and_what_was_predicted_is_not_claimed(three_turns, settin
     shown = call("job", "show", "homed", *where).value
     assert shown["reports"][0]["predicted"] is None
     assert json.dumps(shown["decisions"])
+
+
+def test_a_report_says_where_it_ran_and_the_next_decision_starts_there(three_turns, settings_file, tmp_path):
+    db = shutil.copy(three_turns, tmp_path / "w.duckdb")
+    where, at = ("--db", db, "--settings", settings_file), AT + 2 * STEP
+    with open_store(db) as store:
+        before = decisions_of(store, "homed")[1]["place"]
+    planned = call("plan", "homed", "--at", at.isoformat(), *where, "--json").value
+    other = "simulated/east/east-a/h100" if before != "simulated/east/east-a/h100" else HOME
+    said = ("job", "report", "homed", "--at", at.isoformat(), *where)
+    told = call(*said, "--market", other, "--spot", "2", "--json").value
+    assert told["market"] == other
+    assert any(other in text for text in told["warnings"]) == (before is not None)
+    # From there it stays, or its move is counted from there.
+    again = call("plan", "homed", "--at", at.isoformat(), *where, "--json").value
+    held = again["on_demand"] + again["spot"]
+    assert again["held_before"] == 2
+    if held and again["market"] != other:
+        assert again["moved_from"] == other
+    else:
+        assert (again["place"], again["moved_from"]) == (other, None)
+    assert planned["moved_from"] != other
+    shown = call("job", "show", "homed", *where)
+    assert other in shown.out
+    # The name of a market that is none of its own, and of a job that has one only.
+    wrong = call(*said, "--market", "simulated/west/west-b/v100")
+    assert wrong.code == 2
+    assert "does not run in simulated/west/west-b/v100" in wrong.err
+    assert HOME in wrong.err
+    assert call(*said, "--market", "west-a").code == 2
+    with open_store(db) as store:
+        plain = next(job for job in stored_jobs(store) if not job.request.may_move)
+    when = plain.start.isoformat()
+    alone = call("job", "report", plain.request.name, "--at", when, "--market", other, *where)
+    assert alone.code == 2
+    assert f"it runs in {plain.request.market} only" in alone.err
 
 
 def test_the_joint_plan_leaves_it_out_and_says_so(three_turns, settings_file):

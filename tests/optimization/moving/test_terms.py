@@ -76,6 +76,36 @@ def test_markets_fit_by_shell_patterns_and_by_source():
     assert fits(_request(markets=["*"]), AWS, "s")
 
 
+def test_gpu_and_regions_narrow_the_markets():
+    wide = {"markets": ["*"]}
+    assert [fits(_request(**wide, gpu_type="h100"), one, "s") for one in (A, C, AWS)] == [True] * 3
+    assert not fits(_request(**wide, gpu_type="A100"), A, "s")
+    assert not fits(_request(**wide, gpu_type="h100"), Market.parse("x/y/z/unheard-of"), "s")
+    assert [fits(_request(**wide, regions=["us-east5", "us-east-*"]), one, "s") for one in (A, C, AWS)] == [
+        False,
+        True,
+        True,
+    ]
+    asked = _request(**wide, gpu_type="H100", regions=["us-*"])
+    assert asked.where == "* with H100 in us-*"
+    assert JobRequest.model_validate_json(asked.model_dump_json()) == asked
+    plain = json.loads(parse_request(BASE, "test").model_dump_json())
+    assert not {"gpu_type", "regions"} & set(plain)
+
+
+def test_filters_that_can_fit_nothing_are_refused():
+    with pytest.raises(JobError, match="gpu_type 'Z80'") as caught:
+        _request(markets=["*"], gpu_type="Z80")
+    assert "H100" in caught.value.expected
+    with pytest.raises(JobError, match="regions 'gcp/us-east4'") as caught:
+        _request(markets=["*"], regions=["gcp/us-east4"])
+    assert "us-*" in caught.value.remedy
+    for filters in ({"gpu_type": "H100"}, {"regions": ["us-*"]}):
+        with pytest.raises(JobError, match="one market only"):
+            parse_request({**BASE, "market": A.key, **filters}, "test")
+        assert parse_request({**BASE, **filters}, "test").names_no_market  # markets are proposed for it
+
+
 def test_egress_is_by_zone_region_and_provider():
     assert egress_usd_per_gb(A, A) == 0.0
     assert egress_usd_per_gb(A, B) <= egress_usd_per_gb(A, C) < egress_usd_per_gb(A, AWS)
