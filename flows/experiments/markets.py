@@ -622,7 +622,8 @@ def findings(world: Mapping[str, Any]) -> list[str]:
     told = [row for row in world["movers"] if row["mover"] == FORECASTING]
     said += [
         f"{name}: with the forecasts that turns would have issued MeanField pays {row['cost']:.4f}, {_captured(row)} of the way: "
-        f"beside MeanField without them {row['over_mean_field']:+.4f} ({low:+.4f} to {high:+.4f}), {_beside(low, high)}."
+        f"beside MeanField without them {row['over_mean_field']:+.4f} ({low:+.4f} to {high:+.4f}), "
+        f"{verdict(low, high, above='dearer', below='cheaper')}."
         for row in told
         for low, high in [row["over_mean_field_interval"]]
     ]
@@ -704,11 +705,6 @@ def _losses(world: Mapping[str, Any]) -> list[str]:
     if told[False]:
         said.append(f"{name}: {EVEN}, though cheaper in the mean than MeanField: {'; '.join(told[False])}.")
     return said or [f"{name}: in no cell was anything but hindsight cheaper than MeanField."]
-
-
-def _beside(low: float, high: float) -> str:
-    """A difference of costs in words; one inside its interval is none."""
-    return EVEN if verdict(low, high) == EVEN else "dearer" if low > 0.0 else "cheaper"
 
 
 def _captured(row: Mapping[str, Any]) -> str:

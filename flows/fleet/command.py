@@ -9,6 +9,9 @@ from flows.command import Answer, MarketName, Session, option, say
 from flows.show.blocks import Block, Notes, Table
 from flows.show.formats import utc
 
+DECISION_COLUMNS = {
+    "job": "job", "market": "market", "on_demand": "on-demand", "spot": "spot", "policy": "policy", "reason": "why",
+}  # fmt: skip
 JOB_COLUMNS = {
     "job": "job", "market": "market", "on_demand": "on-demand", "spot": "spot", "moves": "moves", "priority": "priority",
     "team": "team", "pays_usd": "pays $", "utility_usd": "utility $", "one_by_one_usd": "one by one $",
@@ -38,11 +41,11 @@ def plan(
     window: Annotated[int, option("Slots planned, this one included.", least=1, most=24)] = 6,
     session: Session = Session(),
 ) -> Answer:
-    """Plan all open jobs together over the markets they may use: who holds what, what a count is worth, what it gains.
+    """The decisions of all open jobs in the coming slot, as `slackwater run` issues them, and a joint plan beside them.
 
-    It advises: nothing is stored, and the decisions of `slackwater run` stay as they are.
+    The joint plan looks some slots ahead, knows teams and caps and lets jobs move. It advises: nothing is stored.
     """
-    from flows.fleet.plan import common_time, fleet_answer, make_fleet, read_terms, request_on
+    from flows.fleet.plan import common_time, fleet_answer, read_terms, request_on
     from flows.turn.context import Turn, step_of
 
     config, terms = session.config, read_terms(teams)
@@ -51,11 +54,11 @@ def plan(
         moment, own_end = session.moment(store)
         at = common_time(store, moment, own_end=own_end, step=step_of(config))
         turn = Turn(store=store, at=at, settings=config, run_id="fleet", say=say)
-        fleet = make_fleet(turn, terms, requests, window=window)
-    value = fleet_answer(fleet)
-    title = f"{len(value['jobs'])} jobs together for the slot of {utc(value['slot'])}"
+        value = fleet_answer(turn, terms, requests, window=window)
+    title = f"{len(value['decisions'])} jobs together for the slot of {utc(value['slot'])}"
     blocks: list[Block] = [
-        Table(title, value["jobs"], JOB_COLUMNS),
+        Table("Decisions of that slot", value["decisions"], DECISION_COLUMNS),
+        Table("The joint plan beside them", value["jobs"], JOB_COLUMNS),
         Table("Markets in that slot", value["markets"], MARKET_COLUMNS),
     ]
     if value["teams"]:

@@ -1,4 +1,4 @@
-"""All open jobs of a warehouse as one joint program (M3.6): the file of terms, and the plan beside planning one by one."""
+"""The open jobs of a warehouse in one slot: what a turn decides for them (M3.7), and one joint program beside it (M3.6)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from flows.command import say
 from flows.ledger.jobs import OpenJob, every_report, open_job, stored_jobs
 from flows.ledger.records import allocations_of, decisions_of
 from flows.show.formats import percent, rows_of, usd
-from flows.turn.context import Followed, Turn, choose_markets, find_market, own_time, step_of
+from flows.turn.answer import decisions_as_of
+from flows.turn.context import Followed, Turn, choose_markets, find_market, own_time, placed_among, step_of
 from flows.turn.forecast import forecasts_of, ready
+from flows.turn.stages import Decided
 from optimization.fleet.audit import audit_joint
 from optimization.fleet.prices import QUICK, Effort, Order, plan_apart, plan_jointly, plan_one_by_one
 from optimization.fleet.problem import JointJob, JointPlan, JointProblem, Team, spot_used
@@ -35,6 +37,7 @@ from optimization.job.request import (
     slot_job,
 )
 from optimization.market.window import MarketWindow, market_window, point_forecast
+from optimization.window.plan import Allocation
 from warehouse.errors import JobError, MarketError, SettingsError
 from warehouse.history import AVAILABLE, PRICE, History
 from warehouse.observations import list_markets
@@ -168,6 +171,16 @@ def common_time(store: Store, when: pd.Timestamp, *, own_end: bool, step: pd.Tim
     )
 
 
+def decided_together(turn: Turn, requests: Sequence[JobRequest]) -> Decided:
+    """What `slackwater run` would decide in the slot for the open jobs, and for ``requests``, which begin then (M3.7)."""
+    left_out: list[str] = []
+    placed = [
+        placed_among(turn, one)[0] if one.may_move else _placed(turn, one, left_out) for one in requests
+    ]
+    found = decisions_as_of(turn, [one for one in placed if one is not None])
+    return Decided(rows=found.rows, left_out=(*left_out, *found.left_out))
+
+
 def make_fleet(turn: Turn, terms: FleetTerms, requests: Sequence[JobRequest], *, window: int) -> Fleet:
     """The joint program of all jobs open at the turn's time and of ``requests``, which begin then.
 
@@ -244,7 +257,7 @@ def _open_requests(turn: Turn, left_out: list[str]) -> list[JobRequest | None]:
 
 
 def _moves_alone(request: JobRequest) -> str:
-    return f"job {request.name} is left out: it may move by its own terms, and is decided by itself in every turn"
+    return f"job {request.name} is left out of the joint plan: it may move by its own terms, with its decision above"
 
 
 def _placed(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest | None:
@@ -343,16 +356,43 @@ def _run(running: OpenJob, market: Followed, history: History, terms: FleetTerms
 
 #: From so many jobs on the quick effort plans.
 CROWD = 60
-NOTE = "advice of a joint plan: it stores nothing, and the decisions of the turns stay as they are"
-#: Why a turn may answer otherwise for the same jobs and slot.
+NOTE = (
+    "the decisions are those of `slackwater run`; the joint plan is advice beside them, and nothing is stored"
+)
+#: Why the joint plan may answer otherwise than the decisions for the same jobs and slot.
 WHY = (
-    "`slackwater run` decides each job as if it were alone, by the policy that leads and to the job's deadline; here "
-    "counts are shared, jobs may move between markets, and {slots} slots are planned on the middle forecast"
+    "decisions share the counts of this slot, each by the policy that leads and to the job's deadline; the joint plan knows "
+    "teams, caps and priorities, lets jobs move between markets, and plans {slots} slots on the middle forecast"
 )
 
 
-def fleet_answer(fleet: Fleet) -> dict[str, Any]:
-    """The joint plan of a fleet as plain values, beside one by one in every order."""
+def fleet_answer(
+    turn: Turn, terms: FleetTerms, requests: Sequence[JobRequest], *, window: int
+) -> dict[str, Any]:
+    """What a turn decides in the slot, and the joint plan beside it with one by one in every order.
+
+    Raises as `make_fleet` does; where no job is left for the joint plan but some are decided, it is empty.
+    """
+    decided = decided_together(turn, requests)
+    try:
+        fleet = make_fleet(turn, terms, requests, window=window)
+    except JobError as error:
+        if not decided.rows:
+            raise
+        return {
+            "slot": turn.at.isoformat(),
+            "step_minutes": turn.settings.step_minutes,
+            "window_slots": window,
+            "decisions": [_decision(row) for row in decided.rows],
+            "jobs": [], "markets": [], "teams": [], "compared": [],
+            "objective_usd": None, "bound_usd": None, "gap": None, "status": "no job",
+            "synthetic": [],
+            "notes": [f"no joint plan: {error}", *decided.left_out],
+        }  # fmt: skip
+    return _beside(fleet, decided)
+
+
+def _beside(fleet: Fleet, decided: Decided) -> dict[str, Any]:
     problem = fleet.problem
     effort = Effort() if len(problem.jobs) < CROWD else QUICK
     plan = plan_jointly(problem, effort, tell=lambda part: say(f"planning together: {part}"))
@@ -365,6 +405,7 @@ def fleet_answer(fleet: Fleet) -> dict[str, Any]:
         "slot": fleet.at.isoformat(),
         "step_minutes": fleet.step.total_seconds() / 60.0,
         "window_slots": problem.slots,
+        "decisions": [_decision(row) for row in decided.rows],
         "jobs": [_job_row(fleet, plan, best, j) for j in range(len(problem.jobs))],
         "markets": _market_rows(fleet, plan, apart),
         "teams": _team_rows(fleet, plan),
@@ -377,26 +418,34 @@ def fleet_answer(fleet: Fleet) -> dict[str, Any]:
         "notes": [
             f"no plan can be worth more than {usd(plan.bound)} USD: the gap is {percent(plan.gap)}",
             NOTE,
-            *_otherwise(fleet, plan),
-            *fleet.left_out,
+            *_otherwise(fleet, plan, decided.rows),
+            *dict.fromkeys((*decided.left_out, *fleet.left_out)),
             *(f"fallback forecast: {text}" for text in fleet.fallbacks),
             *(f"synthetic: {text}" for text in fleet.assumed),
         ],
     }
 
 
-def _otherwise(fleet: Fleet, plan: JointPlan) -> list[str]:
-    """Which jobs a turn has decided otherwise for this slot, and why the two may differ."""
-    found = []
+def _decision(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision as the table of this command has it."""
+    return {name: row[name] for name in ("job", "market", "on_demand", "spot", "policy", "reason")}
+
+
+def _otherwise(fleet: Fleet, plan: JointPlan, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which jobs the joint plan treats otherwise in this slot than they are decided, and why the two may differ."""
+    found, by_job = [], {str(row["job"]): row for row in decisions}
     for opened, route in zip(fleet.open, plan.routes, strict=True):
-        decided, place = opened.live.decided.get(opened.live.slot), route.places[0]
-        key = f"{opened.history.market.key}@{opened.history.source}"
-        if decided is None or (decided == place.allocation and place.market in (None, key)):
+        row, place = by_job.get(opened.live.job.name), route.places[0]
+        if row is None:
+            continue
+        key = f"{row['market']}@{row['source']}"
+        decided = Allocation(int(row["on_demand"]), int(row["spot"]))
+        if decided == place.allocation and place.market in (None, key):
             continue
         where = "" if place.market in (None, key) else f" on {place.market}"
         found.append(
-            f"job {opened.live.job.name}: the turn of this slot holds {decided.on_demand} on-demand and {decided.spot} spot, "
-            f"together it is {place.allocation.on_demand} and {place.allocation.spot}{where}"
+            f"job {opened.live.job.name}: decided are {decided.on_demand} on-demand and {decided.spot} spot, "
+            f"the joint plan holds {place.allocation.on_demand} and {place.allocation.spot}{where}"
         )
     return [*found, WHY.format(slots=fleet.problem.slots)] if found else []
 

@@ -16,12 +16,14 @@ from flows.ledger.jobs import (
     OpenJob,
     OpenMovable,
     Report,
+    StoredJob,
     every_report,
     find_job,
     open_job,
     open_movable,
+    stored_jobs,
 )
-from flows.ledger.records import allocations_of, decisions_of, places_held
+from flows.ledger.records import allocations_of, decisions_by_job, decisions_of, places_held
 from flows.show.formats import rows_of
 from flows.turn.context import (
     Followed,
@@ -35,10 +37,11 @@ from flows.turn.context import (
     read_all,
     read_history,
     read_pool,
+    sorted_jobs,
     step_of,
 )
 from flows.turn.forecast import forecasts_of, ready
-from flows.turn.stages import effort_of, moved_row
+from flows.turn.stages import Decided, decide_together, effort_of, moved_row
 from forecasting.accuracy.tables import pooled_scores, sourced
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
@@ -124,6 +127,94 @@ def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | 
     running = job_as_of(turn, job, market=market)
     by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
     return decision_row(running, decide(running.live, by, effort_of(turn.settings))) | {"chosen_because": why}
+
+
+def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
+    """The decisions that a turn at this time would issue for the open jobs together (M3.7), and for placed ``requests``.
+
+    Those that it has issued stay as they are. Nothing is stored.
+    """
+    settings, left_out = turn.settings, list[str]()
+    known = [job for job in stored_jobs(turn.store) if job.start <= turn.at < job.deadline]
+    names = {job.request.name for job in known}
+    known += [
+        StoredJob(request=request, origin="user", step=step_of(settings), created_at=turn.at)
+        for request in requests
+        if request.name not in names
+    ]
+    work = sorted_jobs(turn, known, [], left_out, ())
+    issued = decisions_by_job(turn.store, [job.request.name for job, _ in work.running])
+    rows: list[dict[str, Any]] = []
+    lacking: list[tuple[StoredJob, tuple[Followed, ...], bool]] = []
+    for job, followed in work.running:
+        name = job.request.name
+        old = [row for row in issued[name] if pd.Timestamp(row["slot"]) == followed.at]
+        rows += old
+        if not old:
+            lacking.append((job, work.places.get(name, (followed,)), name in work.places))
+    opened, why = _opened_together(turn, lacking, issued) if lacking else ([], [])
+    (fresh,) = decide_together(
+        [(0, one) for one in opened], [deciding_policy(turn)], [rows], effort_of(settings), turn.fan
+    )
+    rows += [row for row in fresh.values() if not isinstance(row, str)]
+    left_out += why + [text for text in fresh.values() if isinstance(text, str)]
+    return Decided(rows=tuple(sorted(rows, key=lambda row: str(row["job"]))), left_out=tuple(left_out))
+
+
+def _opened_together(
+    turn: Turn,
+    lacking: Sequence[tuple[StoredJob, tuple[Followed, ...], bool]],
+    issued: Mapping[str, Sequence[dict[str, Any]]],
+) -> tuple[list[OpenJob | OpenMovable], list[str]]:
+    """Jobs as they stand on forecasts made now, those that may move marked so; and in words which of them cannot be opened."""
+    settings, step = turn.settings, step_of(turn.settings)
+    origins: dict[Followed, set[pd.Timestamp]] = {}
+    for job, markets, moves in lacking:
+        for one in markets:
+            origins.setdefault(one, set()).update(
+                [one.at] if moves else pd.date_range(job.start, one.at, freq=step)
+            )
+    histories, prepared = ready(
+        turn, {one: sorted(slots) for one, slots in origins.items()}, [settings.planner]
+    )
+    forecasts = {
+        one: forecasts_of(histories[one], prepared.batches[one], settings=settings) for one in origins
+    }
+    reports: dict[str, list[Report]] = {job.request.name: [] for job, _, _ in lacking}
+    for report in every_report(turn.store, list(reports)):
+        reports[report.job].append(report)
+    opened: list[OpenJob | OpenMovable] = []
+    left_out: list[str] = []
+    for job, markets, moves in lacking:
+        name, start = job.request.name, record_start(job.start)
+        peers = peers_of(turn, markets, start=start)
+        own = read_all(turn, [(one, start) for one in markets])
+        if not moves:
+            opened.append(
+                open_job(
+                    job.request,
+                    own[0],
+                    decided=allocations_of(issued[name]),
+                    forecasts=forecasts[markets[0]],
+                    peers=peers[markets[0]],
+                    reports=reports[name],
+                )
+            )
+            continue
+        try:
+            movable = open_movable(
+                job.request,
+                own,
+                decided=places_held(issued[name]),
+                forecasts=[forecasts[one] for one in markets],
+                peers=[peers[one] for one in markets],
+                reports=reports[name],
+            )
+        except JobError as error:
+            left_out.append(f"job {name} is not decided: {error}")
+        else:
+            opened.append(movable)
+    return opened, left_out
 
 
 def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:

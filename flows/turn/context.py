@@ -598,7 +598,7 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
         known = stored_jobs(turn.store)
-    return _sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
+    return sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
 
 
 def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
@@ -634,14 +634,17 @@ def _add_practice(
     save_jobs(turn.store, jobs, origin="practice", at=turn.at, step=step)
 
 
-def _sorted_jobs(
+def sorted_jobs(
     turn: Turn,
     jobs: Sequence[StoredJob],
     chosen: Sequence[Followed],
     left_out: list[str],
     scored: Collection[str],
 ) -> Work:
-    """Which stored jobs run at their market's time and which ended by it without having been scored."""
+    """Which jobs run at their market's time and which ended by it without having been scored; nothing is stored.
+
+    ``chosen`` are markets to follow beside theirs. What cannot be read goes into ``left_out``, which is that of the answer.
+    """
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
     places: dict[str, tuple[Followed, ...]] = {}

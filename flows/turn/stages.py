@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -48,13 +49,16 @@ from flows.turn.context import (
     require_markets,
 )
 from flows.turn.forecast import Measured, forecast_turns
+from optimization.fleet.competition import Course, MovingCourse, decide_all
 from optimization.job.request import JobRequest, job_on
-from optimization.moving.live import MovedDecision, MovingCourse, decide_moving_course
+from optimization.moving.live import MovedDecision
 from optimization.moving.score import EndedMovable, ended_movable, score_movable
 from optimization.moving.terms import movable_job
-from optimization.replay.decision import Course, Effort, decide_all, record_start
+from optimization.policies.contract import Policy
+from optimization.replay.decision import Effort, Fan, Undecided, record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from warehouse.errors import InputError, JobError
+from warehouse.history import History
 from warehouse.observations import append, find_source, observed_sources, observed_span
 from warehouse.observations import ingest as read_files
 from warehouse.sources.contract import Batch, Kind, SourceOptions
@@ -175,16 +179,24 @@ def effort_of(settings: Settings) -> Effort:
 Row = dict[str, Any]
 
 
-def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> list[list[Row]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The decisions of a turn by job, and in words which running jobs have none, and why."""
+
+    rows: tuple[Row, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> list[Decided]:
     """Decide the slot of every running job in each of ascending turns; a decision issued before is read back, not made again.
 
-    The decisions of each turn, by job. The forecasts of the turns must be there, and ``pool`` with what was learned before each.
-    Each decision of a job knows those before it (M2.4).
+    The forecasts of the turns must be there, and ``pool`` with what was learned before each. Each decision of a job knows those
+    before it (M2.4), and jobs are never promised more spot together than there is (M3.7).
     """
     issued = _decisions(turns, works)
     rows: list[list[Row]] = [[] for _ in turns]
     lacking: list[tuple[int, StoredJob, Followed]] = []
-    moving: list[tuple[int, StoredJob, tuple[Followed, ...]]] = []
+    moving: list[Lacking] = []
     for place, work in enumerate(works):
         for job, followed in work.running:
             old = [row for row in issued[job.request.name] if pd.Timestamp(row["slot"]) == followed.at]
@@ -195,38 +207,93 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
                 moving.append((place, job, work.places[job.request.name]))
             else:
                 lacking.append((place, job, followed))
-    opened = _opened(turns, lacking, issued)
-    deciding = pool.deciding([turn.at for turn in turns])
-    courses: dict[str, list[int]] = {}
-    for k, (_, job, _) in enumerate(lacking):
-        courses.setdefault(job.request.name, []).append(k)
-    decided = decide_all(
-        [
-            Course(
-                slots=tuple(opened[k].live for k in own),
-                policies=tuple(deciding[lacking[k][0]][0] for k in own),
-            )
-            for own in courses.values()
-        ],
+    running: list[tuple[int, OpenJob | OpenMovable]] = [
+        (place, opened)
+        for (place, _, _), opened in zip(lacking, _opened(turns, lacking, issued), strict=True)
+    ]
+    left_out: list[list[str]] = [[] for _ in turns]
+    for (place, job, _), movable in zip(moving, _opened_movables(turns, moving, issued, pool), strict=True):
+        if isinstance(movable, OpenMovable):
+            running.append((place, movable))
+        else:
+            left_out[place].append(f"job {job.request.name} is not decided: {movable}")
+    fresh = decide_together(
+        running,
+        pool.deciding([turn.at for turn in turns]),
+        rows,
         effort_of(turns[-1].settings),
-        fan=turns[-1].fan,
+        turns[-1].fan,
     )
-    fresh: list[dict[str, Row]] = [{} for _ in turns]
-    for name, own, made in zip(courses, courses.values(), decided, strict=True):
-        for k, decision in zip(own, made, strict=True):
-            if decision is not None:
-                place = lacking[k][0]
-                because = {"chosen_because": deciding[place][1]}
-                fresh[place][name] = decision_row(opened[k], decision) | because
-    if moving:
-        _decide_moving(turns, moving, issued, fresh, pool)
+    for place, own in enumerate(fresh):
+        left_out[place] += [text for text in own.values() if isinstance(text, str)]
+        for text in left_out[place]:
+            turns[place].say(text)
     # In the order of the turn's jobs, whoever was decided first.
     new = [
-        [own[job.request.name] for job, _ in work.running if job.request.name in own]
+        [row for job, _ in work.running if isinstance(row := own.get(job.request.name), dict)]
         for work, own in zip(works, fresh, strict=True)
     ]
-    _save(turns, new)
-    return [sorted(old + own, key=lambda row: str(row["job"])) for old, own in zip(rows, new, strict=True)]
+    _save(turns, new, left_out)
+    return [
+        Decided(rows=tuple(sorted(old + own, key=lambda row: str(row["job"]))), left_out=tuple(texts))
+        for old, own, texts in zip(rows, new, left_out, strict=True)
+    ]
+
+
+def decide_together(
+    running: Sequence[tuple[int, OpenJob | OpenMovable]],
+    deciding: Sequence[tuple[Policy[Any], str]],
+    issued: Sequence[Sequence[Row]],
+    effort: Effort,
+    fan: Fan,
+) -> list[dict[str, Row | str]]:
+    """The new decisions of each of ascending turns by job, or in words why a job has none; finished jobs are left out (M3.7).
+
+    ``running`` are jobs as they stand with the place of their turn, ``deciding`` says who decides in each turn and why, and
+    ``issued`` what was issued in it before, which is taken already.
+    """
+    opened: dict[str, list[tuple[int, OpenJob | OpenMovable]]] = {}
+    for place, one in running:
+        opened.setdefault(one.request.name, []).append((place, one))
+    promised: Counter[tuple[pd.Timestamp, str]] = Counter()
+    for row in (row for rows in issued for row in rows):
+        promised[pd.Timestamp(row["slot"]), f"{row['market']}@{row['source']}"] += int(row["spot"])
+    courses = [_course(own, deciding) for own in opened.values()]
+    made = decide_all(courses, effort, promised=promised, fan=fan)
+    fresh: list[dict[str, Row | str]] = [{} for _ in issued]
+    for (name, own), decisions in zip(opened.items(), made, strict=True):
+        for (place, one), decision in zip(own, decisions, strict=True):
+            if isinstance(decision, Undecided):
+                fresh[place][name] = f"job {name} is not decided: {decision.why}"
+            elif isinstance(one, OpenMovable) and isinstance(decision, MovedDecision):
+                fresh[place][name] = moved_row(one, decision)
+            elif isinstance(one, OpenJob) and decision is not None:
+                fresh[place][name] = decision_row(one, decision) | {"chosen_because": deciding[place][1]}
+    return fresh
+
+
+def _course(
+    own: Sequence[tuple[int, OpenJob | OpenMovable]], deciding: Sequence[tuple[Policy[Any], str]]
+) -> Course | MovingCourse:
+    """A job in the turns in which it lacks a decision."""
+    movables = [one for _, one in own if isinstance(one, OpenMovable)]
+    if movables:
+        return MovingCourse(
+            slots=tuple(one.live for one in movables),
+            keys=tuple(one.places for one in movables),
+            markets=tuple(tuple(map(_counted, one.histories)) for one in movables),
+        )
+    opened = [(place, one) for place, one in own if isinstance(one, OpenJob)]
+    return Course(
+        slots=tuple(one.live for _, one in opened),
+        policies=tuple(deciding[place][0] for place, _ in opened),
+        markets=tuple(_counted(one.history) for _, one in opened),
+    )
+
+
+def _counted(history: History) -> str:
+    """Whose count it is."""
+    return f"{history.market.key}@{history.source}"
 
 
 def _decisions(turns: Sequence[Turn], works: Sequence[Work]) -> dict[str, list[Row]]:
@@ -279,38 +346,6 @@ def _opened(
 Lacking = tuple[int, StoredJob, tuple[Followed, ...]]
 
 
-def _decide_moving(
-    turns: Sequence[Turn],
-    lacking: Sequence[Lacking],
-    issued: Mapping[str, Sequence[Row]],
-    fresh: Sequence[dict[str, Row]],
-    pool: Pool,
-) -> None:
-    """Decide the slots of jobs that may move (M11.6), as `decide_jobs` does for others, into ``fresh``."""
-    courses: dict[str, list[tuple[int, OpenMovable]]] = {}
-    opened = _opened_movables(turns, lacking, issued, pool)
-    for (place, job, _), running in zip(lacking, opened, strict=True):
-        if isinstance(running, OpenMovable):
-            courses.setdefault(job.request.name, []).append((place, running))
-        else:
-            turns[place].say(f"job {job.request.name} is not decided: {running}")
-    calls = [
-        {
-            "course": MovingCourse(
-                slots=tuple(running.live for _, running in own),
-                keys=tuple(running.places for _, running in own),
-            ),
-            "effort": effort_of(turns[-1].settings),
-        }
-        for own in courses.values()
-    ]
-    made: list[list[MovedDecision | None]] = turns[-1].fan(decide_moving_course, calls) if calls else []
-    for (name, own), decisions in zip(courses.items(), made, strict=True):
-        for (place, running), decision in zip(own, decisions, strict=True):
-            if decision is not None:
-                fresh[place][name] = moved_row(running, decision)
-
-
 def moved_row(running: OpenMovable, decision: MovedDecision) -> Row:
     """The decision of a job that may move as plain values, as `decision_row` has them, with why it was asked."""
     why = f"it may run in {len(running.places)} markets, which the pool's policies know nothing of"
@@ -355,7 +390,7 @@ def _opened_movables(
     return opened
 
 
-def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]]) -> None:
+def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]], left_out: Sequence[Sequence[str]]) -> None:
     store = turns[-1].store
     with store.transaction():
         save_decisions(
@@ -363,27 +398,11 @@ def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]]) -> None:
         )
         save_runs(
             store,
-            [turn.done("allocate", {"decisions": len(own)}) for turn, own in zip(turns, made, strict=True)],
+            [
+                turn.done("allocate", {"decisions": len(own)} | ({"left_out": list(texts)} if texts else {}))
+                for turn, own, texts in zip(turns, made, left_out, strict=True)
+            ],
         )
-
-
-def competing(decisions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence on each market that several jobs were decided on: what the one holds was not taken from the other."""
-    jobs: dict[str, list[str]] = {}
-    by_themselves = {str(row["job"]) for row in decisions if row.get("place") is not None}
-    for row in decisions:
-        jobs.setdefault(f"{row['market']}@{row['source']}", []).append(str(row["job"]))
-    return [
-        f"{len(names)} jobs on {market} were decided each as if it were alone ({', '.join(names)})"
-        + (
-            ": what the one holds there may not be there for the other."
-            if by_themselves & set(names)
-            else ": `slackwater fleet plan` shares the market's count among them, looks a few slots ahead and lets them move, so "
-            "it may answer otherwise."
-        )
-        for market, names in sorted(jobs.items())
-        if len(names) > 1
-    ]
 
 
 # ---
@@ -516,6 +535,7 @@ class Found:
     known: Known | None = None
     measured: Measured = field(default_factory=Measured)
     decisions: tuple[Row, ...] = ()
+    undecided: tuple[str, ...] = ()
     scored: tuple[str, ...] = ()
     leaderboard: tuple[dict[str, Any], ...] = ()
     movers: tuple[dict[str, Any], ...] = ()
@@ -578,7 +598,7 @@ def decide(turn: Turn, found: Found) -> Found:
     known = know(turn, found)
     turn.say(f"decide for {len(known.work.running)} jobs")
     made = decide_jobs([turn], [known.work], known.pool)[0]
-    return replace(found, known=known, decisions=tuple(made))
+    return replace(found, known=known, decisions=made.rows, undecided=made.left_out)
 
 
 def deliver(turn: Turn, found: Found) -> Found:
@@ -607,7 +627,7 @@ def report(turn: Turn, found: Found) -> Found:
         turn,
         learned=learned(turn, known.pool),
         decisions=list(found.decisions),
-        left_out=[*known.work.left_out, *competing(found.decisions)],
+        left_out=[*known.work.left_out, *found.undecided],
         accuracy=measured.accuracy,
         ingested=found.ingested,
         drawn=[panel(history, measured.forecasts.get(one)) for one, history in measured.histories.items()],

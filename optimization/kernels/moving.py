@@ -614,6 +614,7 @@ def options(
     near: np.ndarray,
     stand: Stand,
     available: np.ndarray,
+    others: np.ndarray,
     price: np.ndarray,
     now: list[np.ndarray],
     levels: np.ndarray,
@@ -623,7 +624,8 @@ def options(
 
     ``ground`` has all A sizes here and ``near`` (M, A) is the index of the table's size that stands for each. ``available``
     (M,) is -1 where the count is not seen: then ``now`` (S,) says how likely each state is, and the row has the worth of
-    going there and then taking the best size, at the first index. Beside it, (M, S): the best that would be had there in
+    going there and then taking the best size, at the first index; beside what is available ``others`` (M,) are there, which
+    other jobs hold. Beside it, (M, S): the best that would be had there in
     each state of such a market.
     """
     count = ground.on_demand.size
@@ -646,7 +648,7 @@ def options(
         states = 1 if known else counts[m].size
         total = 0.0
         for s in range(states):
-            state = _state_of(counts[m], available[m]) if known else s
+            state = _state_of(counts[m], available[m] + others[m]) if known else s
             there = available[m] if known else counts[m][s]
             best = idle if moved else -np.inf
             for j in range(1 if moved else 0, ground.held[m]):
@@ -665,7 +667,14 @@ def options(
             out[m, 0] = total
         if not moved:
             idle = _idle(
-                after[m][at], levels[m], available[m], now[m], counts[m], stand.rest, grid, stand.late
+                after[m][at],
+                levels[m],
+                available[m] + others[m] if known else -1,
+                now[m],
+                counts[m],
+                stand.rest,
+                grid,
+                stand.late,
             )
     return out, by_state
 
@@ -752,6 +761,7 @@ def walk_futures(
     near: np.ndarray,
     counts: list[np.ndarray],
     begin: Stand,
+    others: np.ndarray,
     futures: Futures,
     reach: np.ndarray,
     rounding: float,
@@ -759,13 +769,15 @@ def walk_futures(
     """What the mover comes to on each future: USD paid, slots at the finish (-1: given up), and V.
 
     The job stands at ``begin``, in the first slot of ``futures``; ``after`` are the tables of that slot and of all later ones.
-    ``reach`` (d + 1, M + 1, n) is what on-demand can do in so many slots.
+    ``others`` (M,) is what other jobs hold of each market in the first of them. ``reach`` (d + 1, M + 1, n) is what on-demand
+    can do in so many slots.
     """
     paths, count, slots = futures.price.shape
     paid, finish, value = np.zeros(paths), np.full(paths, -1, np.int64), np.zeros(paths)
     seen = np.full(count, True)
     deadline = ground.value.deadline
     now = [np.zeros(1) for _ in range(count)]
+    none = np.zeros(count, np.int64)
     for p in range(paths):
         place, before, rest, done = begin.place, begin.before, begin.rest, False
         for k in range(slots):
@@ -777,7 +789,19 @@ def walk_futures(
                 futures.level[p, :, k],
             )
             worth, _ = options(
-                full, grid, after, nowhere, k, near, stand, available, price, now, level, counts
+                full,
+                grid,
+                after,
+                nowhere,
+                k,
+                near,
+                stand,
+                available,
+                none if k else others,
+                price,
+                now,
+                level,
+                counts,
             )
             ahead = Reach(reach[deadline - t], reach[deadline - t - 1], 1e-10 * rest)
             m, j = choose(full, worth, ahead, stand, seen, -1, rounding)

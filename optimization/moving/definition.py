@@ -209,6 +209,12 @@ class MarketsView:
         """Slots from this one to the deadline, this one included."""
         return self.job.job.deadline_slots - self.slot
 
+    def left(self, counts: Sequence[int]) -> MarketsView:
+        """The slot of a job to which others leave so many spot instances in each market (`View.left`)."""
+        return replace(
+            self, views=tuple(own.left(count) for own, count in zip(self.views, counts, strict=True))
+        )
+
     def work(self, market: int, n: int) -> float:
         """Work units of this slot on ``n`` instances of ``market`` (M2.4, M11.2)."""
         if not n:

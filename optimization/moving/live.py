@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from optimization.job.definition import Progress, finished
+from optimization.kernels.rules import spot_held
 from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, Mover, checked, step
 from optimization.moving.movers import MeanField
 from optimization.moving.tables import MovingTables
@@ -162,20 +163,33 @@ class MovedDecision(Decision):
     probe_next: int | None
 
 
-def decide_moving(live: LiveMovable, effort: Effort) -> MovedDecision:
+def decide_moving(live: LiveMovable, effort: Effort, *, left: Sequence[int] | None = None) -> MovedDecision:
     """Where to be in the slot at hand, with how many instances, why, and what to expect (M11.6, M11.9).
 
-    Expected cost and lateness are those of sampled futures of every market, each from its own belief, on which the tables of the
-    present belief hold to the end; whichever mover decides, they are what the mean-field mover would come to from here.
+    ``left`` is the spot that other jobs leave to this one in each market (None: all of it). Expected cost and lateness are those of
+    sampled futures of every market, each from its own belief, on which the tables of the present belief hold to the end;
+    whichever mover decides, they are what the mean-field mover would come to from here.
     """
-    progress, before = live.standing()
-    view = live.view(progress, live.slot)
-    tables = LIVE_MOVER.tables(view, keep=view.slots_left)
+    view, tables = seen_by_mover(live)
+    return decided_by_tables(live, view if left is None else view.left(left), tables, effort)
+
+
+def seen_by_mover(live: LiveMovable) -> tuple[MarketsView, MovingTables]:
+    """The slot at hand, and the tables of it and all later slots."""
+    view = live.view(live.progress(), live.slot)
+    return view, LIVE_MOVER.tables(view, keep=view.slots_left)
+
+
+def decided_by_tables(
+    live: LiveMovable, view: MarketsView, tables: MovingTables, effort: Effort
+) -> MovedDecision:
+    """`decide_moving` in the slot of ``view`` by tables that are made."""
+    progress = view.progress
     if live.mover == LIVE_MOVER:
         m, n = tables.best(view, tables.worth(view)[0])
         wish = IDLE if m == live.job.nowhere else view.split(m, n)
     else:
-        wish = _wish(live.mover, before, view)
+        wish = _wish(live.mover, live.standing()[1], view)
     market = progress.place if wish.market is None else wish.market
     moved = wish.market is not None and progress.place not in (wish.market, live.job.nowhere)
     unseen = replace(
@@ -207,6 +221,44 @@ def _wish(mover: Mover[Any], before: Sequence[MarketsView], view: MarketsView) -
         _, state = mover.decide(state, past)
     wish, _ = mover.decide(state, view)
     return checked(wish, view, mover.name)
+
+
+def capped_worth(view: MarketsView, tables: MovingTables) -> list[tuple[int | None, int, float]]:
+    """(market, spot instances held, USD) of what the mover would do with each cap on the spot of one market and none elsewhere.
+
+    The first is what it would do without any spot.
+    """
+
+    def best(worth: np.ndarray) -> tuple[int, int, float]:
+        m, n = tables.best(view, worth)
+        if m == len(view.views):
+            return m, 0, float(worth[m, 0])
+        return m, n, float(worth[m, int(np.searchsorted(tables.full.sizes[m, : tables.full.held[m]], n))])
+
+    most = [
+        min(own.available, run.n_max) if own.price < own.on_demand_usd else 0
+        for own, run in zip(view.views, view.job.runs, strict=True)
+    ]
+    none = tables.worth(view.left([0] * len(most)))[0]
+    found: list[tuple[int | None, int, float]] = [(None, 0, best(none)[2])]
+    for cap in range(1, max(most) + 1):
+        capped = tables.worth(view.left([cap] * len(most)))[0]
+        for m, own in enumerate(view.views):
+            if cap > most[m]:
+                continue
+            worth = none.copy()
+            worth[m] = capped[m]
+            where, n, usd = best(worth)
+            if where == m and n:
+                found.append((m, spot_held(n, cap, own.price, own.on_demand_usd), usd))
+    return found
+
+
+def slack_of(view: MarketsView) -> int:
+    """Slots that could be spent on nothing before only the fastest on-demand of all markets meets d; below 0 where none does."""
+    reach = view.job.pace(view.slot_hours).reach[: view.slots_left + 1, view.place, view.progress.n_previous]
+    enough = np.flatnonzero(reach >= view.work_left * (1.0 - 1e-9))
+    return view.slots_left - int(enough[0]) if len(enough) else -1
 
 
 def _as_believed(own: View) -> View:
@@ -321,35 +373,3 @@ def _why_there(live: LiveMovable, view: MarketsView, m: int, held: Held) -> str:
         return "spot is dearer than on-demand"
     text = f"{there} of {most} on spot at {own.price / own.on_demand_usd:.2f} of on-demand"
     return text if held.allocation.total else f"{text}; waiting is worth more"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovingCourse:
-    """A job that may move at ascending slots that lack a decision; ``keys`` names its markets in each, which may differ."""
-
-    slots: tuple[LiveMovable, ...]
-    keys: tuple[tuple[str, ...], ...]
-
-
-def decide_moving_course(course: MovingCourse, effort: Effort) -> list[MovedDecision | None]:
-    """Decide a job's slots one after the other, each knowing those before it; None where it has finished its work.
-
-    None as well where a market that it was decided to be in before is not among those of a slot: where it is, is not known there.
-    """
-    decided: dict[int, tuple[str | None, Allocation]] = {}
-    made: list[MovedDecision | None] = []
-    for live, keys in zip(course.slots, course.keys, strict=True):
-        if any(key is not None and key not in keys for key, _ in decided.values()):
-            made.append(None)
-            continue
-        fresh = {
-            slot: Held(None if key is None else keys.index(key), allocation)
-            for slot, (key, allocation) in decided.items()
-        }
-        at = replace(live, decided={**live.decided, **fresh})
-        decision = None if at.is_finished else decide_moving(at, effort)
-        if decision is not None:
-            there = keys[decision.market] if decision.allocation.total else None
-            decided[decision.slot] = (there, decision.allocation)
-        made.append(decision)
-    return made

@@ -67,22 +67,7 @@ def alone_worth(view: MarketsView, m: int, n: int) -> float:
     """USD that holding ``n`` in market ``m`` now and staying there is worth, before the move is paid."""
     own = view.views[m]
     tables = tables_in_force(own, Forgetting())
-    game = tables.game
-    column = tables.after[
-        own.slot - game.slot,
-        tables.counts.index(own.available),
-        tables.prices.index(own.price * own.slot_hours),
-    ]
-    left = view.work_left - view.work(m, n)
-    here = column[tables.near[int(np.searchsorted(tables.all_sizes, n))]]
-    after = (
-        own.job.completion_value(own.slot + 1)
-        if left <= game.slack
-        else float(np.interp(left / game.step, np.arange(game.points), here))
-    )
-    held = view.split(m, n)
-    paid = (held.allocation.on_demand * own.on_demand_usd + held.allocation.spot * own.price) * own.slot_hours
-    return after - paid
+    return tables.worth(own, view.split(m, n).allocation, view.work_left - view.work(m, n))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,7 @@ class MovingTables:
             self.near,
             _stand(view),
             np.array(there, np.int64),
+            _others(view),
             price,
             List(self.now),
             levels,
@@ -129,11 +130,15 @@ class MovingTables:
         counts = np.concatenate([there, available], axis=2)[:, :, : view.slots_left].astype(np.int64)
         return walk_futures(
             self.ground, self.full, self.grid, self.after, self.nowhere, self.near, self._counts(), _stand(view),
-            Futures(usd, counts, levels.astype(np.int64)), view.job.pace(hours).reach, ROUNDING * view.job.job.value,
+            _others(view), Futures(usd, counts, levels.astype(np.int64)), view.job.pace(hours).reach, ROUNDING * view.job.job.value,
         )  # fmt: skip
 
     def _counts(self) -> List:
         return List([chain.count.astype(np.int64) for chain in self.counts])
+
+
+def _others(view: MarketsView) -> np.ndarray:
+    return np.array([own.others for own in view.views], np.int64)
 
 
 def _stand(view: MarketsView) -> Stand:

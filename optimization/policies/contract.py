@@ -26,7 +26,8 @@ class View:
     None if there is none. ``past`` is the record of the market up to this slot, None where none was kept. ``windows`` is where
     the views of one replay keep the windows they have made, by everything a window is made of (with the forecast, so that its
     identity stays its own); ``tables`` is where they keep what else depends on the market alone, and ``beliefs`` what is believed
-    of it, slot by slot.
+    of it, slot by slot. ``others`` is the spot that other jobs are promised in this slot: ``available`` is what they leave of the
+    market's ``count``.
     """
 
     job: Job
@@ -42,6 +43,17 @@ class View:
     windows: Windows | None = field(default=None, compare=False, repr=False)
     tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
     beliefs: Believed | None = field(default=None, compare=False, repr=False)
+    others: int = 0
+
+    @property
+    def count(self) -> int:
+        """All the spot instances of the market, also those that are not left to this job: the state it is in."""
+        return self.available + self.others
+
+    def left(self, count: int) -> View:
+        """The slot of a job to which others leave ``count`` of the spot instances; what is believed of the market stays."""
+        kept = min(count, self.available)
+        return replace(self, available=kept, others=self.count - kept, beliefs=self.market_beliefs())
 
     def belief(self, forgetting: Forgetting) -> Belief:
         """What is believed in this slot of the slots to come (M6.9)."""
@@ -52,7 +64,7 @@ class View:
         if self.beliefs is not None:
             return self.beliefs
         before = np.full(self.slot, np.nan)
-        now = (self.price, float(self.available)) if self.observed else (np.nan, np.nan)
+        now = (self.price, float(self.count)) if self.observed else (np.nan, np.nan)
         return Believed(
             price=np.append(before, now[0]),
             available=np.append(before, now[1]),
@@ -151,9 +163,14 @@ class Memoryless(Protocol):
     memoryless: bool
 
 
+def forgetting_of(policy: object) -> Forgetting:
+    """How the chains forget where ``policy`` decides: as it says, if it plans by a belief."""
+    return policy.forgetting if isinstance(policy, Believing) else Forgetting()
+
+
 def belief_of(policy: object, view: View) -> Belief:
     """What is believed in the slot of ``view`` where ``policy`` decides: what it plans by, if it plans by a belief."""
-    return view.belief(policy.forgetting if isinstance(policy, Believing) else Forgetting())
+    return view.belief(forgetting_of(policy))
 
 
 @runtime_checkable

@@ -281,7 +281,7 @@ def pace_text(view: View) -> str:
 def spot_text(view: View) -> str:
     """``5 of 8 spot instances are there at 0.31 of on-demand``."""
     there = min(view.available, view.job.n_max)
-    text = f"{there} of {view.job.n_max} spot instances are there"
+    text = f"{there} of {view.job.n_max} spot instances are {'left to it' if view.others else 'there'}"
     return f"{text} at {_ratio(view)} of on-demand" if there else text
 
 

@@ -59,6 +59,20 @@ class ValueTables:
     all_gains: np.ndarray
     near: np.ndarray
 
+    def worth(self, view: View, allocation: Allocation, left: float) -> float:
+        """USD that ``allocation`` is worth in the slot of ``view`` if it leaves so much work, less its cost in the slot (M3.7).
+
+        The market is in the state of all its spot, also of what other jobs hold.
+        """
+        game, n = self.game, allocation.total
+        after = float(view.job.completion_value(view.slot + 1))
+        if left > game.slack:
+            cell = self.counts.index(view.count), self.prices.index(view.price * view.slot_hours)
+            points = self.after[view.slot - game.slot, *cell, self.near[np.searchsorted(self.all_sizes, n)]]
+            after = float(np.interp(left / game.step, np.arange(game.points), points))
+        paid = allocation.on_demand * view.on_demand_usd + allocation.spot * view.price
+        return after - paid * view.slot_hours
+
     def size(self, *, slot: int, rest: float, before: int, available: int, price: float) -> int:
         """The size of most expected value in ``slot``, ``price`` in USD per instance-slot; of equal ones the least."""
         game = self.game

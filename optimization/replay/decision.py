@@ -28,7 +28,7 @@ from optimization.replay.run import (
     with_shared_plans,
 )
 from optimization.window.plan import Allocation, Outcome
-from warehouse.errors import MarketError
+from warehouse.errors import MarketError, SlackwaterError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
 # ---
@@ -507,10 +507,11 @@ class Decision:
     planned: tuple[Allocation, ...] | None
 
 
-def decide(live: LiveJob, policy: Policy[Any], effort: Effort) -> Decision:
+def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | None = None) -> Decision:
     """Ask a policy for the slot at hand and look ahead over sampled futures.
 
-    A job that cannot resume from a checkpoint may not use spot: OD-only decides for it, and the reason says so (M2.7).
+    ``left`` is the spot that other jobs leave to this one in the slot (None: all of it). A job that cannot resume from a checkpoint
+    may not use spot: OD-only decides for it, and the reason says so (M2.7).
     """
     # A status or a job list reads what was decided: it must not cost the import of Pyomo.
     from optimization.window.solver import LiveSolver
@@ -523,7 +524,9 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort) -> Decision:
     progress, views = live.standing()
     state = catch_up(policy, live.job, views)
     view = live.seen.view(live.job, progress, live.slot)
-    allocation, _ = asked.decide(state, view)
+    view = view if left is None else view.left(left)
+    wish, _ = asked.decide(state, view)
+    allocation = checked(wish, view, policy.name)
     short = infeasible_by(live.job, slot_hours=live.seen.slot_hours)
     hopeless = (
         f"best effort: on-demand alone is {short} slots too slow to finish while it is worth anything; "
@@ -545,24 +548,16 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort) -> Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """A job at ascending slots that lack a decision, and who decides each of them."""
+class Undecided:
+    """A job without a decision for ``slot``, and what its policy raised."""
 
-    slots: tuple[LiveJob, ...]
-    policies: tuple[Policy[Any], ...]
+    job: str
+    slot: int
+    why: str
 
 
-def decide_course(course: Course, effort: Effort) -> list[Decision | None]:
-    """Decide a job's slots one after the other, each knowing those before it; None where it has finished its work."""
-    decided: dict[int, Allocation] = {}
-    made: list[Decision | None] = []
-    for live, policy in zip(course.slots, course.policies, strict=True):
-        at = replace(live, decided={**live.decided, **decided})
-        decision = None if at.is_finished else decide(at, policy, effort)
-        if decision is not None:
-            decided[decision.slot] = decision.allocation
-        made.append(decision)
-    return made
+#: What a policy may raise without stopping other jobs.
+RAISED = (SlackwaterError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 #: ``fan(function, calls)``: the results of ``function(**call)`` for every call, in their order, made perhaps side by side.
@@ -572,17 +567,6 @@ Fan = Callable[[Callable[..., Any], Sequence[dict[str, Any]]], list[Any]]
 def in_turn(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
     """The plain `Fan`: one call after the other."""
     return [function(**call) for call in calls]
-
-
-def decide_all(
-    courses: Sequence[Course], effort: Effort, *, fan: Fan = in_turn
-) -> list[list[Decision | None]]:
-    """Decide every job's slots, each job for itself: what one holds takes nothing from another's market.
-
-    Jobs that compete for the same instances are planned together by `optimization.fleet`, which asks for other forecasts and knows
-    teams and moves; this is the one place where a turn could do the same.
-    """
-    return fan(decide_course, [{"course": course, "effort": effort} for course in courses])
 
 
 def _with_chance(reason: str, belief: Belief, allocation: Allocation) -> str:

@@ -89,7 +89,12 @@ def test_jobs_are_planned_together_on_all_their_zones(folder):
     assert answer["objective_usd"] == pytest.approx(
         sum(row["utility_usd"] for row in answer["jobs"]), abs=0.01
     )
-    assert "stores nothing" in " ".join(answer["notes"])
+    assert "nothing is stored" in " ".join(answer["notes"])
+    # Beside it what a turn would decide: all three on the zone they name, no more spot than it has.
+    assert [row["job"] for row in answer["decisions"]] == ["first", "second", "third"]
+    assert {row["market"] for row in answer["decisions"]} == {"cloud/north/a/gpu-1"}
+    there = {row["market"]: row["available"] for row in answer["markets"]}
+    assert sum(row["spot"] for row in answer["decisions"]) <= there["cloud/north/a/gpu-1@probe:test"]
 
 
 def test_teams_priorities_and_markets_come_from_a_file(folder, tmp_path):
@@ -190,22 +195,18 @@ def test_the_experiment_repeats_itself_and_its_page_holds_it(folder, tmp_path):
 
 
 def test_a_job_that_the_turn_decided_otherwise_is_named_and_why():
-    def opened(name, decided):
-        market = SimpleNamespace(key=f"market/{name}")
-        live = SimpleNamespace(decided=decided, slot=2, job=SimpleNamespace(name=name))
-        return SimpleNamespace(live=live, history=SimpleNamespace(market=market, source="s"))
+    def opened(name):
+        return SimpleNamespace(live=SimpleNamespace(job=SimpleNamespace(name=name)))
+
+    def decided(name):
+        return {"job": name, "market": f"market/{name}", "source": "s", "on_demand": 0, "spot": 3}
 
     def route(market, on_demand, spot):
         place = SimpleNamespace(market=market, allocation=Allocation(on_demand, spot))
         return SimpleNamespace(places=(place,))
 
     fleet = SimpleNamespace(
-        open=(
-            opened("same", {2: Allocation(0, 3)}),
-            opened("less", {2: Allocation(0, 3)}),
-            opened("moved", {2: Allocation(0, 3)}),
-            opened("undecided", {}),
-        ),
+        open=tuple(map(opened, ("same", "less", "moved", "undecided"))),
         problem=SimpleNamespace(slots=6),
     )
     plan = SimpleNamespace(
@@ -216,10 +217,11 @@ def test_a_job_that_the_turn_decided_otherwise_is_named_and_why():
             route("market/undecided@s", 2, 0),
         )
     )
-    less, moved, why = _otherwise(fleet, plan)
-    assert less == "job less: the turn of this slot holds 0 on-demand and 3 spot, together it is 1 and 1"
-    assert moved.endswith("together it is 0 and 3 on elsewhere@s")
-    assert "as if it were alone" in why
+    rows = [decided(name) for name in ("same", "less", "moved")]
+    less, moved, why = _otherwise(fleet, plan, rows)
+    assert less == "job less: decided are 0 on-demand and 3 spot, the joint plan holds 1 and 1"
+    assert moved.endswith("the joint plan holds 0 and 3 on elsewhere@s")
+    assert "6 slots on the middle forecast" in why
     fleet.open = fleet.open[:1]
     plan.routes = plan.routes[:1]
-    assert _otherwise(fleet, plan) == []
+    assert _otherwise(fleet, plan, rows) == []

@@ -274,7 +274,7 @@ def test_many_turns_at_once_start_from_reports_as_turns_one_by_one_do(tmp_path):
                 turns = [turn_at(store, slot) for slot in range(first, first + size)]
                 found = [find_market(store, text, at=turn.at, settings=SETTINGS) for turn in turns]
                 works = [Work(markets=(one,), running=((stored, one),), ended=()) for one in found]
-                rows += decide_jobs(turns, works, read_pool(turns[0]))
+                rows += [one.rows for one in decide_jobs(turns, works, read_pool(turns[0]))]
             answers.append(rows)
     assert answers[0] == answers[1]
     told = [(row["progress_from"], row["progress_reported_at"] is not None) for (row,) in answers[0]]

@@ -23,7 +23,7 @@ from flows.schemas.forms import schema
 from flows.show.formats import rows_of
 from flows.turn.context import Turn, find_work, places_of, read_pool, run_id_of
 from flows.turn.report import route_figure, stored_report
-from flows.turn.stages import competing, decide_jobs
+from flows.turn.stages import decide_jobs
 from flows.ui.jobs import job_data, job_values, jobs_data
 from flows.ui.reading import Reading
 from optimization.job.request import parse_request, read_request
@@ -310,7 +310,7 @@ def test_slots_decided_together_are_decided_as_they_were_one_by_one(three_turns,
         works = [find_work(turn, (), scored=()) for turn in turns]
         made = decide_jobs(turns, works, read_pool(turns[-1]))
         for name, rows in live.items():
-            assert [row for own in made for row in own if row["job"] == name] == rows[1:]
+            assert [row for own in made for row in own.rows if row["job"] == name] == rows[1:]
             assert decisions_of(store, name) == rows
 
 
@@ -466,19 +466,14 @@ def test_a_report_says_where_it_ran_and_the_next_decision_starts_there(three_tur
     assert f"it runs in {plain.request.market} only" in alone.err
 
 
-def test_the_joint_plan_leaves_it_out_and_says_so(three_turns, settings_file):
-    where = ("--db", three_turns, "--settings", settings_file, "--at", (AT + 2 * STEP).isoformat())
-    called = call("fleet", "plan", *where)
-    assert "free is left out: it may move" in called.out + called.err
+def test_the_joint_plan_leaves_it_out_and_says_so_beside_its_decision(three_turns, settings_file):
+    where = ("--db", three_turns, "--settings", settings_file, "--at", (AT + 2 * STEP).isoformat(), "--json")
+    value = call("fleet", "plan", *where).value
+    assert "free is left out of the joint plan: it may move" in " ".join(value["notes"])
+    assert {"free", "homed"} <= {row["job"] for row in value["decisions"]}
 
 
 def test_the_example_is_a_job_that_may_move():
     asked = read_request(Path(__file__).parents[3] / "examples" / "anywhere.toml")
     assert asked.may_move
     assert asked.moving.takes_minutes == 4.0
-
-
-def test_jobs_that_meet_are_not_sent_to_a_plan_that_leaves_them_out():
-    rows = [{"job": name, "market": HOME, "source": "s", "place": HOME} for name in ("a", "b")]
-    assert "fleet plan" not in competing(rows)[0]
-    assert "fleet plan" in competing([row | {"place": None} for row in rows])[0]

@@ -15,7 +15,7 @@ from published import keeps_to
 from flows.config import Settings
 from flows.ledger.records import outcome_frame
 from flows.turn.context import Turn, read_pool, run_id_of
-from flows.turn.stages import competing, whole_turn
+from flows.turn.stages import whole_turn
 from optimization.job.request import parse_request
 from optimization.selection.contract import weigh
 from optimization.selection.learners import DEFAULT_LEARNER, learner_named
@@ -366,14 +366,3 @@ def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings)
     assert rows["blind"]["spot"] == 0  # the count of this slot is unknown
     assert "nowhere" not in rows
     assert any("nowhere is left out" in note for note in result.notes)
-
-
-def test_jobs_that_share_a_market_are_said_to_be_decided_alone():
-    rows = [
-        {"job": name, "market": "m", "source": source}
-        for name, source in (("a", "s"), ("b", "s"), ("c", "t"))
-    ]
-    (told,) = competing(rows)
-    assert told.startswith("2 jobs on m@s were decided each as if it were alone (a, b)")
-    assert "fleet plan" in told
-    assert competing(rows[1:]) == []

@@ -1,0 +1,138 @@
+"""Jobs of one market and jobs that may move compete for its spot through whole turns (M3.7)."""
+
+import shutil
+
+import pandas as pd
+import pytest
+from command_kit import call
+from test_moving_jobs import H100, STEP, turn_on
+from test_turn import AT, dump, one_turn, small_settings
+
+from flows.config import read_settings
+from flows.ledger.records import decisions_of
+from flows.turn.context import find_work, places_of, read_history, read_pool
+from flows.turn.stages import decide_jobs
+from optimization.job.request import parse_request
+from warehouse.history import AVAILABLE
+from warehouse.store.connection import open_store
+
+NAMES = ("a-patient", "b-roaming", "c-pressed", "d-pressed")
+TURNS = 3
+HOME = "simulated/east/east-a/h100"
+
+
+def asked(name, gpu_hours, *, markets=()):
+    terms = {
+        "name": name, "deadline_in": "5h", "n_min": 1, "n_max": 8,
+        "workload": {"amount": gpu_hours, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+        "checkpoint": {"resumable": True, "overhead_minutes": 3},
+    }  # fmt: skip
+    more = {"markets": list(markets), "moving": {"minutes": 2}} if markets else {}
+    return parse_request({**terms, **more}, "test").placed(
+        at=AT, market=None if markets else HOME, source=None
+    )
+
+
+@pytest.fixture(scope="module")
+def settings_file(tmp_path_factory):
+    return small_settings(tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture(scope="module")
+def settings(settings_file):
+    return read_settings(settings_file)
+
+
+@pytest.fixture(scope="module")
+def live(settings, tmp_path_factory):
+    """A warehouse after some turns with four jobs, of which three have one home and one may go anywhere."""
+    db = tmp_path_factory.mktemp("live") / "w.duckdb"
+    requests = [
+        asked("a-patient", 8),
+        asked("b-roaming", 20, markets=[H100]),
+        asked("c-pressed", 36),
+        asked("d-pressed", 34),
+    ]
+    for k in range(TURNS):
+        one_turn(db, settings, at=AT + k * STEP, requests=requests if not k else ())
+    return db
+
+
+def rows_of(store):
+    return {name: decisions_of(store, name) for name in NAMES}
+
+
+def counts_of(store, settings, slot):
+    """What is there in each market in a slot."""
+    places = places_of(turn_on(store, settings, slot), asked("any", 8, markets=[H100]))
+    return {
+        one.market.key: int(read_history(store, one, settings=settings).frame[AVAILABLE].iloc[-1])
+        for one in places
+    }
+
+
+def test_no_more_is_promised_than_there_is_and_who_gets_less_is_told_why(live, settings):
+    with open_store(live) as store:
+        rows = rows_of(store)
+        told = 0
+        for k in range(TURNS):
+            slot, there = AT + k * STEP, counts_of(store, settings, AT + k * STEP)
+            used: dict[str, int] = {}
+            for own in rows.values():
+                (row,) = [one for one in own if pd.Timestamp(one["slot"]) == slot]
+                used[row["market"]] = used.get(row["market"], 0) + row["spot"]
+                told += " on spot " in row["reason"]
+            assert all(spot <= there[market] for market, spot in used.items())
+        assert told
+
+
+def test_slots_made_at_once_are_those_of_the_turns(live, settings, tmp_path):
+    db = shutil.copy(live, tmp_path / "w.duckdb")
+    with open_store(db) as store:
+        before = rows_of(store)
+        store.execute("DELETE FROM decisions WHERE job IN ?", [list(NAMES)])
+        turns = [turn_on(store, settings, AT + k * STEP) for k in range(TURNS)]
+        works = [find_work(turn, (), scored=()) for turn in turns]
+        decide_jobs(turns, works, read_pool(turns[-1]))
+        assert rows_of(store) == before
+
+
+def test_a_turn_that_lacks_one_decision_gives_it_what_the_others_leave(live, settings, tmp_path):
+    db = shutil.copy(live, tmp_path / "w.duckdb")
+    slot = AT + (TURNS - 1) * STEP
+    with open_store(db) as store:
+        before = rows_of(store)
+        for name in NAMES:
+            store.execute("DELETE FROM decisions WHERE job = ? AND slot = ?", [name, slot])
+            turn = turn_on(store, settings, slot)
+            decide_jobs([turn], [find_work(turn, (), scored=())], read_pool(turn))
+            after = rows_of(store)
+            there = counts_of(store, settings, slot)
+            used: dict[str, int] = {}
+            for own in after.values():
+                used[own[-1]["market"]] = used.get(own[-1]["market"], 0) + own[-1]["spot"]
+            assert all(spot <= there[market] for market, spot in used.items())
+            assert {key: len(own) for key, own in after.items()} == {
+                key: len(own) for key, own in before.items()
+            }
+
+
+def test_a_turn_made_again_writes_the_same(live, settings):
+    before = dump(live)
+    one_turn(live, settings, at=AT + (TURNS - 1) * STEP)
+    assert dump(live) == before
+
+
+def test_the_joint_command_shows_the_decisions_that_the_turn_issues(live, settings_file, tmp_path):
+    db = shutil.copy(live, tmp_path / "w.duckdb")
+    slot = AT + (TURNS - 1) * STEP
+    where = ("--db", db, "--settings", settings_file, "--at", slot.isoformat(), "--json")
+    issued = call("fleet", "plan", *where).value["decisions"]
+    with open_store(db) as store:
+        rows = {name: own[-1] for name, own in rows_of(store).items()}
+        store.execute("DELETE FROM decisions WHERE slot = ?", [slot])
+    # Also before the turn has decided the slot.
+    assert call("fleet", "plan", *where).value["decisions"] == issued
+    shown = {row["job"]: row for row in issued}
+    for name, row in rows.items():
+        assert {key: row[key] for key in shown[name]} == shown[name]
