@@ -507,8 +507,8 @@ ROUTE_TOLD: Final = (
     "The bar within is what it held, on spot (blue) or with on-demand among it (orange), an outline what is decided for the "
     "slot at hand. The line is its place, where its checkpoint is: it leaves a strip when the job moves."
 )
-#: Rows of a route that its table shows at once.
-ROUTE_ROWS = 12
+#: Rows of a route that its table shows at once, and slots that its chart shows at least, also from before the job.
+ROUTE_ROWS, ROUTE_SLOTS = 12, 24
 
 
 def routes_section(routes: Sequence[JobRoute]) -> Section:
@@ -580,7 +580,8 @@ def route_figure(route: JobRoute) -> Figure:
         return Figure(
             specs=[], label=f"Places of {route.job}", why="Nothing was decided for it yet.", width=0
         )
-    start, end = slots[0], slots[-1] + step
+    end = slots[-1] + step
+    start = min(slots[0], end - ROUTE_SLOTS * step)
     been = [str(row["place"]) for row in route.decided if row["place"]]
     mean = {
         panel.title: float(np.nan_to_num(panel.available[panel.slots >= start]).sum())

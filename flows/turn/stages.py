@@ -493,12 +493,15 @@ def _ended(
 
 def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> EndedMovable:
     """A job that may move and has ended, on the histories of its markets with the forecasts as they were issued then."""
-    start = record_start(job.start)
+    start, home = record_start(job.start), job.request.market is not None
+    read = read_all(turn, [(one, start) for one in places])
+    # Taken at their own ends, markets may have come that were not there when the job began.
+    kept = [k for k, one in enumerate(read) if (home and not k) or job.start in one.slots]
+    places, histories = [places[k] for k in kept], [read[k] for k in kept]
     forecasts = planned_forecasts(turn, [(job, one) for one in places])
     peers = peers_of(turn, places, start=start)
-    histories = read_all(turn, [(one, start) for one in places])
     return ended_movable(
-        movable_job(job.request, histories, None if job.request.market is None else 0),
+        movable_job(job.request, histories, 0 if home else None),
         job.start,
         histories,
         [forecasts[job.request.name, one.key] for one in places],

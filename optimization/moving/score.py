@@ -30,7 +30,7 @@ from optimization.moving.replay import (
 )
 from optimization.policies.stochastic import Stochastic
 from optimization.replay.score import EndedJob, LedgerRow, Scored, ended_job, on_demand_only_cost
-from optimization.selection.contract import normalised, utility_bounds
+from optimization.selection.contract import normalised
 from warehouse.errors import PolicyError
 from warehouse.history import History
 
@@ -50,13 +50,14 @@ MEASURED_COST = (
 )
 #: Jobs that the measurement counts as, half of them in each world (ours).
 PRIOR_JOBS = 60
-#: Units of cost in the range of utilities at the centre of E6: a value of 1.5, and the bound n_max d gamma / L = 3 below 0.
-_RANGE = 4.5
+#: What a job can lose of its value, in units of its on-demand-only cost, before its share is 0: the range of M5.2 at the centre of
+#: E6, a value of 1.5 and the bound n_max d gamma / L = 3 below 0. So jobs and what E6 measured are told in one currency.
+LOST_MOST = 4.5
 
 
 def prior_rounds() -> np.ndarray:
     """What is known of `MOVERS` before the first job: the rounds that E6 stands for, worlds in turn, (PRIOR_JOBS, movers)."""
-    return np.tile(1.0 - np.array(MEASURED_COST) / _RANGE, (PRIOR_JOBS // len(MEASURED_COST), 1))
+    return np.tile(1.0 - np.array(MEASURED_COST) / LOST_MOST, (PRIOR_JOBS // len(MEASURED_COST), 1))
 
 
 def mover_named(name: str) -> Mover[Any]:
@@ -103,7 +104,8 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
     """Replay movers on one job; every outcome is audited before it counts (M3.5).
 
     With ``each_market`` the stochastic policy in every market alone as well, of which the best is kept (`BEST_MARKET`). Utilities
-    are in units of the least that on-demand alone costs in any market, and normalised by M5.2 in the dearest.
+    are in units of the least that on-demand alone costs in any market; what is learned by is a share of the range from `LOST_MOST`
+    such units below the value up to it.
     """
     job, windows = ended.job, ended.windows
     grounds = Grounds(
@@ -121,17 +123,12 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
         best = max(alone, key=lambda outcome: outcome.utility_usd)
         outcomes.append(replace(best, policy=BEST_MARKET))
     bracket = hindsight_over_markets(job, windows)
-    pairs = list(zip(job.runs, windows, strict=True))
-    unit = min(on_demand_only_cost(run, window) for run, window in pairs)
-    low = min(
-        utility_bounds(run, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)[0]
-        for run, window in pairs
-    )
+    unit = min(on_demand_only_cost(run, window) for run, window in zip(job.runs, windows, strict=True))
     assumed = dict.fromkeys(text for one in ended.alone for text in one.assumptions)
     return Scored(
         ended=replace(ended.alone[0], job=job.job, assumptions=tuple(assumed)),
         outcomes=outcomes,
-        ledger=[_row(outcome, bracket.low, unit, (low, job.job.value)) for outcome in outcomes],
+        ledger=[_row(outcome, bracket.low, unit, job.job.value) for outcome in outcomes],
         hindsight_low=bracket.low,
         hindsight_high=bracket.high,
         markets=ended.markets,
@@ -146,14 +143,14 @@ def _replayed(
     return outcome
 
 
-def _row(outcome: MovedOutcome, hindsight_low: float, unit: float, bounds: tuple[float, float]) -> LedgerRow:
+def _row(outcome: MovedOutcome, hindsight_low: float, unit: float, value: float) -> LedgerRow:
     utility = outcome.utility_usd
     return LedgerRow(
         job=outcome.job,
         policy=outcome.policy,
         utility_usd=utility,
         utility=utility / unit,
-        normalised=float(normalised(np.array(utility), bounds)),
+        normalised=float(normalised(np.array(utility), (value - LOST_MOST * unit, value))),
         cost_usd=outcome.total_cost_usd,
         finish_slots=outcome.finish_slots,
         on_time=outcome.on_time,

@@ -14,9 +14,11 @@ import flows.backfill.run
 from flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
 from flows.config import Feed, Settings
 from flows.feeds.fetch import fetch_feed
+from flows.ledger.jobs import save_jobs
 from flows.turn import stages
 from flows.turn.context import Turn, require_markets, run_id_of, step_of
 from flows.turn.stages import Found, ingest_paths, whole_turn
+from optimization.job.request import parse_request
 from warehouse.sources.live.transport import Retry, Transport
 from warehouse.store.connection import open_store
 
@@ -99,6 +101,22 @@ def allocate() -> None:
 def turn(at: pd.Timestamp = AT) -> None:
     with open_store(DB) as store:
         whole_turn(turn_of(store, at), data=None, requests=[], report=Path("report.html"))
+
+
+def may_move() -> None:
+    """Two jobs that may move among the simulated market's zones: one ends with its first slot, the other two hours later."""
+    terms = {
+        "n_max": 2, "markets": ["simulated/*/*/h100"], "workload": {"amount": 1.5, "unit": "gpu_hours"},
+        "throughput": {"form": "linear"}, "checkpoint": {"resumable": True, "overhead_minutes": 3},
+    }  # fmt: skip
+    asked = [
+        parse_request({"name": name, "deadline_in": length, **terms}, name).placed(
+            at=AT, market=None, source=None
+        )
+        for name, length in (("brief", "30min"), ("longer", "2h"))
+    ]
+    with open_store(DB) as store:
+        save_jobs(store, asked, origin="user", at=AT, step=SLOT)
 
 
 def next_turn() -> None:
@@ -187,8 +205,9 @@ STAGES = (
     Stage(name="forecast", before=(simulated,), work=forecast),
     Stage(name="score", before=(simulated, forecast), work=score),
     Stage(name="allocate", before=(simulated, forecast, score), work=allocate),
-    Stage(name="turn", before=(turn,), work=next_turn),
-    Stage(name="backfill", before=(turn,), work=filled, whole=False),
+    # Of the jobs that may move one is scored and one decided in the turn that is killed; the other is scored within the backfill.
+    Stage(name="turn", before=(turn, may_move), work=next_turn),
+    Stage(name="backfill", before=(turn, may_move), work=filled, whole=False),
 )
 
 

@@ -102,6 +102,8 @@ def test_markets_ranked_for_a_job(words, tmp_path):
         assert 0.0 <= row["chance_of_spot"] <= 1.0
         assert row["spot"] <= (row["available"] or 0)
     assert "what is there" in call("markets", "--for", job_file(tmp_path), *db).out
-    refused = call("markets", "--for", job_file(tmp_path, more=""), *db)
-    assert refused.code
-    assert "runs in one market" in refused.err
+    home = 'market = "simulated/west/west-a/h100"'
+    for more, why in ((home, "runs in one market"), ("", "names no market")):
+        refused = call("markets", "--for", job_file(tmp_path, more=more), *db)
+        assert refused.code
+        assert why in refused.err
