@@ -26,6 +26,8 @@ FIRST = (
     "flows/engine/test_engine.py",
     "faults/test_kills.py",
     "flows/turn/test_turn.py",
+    "flows/turn/test_competing_jobs.py",
+    "optimization/fleet/test_competition.py",
     "flows/experiments/test_experiment_selection.py",
     "test_library.py",
     "flows/accuracy/test_accuracy_command.py",
