@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optimization.kernels.compiling import fast_kernel, kernel
+from optimization.kernels.compiling import fast_part, kernel, part
 from optimization.kernels.rules import (
     Restart,
     Value,
@@ -79,7 +79,7 @@ class Asked(NamedTuple):
     late: float
 
 
-@kernel
+@part
 def move(
     column: np.ndarray, first: Firsts, shift: float, done: float, paid: float, beyond: float, out: np.ndarray
 ) -> None:
@@ -106,7 +106,7 @@ def move(
     out[inside:] = column[column.size - 1] - cost - np.float32(beyond)
 
 
-@fast_kernel
+@fast_part
 def before_slot(
     game: Game,
     after: np.ndarray,
@@ -145,7 +145,7 @@ def before_slot(
             here[0] = ends.now
 
 
-@fast_kernel
+@fast_part
 def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
     """out[a] = sum over b of weights[a, b] rows[b], for arrays (size, width) in single precision."""
     size, width = rows.shape
@@ -167,7 +167,7 @@ def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
             b += 1
 
 
-@kernel
+@part
 def fill(after: np.ndarray, low: int, kept: np.ndarray) -> None:
     """Copy values at points low.. to the whole grid; what lies outside takes the nearest."""
     states, levels, sizes, width = after.shape
@@ -260,7 +260,7 @@ def one_kind(game: Game, shape: tuple[int, int, int]) -> Game:
     )
 
 
-@kernel
+@part
 def best_size(
     game: Game,
     column: np.ndarray,
