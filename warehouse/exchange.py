@@ -214,12 +214,7 @@ class _Rows:
     def _columns(self) -> list[str]:
         """Columns of the file; raises `InputError` for one the table lacks."""
         found = [str(row[0]) for row in self.store.execute(f"DESCRIBE SELECT * FROM {self._source}")]
-        there = [
-            str(row[0])
-            for row in self.store.execute(
-                "SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [self.name]
-            )
-        ]
+        there = self.store.columns(self.name)
         if unknown := [name for name in found if name not in there]:
             raise InputError(
                 f"{self.file} has a column {unknown[0]!r}", expected=f"some of {', '.join(there)}"

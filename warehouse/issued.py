@@ -105,17 +105,8 @@ def _as_arrow(rows: pd.DataFrame | pa.Table | Sequence[Mapping[str, Any]]) -> pa
     return rows
 
 
-def _columns(store: Store, table: str) -> list[str]:
-    if table not in store.columns:
-        rows = store.execute(
-            "SELECT column_name FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index", [table]
-        )
-        store.columns[table] = [str(row[0]) for row in rows]
-    return store.columns[table]
-
-
 def _check_columns(store: Store, table: str, names: Sequence[str], key: Sequence[str]) -> None:
-    there = _columns(store, table)
+    there = store.columns(table)
     if unknown := [name for name in names if name not in there]:
         raise StoreError(
             f"table {table} has no column {unknown[0]!r}", expected=f"some of {', '.join(there)}"
@@ -134,7 +125,7 @@ def read_rows(
     """
     if table not in _READABLE:
         raise StoreError(f"table {table!r}", expected=f"one of {', '.join(_READABLE)}")
-    there = _columns(store, table)
+    there = store.columns(table)
     for name in (*(where or {}), *order_by):
         if name not in there:
             raise StoreError(f"table {table} has no column {name!r}", expected=f"one of {', '.join(there)}")

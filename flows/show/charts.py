@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import altair as alt
@@ -25,7 +25,8 @@ Rows = Iterable[Mapping[str, Any]]
 class Axis:
     """An axis: its title, its ends (None: those of the data), and how numbers stand on it (d3's format).
 
-    ``symlog`` is logarithmic beyond so much on either side of 0; ``at`` are the places of its ticks.
+    ``symlog`` is logarithmic beyond so much on either side of 0; ``at`` are the places of its ticks. Equal axes are written
+    alike: 1 and 1.0 are the same number.
     """
 
     title: str = ""
@@ -38,6 +39,12 @@ class Axis:
     whole: bool = False
     zero: bool = True
     ticks: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high", "symlog"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else float(value))
+        object.__setattr__(self, "at", tuple(map(float, self.at)))
 
 
 def finished(
@@ -57,6 +64,11 @@ def finished(
     if len(legend) > 1:
         beside = max((len(line) for label in labels for line in label.split("\n")), default=8)
         spec["usermeta"] = {"entry": 34 + 7 * max(map(len, legend)), "labels": 6 * min(beside, 36)}
+    return with_data(spec, **rows)
+
+
+def with_data(spec: dict[str, Any], **rows: Rows) -> dict[str, Any]:
+    """The specification with ``rows`` as its named data, beside the levels and ranges that it has of itself."""
     own = {name: plain_rows(values) for name, values in rows.items()}
     return spec | {"datasets": spec.get("datasets", {}) | own}
 
@@ -214,31 +226,81 @@ def lines(
     places (keys x, y, series), ``faint`` many thin lines behind (keys x, y and of), ``guide`` is where a line should run (keys x
     and y), ``around`` a range of values that is right.
     """
-    rows, marks, crosses, faint, guide = list(rows), list(marks), list(crosses), list(faint), list(guide)
+    rows, marks = list(rows), list(marks)
+    drawn = {"marks": marks, "crosses": list(crosses), "faint": list(faint), "guide": list(guide)}
+    own = {name: values for name, values in drawn.items() if values}
+    form = _LineForm(
+        names=tuple(names),
+        x=x,
+        y=y,
+        time=time,
+        points=points,
+        apart=any(row.get("point") is False for row in rows),
+        steps=steps,
+        rule=rule if rule is None else tuple(rule.items()) if isinstance(rule, Mapping) else float(rule),
+        band=band,
+        spans=spans,
+        reference=reference,
+        order=tuple(order),
+        bold=bold if any(row["series"] == bold for row in rows) else "",
+        beside=frozenset(own),
+        around=around,
+        height=height,
+    )
+    return with_data(_lines(form), rows=rows, **own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LineForm:
+    """What the drawing of `lines` depends on beside its data; ``apart``: some rows have no mark, ``beside``: other data there."""
+
+    names: tuple[str, ...]
+    x: Axis
+    y: Axis
+    time: bool
+    points: bool
+    apart: bool
+    steps: bool
+    rule: float | tuple[tuple[str, float], ...] | None
+    band: bool
+    spans: bool
+    reference: str
+    order: tuple[str, ...]
+    bold: str
+    beside: frozenset[str]
+    around: tuple[float, float] | None
+    height: int
+
+
+@lru_cache(maxsize=256)
+def _lines(form: _LineForm) -> dict[str, Any]:
+    """The same chart for all data that are drawn alike: Altair takes longer over it than all else on a page."""
+    x, y, time, beside = form.x, form.y, form.time, form.beside
     base = named().encode(x=across("x", x, time=time))
-    style = named_series(names, reference=reference, order=order)
+    style = named_series(form.names, reference=form.reference, order=form.order)
     when = "utcyearmonthdatehoursminutes(x):T" if time else "x:Q"
     tooltip = [
         alt.Tooltip("series:N"),
         alt.Tooltip(when, title=x.title or "x"),
         alt.Tooltip("y:Q", title=y.title or "y", format=".4~g"),
     ]
-    layers = [] if around is None else [_range(*around)]
-    layers += rules(rule)
-    if guide:
+    layers = [] if form.around is None else [_range(*form.around)]
+    layers += rules(dict(form.rule) if isinstance(form.rule, tuple) else form.rule)
+    if "guide" in beside:
         path = named("guide").mark_line(color=colour("capacity"), strokeWidth=2.2, strokeDash=[1, 0])
         layers.append(path.encode(x=across("x", x, time=time), y=upward("y", y)))
-    if faint:
+    if "faint" in beside:
         thin = named("faint").mark_line(color=colour("gap"), strokeWidth=0.8, clip=True)
         thin = thin.encode(x=across("x", x, time=time), y=upward("y", y), detail="of:N", tooltip=["of:N"])
         layers.append(thin)
-    if spans:
+    if form.spans:
         bar = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6, opacity=0.5, clip=True)
         layers.append(bar.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
-    if band:
+    if form.band:
         area = base.mark_area(opacity=0.18, clip=True)
         layers.append(area.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
-    stroke = base.mark_line(interpolate="step-after" if steps else "linear", clip=True)
+    course: Literal["step-after", "linear"] = "step-after" if form.steps else "linear"
+    stroke = base.mark_line(interpolate=course, clip=True)
     layers.append(
         stroke.encode(
             y=upward("y", y),
@@ -247,19 +309,17 @@ def lines(
             tooltip=tooltip,
         )
     )
-    if any(row["series"] == bold for row in rows):
-        chosen = base.transform_filter(alt.datum.series == bold)
-        thick = chosen.mark_line(interpolate="step-after" if steps else "linear", clip=True, strokeWidth=3.4)
+    if form.bold:
+        chosen = base.transform_filter(alt.datum.series == form.bold)
+        thick = chosen.mark_line(interpolate=course, clip=True, strokeWidth=3.4)
         layers.append(thick.encode(y=upward("y", y), color=style["color"]))
-    if points:
-        marked = base
-        if any(row.get("point") is False for row in rows):
-            marked = base.transform_filter("datum.point !== false")
+    if form.points:
+        marked = base.transform_filter("datum.point !== false") if form.apart else base
         dot = marked.mark_point()
         layers.append(
             dot.encode(y=upward("y", y), color=style["color"], shape=style["shape"], tooltip=tooltip)
         )
-    if marks:
+    if "marks" in beside:
         event = named("marks").encode(x=across("x", x, time=time))
         layers.append(event.mark_rule(strokeDash=[2, 2]))
         layers.append(
@@ -267,14 +327,12 @@ def lines(
                 y=alt.value(1), text="text:N"
             )
         )
-    if crosses:
+    if "crosses" in beside:
         found = named("crosses").mark_point(shape="cross", angle=45, size=90)
         layers.append(
             found.encode(x=across("x", x, time=time), y=upward("y", y), color=style["color"], tooltip=tooltip)
         )
-    drawn = {"marks": marks, "crosses": crosses, "faint": faint, "guide": guide}
-    more: dict[str, Any] = {name: own for name, own in drawn.items() if own}
-    return finished(alt.layer(*layers), height=height, legend=names, rows=rows, **more)
+    return finished(alt.layer(*layers), height=form.height, legend=form.names)
 
 
 def _range(low: float, high: float) -> Any:

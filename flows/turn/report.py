@@ -887,15 +887,10 @@ def model_names(models: pd.Series) -> list[str]:
     return sorted(set(models.astype(str)), key=lambda name: (name != LAST_VALUE, name))
 
 
-def pooled(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """A measure pooled over the markets where every model was measured, by step (rows) and model (columns) (M6.5)."""
+def pooled(table: pd.DataFrame, *metrics: str) -> list[pd.DataFrame]:
+    """Measures pooled over the markets where every model was measured, each by step (rows) and model (columns) (M6.5)."""
     rows = pooled_scores(shared_scores(table))
-    return rows.pivot(index="step", columns="model", values=metric).astype(float)
-
-
-def pooled_skill(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """1 - pooled error / pooled error of last value, by step and model; NaN where last value made no error (M6.5)."""
-    return pooled(table, f"skill_{metric}")
+    return [rows.pivot(index="step", columns="model", values=metric).astype(float) for metric in metrics]
 
 
 def variable_blocks(table: pd.DataFrame, variable: str, names: Sequence[str]) -> list[Block]:
@@ -908,7 +903,7 @@ def variable_parts(
     table: pd.DataFrame, variable: str, names: Sequence[str]
 ) -> tuple[list[str], list[Figure], str]:
     """What is said of one variable, the charts of error and skill, and over what was pooled."""
-    mae, skill = pooled(table, "mae"), pooled_skill(table, "pinball")
+    mae, pinball, skill = pooled(table, "mae", "pinball", "skill_pinball")
     note = _pooling_note(table)
     if mae.empty:
         return [], [], note
@@ -928,7 +923,7 @@ def variable_parts(
             width=0,
         ),
     ]
-    return losing_sentences(table, variable), figures, note
+    return losing_sentences(mae, pinball, variable), figures, note
 
 
 def step_chart(
@@ -968,14 +963,11 @@ def _pooling_note(table: pd.DataFrame) -> str:
     return note
 
 
-def losing_sentences(table: pd.DataFrame, variable: str) -> list[str]:
-    """Which models lose to last value at which steps, by mean absolute error and by pinball loss, in words."""
-    if LAST_VALUE not in set(table["model"]):
+def losing_sentences(mae: pd.DataFrame, pinball: pd.DataFrame, variable: str) -> list[str]:
+    """Which models lose to last value at which steps, by pooled mean absolute error and by pinball loss, in words."""
+    if LAST_VALUE not in mae.columns:
         return [f"Last value was not measured on the {variable}, so nothing can be compared with it."]
-    found = []
-    for metric in ("mae", "pinball"):
-        errors = pooled(table, metric)
-        found.append("" if errors.empty or errors.columns.size < 2 else _losers(errors))
+    found = ["" if errors.columns.size < 2 else _losers(errors) for errors in (mae, pinball)]
     if found[0] and found[0] == found[1]:
         return [f"By mean absolute error and by pinball loss alike: {found[0]}"]
     named = zip(("mean absolute error", "pinball loss (the whole distribution)"), found, strict=True)

@@ -70,7 +70,7 @@ def coverage(table: pd.DataFrame, variable: str) -> list[dict[str, Any]]:
     rows = table[(table["variable"] == variable) & (table["n"] > 0)]
     if rows.empty:
         return []
-    shares = pooled(
+    (shares,) = pooled(
         rows.assign(market=rows["market"].astype(str) + "@" + rows["source"].astype(str)), "coverage_80"
     )
     return [

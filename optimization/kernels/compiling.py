@@ -1,14 +1,15 @@
 """`kernel`: numba's `njit` with a cache on disk that knows when any source of this folder has changed.
 
 numba keys compiled code by the one file that holds the function: when a function that it calls changes in another file, the
-old machine code is read again. Here the cache folder is named by a hash of all sources of `optimization.kernels`, so kernels may
-call each other. The folder lies in ``NUMBA_CACHE_DIR`` if that is set, else beside the package, else in the user's cache;
-where none can be written, every process compiles for itself.
+old machine code is read again. Here the cache folder is named by a hash of all sources of `optimization.kernels`, so kernels
+may call each other, and the functions they are made of (`part`). The folder lies in ``NUMBA_CACHE_DIR`` if that is set, else
+beside the package, else in the user's cache; where none can be written, every process compiles for itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -16,12 +17,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import config, njit
 from numba.core.caching import IndexDataCacheFile
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import register_jitable
 
 from optimization.kernels.rules import RULES
@@ -39,32 +41,56 @@ KEPT_DAYS = 14.0
 OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 _DECORATING = threading.Lock()
 
-for _rule in RULES:
-    register_jitable(**OPTIONS)(_rule)
-
 
 def kernel(function: Function) -> Function:
     """Compile a function on its first call, or read what the same sources compiled to before."""
-    return _compiled(function, **OPTIONS)
-
-
-def fast_kernel(function: Function) -> Function:
-    """`kernel` for loops that never see a NaN and do not care for the sign of zero: they become vector instructions."""
-    return _compiled(function, **OPTIONS, fastmath={"nnan", "nsz"})
-
-
-def _compiled(function: Function, **options: Any) -> Function:
     with _DECORATING:
         folder, given = cache_folder(), _NUMBA.CACHE_DIR
         try:
             _NUMBA.CACHE_DIR = "" if folder is None else str(folder)
-            made: Any = njit(cache=folder is not None, **options)(function)
+            made: Any = njit(cache=folder is not None, **OPTIONS)(function)
         finally:
             _NUMBA.CACHE_DIR = given
     if folder is not None:
         made._cache._cache_file.__class__ = CodeFiles
+        made.compile = partial(_in_turn, made, made.compile)
     kept: Function = made
     return kept
+
+
+def part(function: Function) -> Function:
+    """A function that kernels may call: compiled as a part of them only, and plain Python to whoever else calls it.
+
+    A kernel costs more to compile: it is also made callable from Python, for all its arguments, and kept in files of its own.
+    """
+    made: Function = register_jitable(**OPTIONS, no_cfunc_wrapper=True)(function)
+    return made
+
+
+def fast_part(function: Function) -> Function:
+    """`part` for loops that never see a NaN and do not care for the sign of zero: they become vector instructions."""
+    made: Function = register_jitable(**OPTIONS, no_cfunc_wrapper=True, fastmath={"nnan", "nsz"})(function)
+    return made
+
+
+for _rule in RULES:
+    part(_rule)
+
+
+def _in_turn(made: Any, compiled: Callable[[Any], Any], signature: Any) -> Any:
+    """Compile one signature of a kernel, or read it: processes that start cold side by side do it one after the other.
+
+    The second one waits and then finds the code, instead of spending the same seconds beside the first.
+    """
+    if signature in made.overloads:
+        return compiled(signature)
+    # numba's own lock first: the thread that has it may ask for this kernel while another one compiles it.
+    with global_compiler_lock, contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # the folder is gone: every process for itself
+            lock = stack.enter_context(open(f"{made._cache._cache_file._index_path}.lock", "w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            stack.callback(fcntl.flock, lock, fcntl.LOCK_UN)  # a child made meanwhile has the file open too
+        return compiled(signature)
 
 
 class CodeFiles(IndexDataCacheFile):

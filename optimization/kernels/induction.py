@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optimization.kernels.compiling import fast_kernel, kernel
+from optimization.kernels.compiling import fast_part, kernel, part
 from optimization.kernels.rules import (
     Restart,
     Value,
@@ -91,7 +91,7 @@ class Shifts(NamedTuple):
     at: np.ndarray
 
 
-@kernel
+@part
 def shift_by(steps: float, first: Firsts, known: int, width: int) -> tuple[np.float32, int, int, int, int]:
     """One of `Shifts`: ``steps`` of work, from ``known`` points after the slot to ``width`` at its start."""
     whole = int(np.floor(steps + STEP_ROUNDING))
@@ -104,7 +104,7 @@ def shift_by(steps: float, first: Firsts, known: int, width: int) -> tuple[np.fl
     return part, finished, min(inside, max(finished, 1 - base)), inside, base
 
 
-@kernel
+@part
 def shifts_by(steps: np.ndarray, first: Firsts, known: int, width: int) -> Shifts:
     """`shift_by` of each of ``steps`` (n,)."""
     part, at = np.empty(steps.size, np.float32), np.empty((steps.size, 4), np.int64)
@@ -113,7 +113,7 @@ def shifts_by(steps: np.ndarray, first: Firsts, known: int, width: int) -> Shift
     return Shifts(part, at)
 
 
-@fast_kernel
+@fast_part
 def shifted(
     rows: np.ndarray,
     j: int,
@@ -148,7 +148,7 @@ def shifted(
         out[k, h] = usd
 
 
-@kernel
+@part
 def slot_shifts(game: Game, first: Firsts, known: int, width: int) -> Shifts:
     """What a slot of each of M sizes does: first with that size held before, then with more, then with fewer (3 M,)."""
     sizes = game.sizes.size
@@ -160,7 +160,7 @@ def slot_shifts(game: Game, first: Firsts, known: int, width: int) -> Shifts:
     return shifts_by(steps, first, known, width)
 
 
-@fast_kernel
+@fast_part
 def before_slot(
     after: np.ndarray,
     shifts: Shifts,
@@ -196,7 +196,7 @@ def before_slot(
             now[j, 0] = ends.now
 
 
-@fast_kernel
+@fast_part
 def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
     """out[a] = sum over b of weights[a, b] rows[b], for arrays (size, width) in single precision."""
     size, width = rows.shape
@@ -218,7 +218,7 @@ def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
             b += 1
 
 
-@kernel
+@part
 def fill(after: np.ndarray, low: int, kept: np.ndarray) -> None:
     """Copy values at points low.. to the whole grid; what lies outside takes the nearest."""
     states, levels, sizes, width = after.shape
@@ -312,7 +312,7 @@ def one_kind(game: Game, shape: tuple[int, int, int]) -> Game:
     )
 
 
-@kernel
+@part
 def best_size(
     game: Game,
     column: np.ndarray,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optimization.kernels.compiling import kernel
+from optimization.kernels.compiling import kernel, part
 from optimization.kernels.rules import (
     Restart,
     Value,
@@ -72,7 +72,7 @@ class Segments(NamedTuple):
     length: np.ndarray
 
 
-@kernel
+@part
 def slot_costs(terms: Terms, price: np.ndarray, available: np.ndarray) -> np.ndarray:
     """USD of one slot on each size, cheapest split, shape (w, sizes) (M3.2)."""
     cost = np.empty((price.size, terms.sizes.size))
@@ -84,7 +84,7 @@ def slot_costs(terms: Terms, price: np.ndarray, available: np.ndarray) -> np.nda
     return cost
 
 
-@kernel
+@part
 def furthest(terms: Terms, slots: int, chosen: np.ndarray) -> float:
     """The most progress ``slots`` slots can make; writes size indices that make it to ``chosen`` (slots,) (M3.3a)."""
     m = terms.sizes.size
@@ -108,7 +108,7 @@ def furthest(terms: Terms, slots: int, chosen: np.ndarray) -> float:
     return most
 
 
-@kernel
+@part
 def ascending(x: np.ndarray) -> np.ndarray:
     """The order that sorts a few numbers, equal ones as they come; compiles in a fraction of the time of numpy's sort."""
     order = np.empty(x.size, np.int64)
@@ -121,7 +121,7 @@ def ascending(x: np.ndarray) -> np.ndarray:
     return order
 
 
-@kernel
+@part
 def lower_hull(x: np.ndarray, y: np.ndarray, order: np.ndarray) -> Segments:
     """The lower convex hull from (0, 0) through points with x >= 0, up to the largest x; ``order`` sorts ``x``."""
     hx, hy = np.empty(x.size + 1), np.empty(x.size + 1)
@@ -143,7 +143,7 @@ def lower_hull(x: np.ndarray, y: np.ndarray, order: np.ndarray) -> Segments:
     return Segments(slope, length)
 
 
-@kernel
+@part
 def end_points(terms: Terms, slots: int) -> tuple[np.ndarray, np.ndarray]:
     """Work left after the window and the value it loses at least: points whose hull never overstates the loss.
 
@@ -172,7 +172,7 @@ def end_points(terms: Terms, slots: int) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-@kernel
+@part
 def best_of(terms: Terms, p: int) -> float:
     """The largest value in row p of the table, USD."""
     best: float = terms.table_usd[p, 0]
@@ -181,7 +181,7 @@ def best_of(terms: Terms, p: int) -> float:
     return best
 
 
-@kernel
+@part
 def merged(a: Segments, b: Segments) -> Segments:
     """The segments of two functions by ascending slope: their infimal convolution."""
     slope, length = np.empty(a.slope.size + b.slope.size), np.empty(a.slope.size + b.slope.size)
@@ -196,7 +196,7 @@ def merged(a: Segments, b: Segments) -> Segments:
     return Segments(slope, length)
 
 
-@kernel
+@part
 def least_loss(terms: Terms, cost: np.ndarray) -> Curves:
     """The optimistic loss of a program with slot costs ``cost``, shape (w, sizes).
 
@@ -222,7 +222,7 @@ def least_loss(terms: Terms, cost: np.ndarray) -> Curves:
     return Curves(work, loss, slope, corners, floor)
 
 
-@kernel
+@part
 def corner(curves: Curves, i: int, rest: float) -> int:
     """The first corner of row i at or beyond ``rest``."""
     low, high = 0, curves.corners[i]
@@ -235,7 +235,7 @@ def corner(curves: Curves, i: int, rest: float) -> int:
     return low
 
 
-@kernel
+@part
 def optimistic(terms: Terms, curves: Curves, i: int, k: int, rest: float) -> float:
     """Bound on the worth of slots i.. when ``rest`` work is left; k is the first corner of row i at or beyond ``rest``."""
     if k >= curves.corners[i]:
@@ -246,7 +246,7 @@ def optimistic(terms: Terms, curves: Curves, i: int, k: int, rest: float) -> flo
     return max(terms.finish_usd - lost, curves.floor_usd)
 
 
-@kernel
+@part
 def optimistic_at(terms: Terms, curves: Curves, i: int, rest: float) -> float:
     """Bound on the worth of slots i.. when ``rest`` work is left."""
     return optimistic(terms, curves, i, corner(curves, i, rest), rest)
@@ -328,7 +328,7 @@ class Beam(NamedTuple):
     parent: np.ndarray
 
 
-@kernel
+@part
 def expected_value(terms: Terms, z: float, j: int | np.int64) -> float:
     """The table of M3.3 (c) at ``z`` work units and size index ``j``: linear between its points, constant beyond them."""
     low, high = 0, terms.work.size
@@ -345,7 +345,7 @@ def expected_value(terms: Terms, z: float, j: int | np.int64) -> float:
     return value
 
 
-@kernel
+@part
 def end_value(terms: Terms, line: float, z: float, j: int | np.int64) -> float:
     """W(z, n_end, t + w) of M3.3 on size index ``j``; short of ``line`` the target rule gives minus infinity."""
     if z >= line:
@@ -360,7 +360,7 @@ def end_value(terms: Terms, line: float, z: float, j: int | np.int64) -> float:
     ).usd
 
 
-@kernel
+@part
 def walk(terms: Terms, line: float, cost: np.ndarray, chosen: np.ndarray) -> float:
     """Worth of a sequence of size indices, end value minus cost; those after the line is reached become 0."""
     z, before, paid = terms.done, terms.n_previous, 0.0
@@ -375,7 +375,7 @@ def walk(terms: Terms, line: float, cost: np.ndarray, chosen: np.ndarray) -> flo
     return end_value(terms, line, z, chosen[-1]) - paid
 
 
-@kernel
+@part
 def try_label(
     terms: Terms, curves: Curves, beam: Beam, i: int, j: int, p: int, rest: float, paid: float, before: int
 ) -> None:
@@ -390,7 +390,7 @@ def try_label(
         beam.hope[i + 1, j], beam.parent[i + 1, j] = hope, p
 
 
-@kernel
+@part
 def first_plan(
     terms: Terms, cost: np.ndarray, curves: Curves, line: float, chosen: np.ndarray
 ) -> tuple[np.ndarray, float]:
@@ -433,7 +433,7 @@ def first_plan(
     return (trial, found) if found > given else (chosen, given)
 
 
-@kernel
+@part
 def longer(a: np.ndarray, size: int) -> np.ndarray:
     """The array, or a copy with room for ``size`` elements and as many again."""
     if size <= a.size:
@@ -444,7 +444,7 @@ def longer(a: np.ndarray, size: int) -> np.ndarray:
     return b
 
 
-@kernel
+@part
 def pareto_union(labels: Labels, known: np.ndarray, start: int, stop: int, out: np.ndarray) -> int:
     """Write to ``out`` the front of the labels ``known`` and start..stop-1, both by descending work; how many there are."""
     z, c = labels.work, labels.paid
@@ -459,7 +459,7 @@ def pareto_union(labels: Labels, known: np.ndarray, start: int, stop: int, out: 
     return k
 
 
-@kernel
+@part
 def fronts_above(labels: Labels, bounds: np.ndarray, room: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """For every size index j the front of the labels on larger sizes: ``[ends[j + 1]:ends[j]]`` of the array returned.
 
@@ -474,7 +474,7 @@ def fronts_above(labels: Labels, bounds: np.ndarray, room: np.ndarray, ends: np.
     return room
 
 
-@kernel
+@part
 def write_front(
     terms: Terms, curves: Curves, labels: Labels, sources: Sources, step: Step, best: np.ndarray
 ) -> tuple[int, int]:
@@ -520,7 +520,7 @@ def write_front(
             end += 1
 
 
-@kernel
+@part
 def trace(labels: Labels, label: int | np.int64, chosen: np.ndarray, slots: int, nothing: int) -> None:
     """Write the size indices of the first ``slots`` slots that lead to a label, ``nothing`` for those later."""
     chosen[:] = nothing
@@ -529,7 +529,7 @@ def trace(labels: Labels, label: int | np.int64, chosen: np.ndarray, slots: int,
         label = labels.parent[label]
 
 
-@kernel
+@part
 def with_ties(cost: np.ndarray) -> np.ndarray:
     """Slot costs (w, sizes) in which no two plans that pay differently, or at other times, come to the same but by rounding."""
     w = cost.shape[0]
@@ -539,7 +539,7 @@ def with_ties(cost: np.ndarray) -> np.ndarray:
     return weighed
 
 
-@kernel
+@part
 def settled(
     terms: Terms,
     cost: np.ndarray,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optimization.kernels.compiling import fast_kernel, kernel
+from optimization.kernels.compiling import fast_part, kernel, part
 from optimization.kernels.induction import (
     Ends,
     Firsts,
@@ -59,7 +59,7 @@ class Ground(NamedTuple):
     value: Value
 
 
-@kernel
+@part
 def arrival(ground: Ground, place: int, m: int) -> float:
     """mu of the first slot in market ``m`` of a job whose place is another one, or none yet (M11.2)."""
     restart = Restart(ground.up[m], ground.down[m])
@@ -101,7 +101,7 @@ DONE, PAID = 0, 1
 CAME, PLACE, SIZE = 0, 1, 2
 
 
-@kernel
+@part
 def _roomier(table: np.ndarray, least: int) -> np.ndarray:
     """A copy of ``table`` with at least ``least`` rows."""
     more = np.zeros((max(least, 2 * table.shape[0]), table.shape[1]), table.dtype)
@@ -109,7 +109,7 @@ def _roomier(table: np.ndarray, least: int) -> np.ndarray:
     return more
 
 
-@kernel
+@part
 def _union(ways: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
     """Ids of ``one`` and ``two``, most work first and each cheaper than those before it."""
     out = np.empty(one.size + two.size, np.int64)
@@ -126,7 +126,7 @@ def _union(ways: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return out[:k].copy()
 
 
-@kernel
+@part
 def _least_cost(
     ground: Ground, price: np.ndarray, available: np.ndarray, slots: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -160,7 +160,7 @@ def _least_cost(
     return units, works
 
 
-@kernel
+@part
 def _at_least(units: np.ndarray, works: np.ndarray, rest: float) -> float:
     """USD that ``rest`` work units cost at the least."""
     usd, i = 0.0, 0
@@ -349,7 +349,7 @@ class Grid(NamedTuple):
     beyond: float
 
 
-@fast_kernel
+@fast_part
 def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.ndarray) -> None:
     """rows[j, h] = mean over r of max(rows[j, h], others[r, h]) for rows (J, points); ``upper`` is the largest of ``others``,
     ``spare`` (1, points) scratch."""
@@ -370,7 +370,7 @@ def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.n
             rows[j, h] = spare[0, h] * share
 
 
-@fast_kernel
+@fast_part
 def _raise(out: np.ndarray, row: np.ndarray, less: float) -> None:
     """out[h] = max(out[h], row[h] - less)."""
     usd = np.float32(less)
@@ -378,7 +378,7 @@ def _raise(out: np.ndarray, row: np.ndarray, less: float) -> None:
         out[h] = row[h] - usd if row[h] - usd > out[h] else out[h]
 
 
-@kernel
+@part
 def arrivals(
     ground: Ground, m: int, available: int, price: float, after: np.ndarray, shifts: Shifts, ends: Ends, spare: np.ndarray,
     out: np.ndarray,
@@ -563,7 +563,7 @@ class Stand(NamedTuple):
     late: float
 
 
-@kernel
+@part
 def _worth(column: np.ndarray, left: float, grid: Grid, late: float) -> float:
     if left <= grid.slack:
         return late
@@ -575,7 +575,7 @@ def _worth(column: np.ndarray, left: float, grid: Grid, late: float) -> float:
     return here + (at - low) * (float(column[low + 1]) - here)
 
 
-@kernel
+@part
 def _state_of(counts: np.ndarray, available: int) -> int:
     """The state of the largest count not above ``available``."""
     state = 0
@@ -584,7 +584,7 @@ def _state_of(counts: np.ndarray, available: int) -> int:
     return state
 
 
-@kernel
+@part
 def _idle(
     after: np.ndarray,
     level: int,

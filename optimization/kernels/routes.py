@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optimization.kernels.compiling import kernel
+from optimization.kernels.compiling import kernel, part
 from optimization.kernels.labels import Labels, longer, trace
 from optimization.kernels.rules import Value, slot_cost, slots_needed, value_at
 
@@ -120,7 +120,7 @@ def priced_states(
     return cost, spot
 
 
-@kernel
+@part
 def way(terms: RouteTerms, k: int, before: Held) -> int:
     """How one comes into state ``k`` from what was held."""
     if before.n == 0:
@@ -132,7 +132,7 @@ def way(terms: RouteTerms, k: int, before: Held) -> int:
     return DOWN if terms.n[k] < before.n else KEPT
 
 
-@kernel
+@part
 def share(terms: RouteTerms, k: int, came: int) -> float:
     """Share of a slot in state ``k`` that makes progress after coming there in a way (M2.4)."""
     if came == KEPT:
@@ -142,7 +142,7 @@ def share(terms: RouteTerms, k: int, came: int) -> float:
     return float(terms.move[k]) if came == MOVE else float(terms.up[k])
 
 
-@kernel
+@part
 def fill_step(out: np.ndarray, later: np.ndarray, gained: float, cell: float, lost: float) -> None:
     """Raise ``out`` to one slot on the grid: the worth ``later`` after ``gained`` work units, rounded up to cells, less ``lost``.
 
@@ -161,7 +161,7 @@ def fill_step(out: np.ndarray, later: np.ndarray, gained: float, cell: float, lo
         out[z] = max(out[z], high)
 
 
-@kernel
+@part
 def fill_ending(
     out: np.ndarray, terms: RouteTerms, asked: Asked, k: int, mu: float, cell: float, lost: float
 ) -> None:
@@ -183,7 +183,7 @@ def fill_ending(
         out[z] = max(out[z], worth)
 
 
-@kernel
+@part
 def fill(
     out: np.ndarray,
     terms: RouteTerms,
@@ -204,7 +204,7 @@ def fill(
         fill_step(out, later[k], mu * terms.gain[k], cell, asked.cost[i, k] + lost)
 
 
-@kernel
+@part
 def induct(
     terms: RouteTerms,
     asked: Asked,
@@ -296,7 +296,7 @@ def best_ending(terms: RouteTerms, asked: Asked, z: float, before: Held, paid: f
     return Last(best, state, slots)
 
 
-@kernel
+@part
 def held_in(terms: RouteTerms, k: int | np.int64) -> Held:
     """What a state holds."""
     if k == terms.n.size:
@@ -304,7 +304,7 @@ def held_in(terms: RouteTerms, k: int | np.int64) -> Held:
     return Held(terms.group[k], terms.n[k])
 
 
-@kernel
+@part
 def looked_up(room: np.ndarray, i: int, k: int | np.int64, x: float) -> float:
     """The optimistic worth before slot ``i`` in state ``k`` at progress ``x`` cells."""
     top = room.shape[2] - 1
@@ -312,7 +312,7 @@ def looked_up(room: np.ndarray, i: int, k: int | np.int64, x: float) -> float:
     return worth
 
 
-@kernel
+@part
 def onward(
     terms: RouteTerms,
     asked: Asked,
@@ -338,7 +338,7 @@ def onward(
     return Onward(best, worth, reached, paid + cost)
 
 
-@kernel
+@part
 def follow(terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float, chosen: np.ndarray) -> float:
     """Write the route that the optimistic worths point out, in exact progress, to ``chosen`` (w,); its true worth."""
     chosen[:] = terms.n.size
@@ -352,7 +352,7 @@ def follow(terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float, chose
     return best_ending(terms, asked, z, before, paid).worth - paid
 
 
-@kernel
+@part
 def in_order(labels: Labels, low: int, high: int) -> np.ndarray:
     """Labels low..high-1 by state, then descending work, then cost: shell sort, which compiles quickly."""
     order = np.empty(high - low, np.int64)
@@ -379,7 +379,7 @@ def in_order(labels: Labels, low: int, high: int) -> np.ndarray:
     return order
 
 
-@kernel
+@part
 def extend(
     terms: RouteTerms,
     asked: Asked,
@@ -418,7 +418,7 @@ def extend(
     return end, finisher
 
 
-@kernel
+@part
 def promising(
     terms: RouteTerms, room: np.ndarray, cell: float, labels: Labels, i: int, layer: np.ndarray, width: int
 ) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from optimization.kernels.compiling import kernel
+from optimization.kernels.compiling import kernel, part
 from optimization.kernels.rules import on_demand_stays
 
 #: What the instance is in a slot: the three actions.
@@ -35,7 +35,7 @@ class Ticks(NamedTuple):
     lost: int = 0
 
 
-@kernel
+@part
 def pass_slot(ticks: Ticks, instance: int, owed: int, action: int) -> tuple[int, int]:
     """Overhead still owed after a slot of ``action``, and the work done in it.
 
@@ -68,7 +68,7 @@ def play(ticks: Ticks, up: np.ndarray, actions: np.ndarray) -> tuple[int, int, i
     return -1, starts, -1
 
 
-@kernel
+@part
 def whole_slots(ticks: Ticks, work: int) -> int:
     """Whole slots that hold ``work`` ticks."""
     return (work + ticks.slot - 1) // ticks.slot
@@ -148,14 +148,14 @@ def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool, guard: bool
     return actions
 
 
-@kernel
+@part
 def owed_levels(ticks: Ticks) -> np.ndarray:
     """Overhead still owed after 1, 2, ... slots of an instance, down to 0."""
     slots = max(1, (ticks.overhead + ticks.slot - 1) // ticks.slot)
     return np.maximum(ticks.overhead - ticks.slot * np.arange(1, slots + 1), 0)
 
 
-@kernel
+@part
 def move(ticks: Ticks, owed: np.ndarray, holding: int, action: int) -> tuple[int, int]:
     """The holding after a slot of ``action``, and the slack it takes."""
     r = owed.size
@@ -167,7 +167,7 @@ def move(ticks: Ticks, owed: np.ndarray, holding: int, action: int) -> tuple[int
     return first, min(ticks.overhead, ticks.slot)
 
 
-@kernel
+@part
 def expected(value: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray) -> None:
     """out[k, m, x] = sum over the next states of state k of chance times value."""
     start, to, chance = rows
@@ -180,7 +180,7 @@ def expected(value: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray],
                     out[k, m, x] += p * source[m, x]
 
 
-@kernel
+@part
 def choose(
     ticks: Ticks,
     left: int,

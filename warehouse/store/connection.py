@@ -453,8 +453,7 @@ class Store:
         self._depth = 0
         self.name = name
         self.read_only = read_only
-        #: Columns of tables, as far as they were asked for: they stay as they are while the file is open.
-        self.columns: dict[str, list[str]] = {}
+        self._columns: dict[str, list[str]] = {}
 
     def __enter__(self) -> Store:
         return self
@@ -520,6 +519,12 @@ class Store:
         """Run one statement and return all its rows; raises `StoreError` or one of its children."""
         with self._turn, translated(self.name):
             return self._connection.execute(sql, parameters).fetchall()
+
+    def columns(self, table: str) -> list[str]:
+        """Names of a table's columns in their order; asked for once, as they stay so while the file is open."""
+        if table not in self._columns:
+            self._columns[table] = [str(row[0]) for row in self.execute(f"DESCRIBE {table}")]
+        return self._columns[table]
 
     def arrays(self, sql: str, parameters: Parameters = ()) -> dict[str, np.ndarray]:
         """Run one query and return its columns as arrays (no nulls expected: the query replaces them)."""

@@ -603,8 +603,8 @@ def weighted(own: pd.DataFrame, metric: str) -> float:
     """Mean of a measure over the steps of one model, weighted by ``n``; NaN where it is nowhere defined."""
     if metric not in own.columns:
         return float("nan")
-    values, n = own[metric].astype(float), own["n"].astype(float)
-    there = values.notna() & (n > 0)
+    values, n = own[metric].to_numpy(float), own["n"].to_numpy(float)
+    there = ~np.isnan(values) & (n > 0)
     return float((values[there] * n[there]).sum() / n[there].sum()) if there.any() else float("nan")
 
 

@@ -32,7 +32,6 @@ from flows.turn.report import (
     market_rows,
     measured_rows,
     pooled,
-    pooled_skill,
     ranked,
     report_page,
     shown_policies,
@@ -278,10 +277,10 @@ def test_pooled_errors_weigh_forecasts_alike_and_compare_like_with_like():
         ("b", "last_value", 1, 30, 3.0), ("b", "m", 1, 30, 3.5),
         ("c", "last_value", 1, 99, 9.0),
     ])  # fmt: skip
-    errors = pooled(table, "mae")
+    errors, skill = pooled(table, "mae", "skill_pinball")
     assert errors.loc[1, "last_value"] == pytest.approx(2.5)
     assert errors.loc[1, "m"] == pytest.approx(2.75)
-    assert pooled_skill(table, "pinball").loc[1, "m"] == pytest.approx(-0.1)
+    assert skill.loc[1, "m"] == pytest.approx(-0.1)
     _, _, note = variable_parts(measured_rows(table), "price", ["last_value", "m"])
     assert "Pooled over 2 markets" in note
     assert "Left out: 1 market " in note
@@ -293,16 +292,16 @@ def test_sentence_names_the_models_that_lose_to_last_value_and_where():
     rows += [("a", "late", s, 5, 1.1 if s in (1, 2, 5) else 0.9) for s in range(1, 6)]
     rows += [("a", "worse", s, 5, 1.7) for s in range(1, 6)]
     rows += [("a", "tie", s, 5, 1.0) for s in range(1, 6)]
-    (sentence,) = losing_sentences(accuracy_table(rows), "price")
+    (sentence,) = losing_sentences(*pooled(accuracy_table(rows), "mae", "pinball"), "price")
     assert "bad and worse lose to last value at every step" in sentence
     assert "late loses to last value at steps 1–2, 5" in sentence
     assert "tie is at least as good as it at every step" in sentence
-    assert "not measured" in losing_sentences(accuracy_table(rows[5:]), "price")[0]
+    assert "not measured" in losing_sentences(*pooled(accuracy_table(rows[5:]), "mae", "pinball"), "price")[0]
 
 
 def test_flat_series_have_an_undefined_skill_not_an_infinite_one():
     table = accuracy_table([("a", "last_value", 1, 5, 0.0), ("a", "m", 1, 5, 0.2)])
-    assert pooled_skill(table, "mae").isna().all(axis=None)
+    assert pooled(table, "skill_mae")[0].isna().all(axis=None)
     assert [row["skill_mae"] for row in market_rows(table)] == ["—", "—"]
     text = Page(render_report(replace(empty(), accuracy=table))).text("accuracy")
     assert "Undefined: last value made no error" in text

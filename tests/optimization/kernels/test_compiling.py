@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -158,3 +160,34 @@ def test_compiled_functions_keep_their_code_in_files_of_their_own():
     from optimization.kernels.routes import priced_states
 
     assert isinstance(priced_states._cache._cache_file, compiling.CodeFiles)
+    assert priced_states.compile.func is compiling._in_turn
+
+
+def test_one_process_at_a_time_compiles_a_kernel(tmp_path):
+    """The lock is held while it is compiled, however that ends, and nobody waits for what is there."""
+    index = tmp_path / "solve.nbi"
+    files = SimpleNamespace(_cache_file=SimpleNamespace(_index_path=str(index)))
+    made = SimpleNamespace(overloads={"(float64,)": "code"}, _cache=files)
+
+    def is_free(*_):
+        with open(f"{index}.lock", "w") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    assert not compiling._in_turn(made, is_free, "(int64,)")
+    assert is_free()
+    with pytest.raises(ZeroDivisionError):
+        compiling._in_turn(made, lambda _: 1 // 0, "(int64,)")
+    assert is_free()
+    assert compiling._in_turn(made, is_free, "(float64,)")
+    files._cache_file._index_path = str(tmp_path / "gone" / "solve.nbi")
+    assert compiling._in_turn(made, str, "(int64,)") == "(int64,)"
+
+
+def test_a_part_is_plain_python_to_whoever_is_not_a_kernel():
+    from optimization.kernels.routes import held_in
+
+    assert not hasattr(held_in, "overloads")

@@ -38,8 +38,25 @@ def store():
         yield opened
 
 
-def fill(store, *, source="lab", hours=range(30), tmp_path=None):
-    """Something in every table."""
+#: What `fill` has put into an empty warehouse, by its arguments.
+FILLED = {}
+
+
+def fill(store, *, source="lab", hours=range(30)):
+    """Something in every table; into an empty warehouse the rows of the first time, as they are."""
+    empty, key = not store.execute("SELECT 1 FROM imports LIMIT 1"), (source, hours)
+    if not empty or key not in FILLED:
+        fill_anew(store, source=source, hours=hours)
+        if empty:
+            FILLED[key] = {name: store.arrow(f"SELECT * FROM {name}") for name in TABLES}
+        return
+    with store.transaction():
+        for name, table in FILLED[key].items():
+            with store.registered("filled", table):
+                store.execute(f"INSERT INTO {name} SELECT * FROM filled")
+
+
+def fill_anew(store, *, source, hours):
     append(
         store, prices(*(price_row(T0 + k * HOUR, 1.0 + k % 5, k, source=source) for k in hours)), source="t"
     )
@@ -89,11 +106,8 @@ def fill(store, *, source="lab", hours=range(30), tmp_path=None):
 
 def some_row(store, table, text, at):
     """A row of a table whatever its columns are: a text, a time, or a small number."""
-    columns = store.execute(
-        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ?", [table]
-    )
     kinds = {"VARCHAR": text, "TIMESTAMP WITH TIME ZONE": at, "BOOLEAN": False}
-    row = {name: kinds.get(kind, 1) for name, kind in columns}
+    row = {name: kinds.get(kind, 1) for name, kind, *_ in store.execute(f"DESCRIBE {table}")}
     return row | ({"variable": "price"} if "variable" in row else {})
 
 
