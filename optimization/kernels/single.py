@@ -74,7 +74,7 @@ def whole_slots(ticks: Ticks, work: int) -> int:
     return (work + ticks.slot - 1) // ticks.slot
 
 
-@kernel
+@part
 def guarded(ticks: Ticks, slots: int, work: int) -> bool:
     """M4.3's guard: if the first of ``slots`` came to nothing, a slot and an overhead would stay beyond the ``work`` left."""
     return (slots - 1) * ticks.slot - work >= ticks.slot + ticks.overhead
