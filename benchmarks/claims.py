@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 LEDGER = ROOT / "docs" / "claims.toml"
 #: A figure as it is written: digits with separators of thousands and decimals; not the digits of a name, as in H100.
-FIGURE = re.compile(r"(?<![A-Za-z\d])\d+(?:,\d{3})*(?:\.\d+)?")
+FIGURE = re.compile(r"(?<![A-Za-z\d.])\d+(?:,\d{3})*(?:\.\d+)?")
 #: What is no prose: blocks of code, code in a line, and where links lead.
 CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)|^    [^\n]*$", re.DOTALL | re.MULTILINE)
 
@@ -160,14 +160,16 @@ def faults(name: str, page: str, ledger: Ledger) -> list[str]:
 def value_at(answer: object, path: str) -> float:
     """The number at ``path`` in an answer: keys with dots between, ``[key=value,...]`` the first such row, ``[3]`` a place.
 
-    ``worlds[0].movers[mover=MeanField].cost``; a key with dots stands in quotes. Raises `LookupError` naming what is not there.
+    ``worlds[0].movers[mover=MeanField].cost``; a key with dots or spaces and a value with a comma stand in quotes. Raises `LookupError` naming what is not there.
     """
     here: Any = answer
     for key, quoted, row in re.findall(r'([^.\[\]"]+)|"([^"]*)"|\[([^\]]*)\]', path):
         try:
             if row and "=" in row:
-                wanted = [pair.partition("=")[::2] for pair in row.split(",")]
-                here = next(one for one in here if all(str(one[name]) == asked for name, asked in wanted))
+                wanted = re.findall(r'(\w+)=(?:"([^"]*)"|([^,]*))', row)
+                here = next(
+                    one for one in here if all(str(one[name]) == (asked or bare) for name, asked, bare in wanted)
+                )
             else:
                 here = here[int(row)] if row else here[quoted or key]
         except (KeyError, IndexError, TypeError, StopIteration) as error:

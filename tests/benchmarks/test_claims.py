@@ -83,6 +83,7 @@ def test_values_are_found_by_key_by_row_and_by_place():
     assert value_at(answer, "worlds[0].movers[mover=A].cost") == 2
     assert value_at(answer, "worlds[0].movers[mover=A,n=2].cost") == 3
     assert value_at(answer, 'p."x.y"') == 4
+    assert value_at([{"name": "a, b", "cost": 5}], '[name="a, b"].cost') == 5
     with pytest.raises(LookupError, match="no mover=B"):
         value_at(answer, "worlds[0].movers[mover=B].cost")
 
