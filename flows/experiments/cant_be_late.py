@@ -331,8 +331,9 @@ def notes(traces: Sequence[Trace], scores: Sequence[Scores], *, fast: bool) -> l
         f"{len(traces)} traces of one instance, at least {LEAST_HOURS} h long; "
         f"a run starts every {every} h in each test trace, so runs overlap",
         "costs of OD and spot-only in the score: work plus one overhead, in whole slots",
-        f"{PUBLISHED} is the single-cluster form of its paper: once on on-demand it stays until two overheads ahead of schedule, "
-        f"even while spot is up; {EAGER!r} leaves at once. Shares of the gap are given from either",
+        f"{PUBLISHED} is the single-cluster form of its paper: on on-demand it stays while spot is down, and until two overheads "
+        f"ahead of schedule even while spot is up; {EAGER!r} leaves for spot at once. Shares of the gap are given from either",
+        f"{GUARDED!r} and '{PUBLISHED}, guarded' take spot, and wait, only while a slot plus an overhead of slack stays (M4.3)",
         f"{BLANK!r} is the default policy with nothing known of the market before the job",
         "learned from the training traces only; what is known of a test trace before a run starts is what the run may look back on",
     ]

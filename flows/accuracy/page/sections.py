@@ -848,7 +848,7 @@ def _cost_blocks(title: str, table: pd.DataFrame, ranks: pd.DataFrame, models: M
     )  # fmt: skip
     caption = (
         "Further left is better; the green line is planning with perfect forecasts. Bars are 95 % intervals "
-        "over jobs; where two overlap widely, the ranking between them is not settled."
+        "over blocks of market and day; where two overlap widely, the ranking between them is not settled."
     )
     columns: dict[str, Column | str] = {
         "model": "model",
