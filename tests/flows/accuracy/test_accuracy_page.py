@@ -45,6 +45,7 @@ from flows.accuracy.page.sections import (
     percent_signed,
     shown_steps,
     skill_text,
+    weighted,
 )
 from flows.accuracy.units import Course, panels_of, run_course
 from flows.experiments.material import history_of, read_tapes
@@ -583,3 +584,10 @@ def test_page_of_a_real_backtest(tmp_path) -> None:
     )
     assert f"{percent_signed(own.loc['count', 'skill_pinball'])} at 1 slot" in page.text("answer")
     assert page.text("daily").count("Better than last value on") == len(series)
+
+
+def test_a_mean_over_steps_leaves_out_what_is_undefined():
+    own = pd.DataFrame({"n": [1, 1, 3, 0], "mae": [1.0, np.nan, 3.0, 9.0], "brier": [np.nan] * 4})
+    assert weighted(own, "mae") == pytest.approx(2.5)
+    assert np.isnan(weighted(own, "brier"))
+    assert np.isnan(weighted(own, "rmse"))

@@ -228,3 +228,29 @@ def test_a_table_may_be_shaded_and_sorted():
     assert '<td data-label="skill" class="num down1">-0.5</td>' in page
     assert page.count(asset("sort.js")) == 1
     assert asset("vega.js") not in page
+
+
+def test_line_charts_that_are_drawn_alike_share_their_form_and_not_their_data():
+    rows = [dict(row, series=name) for name in "ab" for row in POINTS]
+    one, two = (charts.lines(own, ["a", "b"], x=AXIS, y=AXIS) for own in (rows, rows[:5]))
+    assert (len(one["datasets"]["rows"]), len(two["datasets"]["rows"])) == (8, 5)
+    assert {**one, "datasets": {}} == {**two, "datasets": {}}
+
+    def said(**more):
+        return json.dumps(charts.lines(rows, ["a", "b"], **{"x": AXIS, "y": AXIS} | more))
+
+    plain = said()
+    assert '"domain": ["a", "b"]' in plain
+    assert "datum.point !== false" not in plain
+    assert "datum.series" not in plain
+    assert "datum.series" in said(bold="b")
+    assert said(bold="c") == plain, "who is not drawn is not bold"
+    changes = {
+        "order": ["b", "a"], "reference": "a", "steps": True, "points": False, "band": True, "spans": True, "time": True,
+        "rule": 1.0, "around": (0.0, 1.0), "height": 190, "marks": [{"x": 1, "text": "!"}], "faint": [{"x": 1, "y": 1, "of": "f"}],
+        "guide": [{"x": 1, "y": 1}], "crosses": [{"x": 1, "y": 1, "series": "a"}], "y": charts.Axis(title="y"),
+    }  # fmt: skip
+    found = [plain, *(said(**{name: value}) for name, value in changes.items())]
+    assert len(set(found)) == len(found)
+    rows[0]["point"] = False
+    assert "datum.point !== false" in said()

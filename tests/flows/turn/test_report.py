@@ -299,6 +299,14 @@ def test_sentence_names_the_models_that_lose_to_last_value_and_where():
     assert "not measured" in losing_sentences(*pooled(accuracy_table(rows[5:]), "mae", "pinball"), "price")[0]
 
 
+def test_the_two_losses_are_judged_apart():
+    rows = [("a", "last_value", 1, 5, 1.0), ("a", "m", 1, 5, 1.5)]
+    table = measured_rows(accuracy_table(rows).assign(pinball=[1.0, 0.5]))
+    by_error, by_loss = variable_parts(table, "price", ["last_value", "m"])[0]
+    assert by_error == "By mean absolute error: m loses to last value at every step."
+    assert by_loss.endswith("m is at least as good as it at every step.")
+
+
 def test_flat_series_have_an_undefined_skill_not_an_infinite_one():
     table = accuracy_table([("a", "last_value", 1, 5, 0.0), ("a", "m", 1, 5, 0.2)])
     assert pooled(table, "skill_mae")[0].isna().all(axis=None)
