@@ -160,7 +160,8 @@ def faults(name: str, page: str, ledger: Ledger) -> list[str]:
 def value_at(answer: object, path: str) -> float:
     """The number at ``path`` in an answer: keys with dots between, ``[key=value,...]`` the first such row, ``[3]`` a place.
 
-    ``worlds[0].movers[mover=MeanField].cost``; a key with dots or spaces and a value with a comma stand in quotes. Raises `LookupError` naming what is not there.
+    ``worlds[0].movers[mover=MeanField].cost``; a key with dots or spaces and a value with a comma stand in quotes. Raises
+    `LookupError` naming what is not there.
     """
     here: Any = answer
     for key, quoted, row in re.findall(r'([^.\[\]"]+)|"([^"]*)"|\[([^\]]*)\]', path):
@@ -168,7 +169,9 @@ def value_at(answer: object, path: str) -> float:
             if row and "=" in row:
                 wanted = re.findall(r'(\w+)=(?:"([^"]*)"|([^,]*))', row)
                 here = next(
-                    one for one in here if all(str(one[name]) == (asked or bare) for name, asked, bare in wanted)
+                    one
+                    for one in here
+                    if all(str(one[name]) == (asked or bare) for name, asked, bare in wanted)
                 )
             else:
                 here = here[int(row)] if row else here[quoted or key]
