@@ -27,7 +27,16 @@ from flows.show.blocks import Figure, Table
 from flows.show.charts import Axis, holdings, lines
 from flows.show.formats import number, percent, rows_of, utc
 from flows.turn.context import Followed, find_market, places_of, read_histories, try_histories
-from flows.turn.report import LIKELY, ROUTE_TOLD, WORRYING, JobRoute, panel, route_figure, utilities_figure
+from flows.turn.report import (
+    LIKELY,
+    ROUTE_SLOTS,
+    ROUTE_TOLD,
+    WORRYING,
+    JobRoute,
+    panel,
+    route_figure,
+    utilities_figure,
+)
 from flows.ui.reading import Reading
 from optimization.job.definition import Job, Progress, finished
 from optimization.moving.score import BEST_MARKET
@@ -270,7 +279,8 @@ def _route(reading: Reading, data: Mapping[str, Any]) -> Figure | None:
         places = places_of(turn, job.request)
     except SlackwaterError:
         return None
-    histories = try_histories(turn, [(one, job.start) for one in places])
+    first = min(job.start, turn.at - ROUTE_SLOTS * job.step)
+    histories = try_histories(turn, [(one, first) for one in places])
     panels = [panel(history, None) for history in histories if isinstance(history, History)]
     request = job.request
     return route_figure(
