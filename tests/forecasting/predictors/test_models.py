@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import pytest
 from series_kit import history, wandering
 from standing import standing
 
+from forecasting.predictor import bounded
 from forecasting.predictors import PREDICTORS
 from forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ahead, error_quantiles, quantiles_of, widest
 from forecasting.predictors.lightgbm import FittedBoostedCount
@@ -185,3 +187,12 @@ def test_boosting_learns_what_a_chain_cannot_say():
 
 def test_every_model_of_the_method_is_there():
     assert set(PREDICTORS) >= {"last_value", "seasonal_naive", "arima", "lightgbm", "markov"}
+
+
+def test_quantiles_of_counts_are_rounded_half_up():
+    """M6.3; a half that is a rounding error short is a half."""
+    series = SimpleNamespace(variable="count", upper=np.array([4.0]))
+    told = np.array([[[-1.0, 0.45, 0.5, 1.5 - 1e-12, 1.55, 3.4, 9.0]]])
+    made, mean = bounded(told, np.array([[9.0]]), series, np.array([0]))
+    assert made.tolist() == [[[0.0, 0.0, 1.0, 2.0, 2.0, 3.0, 4.0]]]
+    assert mean.tolist() == [[4.0]]
