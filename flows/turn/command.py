@@ -188,12 +188,15 @@ def replay(
     """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
     from flows.turn.answer import replayed, replayed_over_markets
     from flows.turn.context import Turn
-    from optimization.job.request import may_move_among, read_request
+    from optimization.job.request import may_move_among, read_request, stays_in
+    from optimization.policies.pool import is_policy
     from warehouse.errors import MarketError
 
     request, first = read_request(job), parsed_time(start, "--from")
     if markets is not None:
         request = may_move_among(request, tuple(text.strip() for text in markets.split(",")))
+    elif market is not None and policy is not None and is_policy(policy):
+        request = stays_in(request)  # one market and a policy of one market are named: that is what is asked
     if market is None and not request.may_move:
         raise MarketError(
             f"job {request.name!r} is to be replayed on no market",

@@ -440,6 +440,13 @@ def may_move_among(request: JobRequest, patterns: tuple[str, ...]) -> JobRequest
     return request.model_copy(update={"markets": patterns})
 
 
+def stays_in(request: JobRequest) -> JobRequest:
+    """The same request without the markets that it may move among: it runs where it is put."""
+    return request.model_copy(
+        update={"markets": (), "gpu_type": None, "regions": (), "moving": None, "throughput_on": {}}
+    )
+
+
 def first_slot(request: JobRequest, step: pd.Timedelta) -> pd.Timestamp:
     """The first whole slot of a placed request: its start rounded up to the grid."""
     return request.starts.ceil(step)

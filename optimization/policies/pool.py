@@ -80,13 +80,23 @@ def expand(grid: Mapping[str, Any]) -> list[Policy[Any]]:
     return list({policy.name: policy for policy in made}.values())
 
 
+#: A family and its parameters.
+NAME = re.compile(r"([A-Za-z-]+)(?:\(([^()]*)\))?")
+
+
+def is_policy(name: str) -> bool:
+    """Whether a name is of a family of policies, whatever its parameters."""
+    match = NAME.fullmatch(name.strip())
+    return match is not None and match.group(1) in POLICIES
+
+
 def policy_named(name: str) -> Policy[Any]:
     """The policy of a canonical name, such as ``UP``, ``AHANP(0.7)`` or ``AHAP(5,1,0.9)``; `SettingsError` if there is none.
 
     >>> policy_named("AHAP(5, 1, 0.9)").name
     'AHAP(5,1,0.9)'
     """
-    match = re.fullmatch(r"([A-Za-z-]+)(?:\(([^()]*)\))?", name.strip())
+    match = NAME.fullmatch(name.strip())
     family = match.group(1) if match else ""
     texts = [text.strip() for text in match.group(2).split(",")] if match and match.group(2) else []
     wanted, known = NAMED_PARAMETERS.get(family, ()), NAMED_WORDS.get(family, {})

@@ -151,7 +151,7 @@ def test_no_job_is_scored_again_by_a_later_slot(filled):
     ("chunk", "piece", "opening", "workers"),
     [
         (4, 3, 1, 1),
-        (5, 2, 8, 1),
+        pytest.param(5, 2, 8, 1, marks=pytest.mark.slow),
         pytest.param(2, 24, 8, 1, marks=pytest.mark.slow),
         pytest.param(5, 2, 8, 2, marks=pytest.mark.slow),
     ],
@@ -167,6 +167,7 @@ def test_one_chunk_or_many_are_the_same(
     same(tables(tmp_path / "w.duckdb"), live)
 
 
+@pytest.mark.slow
 def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, settings, after_first):
     """As after a kill between the two: everything but the decisions first, then those alone."""
     db = after_first
@@ -188,6 +189,7 @@ def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, sett
     same(tables(parts), expected)
 
 
+@pytest.mark.slow
 def test_jobs_that_may_move_are_decided_and_scored_as_live_turns_do(tmp_path, settings):
     """One ends on the way and is scored over its markets; the other one's mover is chosen by that, from the slot after on."""
     live, db = tmp_path / "live.duckdb", tmp_path / "w.duckdb"
@@ -214,6 +216,7 @@ def test_jobs_that_may_move_are_decided_and_scored_as_live_turns_do(tmp_path, se
     same(tables(db), expected)
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_live_turns_left_off_and_they_where_it_did(tmp_path, settings, live, live_files):
     db = Path(shutil.copy(live_files[2], tmp_path / "w.duckdb"))
     outcomes = made(db, settings, SLOTS[:4])
@@ -301,6 +304,7 @@ def test_an_ingest_that_fails_loses_only_its_slot(settings, live, after_first, m
     assert {len(tables(db)[name]) - len(live[name]) for name in ("price", "runs", "vintages")} == {0}
 
 
+@pytest.mark.slow
 def test_a_job_whose_score_fails_is_scored_by_the_next_slot(tmp_path, settings, monkeypatch):
     """The slots after it were sorted in the belief that it would be."""
     monkeypatch.setattr(module, "PIECE", 1)
@@ -331,6 +335,7 @@ with open_store(Path(sys.argv[1]), wait=120, say=lambda _: None) as store:
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_waits_gets_in_after_the_piece_at_hand(tmp_path, settings, monkeypatch):
     monkeypatch.setattr(module, "PIECE", 1)
     monkeypatch.setattr(module, "OPENING", 100)
@@ -379,6 +384,7 @@ def test_an_estimation_that_fails_ahead_is_made_with_its_forecasts(settings, liv
     same(tables(after_first), live)
 
 
+@pytest.mark.slow
 def test_backwards_makes_the_same_forecasts(tmp_path, settings, filled, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 2)
     order = []
@@ -464,6 +470,7 @@ def test_what_cannot_be_is_refused(change, words):
         stretch_of(asked.pop("start"), asked.pop("end"), **asked)
 
 
+@pytest.mark.slow
 def test_steps_wider_than_a_slot(tmp_path, settings):
     hour = pd.Timedelta(hours=1)
     db = tmp_path / "w.duckdb"

@@ -310,7 +310,7 @@ def serve(folder: Path, *words: str) -> subprocess.Popen:
 @pytest.mark.parametrize(
     ("stop", "when"),
     [
-        pytest.param(signal.SIGTERM, "ready", id="served"),
+        pytest.param(signal.SIGTERM, "ready", id="served", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, "start", id="starting", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, "ready", id="interrupted", marks=pytest.mark.slow),
     ],

@@ -122,6 +122,7 @@ def scheduled_run(flow, when, **parameters):
         )
 
 
+@pytest.mark.slow
 def test_a_late_run_does_the_work_of_its_slot(on_engine, settings_file, tmp_path):
     from prefect.flow_engine import run_flow
 
@@ -209,6 +210,7 @@ def test_parameters_are_typed(engine, settings_file):
     assert not (engine / "x.duckdb").exists()
 
 
+@pytest.mark.slow
 def test_the_single_flows_do_the_same_turn(on_engine, settings_file, tmp_path):
     from flows.engine.flows import allocate, forecast, ingest, score
 

@@ -154,6 +154,7 @@ def test_one_policy_best_everywhere_leaves_no_hostile_switch():
     assert "hostile" in rendered(selection_report(result, answer))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answer_and_page(answer, page):
     again = selection_experiment(rounds(1, 120, kind=0.15), rounds(2, 240, kind=0.15), seed=3)
     same = selection_answer(again, data="folder", seed=3, fast=False)

@@ -74,6 +74,7 @@ def test_one_process_gives_what_single_replays_give():
     assert len({row[-1].cost_usd > 0 for row in got}) == 2, "the record must matter"
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_in_the_same_order():
     told: list[int] = []
     got = replay_batch(CASES, POLICIES, processes=2, progress=lambda done, total: told.append(done))

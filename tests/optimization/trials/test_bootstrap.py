@@ -94,12 +94,12 @@ def days_of_jobs(rng, *, days, jobs, series=1):
     return np.array(values)[:, None], blocks
 
 
-@pytest.mark.parametrize(("days", "series"), [(8, 1), (25, 1), (8, 9)])
+@pytest.mark.parametrize(("days", "series"), [(8, 1), (25, 1), pytest.param(8, 9, marks=pytest.mark.slow)])
 def test_the_interval_covers_where_jobs_of_a_day_hang_together(days, series):
     """At least 90 % for a nominal 95 %; drawing single jobs, as if they told something each, falls far below."""
     rng = np.random.default_rng(6)
     inside = {"blocks": 0, "jobs": 0}
-    runs = 300
+    runs = 200
     for _ in range(runs):
         values, blocks = days_of_jobs(rng, days=days, jobs=20, series=series)
         for name, drawn in (("blocks", blocks), ("jobs", alone(values))):
