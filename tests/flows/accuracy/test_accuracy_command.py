@@ -104,6 +104,7 @@ def test_the_horizon_may_be_half_a_day_of_short_slots(call, folder):
     assert {row["step"] for row in found["pooled"]} == set(range(1, 73))
 
 
+@pytest.mark.slow
 def test_the_default_model_appears_under_both_its_names(call, folder):
     found = answer(call, "--data", folder, "--model", DEFAULT, "--workers", 1, "--market", "*/z1/*")
     own = [{**row, "model": "default"} for row in found["markets"] if row["model"] == DEFAULT]
@@ -151,6 +152,7 @@ def test_since_restricts_the_origins(call, folder):
     assert "no origin at or after --since" in err
 
 
+@pytest.mark.slow
 def test_a_warehouse_gives_the_answer_of_its_folder_and_keeps_the_forecasts(call, folder, tmp_path):
     db = tmp_path / "w.duckdb"
     assert call("ingest", "tabular", folder, "--db", db)[0] == 0

@@ -270,6 +270,7 @@ with opened_turn(db, pd.Timestamp(sys.argv[2]), settings=read_settings(Path(sys.
 """
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_slot_at_once_do_it_once(tmp_path, settings_file, uninterrupted):
     db = tmp_path / "w.duckdb"
     words = [sys.executable, "-c", TURN, str(db), AT.isoformat(), str(settings_file)]

@@ -75,6 +75,7 @@ def plain_panels(tmp_path_factory):
     return file, dump(folder / "plain.duckdb")
 
 
+@pytest.mark.slow
 def test_threads_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
     from flows.engine.flows import pipeline
 

@@ -170,6 +170,7 @@ def test_the_same_seed_gives_the_same_answer_and_page(answer, page):
     assert drawn[0] != drawn[1]
 
 
+@pytest.mark.slow
 def test_the_page_needs_no_network_and_escapes_names(answer, page):
     assert page.startswith("<!DOCTYPE html>")
     assert "<b>bold</b>" not in page
@@ -191,6 +192,7 @@ def test_told_rounds_hold_the_first_and_the_last():
     assert (many[0], many[-1], len(many)) == (1, 1000, 25)
 
 
+@pytest.mark.slow
 def test_rounds_of_replayed_jobs(tmp_path):
     """From a folder to rounds: utilities in OD-only costs, in both bounds, on real replays of a small pool."""
     tapes = read_tapes(write_tidy(tmp_path / "data"))

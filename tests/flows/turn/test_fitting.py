@@ -153,6 +153,7 @@ def test_neither_a_markets_future_nor_its_peers_is_seen(tmp_path, settings, ware
     assert any((changed[key].count_mean != true[key].count_mean).any() for key in true)
 
 
+@pytest.mark.slow
 def test_other_settings_and_other_markets_use_other_estimations(copy, settings):
     forecasts_at(copy, settings, [AT])
     for other in (

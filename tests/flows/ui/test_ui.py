@@ -500,6 +500,7 @@ def tabbed(page, most: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_browser_shows_every_page_and_a_keyboard_reaches_all_of_it(client, served):
     with chromium_page() as page:

@@ -119,7 +119,7 @@ def test_a_model_is_shown_the_panel_up_to_its_fit_and_to_its_last_origin_and_no_
     assert all(entry[1] == entry[2] for entry in shown if entry[0] == "outlook")
 
 
-@pytest.mark.parametrize("variable", ["count", "price"])
+@pytest.mark.parametrize("variable", ["count", pytest.param("price", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(PREDICTORS))
 def test_no_registered_model_reads_the_future(name, variable):
     """Scramble everything after an origin, the forecasts up to it stay; over two fits, so estimations are tried too (M4.9)."""

@@ -45,6 +45,7 @@ def moto_url():
     server.stop()
 
 
+@pytest.mark.slow
 def test_spot_prices_of_moto_in_two_regions(moto_url):
     options = {
         "endpoint_url": moto_url,
