@@ -592,7 +592,7 @@ def mover_rows(runs: pd.DataFrame, *, seed: int, value: str = "") -> list[dict[s
             "low": float(low[i]), "high": float(high[i]), "over": names[base],
             "dearer": float(mean[i] - mean[base]), "dearer_low": float(over_low[i]), "dearer_high": float(over_high[i]),
             "over_mean_field": float(mean[i] - mean[mine]),
-            "over_mean_field_interval": [float(mine_low[i]), float(mine_high[i])],
+            "over_mean_field_low": float(mine_low[i]), "over_mean_field_high": float(mine_high[i]),
             "captured": float(captured[i]), "captured_low": float(captured_low[i]), "captured_high": float(captured_high[i]),
             "late": int(late[names[i]]), "moves": float(moves[names[i]]),
         }
@@ -625,7 +625,7 @@ def findings(world: Mapping[str, Any]) -> list[str]:
         f"beside MeanField without them {row['over_mean_field']:+.4f} ({low:+.4f} to {high:+.4f}), "
         f"{verdict(low, high, above='dearer', below='cheaper')}."
         for row in told
-        for low, high in [row["over_mean_field_interval"]]
+        for low, high in [(row["over_mean_field_low"], row["over_mean_field_high"])]
     ]
     one = row_of(world["movers"], ONE_MARKET)
     if np.isfinite(one["captured"]):
@@ -696,7 +696,7 @@ def _losses(world: Mapping[str, Any]) -> list[str]:
             ]
             first, mine = here[0], row_of(here, MEAN_FIELD)
             if first["over_mean_field"] < -5e-5:
-                beyond = verdict(*first["over_mean_field_interval"]) != EVEN
+                beyond = verdict(first["over_mean_field_low"], first["over_mean_field_high"]) != EVEN
                 told[beyond].append(
                     f"{axis} {value} ({first['mover']} {first['cost']:.4f}, MeanField {mine['cost']:.4f})"
                 )

@@ -233,7 +233,7 @@ def test_the_mover_with_forecasts_is_one_of_the_centre_and_compared_with_the_one
     for world in answer["worlds"]:
         row, plain = row_of(world["movers"], FORECASTING), row_of(world["movers"], MEAN_FIELD)
         assert row["over_mean_field"] == pytest.approx(row["cost"] - plain["cost"])
-        assert plain["over_mean_field_interval"] == [0.0, 0.0]
+        assert (plain["over_mean_field_low"], plain["over_mean_field_high"]) == (0.0, 0.0)
     assert any("with the forecasts that turns would have issued" in line for line in answer["findings"])
 
 
@@ -293,12 +293,12 @@ def test_findings_say_where_it_loses_and_who_was_late(answer):
     row_of(rows, "Greedy")["late"] = 3
     cells = {axis: [dict(row) for row in own] for axis, own in world["cells"].items()}
     best = row_of(cells[PLACE], "Greedy", "located")
-    best |= {"cost": 0.0, "over_mean_field": -0.2, "over_mean_field_interval": [-0.3, -0.1]}
+    best |= {"cost": 0.0, "over_mean_field": -0.2, "over_mean_field_low": -0.3, "over_mean_field_high": -0.1}
     cells[PLACE].sort(key=lambda row: (row["value"], row["cost"]))
     said = findings(world | {"movers": rows, "cells": cells})
     assert any("missed their deadline: Greedy 3" in line for line in said)
     assert any("is beaten at" in line and "place located (Greedy 0.0000" in line for line in said)
-    best["over_mean_field_interval"] = [-0.5, 0.1]
+    best |= {"over_mean_field_low": -0.5, "over_mean_field_high": 0.1}
     said = findings(world | {"movers": rows, "cells": cells})
     assert any("even, though cheaper" in line and "place located (Greedy 0.0000" in line for line in said)
 
