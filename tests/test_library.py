@@ -65,7 +65,6 @@ def test_the_verb_replay_stays_the_verb_whatever_is_imported_first():
     run(program, cwd=ROOT)
 
 
-@pytest.mark.slow
 def test_every_block_of_the_page_runs_without_flows_and_is_short(tmp_path):
     shown = blocks()
     write_measurements(tmp_path / "measured")

@@ -165,7 +165,7 @@ def test_a_refused_file_stops_no_other_file(call, tmp_path):
 def test_replay_answers_for_any_policy(call, data, market):
     job = ROOT / "examples" / "llama-8b-lora.toml"
     words = ("replay", "--job", job, "--market", market, "--data", data, "--json")
-    for policy in ("UP", "Stochastic(24)"):
+    for policy in ("UP", "AHAP(2,1,0.9)", "Stochastic(24)"):
         row = json.loads(call(*words, "--policy", policy)[1])
         keeps_to("replay", row)
         assert row["policy"] == policy

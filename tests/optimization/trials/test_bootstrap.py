@@ -99,7 +99,7 @@ def test_the_interval_covers_where_jobs_of_a_day_hang_together(days, series):
     """At least 90 % for a nominal 95 %; drawing single jobs, as if they told something each, falls far below."""
     rng = np.random.default_rng(6)
     inside = {"blocks": 0, "jobs": 0}
-    runs = 200
+    runs = 300
     for _ in range(runs):
         values, blocks = days_of_jobs(rng, days=days, jobs=20, series=series)
         for name, drawn in (("blocks", blocks), ("jobs", alone(values))):
