@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "experiment fleet": "flows.experiments.command:fleet",
     "experiment cluster": "flows.experiments.command:cluster",
     "experiment renting": "flows.experiments.command:renting",
+    "experiment advice": "flows.experiments.command:advice",
     "experiment markets": "flows.experiments.command:markets",
 }
 #: First words of commands of two.

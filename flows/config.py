@@ -237,7 +237,13 @@ class Settings(BaseModel):
     backlog_days: float = Field(
         7.0, gt=0, description="how far before a market's time practice jobs begin at the earliest"
     )
-    practice_policy: str = Field("UP", description="the policy that decides before any job has ended")
+    practice_policy: str = Field(
+        "UP", description="the policy that decides before any job has ended where nothing was measured before"
+    )
+    prior: Path | None = Field(
+        None, description="file of what was measured of policies before; the built-in one if absent (M5.6)"
+    )
+    prior_jobs: int = Field(60, ge=0, description="jobs that it counts as; 0: nothing is known before (M5.6)")
     learner: str = Field("blend", description="how trust in the policies is learned (M5)")
     risk_paths: int = Field(
         100, ge=10, description="sampled futures behind expected cost and late probability"

@@ -5,6 +5,7 @@ Every experiment trains on the past half of a folder of measured prices and coun
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from flows.command import Answer, option
@@ -25,11 +26,21 @@ def error(*, study: StudyOptions, processes: Processes = None) -> Answer:
     return error_study(study, processes=processes)
 
 
-def selection(*, study: StudyOptions) -> Answer:
+def selection(
+    *,
+    prior: Annotated[
+        Path | None,
+        option(
+            "Also write what the policies earned on the training jobs, which a warehouse begins with (M5.6).",
+            metavar="FILE",
+        ),
+    ] = None,
+    study: StudyOptions,
+) -> Answer:
     """Learn which policy to trust over a thousand jobs: regret against its bound, weights through a regime switch (E3)."""
     from flows.experiments.selection import selection_study
 
-    return selection_study(study)
+    return selection_study(study, prior=prior)
 
 
 def cant_be_late(*, study: StudyOptions) -> Answer:
@@ -89,3 +100,10 @@ def markets(*, study: StudyOptions, processes: Processes = None) -> Answer:
     from flows.experiments.markets import markets_study
 
     return markets_study(study, processes=processes)
+
+
+def advice(*, study: StudyOptions, processes: Processes = None) -> Answer:
+    """What turns would really have advised, slot after slot from an empty warehouse on, beside the best fixed policy (E7)."""
+    from flows.experiments.advice import advice_study
+
+    return advice_study(study, processes=processes)

@@ -107,16 +107,18 @@ def read_table(folder: Path, name: str, columns: Sequence[str]) -> pd.DataFrame:
     return table.assign(timestamp=pd.to_datetime(table["timestamp"], utc=True).dt.as_unit("ns"))
 
 
-def read_tapes(folder: Path, *, paths_per_source: int = PATHS_PER_SOURCE) -> Tapes:
+def read_tapes(folder: Path, *, paths_per_source: int = PATHS_PER_SOURCE, single: bool = False) -> Tapes:
     """Count series and price paths of a folder, each with a test half longer than the longest deadline.
 
-    Counts: kinds `LAUNCHABLE`, those that a probe states a capacity for. Prices: those with a known on-demand price, the liveliest
-    of each source. Raises `SourceFileError` for tables that cannot be used, `MarketError` if no series is long enough.
+    Counts: kinds `LAUNCHABLE`, those that a probe states a capacity for, of two at least, or of one if ``single``. Prices: those
+    with a known on-demand price, the liveliest of each source. Raises `SourceFileError` for tables that cannot be used,
+    `MarketError` if no series is long enough.
     """
     prices = read_table(folder, "prices", PRICE_COLUMNS)
     counts = read_table(folder, "availability", COUNT_COLUMNS)
     notes: list[str] = []
-    probed = list(count_tapes(counts))
+    least = 1 if single else 2
+    probed = [tape for tape in count_tapes(counts, least_capacity=least) if not single or tape.bound == 1]
     long_counts = tuple(tape for tape in probed if _long_enough(tape))
     paths = [path for path in price_tapes(prices, counts) if _long_enough(path)]
     for what, kept, found in (

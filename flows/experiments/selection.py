@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from optimization.policies.pool import load_pool
 from optimization.selection.contract import Learner, attainable_bounds, normalised, weigh
 from optimization.selection.learned import LeaderChange, why_leader_changed
 from optimization.selection.learners import BANDITS, DEFAULT_LEARNER, LEARNERS
+from optimization.selection.prior import MeasuredWorld, read_prior, write_prior
 from optimization.selection.rounds import (
     BanditRuns,
     Order,
@@ -38,6 +40,8 @@ from optimization.trials.scenarios import Grid, Scenario
 #: Jobs for each cell of the grid, on the test and on the training part: 54 cells, so 1,080 and 540.
 JOBS_A_CELL, TRAIN_A_CELL = 20, 10
 FAST_JOBS_A_CELL, FAST_TRAIN_A_CELL = 2, 1
+#: The cells of jobs of one instance, from which a prior learns besides.
+SINGLE = Grid(n_maxes=(1,))
 #: Seeds of the bandits' draws, and of a quick look.
 SEEDS, FAST_SEEDS = 8, 2
 
@@ -47,7 +51,8 @@ class Rounds:
     """A pool's run as rounds of the selection.
 
     ``raw`` is in units of each job's OD-only cost; ``wide`` and ``tight`` are the same utilities in the bounds of M5.2 and in
-    `attainable_bounds`, in [0, 1]; all of shape (jobs, policies). ``kinds`` is each job's `abundance`.
+    `attainable_bounds`, in [0, 1]; all of shape (jobs, policies). ``kinds`` is each job's `abundance`, ``sources`` the label of the
+    source of its counts.
     """
 
     names: tuple[str, ...]
@@ -56,6 +61,7 @@ class Rounds:
     wide: np.ndarray
     tight: np.ndarray
     kinds: np.ndarray
+    sources: tuple[str, ...]
 
     def ordered(self, order: Order) -> Rounds:
         """The same jobs in another order."""
@@ -67,6 +73,7 @@ class Rounds:
             wide=self.wide[at],
             tight=self.tight[at],
             kinds=self.kinds[at],
+            sources=tuple(self.sources[i] for i in at),
         )
 
     def only(self, names: Sequence[str]) -> Rounds:
@@ -101,8 +108,11 @@ class SelectionResult:
     bandits: BanditResult
 
 
-def selection_study(study: StudyOptions) -> Answer:
-    """Learn from the jobs of a folder's test part with every learner, in random order and through switches of regime."""
+def selection_study(study: StudyOptions, *, prior: Path | None = None) -> Answer:
+    """Learn from the jobs of a folder's test part with every learner, in random order and through switches of regime.
+
+    ``prior``: where to write what the policies earned on the training part, by source, and on jobs of one instance (M5.6).
+    """
     seed, fast = study.seed, study.fast
     tapes = read_tapes(study.data)
     for note in tapes.notes:
@@ -114,6 +124,13 @@ def selection_study(study: StudyOptions) -> Answer:
         _rounds_of_part(tapes, policies, part=part, per_cell=jobs, seed=seed, planner=planner)
         for part, jobs in zip(("train", "test"), per_cell, strict=True)
     )
+    if prior is not None:
+        ones = _rounds_of_part(
+            read_tapes(study.data, single=True), policies, part="train", per_cell=per_cell[0], seed=seed,
+            planner=planner, grid=SINGLE,
+        )  # fmt: skip
+        update_prior(prior, [train, ones], command=f"experiment selection --data DIR --seed {seed}")
+        say(f"prior written to {prior}")
     result = selection_experiment(train, test, seed=seed, bandit_seeds=FAST_SEEDS if fast else SEEDS)
     return selection_report(result, selection_answer(result, data=str(study.data), seed=seed, fast=fast))
 
@@ -126,15 +143,40 @@ def _rounds_of_part(
     per_cell: int,
     seed: int,
     planner: str | None = None,
+    grid: Grid | None = None,
 ) -> Rounds:
     """Draw the jobs of one part and replay the pool on them, on all cores."""
     with progress(f"forecasts for the {part} jobs") as tell:
         scenarios = make_scenarios(
-            tapes, grid=Grid(), part=part, per_cell=per_cell, seed=seed, planner=planner, progress=tell
+            tapes,
+            grid=grid or Grid(),
+            part=part,
+            per_cell=per_cell,
+            seed=seed,
+            planner=planner,
+            progress=tell,
         )
     with progress(f"{part} jobs") as tell:
         run = run_pool(scenarios, policies, processes=cores(), progress=tell)
     return rounds_of(run, scenarios)
+
+
+def update_prior(path: Path, parts: Sequence[Rounds], *, command: str) -> None:
+    """Write the mean share of every policy by source of counts; what the file says of others than these policies stays (M5.6)."""
+    names = set(parts[0].names)
+    kept = [one for one in read_prior(path) if not names & set(one.share)] if path.exists() else []
+    made = [
+        MeasuredWorld(
+            source=source,
+            command=command,
+            jobs=int(own.sum()),
+            share=dict(zip(part.names, part.wide[own].mean(axis=0).tolist(), strict=True)),
+        )
+        for part in parts
+        for source in sorted(set(part.sources))
+        for own in [np.array([one == source for one in part.sources])]
+    ]
+    write_prior(path, [*made, *kept])
 
 
 def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> Rounds:
@@ -155,6 +197,7 @@ def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> Rounds:
         wide=run.normalised,
         tight=np.array(tight),
         kinds=np.array([abundance(one.job, one.window) for one in scenarios]),
+        sources=tuple(run.jobs["source"]),
     )
 
 

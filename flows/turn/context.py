@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from threading import RLock
 from typing import Any, Generic, TypeVar
@@ -21,14 +22,15 @@ from forecasting.quantiles import Forecast
 from optimization.job.gpus import gpu_type_of
 from optimization.job.request import JobRequest, first_slot, read_request
 from optimization.moving.definition import Mover
-from optimization.moving.score import MOVERS, prior_rounds
+from optimization.moving.score import MOVERS
 from optimization.moving.terms import check_types, fits, may_run_in
 from optimization.policies.contract import Policy
 from optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
 from optimization.replay.decision import Fan, in_turn
 from optimization.selection.contract import Learner, Weights, weigh
-from optimization.selection.learned import Informed, Rounds, leading
+from optimization.selection.learned import Rounds, leading
 from optimization.selection.learners import learner_named
+from optimization.selection.prior import DEFAULT_PRIOR, informed, prior_rounds, read_prior
 from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
 from warehouse.errors import InputError, JobError, MarketError
 from warehouse.history import History, Market
@@ -712,13 +714,15 @@ P = TypeVar("P")
 class Group(Generic[P]):
     """Policies that are chosen among, in their order, what was learned of each by now, and who learns from it.
 
-    ``practice`` decides before the first round. ``strictly``: what is learned at a time counts after it, also the first of all.
+    ``practice`` decides before the first round unless the learner is ``informed`` of what was measured elsewhere (M5.6).
+    ``strictly``: what is learned at a time counts after it, also the first of all.
     """
 
     policies: tuple[P, ...]
     rounds: Rounds
     learner: Learner[Any]
     practice: P
+    informed: bool = False
     strictly: bool = False
 
     @property
@@ -747,12 +751,17 @@ class Group(Generic[P]):
         for own in known:
             seen = len(own.jobs)
             if not seen:
-                found.append((self.practice, "no job has ended yet"))
+                found.append(self._untaught())
             elif own.begins(self.rounds):
                 found.append(self._leading(shared[seen - first], seen))
             else:
                 found.append(self._leading(own.newest(self.learner), seen))
         return found
+
+    def _untaught(self) -> tuple[P, str]:
+        if not self.informed:
+            return self.practice, "no job has ended yet"
+        return self._leading(self.learner.weights(self.learner.start(self.names)), 0)
 
     def _leading(self, weights: Weights, jobs: int) -> tuple[P, str]:
         name, why = leading(weights, jobs)
@@ -786,21 +795,41 @@ class Pool(Group[Policy[Any]]):
 
 def read_pool(turn: Turn) -> Pool:
     """The policy pool of the settings with what the warehouse has learned of it, and of the movers."""
-    policies, learner = load_pool(turn.settings.pool or DEFAULT_POOL), learner_named(turn.settings.learner)
+    settings = turn.settings
+    policies, learner = load_pool(settings.pool or DEFAULT_POOL), informed_learner(settings)
+    names, movers = [policy.name for policy in policies], [mover.name for mover in MOVERS]
     return Pool(
         policies=tuple(policies),
-        rounds=stored_rounds(turn.store, [policy.name for policy in policies]),
+        rounds=stored_rounds(turn.store, names),
         learner=learner,
-        practice=policy_named(turn.settings.practice_policy),
+        practice=policy_named(settings.practice_policy),
+        informed=_is_informed(settings, names),
         movers=Group(
             policies=MOVERS,
-            rounds=stored_rounds(turn.store, [mover.name for mover in MOVERS]),
-            learner=Informed(learner=learner, prior=prior_rounds()),
+            rounds=stored_rounds(turn.store, movers),
+            learner=learner,
             practice=MOVERS[0],
+            informed=_is_informed(settings, movers),
             # A turn decides before it scores, but for the very first: what a backfill makes must be the same.
             strictly=True,
         ),
     )
+
+
+def informed_learner(settings: Settings) -> Learner[Any]:
+    """The learner of the settings as one that has seen what was measured before (M5.6)."""
+    return _informed(settings.learner, settings.prior or DEFAULT_PRIOR, settings.prior_jobs)
+
+
+@lru_cache(maxsize=8)
+def _informed(learner: str, prior: Path, jobs: int) -> Learner[Any]:
+    """Kept, since a learner keeps where it starts."""
+    return informed(learner_named(learner), read_prior(prior), jobs=jobs)
+
+
+def _is_informed(settings: Settings, names: Sequence[str]) -> bool:
+    worlds = read_prior(settings.prior or DEFAULT_PRIOR)
+    return len(prior_rounds(names, worlds, jobs=settings.prior_jobs)) > 0
 
 
 def deciding_policy(turn: Turn) -> tuple[Policy[Any], str]:

@@ -431,7 +431,7 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
         own = [pair for pair in jobs if not pair[0].request.may_move]
         alone += [
             {"ended": ended, "policies": pool.lacking(job.request.name)}
-            for (job, _), ended in zip(own, _ended(turn, work.ended, own), strict=True)
+            for (job, _), ended in zip(own, ended_jobs(turn, work.ended, own), strict=True)
         ]
         moving += [
             {
@@ -471,9 +471,10 @@ def _counts(job: StoredJob) -> bool:
     return job.request.checkpoint.resumable
 
 
-def _ended(
+def ended_jobs(
     turn: Turn, ended: Sequence[tuple[StoredJob, Followed]], jobs: Sequence[tuple[StoredJob, Followed]]
 ) -> list[EndedJob]:
+    """``jobs`` of those that ``ended`` by the turn, each on its market's record with the forecasts as they were issued then."""
     if not jobs:
         return []
     forecasts = planned_forecasts(turn, jobs)

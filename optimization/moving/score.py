@@ -43,21 +43,9 @@ MOVERS: tuple[Mover[Any], ...] = (
 )  # fmt: skip
 #: What the outcome in the market is called in which the stochastic policy did best: a bound, as nobody knew which.
 BEST_MARKET = "Stochastic in the best market afterwards"
-#: What E6 measured of `MOVERS`, in their order: mean cost of a job in its unit (docs/experiments.md), a row a world.
-MEASURED_COST = (
-    (0.1921, 0.2033, 0.2275, 0.8210, 0.2275, 0.2502, 0.2282),
-    (0.3106, 0.3127, 0.3126, 0.4163, 0.3138, 0.3187, 0.3198),
-)
-#: Jobs that the measurement counts as, half of them in each world (ours).
-PRIOR_JOBS = 60
 #: What a job can lose of its value, in units of its on-demand-only cost, before its share is 0: the range of M5.2 at the centre of
 #: E6, a value of 1.5 and the bound n_max d gamma / L = 3 below 0. So jobs and what E6 measured are told in one currency.
 LOST_MOST = 4.5
-
-
-def prior_rounds() -> np.ndarray:
-    """What is known of `MOVERS` before the first job: the rounds that E6 stands for, worlds in turn, (PRIOR_JOBS, movers)."""
-    return np.tile(1.0 - np.array(MEASURED_COST) / LOST_MOST, (PRIOR_JOBS // len(MEASURED_COST), 1))
 
 
 def mover_named(name: str) -> Mover[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,16 @@ class Rounds:
             names=self.names,
             utilities=np.where(known[rows], self.utilities[rows], np.nan),
             known_us=np.where(known[rows], self.known_us[rows], 0),
+        )
+
+    def only(self, jobs: Collection[str]) -> Rounds:
+        """The rounds of some jobs, in their order."""
+        rows = [i for i, job in enumerate(self.jobs) if job in set(jobs)]
+        return Rounds(
+            jobs=tuple(self.jobs[i] for i in rows),
+            names=self.names,
+            utilities=self.utilities[rows],
+            known_us=self.known_us[rows],
         )
 
     def begins(self, longer: Rounds) -> bool:
@@ -132,56 +142,12 @@ def awakened(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray)
     return filled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Informed:
-    """A learner that has seen the rounds ``prior`` (K, M) before the first: what was measured elsewhere counts as so many jobs
-    (ours).
-
-    No regret is bounded: a prior that is wrong costs what it costs.
-    """
-
-    learner: Learner[Any]
-    prior: np.ndarray
-
-    @property
-    def name(self) -> str:
-        """That of the learner."""
-        return self.learner.name
-
-    @property
-    def memory(self) -> float | None:
-        """None: the prior's share of a lead belongs to no job."""
-        return None
-
-    def start(self, names: Sequence[str]) -> Any:
-        """The learner's state after the prior."""
-        state = self.learner.start(names)
-        for row in self.prior:
-            state = self.learner.learn(state, row)
-        return state
-
-    def learn(self, state: Any, utilities: np.ndarray) -> Any:
-        """As the learner."""
-        return self.learner.learn(state, utilities)
-
-    def weights(self, state: Any) -> Weights:
-        """As the learner."""
-        return self.learner.weights(state)
-
-    def static_bounds(self, played: Played) -> np.ndarray:
-        """Infinite: none is proven."""
-        return np.full(len(played.utilities), np.inf)
-
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """Infinite: none is proven."""
-        return self.static_bounds(played)
-
-
 def leading(weights: Weights, jobs: int) -> tuple[str, str]:
     """The policy that leads by weights learned from so many jobs, and why it decides."""
     name = leader(weights)
     weight = float(weights.probability[list(weights.names).index(name)])
-    return name, f"leads after {jobs} jobs, weight {weight:.3f}"
+    since = f"leads after {jobs} jobs" if jobs else "leads by what was measured before the first job"
+    return name, f"{since}, weight {weight:.3f}"
 
 
 # ---

@@ -41,6 +41,7 @@ def rounds(seed: int, jobs: int, *, kind: float) -> Rounds:
     return Rounds(
         names=NAMES, jobs=tuple(f"j{k}" for k in range(jobs)), raw=raw,
         wide=np.clip((raw + 3.0) / 4.5, 0, 1), tight=np.clip((raw + 1.3) / 2.8, 0, 1), kinds=kinds,
+        sources=tuple(f"lab:{int(one)}" for one in kinds),
     )  # fmt: skip
 
 
@@ -145,7 +146,8 @@ def test_bandits_are_shown_beside_the_learner_that_sees_all(result, answer, page
 def test_one_policy_best_everywhere_leaves_no_hostile_switch():
     raw = np.tile(np.array([0.5, 0.9, 0.6, 0.6, 0.6, 0.5]), (40, 1)) + np.linspace(0, 0.1, 40)[:, None]
     same = Rounds(
-        names=NAMES, jobs=tuple(f"j{k}" for k in range(40)), raw=raw, wide=raw / 2, tight=raw / 2, kinds=np.arange(40.0)
+        names=NAMES, jobs=tuple(f"j{k}" for k in range(40)), raw=raw, wide=raw / 2, tight=raw / 2, kinds=np.arange(40.0),
+        sources=("lab:counts",) * 40,
     )  # fmt: skip
     result = selection_experiment(same, same, seed=0)
     answer = selection_answer(result, data="folder", seed=0, fast=True)

@@ -14,11 +14,11 @@ from published import keeps_to
 
 from flows.config import Settings
 from flows.ledger.records import outcome_frame
-from flows.turn.context import Turn, read_pool, run_id_of
+from flows.turn.context import Turn, informed_learner, read_pool, run_id_of
 from flows.turn.stages import whole_turn
 from optimization.job.request import parse_request
 from optimization.selection.contract import weigh
-from optimization.selection.learners import DEFAULT_LEARNER, learner_named
+from optimization.selection.learners import DEFAULT_LEARNER
 from warehouse.issued import read_rows
 from warehouse.sources.simulated import generate
 from warehouse.store.connection import open_store
@@ -213,7 +213,7 @@ def test_stored_weights_are_those_rebuilt_from_stored_utilities(first, settings)
         rounds = read_pool(turn).rounds
         rows = read_rows(store, "weights", order_by=["round"])
     assert settings.learner == DEFAULT_LEARNER
-    rebuilt = weigh(learner_named(DEFAULT_LEARNER), rounds.names, rounds.utilities)[1:]
+    rebuilt = weigh(informed_learner(settings), rounds.names, rounds.utilities)[1:]
     assert len(rounds.jobs) == 4
     for number, weights in enumerate(rebuilt, start=1):
         stored = rows[rows["round"] == number].set_index("policy")["log_weight"]
