@@ -232,7 +232,7 @@ class Settings(BaseModel):
     )
     max_markets: int = Field(24, ge=1, description="markets followed when no job names them")
     backlog_jobs: int = Field(
-        24, ge=0, description="ended practice jobs made on a warehouse that has none (M5.1)"
+        0, ge=0, description="ended practice jobs made on a warehouse that has none (M5.1); 0: none"
     )
     backlog_days: float = Field(
         7.0, gt=0, description="how far before a market's time practice jobs begin at the earliest"

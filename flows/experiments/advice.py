@@ -52,12 +52,11 @@ from warehouse.store.connection import Store, open_store
 # ---
 # Worlds: the markets of one source that a user could have rented in at the same time, and the jobs of that user.
 
-#: Of a source's record what is there before the first turn: enough for practice jobs, too little for estimations to be good.
+#: Of a source's record what is there before the first turn: too little for estimations to be good.
 BEFORE = pd.Timedelta(days=3)
 #: Shorter records hold too few jobs.
 LEAST_RECORD = pd.Timedelta(days=5)
-#: Of a quick look: days lived through, practice jobs.
-FAST_DAYS, FAST_PRACTICE = 0.75, 4
+FAST_DAYS = 0.75
 #: What a job is worth is reckoned for the fastest on-demand; its shape is that of E1 (M7).
 GRID = Grid()
 #: Slots in which the markets' first jobs begin: one at once, the others spread so that they do not go in step.
@@ -188,12 +187,9 @@ def _request(name: str, place: Place, source: str, cell: Cell, start: pd.Timesta
 
 #: What is compared with the pool's policies. The selections other than the default are what it would have chosen from the same
 #: rounds, replayed on the same forecasts.
-ADVICE, NO_PRACTICE = "advice", "advice without practice"
-NO_PRIOR, NEITHER = "advice without prior", "advice without either"
-SELECTIONS = (ADVICE, NO_PRACTICE, NO_PRIOR, NEITHER)
+ADVICE, NO_PRIOR = "advice", "advice without prior"
+SELECTIONS = (ADVICE, NO_PRIOR)
 BEST_FIXED, HINDSIGHT = "best fixed policy afterwards", "hindsight"
-#: What of the selection is left out in each.
-WORTH = {"what was measured elsewhere": NO_PRIOR, "practice jobs": NO_PRACTICE, "both": NEITHER}
 #: Policies that are shown beside them.
 SHOWN = ("OD-only", "UP", "MSU", "MSU-trim")
 
@@ -355,7 +351,7 @@ def advised_jobs(db: Path, world: Recorded, *, settings: Settings, until: pd.Tim
             name: {
                 at: policy.name for at, (policy, _) in zip(slots, group.deciding(list(slots)), strict=True)
             }
-            for name, group in _selections(store, turn).items()
+            for name, group in _selections(turn).items()
         }
         decisions = decisions_by_job(store, [job.request.name for job in jobs])
         pool = _pool_utilities(store)
@@ -381,19 +377,11 @@ def _slots(job: StoredJob) -> pd.DatetimeIndex:
     return pd.date_range(job.start, job.deadline, freq=STEP, inclusive="left")
 
 
-def _selections(store: Store, turn: Turn) -> dict[str, Group[Policy[Any]]]:
-    """The selection of the settings, and others that had learned from the same jobs."""
+def _selections(turn: Turn) -> dict[str, Group[Policy[Any]]]:
+    """The selection of the settings, and one that had learned from the same jobs but nothing before them."""
     pool = read_pool(turn)
-    blank = replace(
-        pool, learner=informed_learner(turn.settings.model_copy(update={"prior_jobs": 0})), informed=False
-    )
-    own = [job.request.name for job in stored_jobs(store) if job.origin != "practice"]
-    return {
-        ADVICE: pool,
-        NO_PRACTICE: replace(pool, rounds=pool.rounds.only(own)),
-        NO_PRIOR: blank,
-        NEITHER: replace(blank, rounds=pool.rounds.only(own)),
-    }
+    blank = turn.settings.model_copy(update={"prior_jobs": 0})
+    return {ADVICE: pool, NO_PRIOR: replace(pool, learner=informed_learner(blank), informed=False)}
 
 
 def _told(decisions: Sequence[Mapping[str, Any]], grid: pd.DatetimeIndex) -> tuple[Told | None, ...]:
@@ -502,8 +490,9 @@ def settings_for(world: Recorded, folder: Path, *, seed: int, fast: bool = False
     write_prior(prior, [one for one in read_prior(DEFAULT_PRIOR) if one.source != world.source])
     default = Settings.model_validate({})
     planner = FAST_PLANNER if fast else default.planner
-    own = {"seed": seed, "models": (planner,), "planner": planner, "measured_origins": 0, "prior": prior}
-    return default.model_copy(update=own | ({"backlog_jobs": FAST_PRACTICE} if fast else {}))
+    return default.model_copy(
+        update={"seed": seed, "models": (planner,), "planner": planner, "measured_origins": 0, "prior": prior}
+    )
 
 
 #: Said chances of being late are told by these bounds.
@@ -729,13 +718,8 @@ def advice_report(answer: dict[str, Any]) -> Answer:
         f"ended {-fixed['first_jobs']:.4f} more.",
         f"UP paid {by['UP']['mean_cost']:.4f}, MSU-trim {by['MSU-trim']['mean_cost']:.4f}, hindsight "
         f"{by[HINDSIGHT]['mean_cost']:.4f}.",
-        "Worth to a job: "
-        + "; ".join(
-            f"{what} {by[name]['advice_ahead']:.4f} ({by[name]['low']:.4f} to {by[name]['high']:.4f}; in the first jobs "
-            f"{by[name]['first_jobs']:.4f})"
-            for what, name in WORTH.items()
-        )
-        + ".",
+        f"What was measured elsewhere is worth {by[NO_PRIOR]['advice_ahead']:.4f} a job ({by[NO_PRIOR]['low']:.4f} to "
+        f"{by[NO_PRIOR]['high']:.4f}), {by[NO_PRIOR]['first_jobs']:.4f} in the first jobs.",
         f"{answer['silent_slots']} slots had no decision; in {answer['slots_apart']} the policies that decided, replayed "
         "afterwards, hold something else than was advised.",
     ]

@@ -220,7 +220,8 @@ def learned(turn: Turn, pool: Pool | None = None) -> Learned:
     elif movers:
         findings = []
     else:
-        findings = ["No job has ended yet, so no policy has a record."]
+        name, why = pool.deciding([turn.at])[0]
+        findings = [f"No job has ended yet, so no policy has a record here; {name.name} decides: it {why}."]
     return Learned(pool=pool, leaderboard=board, findings=[*findings, *_movers_found(movers)], movers=movers)
 
 

@@ -141,7 +141,7 @@ def test_a_person_sees_tables_and_a_course(lives, folder, capsys):
         "best fixed policy afterwards",
         "MSU-trim",
         "Chance of being late",
-        "advice without either",
+        "advice without prior",
     ):
         assert words in text
     page = rendered(answer)
