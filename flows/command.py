@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 #: Seconds after which a bar appears: shorter work needs none.
 PATIENCE: Final = 2.0
+_ONE_BAR: Final = Lock()
 
 
 class Tell(Protocol):
@@ -53,10 +54,38 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Tell]:
-    """A bar with counts for work that takes longer than `PATIENCE`; silent where standard error is no terminal."""
-    if not _listened_to():
+    """A bar with counts for work that takes longer than `PATIENCE`; silent within another, and where nobody looks on."""
+    if not _listened_to() or not _ONE_BAR.acquire(blocking=False):
         yield lambda done, total=None, text=None: None
         return
+    try:
+        with _bar(title, total) as tell:
+            yield tell
+    finally:
+        _ONE_BAR.release()
+
+
+def counted(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
+    """Calls one after the other, in order, with a bar that counts them."""
+    results = []
+    with progress(words_of(function), len(calls)) as tell:
+        for call in calls:
+            results.append(function(**call))
+            tell(len(results))
+    return results
+
+
+def words_of(function: Callable[..., Any]) -> str:
+    """A function's name as a person reads it.
+
+    >>> words_of(words_of)
+    'words of'
+    """
+    return function.__name__.strip("_").replace("_", " ")
+
+
+@contextmanager
+def _bar(title: str, total: int | None) -> Iterator[Tell]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -145,6 +174,13 @@ class Output:
 
     json: Annotated[bool, option("Print one JSON object instead of tables.")] = False
     html: Annotated[Path | None, option("Write the answer as a page, too.", metavar="FILE")] = None
+
+    def show(self, blocks: Sequence[Block]) -> None:
+        """Print what a person need not wait for, before the answer is whole; nothing with ``--json``."""
+        if not self.json:
+            for line in lines_of(blocks, terminal_style()):
+                print(line)
+            sys.stdout.flush()
 
 
 @shared
@@ -270,17 +306,13 @@ def parsed_time(text: str | None, name: str) -> pd.Timestamp | None:
 
 def parsed_duration(text: str, name: str) -> pd.Timedelta:
     """A duration such as 10min, 1h or 7d; raises `SettingsError` naming the option ``name``."""
-    import pandas as pd
-
+    from warehouse import amounts
     from warehouse.errors import SettingsError
 
     try:
-        width = pd.Timedelta(text.strip().removesuffix("d") + "D" if text.strip().endswith("d") else text)
+        return amounts.parsed_duration(text)
     except ValueError as error:
-        raise SettingsError(f"{name} {text}", expected="a duration such as 10min, 1h or 7d") from error
-    if not width > pd.Timedelta(0):  # NaT is not
-        raise SettingsError(f"{name} {text}", expected="a positive duration such as 1h")
-    return width
+        raise SettingsError(f"{name} {error}") from error
 
 
 MarketName = Annotated[
@@ -293,18 +325,24 @@ MarketName = Annotated[
 # What a command answers, and the one place where an answer becomes lines, a JSON object or a page.
 
 
+#: Columns of a pipe or a file, where nobody says otherwise.
+PIPE_WIDTH: Final = 100
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What a command found.
 
     ``value`` is the JSON object, of a form in `flows.schemas.forms` where programs read it. ``blocks`` are what a person
-    reads, after a line on what they are ``about`` and a ``banner``, before the ``notes``. ``page`` makes another page than these,
-    where there is one (a text is HTML). ``exit_code`` is the program's.
+    reads, after a line on what they are ``about`` and a ``banner``, before the ``notes``; ``shown`` are printed already
+    (`Output.show`) and stand first on a page. ``page`` makes another page than these, where there is one (a text is HTML).
+    ``exit_code`` is the program's.
     """
 
     title: str
     value: Any
     blocks: Sequence[Block] = ()
+    shown: Sequence[Block] = ()
     about: str = ""
     banner: Banner | None = None
     notes: Sequence[str] = ()
@@ -315,9 +353,8 @@ class Answer:
         """The answer as a page."""
         if self.page is not None:
             return self.page()
-        return Page(
-            title=self.title, about=self.about, banner=self.banner, blocks=[*self.blocks, *self._last()]
-        )
+        blocks = [*self.shown, *self.blocks, *self._last()]
+        return Page(title=self.title, about=self.about, banner=self.banner, blocks=blocks)
 
     def lines(self, style: Style) -> Iterator[str]:
         """The answer as a terminal shows it."""
@@ -349,11 +386,11 @@ def deliver(answer: Answer, output: Output | None) -> int:
 
 
 def terminal_style() -> Style:
-    """The width of the terminal and whether it shows bold text; without limits where standard output is none."""
-    if not sys.stdout.isatty():
-        return Style()
-    width = shutil.get_terminal_size().columns or 80
-    return Style(width=max(20, width), bold="NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb")
+    """How standard output is written: as wide as ``COLUMNS``, the terminal or `PIPE_WIDTH`; abridged on a terminal only."""
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((0, 0)).columns or (80 if terminal else PIPE_WIDTH)
+    bold = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return Style(width=max(20, width), bold=bold, abridged=terminal)
 
 
 # ---

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from flows.command import Answer, Query, QueryAt, Session, option, parsed_time, progress, say
+from flows.command import Answer, Query, QueryAt, Session, counted, option, parsed_time, progress, say
 from flows.show.blocks import Column, Table, keyed
 from flows.show.formats import percent, price, usd, utc, whole
 
@@ -139,7 +139,15 @@ def _ranked(job: str, session: Session) -> Answer:
 
     with session.market_data() as store:
         at, own_end = session.moment(store)
-        turn = Turn(store=store, at=at, settings=session.config, run_id="markets", own_end=own_end, say=say)
+        turn = Turn(
+            store=store,
+            at=at,
+            settings=session.config,
+            run_id="markets",
+            own_end=own_end,
+            say=say,
+            fan=counted,
+        )
         movable = movable_as_of(turn, job)
     rows = ranked_rows(movable)
     title = f"Markets for {movable.request.name} at {utc(movable.live.now)}"

@@ -6,9 +6,39 @@ Nothing here imports pandas or NumPy: their scalars are recognised by what they 
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MISSING: Final = "—"
+_NUMBER: Final = re.compile(r"\d+(\.\d*)?")
+
+
+def parsed_duration(text: str) -> pd.Timedelta:
+    """A positive length of time as a person writes it; raises `ValueError` saying what is wrong with another text.
+
+    >>> str(parsed_duration("90min")), str(parsed_duration("2d"))
+    ('0 days 01:30:00', '2 days 00:00:00')
+    >>> parsed_duration("20")
+    Traceback (most recent call last):
+    ValueError: '20' has no unit; expected a duration such as 20min, 20h or 20d
+    """
+    import pandas as pd
+
+    plain = text.strip()
+    if _NUMBER.fullmatch(plain):
+        raise ValueError(
+            f"{plain!r} has no unit; expected a duration such as {plain}min, {plain}h or {plain}d"
+        )
+    try:
+        span = pd.Timedelta(plain.removesuffix("d") + "D" if plain.endswith("d") else plain)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{text!r}; expected a duration such as 10min, 12h or 2d") from error
+    if not span > pd.Timedelta(0):  # NaT is not
+        raise ValueError(f"{text!r}; expected a positive duration such as 1h")
+    return span
 
 
 def missing(value: Any) -> bool:
@@ -112,3 +142,12 @@ def duration(length: Any) -> str:
     """
     hours = length.total_seconds() / 3600
     return f"{round(60 * hours)} min" if hours < 1 else f"{hours:.1f}".removesuffix(".0") + " h"
+
+
+def plural(n: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "job"), plural(0, "job")
+    ('1 job', '0 jobs')
+    """
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

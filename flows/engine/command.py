@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from flows.command import Answer, Session, Warehouse, option
+from flows.show.blocks import Block
 from flows.show.formats import utc
 
 
@@ -23,7 +25,15 @@ def run(
     taken at the end of its own record; with --at, all are taken at that time.
     """
     from flows.engine.run import run_turn
-    from flows.turn.command import turn_blocks
+    from flows.turn.command import decision_table, turn_blocks
+    from flows.turn.report import decisions_summary
+
+    shown: list[Block] = []
+
+    def show(decisions: Sequence[Mapping[str, Any]]) -> None:
+        shown.append(decision_table("Decisions", decisions))
+        shown.append(decisions_summary(decisions) if decisions else "")
+        session.show(shown)
 
     value = run_turn(
         data=session.data,
@@ -33,8 +43,9 @@ def run(
         report=report,
         config=session.config,
         settings=session.settings,
+        show=show,
     )
-    return Answer(title=f"Turn at {utc(value['at'])}", value=value, blocks=turn_blocks(value))
+    return Answer(title=f"Turn at {utc(value['at'])}", value=value, shown=shown, blocks=turn_blocks(value))
 
 
 def serve(

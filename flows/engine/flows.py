@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -25,7 +26,7 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 from prefect.tasks import Task, exponential_backoff
 
-from flows.command import DEFAULT_DB, say
+from flows.command import DEFAULT_DB, progress, say, words_of
 from flows.config import Settings, read_settings
 from flows.ledger.records import worth_another_try
 from flows.monitoring.flow import raise_alarms
@@ -46,6 +47,8 @@ KINDS = ("threads", "processes", "dask")
 DEFAULT_WORKERS = 2
 
 Runner = TaskRunner[PrefectFuture[Any]]
+#: Who is shown the decisions of a turn of this process when they are made, before the rest of it: nobody, or who waits for them.
+SHOW: ContextVar[Callable[[Sequence[Mapping[str, Any]]], None]] = ContextVar("SHOW", default=lambda _: None)
 
 
 def chosen_runner(environment: Mapping[str, str] = os.environ) -> Runner:
@@ -128,7 +131,12 @@ def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> l
     )
     size = math.ceil(len(calls) / TASKS_A_STAGE) or 1
     parts = [_Part(function, calls[i : i + size]) for i in range(0, len(calls), size)]
-    return [result for future in [unit.submit(part) for part in parts] for result in future.result().results]
+    results: list[Any] = []
+    with progress(words_of(function), len(calls)) as tell:
+        for future in [unit.submit(part) for part in parts]:
+            results += future.result().results
+            tell(len(results))
+    return results
 
 
 class _Part:
@@ -175,6 +183,7 @@ def opened_turn(
             own_end=own_end,
             fan=fan,
             say=say,
+            show=SHOW.get(),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,12 @@ def run_turn(
     report: Path | None,
     config: Settings,
     settings: Path | None,
+    show: Callable[[Sequence[Mapping[str, Any]]], None],
 ) -> dict[str, Any]:
-    """One turn of the loop on the engine; raises `StoreError` where no warehouse can be, before anything is started."""
+    """One turn of the loop on the engine, whose decisions are ``show``n when they are made.
+
+    Raises `StoreError` where no warehouse can be, before anything is started.
+    """
     check_place(db, read_only=False)
     requests = [read_request(file) for file in job_files]
     when, own_end = _run_time(data, at, config)
@@ -71,8 +75,9 @@ def run_turn(
     say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC on {_market_words(data, config)}")
 
     prepare_engine(db.resolve().parent, quiet=True)
-    from flows.engine.flows import pipeline
+    from flows.engine.flows import SHOW, pipeline
 
+    SHOW.set(show)
     return pipeline.with_options(timeout_seconds=0)(  # who waits for it may stop it
         db=db,
         at=when.to_pydatetime(),

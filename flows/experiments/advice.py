@@ -366,6 +366,7 @@ def advised_jobs(db: Path, world: Recorded, *, settings: Settings, until: pd.Tim
                 pool=pool[job.request.name],
             )
             for job, one in zip(jobs, ended, strict=True)
+            if isinstance(one, EndedJob)
         ]
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, MarketName, Session, option, say
+from flows.command import Answer, MarketName, Session, counted, option, say
 from flows.show.blocks import Block, Notes, Table
 from flows.show.formats import utc
 
-DECISION_COLUMNS = {
-    "job": "job", "market": "market", "on_demand": "on-demand", "spot": "spot", "policy": "policy", "reason": "why",
-}  # fmt: skip
 JOB_COLUMNS = {
     "job": "job", "market": "market", "on_demand": "on-demand", "spot": "spot", "moves": "moves", "priority": "priority",
     "team": "team", "pays_usd": "pays $", "utility_usd": "utility $", "one_by_one_usd": "one by one $",
@@ -46,6 +43,7 @@ def plan(
     The joint plan looks some slots ahead, knows teams and caps and lets jobs move. It advises: nothing is stored.
     """
     from flows.fleet.plan import common_time, fleet_answer, read_terms, request_on
+    from flows.turn.command import decision_table
     from flows.turn.context import Turn, step_of
 
     config, terms = session.config, read_terms(teams)
@@ -53,11 +51,11 @@ def plan(
     with session.market_data() as store:
         moment, own_end = session.moment(store)
         at = common_time(store, moment, own_end=own_end, step=step_of(config))
-        turn = Turn(store=store, at=at, settings=config, run_id="fleet", say=say)
+        turn = Turn(store=store, at=at, settings=config, run_id="fleet", say=say, fan=counted)
         value = fleet_answer(turn, terms, requests, window=window)
     title = f"{len(value['decisions'])} jobs together for the slot of {utc(value['slot'])}"
     blocks: list[Block] = [
-        Table("Decisions of that slot", value["decisions"], DECISION_COLUMNS),
+        decision_table("Decisions of that slot", value["decisions"]),
         Table("The joint plan beside them", value["jobs"], JOB_COLUMNS),
         Table("Markets in that slot", value["markets"], MARKET_COLUMNS),
     ]

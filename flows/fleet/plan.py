@@ -383,7 +383,7 @@ def fleet_answer(
             "slot": turn.at.isoformat(),
             "step_minutes": turn.settings.step_minutes,
             "window_slots": window,
-            "decisions": [_decision(row) for row in decided.rows],
+            "decisions": list(decided.rows),
             "jobs": [], "markets": [], "teams": [], "compared": [],
             "objective_usd": None, "bound_usd": None, "gap": None, "status": "no job",
             "synthetic": [],
@@ -405,7 +405,7 @@ def _beside(fleet: Fleet, decided: Decided) -> dict[str, Any]:
         "slot": fleet.at.isoformat(),
         "step_minutes": fleet.step.total_seconds() / 60.0,
         "window_slots": problem.slots,
-        "decisions": [_decision(row) for row in decided.rows],
+        "decisions": list(decided.rows),
         "jobs": [_job_row(fleet, plan, best, j) for j in range(len(problem.jobs))],
         "markets": _market_rows(fleet, plan, apart),
         "teams": _team_rows(fleet, plan),
@@ -424,11 +424,6 @@ def _beside(fleet: Fleet, decided: Decided) -> dict[str, Any]:
             *(f"synthetic: {text}" for text in fleet.assumed),
         ],
     }
-
-
-def _decision(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A decision as the table of this command has it."""
-    return {name: row[name] for name in ("job", "market", "on_demand", "spot", "policy", "reason")}
 
 
 def _otherwise(fleet: Fleet, plan: JointPlan, decisions: Sequence[Mapping[str, Any]]) -> list[str]:

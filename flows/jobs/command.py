@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.command import Answer, MarketName, Query, QueryAt, option, parsed_time
 from flows.ledger.fields import zone_of
-from flows.show.blocks import Block, Column, Notes, Table, keyed
+from flows.show.blocks import Banner, Block, Column, Notes, Table, keyed
 from flows.show.formats import auto, percent, time, usd
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def add(
     from flows.ledger.jobs import save_jobs
     from flows.turn.context import find_market, read_history, step_of
     from optimization.job.definition import infeasible_by
-    from optimization.job.request import read_request, slot_job
+    from optimization.job.request import first_slot, read_request, shortfall_told, slot_job
 
     request = read_request(file)
     if name:
@@ -86,12 +86,24 @@ def add(
         "value_usd": job.value,
         "must_finish": job.must_finish,
         "infeasible_by_slots": infeasible_by(job, slot_hours=history.slot_hours),
-        "note": "no value given: one was chosen that never gives up while finishing is possible"
+        "note": "no value given: it must finish, and is never given up while finishing is possible"
         if job.must_finish
         else "",
     }
-    table = Table("Job", [value], keyed(*(key for key in value if key != "added")))
-    return Answer(title=f"Job {job.name}", value=value, blocks=[table])
+    told = shortfall_told(job, first_slot(placed, history.step), history.step)
+    value["shortfall"] = told or None
+    table = Table("Job", [value], _columns(value))
+    return Answer(title=f"Job {job.name}", value=value, blocks=[table], banner=_cannot(told))
+
+
+def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
+    """The columns of a job that was added; of one that must finish not the value that was made up for it."""
+    hidden = {"added", "ranked", "shortfall"} | ({"value_usd"} if value["must_finish"] else set())
+    return keyed(*(key for key in value if key not in hidden))
+
+
+def _cannot(told: str) -> Banner | None:
+    return Banner("Warning:", told) if told else None
 
 
 def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> Answer:
@@ -101,7 +113,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     from flows.turn.answer import movable_as_of, ranked_rows
     from flows.turn.context import Turn, placed_among, proposed, read_all, step_of
     from optimization.job.definition import infeasible_by
-    from optimization.job.request import first_slot
+    from optimization.job.request import first_slot, shortfall_told
     from optimization.moving.terms import movable_job
 
     settings = session.config
@@ -138,17 +150,20 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         "note": f"it may move among {len(places)} markets"
         + ("" if placed.market else "; it has no home (market), so its first start is free in any"),
     }
+    short: list[str] = [
+        shortfall_told(one, first_slot(placed, histories[0].step), histories[0].step) for one in job.runs
+    ]
+    cannot = short[0] if all(short) else ""
+    value["shortfall"] = cannot or None
     if told:
         value |= {"proposed": told, "ranked": ranked}
     shown = {**value, "markets": "; ".join(names)}
-    blocks: list[Block] = [
-        Table("Job", [shown], keyed(*(key for key in value if key not in ("added", "ranked"))))
-    ]
+    blocks: list[Block] = [Table("Job", [shown], _columns(value))]
     if ranked:
         blocks.append(
             Table("Its markets, by what being there in the next slot is worth", ranked, RANKED_COLUMNS)
         )
-    return Answer(title=f"Job {run.name}", value=value, blocks=blocks)
+    return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
 
 
 def list_(*, session: QueryAt = QueryAt()) -> Answer:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 from typing_extensions import TypedDict
 
 from flows.show.blocks import Column
-from flows.show.formats import auto, fixed, percent, usd
+from flows.show.formats import auto, percent, usd
 
 if TYPE_CHECKING:
     from flows.ledger.jobs import OpenJob
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 TABLE, JOB = "table", "job"
 #: Policies that are shown wherever others are.
 BASELINES: Final = ("OD-only", "MSU", "UP")
+#: The name of the best that could have been done, in tables of policies.
+HINDSIGHT: Final = "hindsight"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ class Field:
     without one whoever makes the row adds it. A decision that was stored before a field was there says None of it, so the
     ``kind`` of a new one allows None. ``column`` marks those that have a column of their own in the table of decisions; all
     others stand in its column ``details``. A field with a ``heading`` is shown in the tables named by ``shown``, those of a
-    higher ``place`` further to the right.
+    higher ``place`` further to the right; ``card`` is that of its `Column`.
     """
 
     kind: Any
@@ -47,10 +49,13 @@ class Field:
     format: Callable[[Any], str] = auto
     shown: tuple[str, ...] = (TABLE, JOB)
     place: int = 0
+    card: int = 0
 
     def as_column(self) -> Column:
         """How it is shown in a table."""
-        return Column(heading=self.heading, unit=self.unit, format=self.format, words=self.words)
+        return Column(
+            heading=self.heading, unit=self.unit, format=self.format, words=self.words, card=self.card
+        )
 
 
 def columns_of(
@@ -127,6 +132,23 @@ def _share(job: OpenJob, made: Decision) -> float:
 def _finish(job: OpenJob, made: Decision) -> str:
     live = job.live
     return (live.start + made.expected.finish_slots * live.step).floor("s").isoformat()
+
+
+def _saved(job: OpenJob, made: Decision) -> float | None:
+    """What is expected to be saved beside on-demand only; None where the job is more likely given up than done."""
+    if made.expected.given_up_probability > 0.5:
+        return None
+    return job.on_demand_only_usd - made.expected.cost_usd
+
+
+def _saved_usd(job: OpenJob, made: Decision) -> float | None:
+    saved = _saved(job, made)
+    return None if saved is None else round(saved, 4)
+
+
+def _saved_share(job: OpenJob, made: Decision) -> float | None:
+    saved = _saved(job, made)
+    return None if saved is None else round(saved / job.on_demand_only_usd, 6)
 
 
 def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
@@ -210,6 +232,7 @@ DECISION: Final[dict[str, Field]] = {
         value=lambda job, made: job.history.market.key,
         heading="market",
         shown=(TABLE,),
+        card=21,
     ),
     "market_parts": Field(kind=MarketParts, words="The market in its parts."),
     "source": Field(
@@ -230,12 +253,17 @@ DECISION: Final[dict[str, Field]] = {
         column=True,
         heading="slot",
         unit="UTC",
+        card=22,
     ),
     "slot_end": Field(
         kind=str,
         limits=TIME,
         words="End of that slot, UTC.",
         value=lambda job, made: (job.live.now + job.live.step).isoformat(),
+        heading="until",
+        unit="UTC",
+        shown=(TABLE,),
+        card=13,
     ),
     "valid_until": Field(
         kind=str, limits=TIME, words="When the decision is over: do not start anything for it later."
@@ -253,6 +281,7 @@ DECISION: Final[dict[str, Field]] = {
         value=lambda job, made: made.allocation.on_demand,
         column=True,
         heading="on-demand",
+        card=11,
     ),
     "spot": Field(
         kind=int,
@@ -261,6 +290,7 @@ DECISION: Final[dict[str, Field]] = {
         value=lambda job, made: made.allocation.spot,
         column=True,
         heading="spot",
+        card=12,
     ),
     "policy": Field(
         kind=str,
@@ -269,6 +299,7 @@ DECISION: Final[dict[str, Field]] = {
         column=True,
         heading="policy",
         place=2,
+        card=51,
     ),
     "chosen_because": Field(kind=str, words="Why that policy was asked."),
     "reason": Field(
@@ -278,6 +309,7 @@ DECISION: Final[dict[str, Field]] = {
         column=True,
         heading="why",
         place=2,
+        card=61,
     ),
     "expected_cost_usd": Field(
         kind=float,
@@ -288,6 +320,7 @@ DECISION: Final[dict[str, Field]] = {
         unit="$",
         format=usd,
         shown=(TABLE,),
+        card=31,
     ),
     "expected_cost_p10_usd": Field(
         kind=float,
@@ -301,6 +334,33 @@ DECISION: Final[dict[str, Field]] = {
         words="Nine tenths of the sampled futures cost no more.",
         value=lambda job, made: round(made.expected.cost_p90_usd, 4),
     ),
+    "on_demand_only_usd": Field(
+        kind=float | None,
+        limits=NOT_NEGATIVE,
+        words="What the whole job costs on on-demand alone, from its first slot to its last.",
+        value=lambda job, made: round(job.on_demand_only_usd, 4),
+    ),
+    "saved_usd": Field(
+        kind=float | None,
+        words="What the expected cost is below that, negative where it is above; null where the job is more likely given up than "
+        "done.",
+        value=_saved_usd,
+        heading="saved",
+        unit="$",
+        format=usd,
+        shown=(TABLE,),
+        card=32,
+    ),
+    "saved_share": Field(
+        kind=float | None,
+        limits={"maximum": 1},
+        words="The same as a share of it.",
+        value=_saved_share,
+        heading="of on-demand only",
+        format=percent,
+        shown=(TABLE,),
+        card=33,
+    ),
     "expected_finish": Field(
         kind=str,
         limits=TIME,
@@ -309,6 +369,7 @@ DECISION: Final[dict[str, Field]] = {
         heading="expected finish",
         unit="UTC",
         shown=(TABLE,),
+        card=42,
     ),
     "late_probability": Field(
         kind=float,
@@ -318,6 +379,7 @@ DECISION: Final[dict[str, Field]] = {
         heading="P(late)",
         format=percent,
         place=1,
+        card=41,
     ),
     "deadline": Field(
         kind=str,
@@ -327,6 +389,7 @@ DECISION: Final[dict[str, Field]] = {
         heading="deadline",
         unit="UTC",
         shown=(TABLE,),
+        card=43,
     ),
     "must_finish": Field(
         kind=bool,
@@ -393,6 +456,13 @@ DECISION: Final[dict[str, Field]] = {
         words="Instances held in the slot before, by report or by decision.",
         value=lambda job, made: made.progress.n_previous,
     ),
+    "shortfall": Field(
+        kind=str | None,
+        words="Why the job cannot be done in time, by how much, and what could be done; null where on-demand alone can do it.",
+        value=lambda job, made: job.shortfall or None,
+        heading="warning",
+        card=1,
+    ),
     "planned": Field(
         kind=list[PlannedSlot] | None,
         words="What the plan behind the decision holds in the slots after it, which later decisions may change; null where the "
@@ -414,6 +484,7 @@ DECISION: Final[dict[str, Field]] = {
         value=_moved_from,
         heading="moves from",
         format=zone_of,
+        card=23,
     ),
     "move_usd": Field(
         kind=float | None,
@@ -446,12 +517,29 @@ BOARD: Final[dict[str, Field]] = {
     "mean_utility": Field(
         kind=float,
         words="Value of the finished job minus the rent, over what the job costs on on-demand alone.",
-        heading="utility",
-        unit="OD-only cost = 1",
-        format=fixed(3),
     ),
     "mean_utility_usd": Field(kind=float, words="The same in USD."),
-    "mean_cost_usd": Field(kind=float, words="Rent of a job, USD.", heading="cost", unit="$", format=usd),
+    "mean_cost_usd": Field(
+        kind=float, words="Rent of a job, USD.", heading="cost a job", unit="$", format=usd
+    ),
+    "mean_saved_usd": Field(
+        kind=float,
+        words="What that is below the cost of the same jobs on on-demand alone, USD.",
+        heading="saved",
+        unit="$",
+        format=usd,
+    ),
+    "saved_share": Field(
+        kind=float,
+        limits={"maximum": 1},
+        words="The same as a share of it.",
+        heading="of on-demand only",
+        format=percent,
+    ),
+    "mean_hindsight_usd": Field(
+        kind=float | None,
+        words="The rent of a job, USD, had the future been known; null where a job was scored by an older version.",
+    ),
     "on_time": Field(
         kind=float,
         limits=SHARE,
@@ -461,11 +549,19 @@ BOARD: Final[dict[str, Field]] = {
     ),
     "gap_to_hindsight": Field(
         kind=float,
-        words="To the best that knowing the future allows.",
-        heading="gap to hindsight",
-        format=fixed(3),
+        words="Utility to the best that knowing the future allows, over what the job costs on on-demand alone.",
     ),
     "weight": Field(
         kind=float, limits=SHARE, words="How far the selection trusts it.", heading="weight", format=percent
     ),
 }
+
+
+def beside_hindsight(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows of the leaderboard, and below them what hindsight costs, where that is known of all jobs of the first."""
+    cost = board[0].get("mean_hindsight_usd") if board else None
+    if cost is None:
+        return list(board)
+    alone = board[0]["mean_cost_usd"] + board[0]["mean_saved_usd"]
+    own = {"mean_cost_usd": cost, "mean_saved_usd": alone - cost, "saved_share": 1.0 - cost / alone}
+    return [*board, {"policy": HINDSIGHT, "jobs": board[0]["jobs"], **own}]

@@ -14,7 +14,7 @@ import pandas as pd
 from flows.show.formats import rows_of
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, finished
-from optimization.job.request import FilledConfiguration, JobRequest, first_slot, job_on
+from optimization.job.request import FilledConfiguration, JobRequest, check_bounds, first_slot, job_on
 from optimization.moving.definition import Held, Mover
 from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
 from optimization.moving.terms import movable_job
@@ -61,6 +61,7 @@ def save_jobs(
     known = {job.request.name: job for job in stored_jobs(store)}
     rows = []
     for request in requests:
+        check_bounds(request)
         before = known.get(request.name)
         if before is not None and before.request != request:
             raise JobError(
@@ -234,7 +235,8 @@ def as_reported(
 class OpenJob:
     """A request whose job is running on the market of ``history``, as it stands at the slot to decide.
 
-    ``reports`` are those that count by then. ``places`` names the markets of a job that may move, this one among them.
+    ``reports`` are those that count by then. ``places`` names the markets of a job that may move, this one among them; ``others``
+    is the job as it stands in each other of them.
     """
 
     request: JobRequest
@@ -242,6 +244,18 @@ class OpenJob:
     live: LiveJob
     reports: tuple[Report, ...] = ()
     places: tuple[str, ...] = ()
+    others: tuple[LiveJob, ...] = ()
+
+    @property
+    def on_demand_only_usd(self) -> float:
+        """What the whole job costs on on-demand alone, USD; of a job that may move in the market where that is least."""
+        return min(live.on_demand_only_usd for live in (self.live, *self.others))
+
+    @property
+    def shortfall(self) -> str:
+        """Why the job cannot be done in time, "" where it can; of a job that may move where no market can do it."""
+        told = [live.shortfall for live in (self.live, *self.others)]
+        return told[0] if all(told) else ""
 
     @property
     def progress_report(self) -> Report | None:
@@ -304,6 +318,7 @@ class OpenMovable:
             live=self.live.lives[m],
             reports=self.reports,
             places=self.places,
+            others=tuple(live for k, live in enumerate(self.live.lives) if k != m),
         )
 
 

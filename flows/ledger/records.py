@@ -257,6 +257,7 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
                     "utility": row.utility,
                     "gap_to_hindsight": row.gap_to_hindsight,
                     "on_demand_only_usd": row.on_demand_only_usd,
+                    "hindsight_usd": scored.hindsight_usd,
                     "lost_to_forecast_error_usd": (
                         None if isnan(row.lost_to_forecast_error_usd) else row.lost_to_forecast_error_usd
                     ),
@@ -282,7 +283,8 @@ def _moves(outcome: MovedOutcome, markets: Sequence[str]) -> dict[str, Any]:
 def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
     """Outcomes of these policies in the columns that `optimization.replay.score.leaderboard` reads.
 
-    With them ``lost_to_forecast_error`` (units of OD-only cost), NaN where no forecast was issued or it was not measured.
+    ``hindsight_usd`` is NaN where a job was scored by a version that did not keep it. With them ``lost_to_forecast_error``
+    (units of OD-only cost), NaN where no forecast was issued or it was not measured.
     """
     rows = read_rows(store, "outcomes")
     rows = rows[rows["policy"].isin(list(names))]
@@ -294,6 +296,8 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
             "utility": [detail["utility"] for detail in details],
             "utility_usd": rows["utility_usd"].to_numpy(dtype=float),
             "cost_usd": rows["cost_usd"].to_numpy(dtype=float),
+            "on_demand_only_usd": [detail["on_demand_only_usd"] for detail in details],
+            "hindsight_usd": [detail.get("hindsight_usd", np.nan) for detail in details],
             "on_time": rows["on_time"].to_numpy(dtype=bool),
             "gap_to_hindsight": [detail["gap_to_hindsight"] for detail in details],
             "lost_to_forecast_error": [

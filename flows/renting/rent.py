@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from flows.command import Session, say
+from flows.command import Session, counted, say
 from flows.turn.context import Turn, find_market
 from flows.turn.forecast import forecasts_of, ready
 from optimization.renting.budget import JobType, Rental, TypeRental
@@ -504,7 +504,9 @@ def market_price(
     chosen = session.config
     with session.market_data() as store:
         when, own_end = session.moment(store)
-        turn = Turn(store=store, at=when, settings=chosen, run_id="rent", own_end=own_end, say=say)
+        turn = Turn(
+            store=store, at=when, settings=chosen, run_id="rent", own_end=own_end, say=say, fan=counted
+        )
         followed = find_market(store, market, at=when, settings=chosen, own_end=own_end)
         histories, prepared = ready(turn, {followed: [followed.at]}, [model or chosen.planner])
         history = histories[followed].until(followed.at)

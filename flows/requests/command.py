@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, Session, option, say
+from flows.command import Answer, Session, counted, option, say
 
 
 def fill(
@@ -52,7 +52,15 @@ def fill(
     model, source = configuration_model(configurations, session.data, seed=config.seed, say=say)
     with session.market_data() as store:
         at, own_end = session.moment(store)
-        turn = Turn(store=store, at=at.floor(step), settings=config, run_id="fill", own_end=own_end, say=say)
+        turn = Turn(
+            store=store,
+            at=at.floor(step),
+            settings=config,
+            run_id="fill",
+            own_end=own_end,
+            say=say,
+            fan=counted,
+        )
         filled = fill_request(turn, asked, model, policy=policy, plans=plans)
         value = answer_of(replace(filled, source=source), step)
         if run:

@@ -633,7 +633,6 @@ def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]
         for outcome, row in zip(ran.scored.outcomes, ran.scored.ledger, strict=True)
     ]
     mine, alone = rows[0], ran.scored.ledger[0].on_demand_only_usd
-    best = ran.scored.ended.job.value - ran.scored.hindsight_low
     return {
         "from": ended.start,
         "deadline": ended.start + ended.job.deadline_slots * step,
@@ -646,7 +645,7 @@ def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]
         "hindsight": {
             "low": ran.scored.hindsight_low,
             "high": ran.scored.hindsight_high,
-            "cost_usd": best if ended.job.must_finish else None,
+            "cost_usd": ran.scored.hindsight_usd,
         },
         "at_low": _outcome_row(ran.low, ended.start, step),
         "at_high": _outcome_row(ran.high, ended.start, step),

@@ -186,7 +186,6 @@ def _costs_figure(answer: Mapping[str, Any]) -> Figure:
 
 def _replayed(answer: Mapping[str, Any]) -> Section:
     score = answer["score"]
-    best = score["hindsight"]["cost_usd"]
     figures = (
         [_held_figure(score["allocations"], answer["decision"]["step_minutes"])]
         if score["allocations"]
@@ -197,9 +196,8 @@ def _replayed(answer: Mapping[str, Any]) -> Section:
         [
             f"It cost {usd(score['outcome']['cost_usd'])} USD where {usd(score['expected_cost_usd'])} "
             "were expected; on-demand only costs "
-            f"{usd(score['on_demand_only_usd'])}"
-            + (f", at best {usd(best)} with hindsight" if best is not None else "")
-            + f"; saved {percent(score['saved_share'])}.",
+            f"{usd(score['on_demand_only_usd'])}, at best {usd(score['hindsight']['cost_usd'])} with hindsight; "
+            f"saved {percent(score['saved_share'])}.",
             *figures,
             numbers(SCORE_COLUMNS, score_rows(score), digits=2),
         ],

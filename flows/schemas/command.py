@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from flows.command import Answer, Output, option
-from flows.show.blocks import Table
+from flows.show.blocks import Table, Verbatim
 
 
 def schema(
@@ -21,7 +21,7 @@ def schema(
 
     if name is not None:
         value = forms.schema(name)
-        return Answer(title=value["title"], value=value, blocks=[json.dumps(value, indent=2)])
+        return Answer(title=value["title"], value=value, blocks=[Verbatim(json.dumps(value, indent=2))])
     rows = [{"name": one, "title": forms.schema(one)["title"]} for one in forms.names()]
     return Answer(
         title="Schemas",

@@ -168,10 +168,11 @@ class Held(TypedDict):
 
 
 class Bracket(TypedDict):
-    """Two figures between which the utility of the best that could have been done lies, USD."""
+    """Two figures between which the utility of the best that could have been done lies, USD, and what the lower one pays."""
 
     low: float
     high: float
+    cost_usd: float
 
 
 _From = TypedDict("_From", {"from": datetime})
@@ -196,6 +197,8 @@ class ReplayedPolicy(_From):
     on_time: bool
     spot_share: Share
     on_demand_only_usd: float
+    saved_usd: Annotated[float, Keys(description="What the cost is below that; negative where it is above.")]
+    saved_share: Annotated[float, Keys(description="The same as a share of it.")]
     hindsight: Bracket
     gap_to_hindsight: float
     must_finish: bool
@@ -538,12 +541,6 @@ class ScoredRunnerUp(FilledOutcome):
     on_demand_only_usd: float
 
 
-class CostBracket(Bracket):
-    """The bracket of hindsight; ``cost_usd`` is the least cost of a job that must finish."""
-
-    cost_usd: float | None
-
-
 class FilledScore(_From):
     """A filled request replayed to its deadline."""
 
@@ -554,7 +551,7 @@ class FilledScore(_From):
     expected_cost_usd: float
     expected_inside: bool
     policies: list[ScoredPolicy]
-    hindsight: CostBracket
+    hindsight: Bracket
     at_low: FilledOutcome
     at_high: FilledOutcome
     runners_up: list[ScoredRunnerUp]

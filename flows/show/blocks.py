@@ -14,7 +14,8 @@ class Column:
     """A column of a table: its heading, the unit of its values, how a value is written, and what it means in a sentence.
 
     ``words`` become the hint of the heading on a page. ``tone`` gives a value its shade there: ``up1`` to ``up3`` for good,
-    ``down1`` to ``down3`` for bad, ``off`` for what is not as it should be.
+    ``down1`` to ``down3`` for bad, ``off`` for what is not as it should be. ``card`` is its place where a row is a paragraph,
+    two digits: its line there, and its turn on the line (0: in the order of the columns, as many on a line as fit).
     """
 
     heading: str
@@ -22,6 +23,7 @@ class Column:
     format: Callable[[Any], str] = auto
     words: str = ""
     tone: Callable[[Any], str] | None = None
+    card: int = 0
 
     @property
     def label(self) -> str:
@@ -31,11 +33,12 @@ class Column:
     def pair(self, cell: str) -> str:
         """Heading and one value with its unit, as they stand where there is no row of headings.
 
-        >>> Column(heading="cost", unit="$").pair("12.30"), Column(heading="slot", unit="UTC").pair("06:00")
-        ('cost: $12.30', 'slot: 06:00 UTC')
+        >>> Column(heading="cost", unit="$").pair("−12.30"), Column(heading="slot", unit="UTC").pair("06:00")
+        ('cost: −$12.30', 'slot: 06:00 UTC')
         """
         if self.unit == "$":
-            return f"{self.heading}: ${cell}"
+            sign = cell[:1] if cell.startswith(("-", "−")) else ""
+            return f"{self.heading}: {sign}${cell.removeprefix(sign)}"
         return f"{self.heading}: {cell} {self.unit}".rstrip()
 
 
@@ -43,9 +46,9 @@ class Column:
 class Table:
     """Rows of plain values under columns (key -> `Column`, or its heading alone); keys that are not named are not shown.
 
-    ``marked`` names rows to be set off (baselines): it is told a row. ``most`` limits the rows on a terminal; a page and
-    ``--json`` have them all. ``empty`` is said instead of a table without rows. The rows of a ``sortable`` table are put in
-    order on a page by a click on a heading.
+    ``marked`` names rows to be set off (baselines): it is told a row. ``most`` limits the other rows on a terminal; a pipe, a
+    page and ``--json`` have them all. ``empty`` is said instead of a table without rows. Rows of ``cards`` are blocks of lines
+    where they do not fit on one. The rows of a ``sortable`` table are put in order on a page by a click on a heading.
     """
 
     kind: ClassVar[str] = "table"
@@ -108,6 +111,14 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True)
+class Verbatim:
+    """Lines that somebody copies whole, such as JSON and paths: never folded."""
+
+    kind: ClassVar[str] = "verbatim"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Banner:
     """A warning that stands out, such as that prices are simulated."""
 
@@ -147,7 +158,7 @@ class Section:
     anchor: str = ""
 
 
-Block: TypeAlias = "str | Table | Notes | Banner | Grid | Fold | Section | Figure"
+Block: TypeAlias = "str | Table | Notes | Verbatim | Banner | Grid | Fold | Section | Figure"
 
 
 def numbers(

@@ -21,6 +21,7 @@ from warehouse.amounts import (
     number,
     percent,
     plain_scalar,
+    plural,
     price,
     significant,
     text,
@@ -128,15 +129,6 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([n, n])
     return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)
-
-
-def plural(n: int, noun: str) -> str:
-    """A count with its noun.
-
-    >>> plural(1, "job"), plural(0, "job")
-    ('1 job', '0 jobs')
-    """
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def listed(items: Iterable[str]) -> str:

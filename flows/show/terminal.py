@@ -1,7 +1,7 @@
 """Blocks as lines of text: nothing is ever cropped.
 
-On a terminal lines keep to its width: cells wrap at spaces, long names at their separators, and a table whose columns do not
-fit becomes one paragraph a row. In a pipe or a file every row is one line, however long.
+Lines keep to a width: cells wrap at spaces, long names at their separators, and a table whose columns do not fit becomes one
+paragraph a row. A table of cards is a table only where every row is one line.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final
 
 from rich.cells import cell_len
 
-from flows.show.blocks import Banner, Block, Column, Fold, Notes, Section, Table
+from flows.show.blocks import Banner, Block, Column, Fold, Notes, Section, Table, Verbatim
 from flows.show.formats import MISSING
 
 _GAP: Final = "  "
 #: A cell of a sentence is given so much room at least, else the table is shown a row a paragraph.
 _SENTENCE: Final = 24
 #: Rows are at most so many lines high, else likewise.
-_TALLEST: Final = 4
+_TALLEST: Final = 3
 #: Names wrap after the first of these, and after the second where a part is still long.
 _STRONG: Final = re.compile(r"(?<=[/@,;|])(?=.)")
 _WEAK: Final = re.compile(r"(?<=[:_+=.-])(?=.)")
@@ -30,10 +31,14 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How lines are written: ``width`` in columns (None: no limit), and whether headings may be bold."""
+    """How lines are written: ``width`` in columns (None: no limit), and whether headings may be bold.
+
+    ``abridged``: a long table may end before its last row, and says so.
+    """
 
     width: int | None = None
     bold: bool = False
+    abridged: bool = False
 
     def strong(self, line: str) -> str:
         """A heading."""
@@ -52,6 +57,8 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
         elif isinstance(block, Notes):
             for item in block.items:
                 yield from _hanging("* ", shown(item), style.width)
+        elif isinstance(block, Verbatim):
+            yield from block.text.split("\n")
         elif isinstance(block, Banner):
             yield from wrapped(shown(f"{block.label} {block.text}"), style.width)
         elif isinstance(block, Table):
@@ -83,25 +90,36 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
         yield from (style.strong(line) for line in wrapped(title, style.width))
     cells = [[shown(cell) for cell in row] for row in table.cells()]
     labels = [shown(column.label) for column in table.described().values()]
-    most = len(cells) if style.width is None or table.most is None else table.most
-    widths = column_widths(labels, cells[:most], style.width)
+    left_out = 0
+    if style.abridged and table.most is not None:
+        kept = [
+            k < table.most or (table.marked is not None and table.marked(row))
+            for k, row in enumerate(table.rows)
+        ]
+        cells, left_out = list(compress(cells, kept)), kept.count(False)
+    widths = column_widths(labels, cells, style.width, wraps=not table.cards)
     if widths is None:
-        yield from _paragraphs(list(table.described().values()), cells[:most], table.numeric()[0], style)
+        yield from _paragraphs(list(table.described().values()), cells, table.numeric()[0], style)
     else:
-        yield from _grid(labels, cells[:most], widths, table.numeric(), style)
-    if most < len(cells):
-        yield from wrapped(f"... and {len(cells) - most:,} more, see --json or --html", style.width)
+        yield from _grid(labels, cells, widths, table.numeric(), style)
+    if left_out:
+        yield from wrapped(f"... and {left_out:,} more, see --json or --html", style.width)
     yield ""
 
 
 def column_widths(
-    labels: Sequence[str], cells: Sequence[Sequence[str]], width: int | None
+    labels: Sequence[str], cells: Sequence[Sequence[str]], width: int | None, *, wraps: bool = True
 ) -> list[int] | None:
-    """Widths of the columns within ``width`` (None: as wide as they are), or None if they do not fit well."""
+    """Widths of the columns within ``width`` (None: as wide as they are), or None if they do not fit well.
+
+    Without ``wraps`` they fit only where every cell is one line.
+    """
     columns = list(zip(labels, *cells, strict=True))
     natural = [max(cell_len(cell) for cell in column) for column in columns]
     if width is None:
         return natural
+    if not wraps:
+        return natural if sum(natural) + len(_GAP) * (len(natural) - 1) <= width else None
     least = [
         max(*(_least(cell) for cell in column), min(full, _SENTENCE) if full > 2 * _SENTENCE else 0)
         for column, full in zip(columns, natural, strict=True)
@@ -136,7 +154,7 @@ def _pieces(word: str) -> list[str]:
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """A text in lines of at most ``width`` columns, broken at spaces, else at separators, else anywhere.
+    """A text in lines of at most ``width`` columns, broken at spaces, else at separators, else anywhere; indented as it was.
 
     >>> wrapped("aws/us-east-1/us-east-1a/p4d.24xlarge", 16)
     ['aws/us-east-1/', 'us-east-1a/', 'p4d.24xlarge']
@@ -145,18 +163,19 @@ def wrapped(text: str, width: int | None) -> list[str]:
         return text.split("\n")
     lines: list[str] = []
     for paragraph in text.split("\n"):
-        line = ""
+        lead = " " * min(len(paragraph) - len(paragraph.lstrip(" ")), width // 2)
+        room, own, line = width - len(lead), list[str](), ""
         for word in paragraph.split():
             joined = f"{line} {word}" if line else word
-            if cell_len(joined) <= width:
+            if cell_len(joined) <= room:
                 line = joined
                 continue
-            if line and cell_len(word) <= width:
-                lines.append(line)
+            if line and cell_len(word) <= room:
+                own.append(line)
                 line = word
                 continue
-            line = _broken(line, word, width, lines)
-        lines.append(line)
+            line = _broken(line, word, room, own)
+        lines += [lead + one if one else one for one in (*own, line)]
     return lines
 
 
@@ -217,33 +236,35 @@ def _paragraphs(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], numeric: bool, style: Style
 ) -> Iterator[str]:
     """Each row as its first cell (a number with its heading) and, below, the others with their headings, as many on a line as
-    fit; none where there is none.
+    fit; none where there is none. Columns that name their place on a card stand there.
     """
     width = style.width or 0
+    order = sorted(range(1, len(columns)), key=lambda j: columns[j].card)
     for row in cells:
         first = shown(columns[0].pair(row[0])) if numeric else row[0]
         yield from (style.strong(line) for line in wrapped(first, width))
-        line = ""
-        for column, cell in zip(columns[1:], row[1:], strict=True):
-            if cell == MISSING:
+        line, on = "", 0
+        for column, cell in ((columns[j], row[j]) for j in order):
+            if cell in (MISSING, ""):
                 continue
             pair = shown(column.pair(cell))
             joined = f"{line}   {pair}" if line else pair
-            if cell_len(joined) <= width - 2:
+            if cell_len(joined) <= width - 2 and column.card // 10 == on:
                 line = joined
                 continue
             if line:
                 yield f"  {line}"
-            line = pair
+            line, on = pair, column.card // 10
             if cell_len(pair) > width - 2:
-                yield from _hanging("  ", pair, style.width)
+                yield from _hanging("  ", pair, style.width, deeper=2)
                 line = ""
         if line:
             yield f"  {line}"
 
 
-def _hanging(first: str, text: str, width: int | None) -> Iterator[str]:
-    """A text after ``first``, its further lines set in as far."""
-    lead = " " * len(first)
-    for k, line in enumerate(wrapped(text, None if width is None else width - len(first))):
+def _hanging(first: str, text: str, width: int | None, deeper: int = 0) -> Iterator[str]:
+    """A text after ``first``, its further lines set in as far, or ``deeper`` by so many columns."""
+    lead = " " * (len(first) + deeper)
+    room = None if width is None else width - len(lead)
+    for k, line in enumerate(wrapped(text, room)):
         yield (lead if k else first) + line

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from flows.command import Answer, MarketName, Query, QueryAt, Session, option, parsed_time, say
-from flows.ledger.fields import BASELINES, BOARD, DECISION, columns_of
-from flows.show.blocks import Block, Column, Notes, Table
+from flows.command import Answer, MarketName, Query, QueryAt, Session, counted, option, parsed_time, say
+from flows.ledger.fields import BASELINES, BOARD, DECISION, HINDSIGHT, beside_hindsight, columns_of
+from flows.show.blocks import Block, Column, Notes, Table, Verbatim
 from flows.show.formats import percent, price, significant, usd, utc
 
 BOARD_ROWS = 10
@@ -16,13 +16,12 @@ SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
 
 
 def turn_blocks(value: Mapping[str, Any]) -> list[Block]:
-    """What a person is told of a turn."""
+    """What a person is told of a turn beside its decisions, which were shown when they were made."""
     counts = [
         f"ingested from {source}: {row['added']} added, {row['repeated']} repeated, {row['rejected']} rejected"
         for source, row in value["ingested"].items()
     ]
     return [
-        decision_table(f"Decisions at {utc(value['at'])}", value["decisions"]),
         Table(
             "Forecast error, pooled over markets (skill: share of last value's pinball loss saved)",
             _pooled(value["accuracy"]),
@@ -33,7 +32,7 @@ def turn_blocks(value: Mapping[str, Any]) -> list[Block]:
         *movers_tables(value.get("movers", ())),
         Notes(value["notes"]),
         *counts,
-        f"report: {value['report']}",
+        Verbatim(f"report: {value['report']}"),
     ]  # fmt: skip
 
 
@@ -43,11 +42,11 @@ def decision_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
-    """The best of the leaderboard and every baseline."""
+    """The best of the leaderboard and every baseline, beside hindsight."""
     shown = [row for i, row in enumerate(board) if i < BOARD_ROWS or row["policy"] in BASELINES]
     return Table(
         f"Policies over ended jobs (best {BOARD_ROWS} and baselines of {len(board)})",
-        shown,
+        beside_hindsight(shown),
         columns_of(BOARD),
         marked=lambda row: row["policy"] in BASELINES,
     )
@@ -56,7 +55,7 @@ def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
 def movers_tables(board: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The leaderboard of the movers, where a job that may move has ended."""
     title = "Movers over ended jobs that may move (weights of their own)"
-    return [Table(title, board, {**columns_of(BOARD), "policy": "mover"})] if board else []
+    return [Table(title, beside_hindsight(board), {**columns_of(BOARD), "policy": "mover"})] if board else []
 
 
 def _pooled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -81,7 +80,7 @@ def report(
     return Answer(
         title="Report",
         value={"report": str(path)},
-        blocks=[f"report: {path}"],
+        blocks=[Verbatim(f"report: {path}")],
         page=lambda: report_page(data),
     )
 
@@ -101,7 +100,9 @@ def forecast(
     models = [model] if model else list(dict.fromkeys([*config.models, config.planner]))
     with session.market_data(write=True) as store:
         at, own_end = session.moment(store)
-        turn = Turn(store=store, at=at, settings=config, run_id="forecast", own_end=own_end, say=say)
+        turn = Turn(
+            store=store, at=at, settings=config, run_id="forecast", own_end=own_end, say=say, fan=counted
+        )
         made = issue_forecasts(turn, market, models, horizon=horizon)
     columns: dict[str, Column | str] = {"step": "slots ahead", "slot": Column(heading="slot", unit="UTC"),
                "price": Column(heading="price", unit="$", format=price), "price_80": "80 %", "count": "count",
@@ -152,7 +153,9 @@ def plan(
 
     with session.market_data() as store:
         at, own_end = session.moment(store)
-        turn = Turn(store=store, at=at, settings=session.config, run_id="plan", own_end=own_end, say=say)
+        turn = Turn(
+            store=store, at=at, settings=session.config, run_id="plan", own_end=own_end, say=say, fan=counted
+        )
         decision = planned_decision(turn, job, market=market, policy=policy)
     title = f"Decision for {utc(decision['slot'])}"
     return Answer(title=title, value=document(decision), blocks=[decision_table(title, [decision])])
@@ -204,7 +207,9 @@ def replay(
         )
     with session.market_data() as store:
         at, _ = session.moment(store)
-        turn = Turn(store=store, at=at, settings=session.config, run_id="replay", own_end=True, say=say)
+        turn = Turn(
+            store=store, at=at, settings=session.config, run_id="replay", own_end=True, say=say, fan=counted
+        )
         rows: list[Any]
         if request.may_move:
             by = policy or "MeanField"
@@ -220,38 +225,77 @@ def replay(
     return Answer(title=title, value=value, blocks=replay_blocks(title, rows))
 
 
+#: Rows of a replay that a terminal shows; baselines are always among them.
+REPLAY_ROWS = 20
 REPLAY_COLUMNS: dict[str, Column | str] = {
-    "policy": "policy", "cost_usd": Column(heading="cost", unit="$", format=usd),
-    "value_usd": Column(heading="value", unit="$", format=usd),
-    "utility_usd": Column(heading="utility", unit="$", format=usd), "utility": BOARD["mean_utility"].as_column(),
-    "finish": Column(heading="finish", unit="UTC"), "on_time": "on time",
-    "spot_share": Column(heading="spot share", format=percent), "gap_to_hindsight": BOARD["gap_to_hindsight"].as_column(),
+    "policy": "policy", "alike": "same decisions", "cost_usd": Column(heading="cost", unit="$", format=usd),
+    "saved_usd": Column(heading="saved", unit="$", format=usd),
+    "saved_share": Column(heading="of on-demand only", format=percent), "on_time": "on time",
+    "finish": Column(heading="finish", unit="UTC"), "spot_share": Column(heading="spot share", format=percent),
 }  # fmt: skip
-
-
+#: Of a job with a value of its own, and of one that may move.
+VALUE_COLUMNS: dict[str, Column | str] = {
+    "utility_usd": Column(heading="value less cost", unit="$", format=usd)
+}
 MOVED_COLUMNS: dict[str, Column | str] = {
     "moves": "moves", "moving_usd": Column(heading="moves cost", unit="$", format=usd),
 }  # fmt: skip
 
 
 def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The outcomes and, for a single policy, the slots."""
+    """The outcomes beside hindsight's cost, those of the same decisions in one row, and for a single policy the slots."""
     best = rows[0]
-    bracket, moved = best["hindsight"], "moves" in best
+    moved, told = "moves" in best, _folded(rows)
+    columns = (
+        REPLAY_COLUMNS | ({} if best["must_finish"] else VALUE_COLUMNS) | (MOVED_COLUMNS if moved else {})
+    )
+    if len(told) == len(rows):
+        columns = {key: column for key, column in columns.items() if key != "alike"}
     blocks: list[Block] = [
-        Table(title, rows, REPLAY_COLUMNS | (MOVED_COLUMNS if moved else {}), most=20),
-        f"hindsight: {usd(bracket['low'])} to {usd(bracket['high'])} USD; "
-        f"on-demand only costs {usd(best['on_demand_only_usd'])} USD",
+        Table(title, [*told, _hindsight(best)], columns, most=REPLAY_ROWS, marked=_stands_alone),
         *(f"synthetic: {text}" for text in best["synthetic"]),
     ]
     if len(rows) == 1:
-        columns: dict[str, Column | str] = {
+        slots: dict[str, Column | str] = {
             "slot": Column(heading="slot", unit="UTC"), **({"market": "market"} if moved else {}),
             "on_demand": "on-demand", "spot": "spot", "price_usd": Column(heading="price", unit="$", format=price),
             "available": "available",
         }  # fmt: skip
-        blocks.append(Table("Slots", best["allocations"], columns))
+        blocks.append(Table("Slots", best["allocations"], slots))
     return blocks
+
+
+def _stands_alone(row: Mapping[str, Any]) -> bool:
+    """Whether a row is shown whatever is left out: a baseline's, or hindsight's."""
+    return row["policy"] in BASELINES or row["policy"] == HINDSIGHT
+
+
+def _hindsight(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the best that hindsight allows costs, in the columns of a replay."""
+    cost, alone = row["hindsight"]["cost_usd"], row["on_demand_only_usd"]
+    own = {"cost_usd": cost, "saved_usd": alone - cost, "saved_share": 1.0 - cost / alone}
+    return {"policy": HINDSIGHT, **own, "utility_usd": row["hindsight"]["low"]}
+
+
+def _folded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the same decisions as one, at the place of the first, with how many more there are; baselines stand alone."""
+    alike: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        held = tuple((slot.get("market"), slot["on_demand"], slot["spot"]) for slot in row["allocations"])
+        key = row["policy"] if row["policy"] in BASELINES else (held, row["cost_usd"])
+        alike.setdefault(key, []).append(row)
+    return [{**own[0], "alike": _more([row["policy"] for row in own])} for own in alike.values()]
+
+
+def _more(names: Sequence[str]) -> str | None:
+    """The policies after the first, in a few words.
+
+    >>> _more(["AHAP(3,1,0.4)", "AHAP(3,1,0.5)"]), _more(["Stochastic(24)", "AHANP(0.7)", "AHAP(3,1,0.4)"]), _more(["UP"])
+    ('1 more AHAP', '2 more', None)
+    """
+    kinds = {name.partition("(")[0] for name in names}
+    kind = f" {kinds.pop()}" if len(kinds) == 1 else ""
+    return f"{len(names) - 1} more{kind}" if len(names) > 1 else None
 
 
 def leaderboard(*, session: Query = Query()) -> Answer:

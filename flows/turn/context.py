@@ -20,7 +20,7 @@ from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
 from flows.show.formats import listed, plural, rows_of
 from forecasting.quantiles import Forecast
 from optimization.job.gpus import gpu_type_of
-from optimization.job.request import JobRequest, first_slot, read_request
+from optimization.job.request import JobRequest, check_bounds, first_slot, read_request
 from optimization.moving.definition import Mover
 from optimization.moving.score import MOVERS
 from optimization.moving.terms import check_types, fits, may_run_in
@@ -102,8 +102,9 @@ class Turn:
 
     ``at`` is the logical time, a slot's start. With ``own_end`` every market is taken at the end of its own record
     instead, if that is earlier. ``run_id`` names the turn; the same one again writes nothing new. Only the process
-    that holds ``store`` writes: what `fan` calls gets values and returns values. ``made`` says whether the turn is made in its own
-    slot or afterwards; ``reads`` answers for the observations, which are in by then.
+    that holds ``store`` writes: what `fan` calls gets values and returns values. ``show`` is given the decisions when
+    they are made. ``made`` says whether the turn is made in its own slot or afterwards; ``reads`` answers for the
+    observations, which are in by then.
     """
 
     store: Store
@@ -113,6 +114,7 @@ class Turn:
     own_end: bool = False
     fan: Fan = field(default=in_turn)
     say: Callable[[str], None] = field(default=lambda _: None)
+    show: Callable[[Sequence[Mapping[str, Any]]], None] = field(default=lambda _: None)
     made: str = LIVE
     reads: Reads | None = None
 
@@ -654,6 +656,11 @@ def sorted_jobs(
     for job in _visible(turn, jobs):
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands
+        try:
+            check_bounds(job.request)
+        except JobError as error:  # an older version let it in
+            left_out.append(f"job {job.request.name} is left out: {error}")
+            continue
         if job.request.may_move:
             found = _places_now(turn, job, left_out) if job.start <= turn.at else ()
             if found and job.start <= found[0].at:

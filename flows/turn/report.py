@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.fields import BASELINES, BOARD, DECISION, columns_of, zone_of
+from flows.ledger.fields import BASELINES, BOARD, DECISION, beside_hindsight, columns_of, zone_of
 from flows.ledger.jobs import find_job
 from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import Banner, Block, Column, Figure, Fold, Grid, Notes, Page, Section, Table
@@ -237,6 +237,11 @@ def _board_rows(group: Group[Any], outcomes: pd.DataFrame) -> list[dict[str, Any
             "mean_utility": round(float(row["mean_utility"]), 6),
             "mean_utility_usd": round(float(row["mean_utility_usd"]), 4),
             "mean_cost_usd": round(float(row["mean_cost_usd"]), 4),
+            "mean_saved_usd": round(float(row["mean_on_demand_only_usd"] - row["mean_cost_usd"]), 4),
+            "saved_share": round(1.0 - float(row["mean_cost_usd"] / row["mean_on_demand_only_usd"]), 6),
+            "mean_hindsight_usd": None
+            if pd.isna(row["mean_hindsight_usd"])
+            else round(float(row["mean_hindsight_usd"]), 4),
             "on_time": round(float(row["on_time"]), 4),
             "gap_to_hindsight": round(float(row["gap_to_hindsight"]), 6),
             "weight": 0.0 if pd.isna(row["weight"]) else round(float(row["weight"]), 6),
@@ -252,25 +257,33 @@ def _movers_found(board: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     best, led = movers[0], max(movers, key=lambda row: row["weight"])
     return [
-        f"Best mover over {plural(best['jobs'], 'ended job')} that may move: {best['policy']}, mean utility "
-        f"{best['mean_utility']:.3f} of the on-demand-only cost, {best['gap_to_hindsight']:.3f} below hindsight over "
-        f"markets; {led['policy']} leads with {percent(led['weight'])} of the weight."
+        f"Best mover over {plural(best['jobs'], 'ended job')} that may move: {_cost_told(best)}; {led['policy']} leads "
+        f"with {percent(led['weight'])} of the weight."
     ]
+
+
+def _cost_told(row: Mapping[str, Any]) -> str:
+    """What a policy costs a job beside on-demand only and, where that is known, hindsight."""
+    known = row["mean_hindsight_usd"]
+    return (
+        f"{row['policy']}, {usd(row['mean_cost_usd'])} USD a job, {usd(row['mean_saved_usd'])} USD "
+        f"({percent(row['saved_share'])}) less than on-demand only, on time {percent(row['on_time'])} of the jobs"
+        + ("" if known is None else f"; hindsight {usd(known)} USD")
+    )
 
 
 def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -> list[str]:
     """Sentences worth reading: who leads and why, how that compares with the baselines, regret against its bound."""
     by_name = {row["policy"]: row for row in board}
     best = board[0]
-    notes = [
-        f"Best policy over {best['jobs']} ended jobs: {best['policy']}, mean utility {best['mean_utility']:.3f} of the "
-        f"on-demand-only cost, {best['gap_to_hindsight']:.3f} below hindsight."
-    ]
+    notes = [f"Best policy over {plural(best['jobs'], 'ended job')}: {_cost_told(best)}."]
     for name in ("UP", "MSU", "OD-only"):
         if name in by_name and name != best["policy"]:
-            behind = best["mean_utility"] - by_name[name]["mean_utility"]
+            row = by_name[name]
+            dearer = row["mean_cost_usd"] - best["mean_cost_usd"]
             notes.append(
-                f"{name} is {behind:.3f} below it, on time {100 * by_name[name]['on_time']:.0f} % of the jobs."
+                f"{name} costs {usd(abs(dearer))} USD a job {'more' if dearer >= 0 else 'less'}, on time "
+                f"{percent(row['on_time'])} of the jobs."
             )
     lost = outcomes.groupby("policy")["lost_to_forecast_error"].mean().dropna()
     if len(lost):
@@ -422,9 +435,22 @@ def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
     costs = [cost for row in decisions if (cost := as_number(row.get("expected_cost_usd"))) is not None]
     return (
         f"{plural(len(decisions), 'job')}: hold {plural(on_demand, 'on-demand instance')} and "
-        f"{plural(spot, 'spot instance')} in the slot named below. "
-        f"Expected cost, from start to end: {number(sum(costs)) + ' USD' if costs else MISSING}. "
+        f"{plural(spot, 'spot instance')} in the slot. "
+        f"Expected cost, from start to end: {usd(sum(costs)) + ' USD' if costs else MISSING}"
+        f"{_saving(decisions)}. "
     ) + _lateness(decisions)
+
+
+def _saving(decisions: Sequence[Mapping[str, Any]]) -> str:
+    """What the jobs whose cost on on-demand alone is known save beside it, "" where none is."""
+    known = [
+        (float(alone), float(saved))
+        for row in decisions
+        if (alone := as_number(row.get("on_demand_only_usd"))) is not None
+        and (saved := as_number(row.get("saved_usd"))) is not None
+    ]
+    alone, saved = (sum(part) for part in zip(*known, strict=True)) if known else (0.0, 0.0)
+    return f", {usd(saved)} USD ({percent(saved / alone)}) less than on-demand only" if alone else ""
 
 
 def _lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
@@ -1095,7 +1121,7 @@ def is_baseline(row: Mapping[str, Any]) -> bool:
 
 
 def _board(rows: Sequence[Mapping[str, Any]]) -> Table:
-    return Table("", rows, {"rank": "rank", **columns_of(BOARD)}, marked=is_baseline)
+    return Table("", beside_hindsight(rows), {"rank": "rank", **columns_of(BOARD)}, marked=is_baseline)
 
 
 def utilities_figure(rows: Sequence[Mapping[str, Any]], bound: float | None) -> Figure:
@@ -1155,11 +1181,14 @@ def common_bound(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def board_summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Who has the best mean utility, and what the baselines have; ``rows`` are those of `ranked`."""
+    """Who is best at what cost, and what the baselines cost; ``rows`` are those of `ranked`."""
     best = min(rows, key=lambda row: row["rank"])
-    sentence = f"{text(best.get('policy'))} has the best mean utility, {number(best.get('mean_utility'), 3)}"
+    share = best.get("saved_share")
+    sentence = f"{text(best.get('policy'))} is best: {usd(best.get('mean_cost_usd'))} USD a job" + (
+        "" if missing(share) else f", {percent(share)} less than on-demand only"
+    )
     others = [
-        f"{row['policy']} {number(row.get('mean_utility'), 3)} (rank {row['rank']})"
+        f"{row['policy']} {usd(row.get('mean_cost_usd'))} USD (rank {row['rank']})"
         for row in rows
         if is_baseline(row) and row is not best
     ]

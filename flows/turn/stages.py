@@ -51,13 +51,14 @@ from flows.turn.context import (
 from flows.turn.forecast import Measured, forecast_turns
 from optimization.fleet.competition import Course, MovingCourse, decide_all
 from optimization.job.request import JobRequest, job_on
+from optimization.moving.definition import Mover
 from optimization.moving.live import MovedDecision
 from optimization.moving.score import EndedMovable, ended_movable, score_movable
 from optimization.moving.terms import movable_job
 from optimization.policies.contract import Policy
-from optimization.replay.decision import Effort, Fan, Undecided, record_start
+from optimization.replay.decision import RAISED, Effort, Fan, Undecided, record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
-from warehouse.errors import InputError, JobError
+from warehouse.errors import InputError
 from warehouse.history import History
 from warehouse.observations import append, find_source, observed_sources, observed_span
 from warehouse.observations import ingest as read_files
@@ -207,16 +208,14 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
                 moving.append((place, job, work.places[job.request.name]))
             else:
                 lacking.append((place, job, followed))
-    running: list[tuple[int, OpenJob | OpenMovable]] = [
-        (place, opened)
-        for (place, _, _), opened in zip(lacking, _opened(turns, lacking, issued), strict=True)
-    ]
+    running: list[tuple[int, OpenJob | OpenMovable]] = []
     left_out: list[list[str]] = [[] for _ in turns]
-    for (place, job, _), movable in zip(moving, _opened_movables(turns, moving, issued, pool), strict=True):
-        if isinstance(movable, OpenMovable):
-            running.append((place, movable))
+    standing = [*_opened(turns, lacking, issued), *_opened_movables(turns, moving, issued, pool)]
+    for (place, job, _), opened in zip([*lacking, *moving], standing, strict=True):
+        if isinstance(opened, Exception):
+            left_out[place].append(f"job {job.request.name} is not decided: {opened}")
         else:
-            left_out[place].append(f"job {job.request.name} is not decided: {movable}")
+            running.append((place, opened))
     fresh = decide_together(
         running,
         pool.deciding([turn.at for turn in turns]),
@@ -306,8 +305,11 @@ def _opened(
     turns: Sequence[Turn],
     lacking: Sequence[tuple[int, StoredJob, Followed]],
     issued: Mapping[str, Sequence[Row]],
-) -> list[OpenJob]:
-    """The jobs that lack a decision, each as it stands at its turn's time; of what is read only what was known by then is taken."""
+) -> list[OpenJob | Exception]:
+    """The jobs that lack a decision, each as it stands at its turn's time, or why that is not known.
+
+    Of what is read only what was known by then is taken.
+    """
     if not lacking:
         return []
     store = turns[-1].store
@@ -317,7 +319,7 @@ def _opened(
     for report in every_report(store, list(last)):
         reports[report.job].append(report)
     decided = {name: allocations_of(issued[name]) for name in last}
-    opened: list[OpenJob] = []
+    opened: list[OpenJob | Exception] = []
     for place, own in groupby(lacking, key=lambda one: one[0]):
         jobs = [(job, followed) for _, job, followed in own]
         turn = turns[place]
@@ -329,16 +331,19 @@ def _opened(
         asked = [(followed, record_start(job.start)) for job, followed in jobs]
         for (job, followed), history in zip(jobs, read_all(turn, asked), strict=True):
             name = job.request.name
-            opened.append(
-                open_job(
-                    job.request,
-                    history,
-                    decided=decided[name],
-                    forecasts=forecasts[name, followed.key],
-                    peers=peers[followed],
-                    reports=reports[name],
+            try:
+                opened.append(
+                    open_job(
+                        job.request,
+                        history,
+                        decided=decided[name],
+                        forecasts=forecasts[name, followed.key],
+                        peers=peers[followed],
+                        reports=reports[name],
+                    )
                 )
-            )
+            except RAISED as error:
+                opened.append(error)
     return opened
 
 
@@ -356,7 +361,7 @@ def moved_row(running: OpenMovable, decision: MovedDecision) -> Row:
 
 def _opened_movables(
     turns: Sequence[Turn], lacking: Sequence[Lacking], issued: Mapping[str, Sequence[Row]], pool: Pool
-) -> list[OpenMovable | JobError]:
+) -> list[OpenMovable | Exception]:
     """The jobs that may move, each as it stands at its turn's time with who decides it, or why that is not known."""
     store = turns[-1].store
     deciding = pool.movers_deciding([turn.at for turn in turns])
@@ -368,7 +373,7 @@ def _opened_movables(
     reports: dict[str, list[Report]] = {name: [] for name in names}
     for report in every_report(store, names):
         reports[report.job].append(report)
-    opened: list[OpenMovable | JobError] = []
+    opened: list[OpenMovable | Exception] = []
     for place, job, markets in lacking:
         turn, name, start = turns[place], job.request.name, record_start(job.start)
         peers = peers_of(turn, markets, start=start)
@@ -385,7 +390,7 @@ def _opened_movables(
                     by=deciding[place],
                 )
             )
-        except JobError as error:
+        except RAISED as error:
             opened.append(error)
     return opened
 
@@ -412,12 +417,13 @@ def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]], left_out: Sequen
 def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tuple[list[list[str]], Pool]:
     """Replay the pool on every job that ended, movers on one that may move, and add a round for each, turn by turn.
 
-    The names of the jobs of each turn, and the pool with what it has learned. Of a job that has a round already those policies are
-    replayed that it lacks: they are new in the pool.
+    A job that cannot be replayed is said and left out. Returned are the names of the jobs of each turn, and the pool with what it
+    has learned. Of a job that has a round already those policies are replayed that it lacks: they are new in the pool.
     """
     alone: list[dict[str, Any]] = []
     moving: list[dict[str, Any]] = []
     due: list[list[StoredJob]] = []
+    left_out: list[list[str]] = []
     seen: set[str] = set()
     for turn, work in zip(turns, works, strict=True):
         jobs = [
@@ -429,25 +435,31 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
         ]
         seen.update(job.request.name for job, _ in jobs)
         own = [pair for pair in jobs if not pair[0].request.may_move]
-        alone += [
-            {"ended": ended, "policies": pool.lacking(job.request.name)}
-            for (job, _), ended in zip(own, ended_jobs(turn, work.ended, own), strict=True)
-        ]
-        moving += [
-            {
-                "ended": _ended_movable(turn, job, work.places[job.request.name]),
-                "movers": pool.movers.lacking(job.request.name),
-            }
-            for job, _ in jobs
-            if job.request.may_move
-        ]
-        due.append([job for job, _ in jobs])
+        standing = dict(zip((job.request.name for job, _ in own), ended_jobs(turn, work.ended, own), strict=True))
+        due.append([])
+        left_out.append([])
+        for job, _ in jobs:
+            name, moves = job.request.name, job.request.may_move
+            ended = _ended_movable(turn, job, work.places[name]) if moves else standing[name]
+            if isinstance(ended, Exception):
+                left_out[-1].append(f"job {name} is not scored: {ended}")
+                continue
+            if moves:
+                moving.append({"ended": ended, "movers": pool.movers.lacking(name)})
+            else:
+                alone.append({"ended": ended, "policies": pool.lacking(name)})
+            due[-1].append(job)
     fan = turns[-1].fan
-    made: dict[bool, Iterator[Scored]] = {
-        False: iter(fan(score_job, alone)),
-        True: iter(fan(score_movable, moving)),
+    made: dict[bool, Iterator[Scored | str]] = {
+        False: iter(fan(score_ended, alone)),
+        True: iter(fan(score_ended_movable, moving)),
     }
-    kept = [[next(made[job.request.may_move]) for job in own] for own in due]
+    found = [[next(made[job.request.may_move]) for job in own] for own in due]
+    for turn, own_found, texts in zip(turns, found, left_out, strict=True):
+        texts += [text for text in own_found if isinstance(text, str)]
+        for text in texts:
+            turn.say(text)
+    kept = [[one for one in own_found if isinstance(one, Scored)] for own_found in found]
     done = [[one.ended.job.name for one in own] for own in kept]
     store = turns[-1].store
     with store.transaction():
@@ -459,11 +471,31 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
         save_runs(
             store,
             [
-                turn.done("score", {"jobs": len(own), "learner": turn.settings.learner})
-                for turn, own in zip(turns, done, strict=True)
+                turn.done(
+                    "score",
+                    {"jobs": len(own), "learner": turn.settings.learner}
+                    | ({"left_out": texts} if texts else {}),
+                )
+                for turn, own, texts in zip(turns, done, left_out, strict=True)
             ],
         )
     return done, pool.learned(*learned)
+
+
+def score_ended(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored | str:
+    """`score_job`, or in words why the job cannot be replayed: others do not wait for it."""
+    try:
+        return score_job(ended, policies)
+    except RAISED as error:
+        return f"job {ended.job.name} is not scored: {error}"
+
+
+def score_ended_movable(ended: EndedMovable, movers: Sequence[Mover[Any]]) -> Scored | str:
+    """The same of a job that may move."""
+    try:
+        return score_movable(ended, movers)
+    except RAISED as error:
+        return f"job {ended.job.job.name} is not scored: {error}"
 
 
 def _counts(job: StoredJob) -> bool:
@@ -473,8 +505,11 @@ def _counts(job: StoredJob) -> bool:
 
 def ended_jobs(
     turn: Turn, ended: Sequence[tuple[StoredJob, Followed]], jobs: Sequence[tuple[StoredJob, Followed]]
-) -> list[EndedJob]:
-    """``jobs`` of those that ``ended`` by the turn, each on its market's record with the forecasts as they were issued then."""
+) -> list[EndedJob | Exception]:
+    """``jobs`` of those that ``ended`` by the turn, each on its market's record with the forecasts as they were issued then.
+
+    In the place of one that cannot be put there stands why.
+    """
     if not jobs:
         return []
     forecasts = planned_forecasts(turn, jobs)
@@ -484,15 +519,17 @@ def ended_jobs(
         start=record_start(min(job.start for job, _ in ended)),
     )
     histories = read_all(turn, [(followed, record_start(job.start)) for job, followed in jobs])
-    return [
-        ended_job(
-            *job_on(job.request, history), history, forecasts[job.request.name, followed.key], peers[followed]
-        )
-        for (job, followed), history in zip(jobs, histories, strict=True)
-    ]
+    found: list[EndedJob | Exception] = []
+    for (job, followed), history in zip(jobs, histories, strict=True):
+        try:
+            own = job_on(job.request, history)
+            found.append(ended_job(*own, history, forecasts[job.request.name, followed.key], peers[followed]))
+        except RAISED as error:
+            found.append(error)
+    return found
 
 
-def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> EndedMovable:
+def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> EndedMovable | Exception:
     """A job that may move and has ended, on the histories of its markets with the forecasts as they were issued then."""
     start, home = record_start(job.start), job.request.market is not None
     read = read_all(turn, [(one, start) for one in places])
@@ -501,13 +538,16 @@ def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> En
     places, histories = [places[k] for k in kept], [read[k] for k in kept]
     forecasts = planned_forecasts(turn, [(job, one) for one in places])
     peers = peers_of(turn, places, start=start)
-    return ended_movable(
-        movable_job(job.request, histories, 0 if home else None),
-        job.start,
-        histories,
-        [forecasts[job.request.name, one.key] for one in places],
-        [peers[one] for one in places],
-    )
+    try:
+        return ended_movable(
+            movable_job(job.request, histories, 0 if home else None),
+            job.start,
+            histories,
+            [forecasts[job.request.name, one.key] for one in places],
+            [peers[one] for one in places],
+        )
+    except RAISED as error:
+        return error
 
 
 # ---
@@ -602,6 +642,7 @@ def decide(turn: Turn, found: Found) -> Found:
     known = know(turn, found)
     turn.say(f"decide for {len(known.work.running)} jobs")
     made = decide_jobs([turn], [known.work], known.pool)[0]
+    turn.show(made.rows)
     return replace(found, known=known, decisions=made.rows, undecided=made.left_out)
 
 

@@ -255,6 +255,50 @@ def _held(job: Job, slot_hours: float) -> tuple[tuple[int, ...], tuple[float, ..
     return sizes, tuple(float(gain[n]) for n in sizes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """That even the fastest choice of on-demand instances misses a deadline (M2.7).
+
+    ``n`` instances need ``slots`` slots for the rest where ``left`` are left; ``enough`` is the least number above n_max that would
+    do, None where that is not known or no number up to `MOST_TRIED` does.
+    """
+
+    n: int
+    slots: int
+    left: int
+    enough: int | None
+
+
+#: Instances up to which a number that would do is looked for.
+MOST_TRIED = 1024
+
+
+def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> Shortfall | None:
+    """Why a job cannot be done by d from where it stands at a slot; None where on-demand alone can still do it."""
+    rest, left = needed(job.workload) - progress.done, job.deadline_slots - slot
+    sizes, gain = _held(job, slot_hours)
+    if rest <= 0:
+        return None
+    slots, n = min(
+        (slots_needed(rest, job.efficiency(n, progress.n_previous) * g, g), n)
+        for n, g in zip(sizes[1:], gain[1:], strict=True)
+    )
+    if slots <= left:
+        return None
+    return Shortfall(n=n, slots=slots, left=left, enough=_enough(job, rest, left, slot_hours))
+
+
+def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
+    for n in range(job.n_max + 1, MOST_TRIED + 1) if left > 0 else ():
+        try:
+            gain = job.throughput.rate(n) * slot_hours
+        except JobError:  # a table says nothing of more than it has
+            return None
+        if slots_needed(rest, after_growing(job.restart, n) * gain, gain) <= left:
+            return n
+    return None
+
+
 def infeasible_by(job: Job, *, slot_hours: float) -> int:
     """By how many slots on-demand alone misses gamma d at its fastest; 0 if the job can be finished before it (M2.7).
 

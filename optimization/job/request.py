@@ -12,11 +12,23 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from optimization.job.definition import TOLERANCE, Amdahl, Job, Linear, Power, Table, Throughput, rates
+from optimization.job.definition import (
+    TOLERANCE,
+    Amdahl,
+    Job,
+    Linear,
+    Power,
+    Progress,
+    Table,
+    Throughput,
+    rates,
+    shortfall,
+)
 from optimization.job.gpus import check_gpu
 from optimization.kernels.rules import efficiency_table, slots_needed_each
+from warehouse.amounts import duration, parsed_duration, plural
 from warehouse.errors import JobError
 from warehouse.history import History
 
@@ -288,6 +300,13 @@ class JobRequest(_Part):
     moving: MovingTerms | None = Field(None, exclude_if=_is_empty)
     throughput_on: Mapping[str, ThroughputForm] = Field(default_factory=dict, exclude_if=_is_empty)
 
+    @field_validator("deadline_in", mode="before")
+    @classmethod
+    def _has_unit(cls, value: object) -> object:
+        if isinstance(value, int | float):
+            raise ValueError(f'{value} has no unit; expected a duration such as "{value}h"')
+        return value
+
     @model_validator(mode="after")
     def _may_move(self) -> JobRequest:
         for text in self.markets:
@@ -337,9 +356,12 @@ class JobRequest(_Part):
         if self.deadline is not None:
             deadline = _utc(self.deadline, "deadline", self.name)
         else:
-            deadline = start + _duration(self.deadline_in or "", self.name)
+            span = _duration(self.deadline_in or "", self.name)
+            _check_span(span, f"job {self.name!r}")
+            deadline = start + span
         if deadline <= start:
             raise JobError(f"job {self.name!r}: deadline {deadline} is not after its start {start}")
+        _check_span(deadline - start, f"job {self.name!r}")
         return self.model_copy(
             update={
                 "start": start.to_pydatetime(),
@@ -395,14 +417,73 @@ def _utc(value: datetime, field: str, name: str) -> pd.Timestamp:
 
 def _duration(text: str, name: str) -> pd.Timedelta:
     try:
-        span = pd.Timedelta(text)
+        return parsed_duration(text)
     except ValueError as error:
+        raise JobError(f"job {name!r}: deadline_in {error}") from error
+
+
+#: Times that a job may name, and how long it may run; what is further off is a slip of the pen, and no table holds it.
+EARLIEST_YEAR, LATEST_YEAR = 1970, 2200
+LONGEST = pd.Timedelta(days=100)
+#: Slots of a job at most: the tables of a decision grow with them.
+MOST_SLOTS = 5000
+#: The most that a job may ask for, by the name of its key, and its unit (ours, M2.8).
+MOST = {
+    "n_max": (1024, "instances"),
+    "decay": (100, "times the deadline"),
+    "value_usd": (1e9, "USD"),
+    "workload.amount": (1e15, "units of work"),
+    "throughput.alpha": (1e12, "units of work per hour"),
+    "throughput.beta": (1e12, "units of work per hour"),
+    "throughput.scale": (1e12, "units of work per hour"),
+    "throughput.exponent": (2, "(twice the instances do four times the work)"),
+    "throughput.rates": (1e12, "units of work per hour"),
+    "checkpoint.overhead_minutes": (10080, "minutes, a week"),
+    "checkpoint.shrink_overhead_minutes": (10080, "minutes, a week"),
+    "moving.minutes": (10080, "minutes, a week"),
+    "moving.usd": (1e9, "USD"),
+    "moving.checkpoint_gb": (1e6, "GB"),
+}
+
+
+def check_bounds(request: JobRequest, where: str = "") -> None:
+    """Raise `JobError` on the first amount or time that no job can mean (M2.8); ``where`` names its file."""
+    who = f"job file {where}" if where else f"job {request.name!r}"
+    own = {"throughput": request.throughput}
+    own |= {f"throughput_on.{name}": form for name, form in request.throughput_on.items()}
+    for key, (most, unit) in MOST.items():
+        part, _, field = key.rpartition(".")
+        holders = own if part == "throughput" else {part: getattr(request, part) if part else request}
+        for place, holder in holders.items():
+            told = getattr(holder, field, None)
+            for value in told if isinstance(told, tuple) else (told,):
+                if value is not None and not abs(value) <= most:
+                    raise JobError(
+                        f"{who}: {f'{place}.{field}' if place else field} = {value:g}",
+                        expected=f"at most {most:,.0f} {unit}",
+                    )
+    for field, time in (("start", request.start), ("deadline", request.deadline)):
+        if time is not None and not EARLIEST_YEAR <= time.year < LATEST_YEAR:
+            raise JobError(
+                f"{who}: {field} = {time:%Y-%m-%d}",
+                expected=f"a time from {EARLIEST_YEAR} to {LATEST_YEAR - 1}",
+            )
+    if (
+        request.start is not None
+        and request.deadline is not None
+        and request.start.tzinfo
+        and request.deadline.tzinfo
+    ):
+        _check_span(pd.Timestamp(request.deadline) - pd.Timestamp(request.start), who)
+
+
+def _check_span(span: pd.Timedelta, who: str) -> None:
+    if span > LONGEST:
         raise JobError(
-            f"job {name!r}: deadline_in {text!r}", expected='a duration such as "12h" or "2d"'
-        ) from error
-    if not span > pd.Timedelta(0):
-        raise JobError(f"job {name!r}: deadline_in {text!r}", expected="a positive duration")
-    return span
+            f"{who}: its deadline is {span / pd.Timedelta(days=1):,.0f} days after its start",
+            expected=f"at most {LONGEST.days} days",
+            remedy="plan a longer job in parts, each from the checkpoint of the one before",
+        )
 
 
 def read_request(path: Path) -> JobRequest:
@@ -424,13 +505,15 @@ def read_request(path: Path) -> JobRequest:
 def parse_request(values: dict[str, object], where: str) -> JobRequest:
     """Check the values of a job file; raises `JobError` on the first that is wrong."""
     try:
-        return JobRequest.model_validate(values)
+        request = JobRequest.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise JobError(
             f"job file {where}: {key}: {first['msg']}", remedy="see examples/llama-8b-lora.toml"
         ) from error
+    check_bounds(request, where)
+    return request
 
 
 def may_move_among(request: JobRequest, patterns: tuple[str, ...]) -> JobRequest:
@@ -469,6 +552,12 @@ def slot_job(
             expected=f"at least one slot of {step}",
             remedy="use a shorter step or a later deadline",
         )
+    if slots > MOST_SLOTS:
+        raise JobError(
+            f"job {request.name!r}: {slots:,} slots of {step} to its deadline",
+            expected=f"at most {MOST_SLOTS:,}",
+            remedy="use a longer step or an earlier deadline",
+        )
     slot_hours = step / pd.Timedelta(hours=1)
     throughput = request.throughput.build()
     own = request.throughput_on.get(instance_type or "")
@@ -499,3 +588,34 @@ def job_on(request: JobRequest, history: History) -> tuple[Job, pd.Timestamp]:
     """The job in slots of a placed request on the market of a history, and the start of its first slot; raises as `slot_job`."""
     job = slot_job(request, step=history.step, on_demand_usd=history.on_demand_usd)
     return job, first_slot(request, history.step)
+
+
+def shortfall_told(
+    job: Job, start: pd.Timestamp, step: pd.Timedelta, *, slot: int = 0, progress: Progress | None = None
+) -> str:
+    """That a job whose slot 0 begins at ``start`` cannot be done in time, by how much, and what could be done; "" where it can."""
+    found = shortfall(job, progress or Progress(), slot=slot, slot_hours=step / pd.Timedelta(hours=1))
+    if found is None:
+        return ""
+    deadline, end = start + job.deadline_slots * step, start + (slot + found.slots) * step
+    given_up = math.ceil(job.late_limit) <= slot + found.slots
+    until = start + job.late_limit * step
+    could = [f"a deadline of {_minute(end)}"]
+    if found.enough is not None:
+        could.insert(0, plural(found.enough, "instance"))
+    return (
+        f"cannot be done by {_minute(deadline)}: {plural(found.n, 'on-demand instance')}, the fastest it may have, "
+        f"{'needs' if found.n == 1 else 'need'} {duration(found.slots * step)} for the rest and there "
+        f"{'are' if found.left * step != pd.Timedelta(hours=1) else 'is'} "
+        f"{duration(found.left * step)}, {duration((found.slots - found.left) * step)} too little; "
+        f"{' or '.join(could)} would do; "
+        + (
+            f"nothing finishes it before {_minute(until)}, when it is given up"
+            if given_up
+            else f"best effort is done by {_minute(end)}, late"
+        )
+    )
+
+
+def _minute(time: pd.Timestamp) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC"

@@ -27,6 +27,7 @@ from optimization.moving.replay import (
     audit_moved,
     hindsight_over_markets,
     replay_mover,
+    walk,
 )
 from optimization.policies.stochastic import Stochastic
 from optimization.replay.score import EndedJob, LedgerRow, Scored, ended_job, on_demand_only_cost
@@ -119,6 +120,7 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
         ledger=[_row(outcome, bracket.low, unit, job.job.value) for outcome in outcomes],
         hindsight_low=bracket.low,
         hindsight_high=bracket.high,
+        hindsight_usd=walk(job, windows, bracket.held).total_cost_usd,
         markets=ended.markets,
     )
 

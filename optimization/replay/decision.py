@@ -11,6 +11,7 @@ import pandas as pd
 
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress, finished, infeasible_by, needed
+from optimization.job.request import shortfall_told
 from optimization.market.belief import Belief, Believed, Forgetting
 from optimization.market.window import MarketWindow, Record, market_window, point_forecast, record_of
 from optimization.policies import OnDemandOnly
@@ -226,6 +227,17 @@ class LiveJob:
     def progress(self) -> Progress:
         """Where the job stands at the slot to decide."""
         return self.standing()[0]
+
+    @property
+    def on_demand_only_usd(self) -> float:
+        """What OD-only pays for the whole job, after d too, USD: of the market it reads the on-demand price alone."""
+        policy, seen = OnDemandOnly(), replace(self.seen, record=None)
+        return run_from(policy, policy.start(self.job), self.job, seen, (0, Progress())).total_cost_usd
+
+    @property
+    def shortfall(self) -> str:
+        """Why the job cannot be done in time from where it stands, and what could be done; "" where it can (M2.7)."""
+        return shortfall_told(self.job, self.start, self.step, slot=self.slot, progress=self.progress())
 
     @property
     def is_finished(self) -> bool:

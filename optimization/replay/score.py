@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from forecasting.quantiles import Forecast
-from optimization.job.definition import Job, finished
+from optimization.job.definition import Job, Progress, finished
 from optimization.market.window import (
     MarketWindow,
     PointForecast,
@@ -21,8 +21,9 @@ from optimization.market.window import (
 )
 from optimization.policies.baselines import OnDemandOnly
 from optimization.policies.contract import Policy
+from optimization.policies.pace import step
 from optimization.replay.decision import market_record
-from optimization.replay.run import Case, Forecasts, PlanMemo, replay, replay_pool
+from optimization.replay.run import Case, Forecasts, PlanMemo, replay, replay_pool, see, settle
 from optimization.selection.contract import Weights, normalised, utility_bounds
 from optimization.window.audit import audit_outcome
 from optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome
@@ -33,14 +34,16 @@ from warehouse.history import AVAILABLE, PRICE, History
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bracket:
-    """Hindsight lies in [``low``, ``high``], USD of utility; ``low`` is what ``allocations`` achieve.
+    """Hindsight lies in [``low``, ``high``], USD of utility; ``low`` is what ``allocations`` achieve, for ``cost_usd``.
 
-    ``allocations`` covers the slots up to the finish or the deadline, as in `Outcome`; the ending of M2.6 is in ``low``.
+    ``allocations`` covers the slots up to the finish or the deadline, as in `Outcome`; the ending of M2.6 is in ``low`` and in
+    the cost.
     """
 
     low: float
     high: float
     allocations: tuple[Allocation, ...]
+    cost_usd: float
 
     @property
     def exact(self) -> bool:
@@ -67,11 +70,22 @@ def hindsight(job: Job, window: MarketWindow) -> Bracket:
         end_rule=EndRule.ON_DEMAND_TO_GO,
     )
     plan = solve_window(problem)
+    allocations = _up_to_finish(job, window.slot_hours, plan.allocations)
     return Bracket(
         low=plan.objective,
         high=max(plan.bound, plan.objective),
-        allocations=_up_to_finish(job, window.slot_hours, plan.allocations),
+        allocations=allocations,
+        cost_usd=_cost(job, window, allocations),
     )
+
+
+def _cost(job: Job, window: MarketWindow, allocations: Sequence[Allocation]) -> float:
+    """All that given allocations pay, the ending of M2.6 included, USD."""
+    seen, progress = see(job, window, None), Progress()
+    for slot, allocation in enumerate(allocations):
+        progress = step(progress, allocation, seen.view(job, progress, slot))
+    end = settle("hindsight", job, tuple(allocations), (len(allocations), progress), seen)
+    return end.total_cost_usd
 
 
 def _usable(job: Job, window: MarketWindow) -> MarketWindow:
@@ -223,13 +237,16 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
     """Mean result per policy, best first.
 
     Columns: policy, jobs, mean_utility and gap_to_hindsight (units of each job's on-demand-only cost),
-    mean_utility_usd, mean_cost_usd, on_time (share of jobs finished by d), weight (NaN without ``weights`` or
+    mean_utility_usd, mean_cost_usd, mean_on_demand_only_usd, mean_hindsight_usd (NaN where that of a job is
+    not known), on_time (share of jobs finished by d), weight (NaN without ``weights`` or
     for a policy they do not know). ``rows`` as a table needs only the columns policy, utility, utility_usd,
-    cost_usd, on_time, gap_to_hindsight.
+    cost_usd, on_demand_only_usd, on_time, gap_to_hindsight, and may have hindsight_usd.
     """
     frame = rows if isinstance(rows, pd.DataFrame) else ledger_frame(rows)
     if frame.empty:
         raise SettingsError("a leaderboard of no jobs", expected="at least one scored job")
+    if "hindsight_usd" not in frame:
+        frame = frame.assign(hindsight_usd=np.nan)
     board = (
         frame.groupby("policy", sort=False)
         .agg(
@@ -237,6 +254,8 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
             mean_utility=("utility", "mean"),
             mean_utility_usd=("utility_usd", "mean"),
             mean_cost_usd=("cost_usd", "mean"),
+            mean_on_demand_only_usd=("on_demand_only_usd", "mean"),
+            mean_hindsight_usd=("hindsight_usd", lambda column: column.mean(skipna=False)),
             on_time=("on_time", "mean"),
             gap_to_hindsight=("gap_to_hindsight", "mean"),
         )
@@ -303,9 +322,10 @@ def ended_job(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """Every policy's outcome on one job, its ledger rows in the same order, and the bracket of hindsight (USD).
+    """Every policy's outcome on one job, its ledger rows in the same order, and the bracket of hindsight (USD of utility).
 
-    ``markets`` names those of a job that may move; ``ended`` is then the job in the first of them.
+    ``hindsight_usd`` is what its lower end pays. ``markets`` names those of a job that may move; ``ended`` is then the job in the
+    first of them.
     """
 
     ended: EndedJob
@@ -313,6 +333,7 @@ class Scored:
     ledger: list[LedgerRow]
     hindsight_low: float
     hindsight_high: float
+    hindsight_usd: float
     markets: tuple[str, ...] = ()
 
     def utilities(self) -> dict[str, float]:
@@ -338,4 +359,5 @@ def score_job(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored:
         ledger=score(ended.job, ended.window, outcomes, hindsight_low=bracket.low, perfect=perfect),
         hindsight_low=bracket.low,
         hindsight_high=bracket.high,
+        hindsight_usd=bracket.cost_usd,
     )

@@ -55,6 +55,7 @@ def run(monkeypatch, capsys, *arguments) -> tuple[int, str]:
 
 
 def test_the_exit_code_says_what_is_wrong(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "300")
     well = warehouse(tmp_path)
     asked = ("--db", well, "--at", AT.isoformat())
     code, said = run(monkeypatch, capsys, *asked)

@@ -71,7 +71,8 @@ def test_one_command_goes_from_three_fields_to_a_score(folder, call, tmp_path):
     assert replayed["allocations"] == score["allocations"]
 
 
-def test_a_filled_job_is_added_planned_and_shown(folder, call, tmp_path):
+def test_a_filled_job_is_added_planned_and_shown(folder, call, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     job, db = tmp_path / "job.toml", tmp_path / "w.duckdb"
     words = ("--at", AT.isoformat(), "--settings", folder / "quick.toml")
     assert call("ingest", "tabular", folder, "--db", db)[0] == 0
@@ -80,7 +81,7 @@ def test_a_filled_job_is_added_planned_and_shown(folder, call, tmp_path):
     )
     assert code == 0
     assert "why it lost" in out
-    assert f"The job is in {job}." in out.replace("\n", "")
+    assert f"The job is in {job}." in out
     assert call("job", "add", job, "--db", db, "--at", AT.isoformat())[0] == 0
     code, out, _ = call("plan", "llama3.1-8b-lora", "--db", db, "--json", *words)
     assert code == 0

@@ -173,7 +173,8 @@ def call(capsys, *words):
     return ended.value.code, capsys.readouterr()
 
 
-def test_the_commands_show_it(tmp_path, capsys):
+def test_the_commands_show_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
         save_jobs(store, [filled_request(), request("plain")], origin="user", at=BEGIN, step=STEP)

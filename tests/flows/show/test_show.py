@@ -13,10 +13,10 @@ from command_kit import printed
 from rich.cells import cell_len
 
 from flows.command import Answer
-from flows.show import Banner, Column, Figure, Fold, Grid, Notes, Page, Section, Table, charts
+from flows.show import Banner, Column, Figure, Fold, Grid, Notes, Page, Section, Table, Verbatim, charts
 from flows.show.formats import usd
 from flows.show.page import COLOURS, asset, breakable, render_page
-from flows.show.terminal import Style
+from flows.show.terminal import Style, lines_of
 
 DECISION = {
     "job": "llama-8b-lora", "market": "aws/us-east-1/us-east-1a/p4d.24xlarge@probe:test",
@@ -64,7 +64,7 @@ def test_a_decision_is_whole_at_80_columns():
     assert DECISION["why"].split() == text.split("why:")[1].split()
 
 
-def test_a_pipe_gets_one_line_a_row_however_long():
+def test_without_a_width_every_row_is_one_line():
     lines = printed([Table("Decision", [DECISION, DECISION], COLUMNS)]).splitlines()
     assert len(lines) == 5  # title, headings, rule, two rows
     assert DECISION["why"] in lines[3]
@@ -80,8 +80,40 @@ def test_names_wrap_at_their_separators():
 
 def test_only_so_many_rows_on_a_terminal_all_in_a_pipe():
     table = Table("T", [{"a": k} for k in range(50)], {"a": "a"}, most=10)
-    assert "... and 40 more" in printed([table], width=80)
-    assert "49" in printed([table])
+    assert "49" in printed([table], width=80)
+    lines = list(lines_of([table], Style(width=80, abridged=True)))
+    assert "... and 40 more, see --json or --html" in lines
+    assert "49" not in lines
+
+
+def test_a_marked_row_is_never_left_out():
+    table = Table("T", [{"a": k} for k in range(50)], {"a": "a"}, most=10, marked=lambda row: row["a"] > 47)
+    lines = [line.strip() for line in lines_of([table], Style(width=80, abridged=True))]
+    assert lines[3:-1] == [*map(str, range(10)), "48", "49", "... and 38 more, see --json or --html"]
+
+
+def test_a_row_on_a_card_stands_where_its_columns_say_and_a_short_one_on_one_line():
+    columns = {
+        "job": "job", "why": Column(heading="why", card=21), "cost": Column(heading="cost", unit="$", format=usd, card=12),
+        "spot": Column(heading="spot", card=11),
+    }  # fmt: skip
+    rows = [{"job": "a", "why": "since " + "word " * 14, "cost": -3.5, "spot": 2}]
+    assert printed([Table("T", rows, columns, cards=True)], width=60).splitlines() == [
+        "T",
+        "a",
+        "  spot: 2   cost: −$3.50",
+        "  why: since word word word word word word word word word",
+        "    word word word word word",
+    ]
+    short = [{**rows[0], "why": "since"}]
+    assert "spot:" not in printed([Table("T", short, columns, cards=True)], width=60)
+
+
+def test_indented_and_verbatim_lines_stay_as_they_are():
+    text = "{\n  " + '"a": 1' + "\n}"
+    assert printed([text], width=40) == printed([Verbatim(text)], width=40) == text
+    assert printed([Verbatim("word " * 40)], width=40) == "word " * 40
+    assert "<pre>a &lt; b</pre>" in render_page(Page(title="T", blocks=[Verbatim("a < b")]))
 
 
 def test_control_characters_are_shown_and_an_empty_table_says_so():

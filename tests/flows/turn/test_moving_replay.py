@@ -77,7 +77,8 @@ def test_one_mover_slot_by_slot_from_its_home(words, tmp_path):
     assert row["moves"] == len(left)
 
 
-def test_patterns_on_the_command_line_and_what_is_refused(words, tmp_path):
+def test_patterns_on_the_command_line_and_what_is_refused(words, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     plain = job_file(tmp_path, more="")
     done = call("replay", "--job", plain, "--markets", "simulated/*/*/h100", *words)
     assert "on 3 markets" in done.out

@@ -3,10 +3,24 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from optimization.job.definition import Amdahl, Job, Linear, Power, Table, on_demand_to_go
-from optimization.job.request import VALUE_MARGIN, mu_from_overhead, must_finish_value, workload_units
+from optimization.job.definition import Amdahl, Job, Linear, Power, Progress, Table, on_demand_to_go
+from optimization.job.request import (
+    LONGEST,
+    MOST,
+    MOST_SLOTS,
+    VALUE_MARGIN,
+    JobRequest,
+    check_bounds,
+    mu_from_overhead,
+    must_finish_value,
+    parse_request,
+    shortfall_told,
+    slot_job,
+    workload_units,
+)
 from warehouse.errors import JobError
 
 
@@ -113,3 +127,86 @@ def test_must_finish_is_the_least_such_value(job):
 def test_must_finish_scales_with_the_price():
     one = must_finish_value(JOBS[0], on_demand_usd=1.0, slot_hours=1.0)
     assert must_finish_value(JOBS[0], on_demand_usd=3.0, slot_hours=1.0) == pytest.approx(3 * one)
+
+
+PLAIN = {
+    "name": "plain", "n_max": 8, "deadline_in": "1h",
+    "workload": {"amount": 64, "unit": "gpu_hours"}, "throughput": {"form": "linear"}, "checkpoint": {"resumable": True},
+}  # fmt: skip
+AT = pd.Timestamp("2026-03-10T00:00Z")
+HALF = pd.Timedelta(minutes=30)
+
+
+def placed(**more):
+    request = parse_request(PLAIN | more, "plain.toml")
+    return request.placed(at=AT, market="a/b/c/d", source=None)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"n_max": 1_000_000}, "n_max = 1e\\+06; expected at most 1,024 instances"),
+        ({"decay": float("inf")}, "decay = inf; expected at most 100"),
+        ({"value_usd": 1e300}, "value_usd = 1e\\+300; expected at most"),
+        ({"workload": {"amount": 1e300, "unit": "slots"}}, "workload.amount = 1e\\+300; expected at most"),
+        (
+            {"throughput": {"form": "power", "exponent": 1000}},
+            "throughput.exponent = 1000; expected at most 2 ",
+        ),
+        ({"throughput": {"form": "linear", "beta": -1e300}}, "throughput.beta = -1e\\+300"),
+        ({"throughput": {"form": "table", "rates": [1.0, 1e300]}}, "throughput.rates = 1e\\+300"),
+        (
+            {"checkpoint": {"resumable": True, "overhead_minutes": 1e300}},
+            "checkpoint.overhead_minutes = 1e\\+300",
+        ),
+        (
+            {"deadline": "9999-12-31T00:00:00Z", "deadline_in": None},
+            "deadline = 9999-12-31; expected a time from 1970",
+        ),
+        ({"deadline_in": "20"}, "'20' has no unit; expected a duration such as 20min, 20h or 20d"),
+        ({"deadline_in": 20}, "20 has no unit"),
+        ({"deadline_in": "101d"}, "101 days after its start; expected at most 100 days"),
+        ({"deadline_in": "9e300d"}, "expected a duration"),
+        ({"markets": ["*"], "moving": {"usd": 1e300}}, "moving.usd = 1e\\+300"),
+    ],
+)
+def test_what_no_job_can_mean_is_refused_with_the_bound(more, said):
+    with pytest.raises(JobError, match=said):
+        placed(**more)
+
+
+def test_every_bound_can_be_reached():
+    keys = {key.rpartition(".")[::2] for key in MOST}
+    forms = {"throughput": ("alpha", "beta", "scale", "exponent", "rates")}
+    for part, field in keys:
+        assert field in forms.get(part, ()) or field in str(JobRequest.model_json_schema())
+    assert placed(n_max=1024).n_max == 1024
+    assert placed(deadline_in=f"{LONGEST.days}d").ends == AT + LONGEST
+    with pytest.raises(JobError, match=f"{10 * 24 * 20 * 10:,} slots .* at most {MOST_SLOTS:,}"):
+        slot_job(placed(deadline_in="100d"), step=pd.Timedelta(minutes=3), on_demand_usd=1.0)
+
+
+def test_a_stored_job_out_of_bounds_is_told_without_its_file():
+    with pytest.raises(JobError, match="job 'plain': decay = inf"):
+        check_bounds(JobRequest.model_validate(PLAIN | {"decay": float("inf")}))
+
+
+def test_what_cannot_be_done_says_by_how_much_and_what_would_do():
+    job = slot_job(placed(), step=HALF, on_demand_usd=1.0)
+    assert shortfall_told(job, AT, HALF) == (
+        "cannot be done by 2026-03-10 01:00 UTC: 8 on-demand instances, the fastest it may have, need 8 h for the rest "
+        "and there is 1 h, 7 h too little; 64 instances or a deadline of 2026-03-10 08:00 UTC would do; nothing finishes "
+        "it before 2026-03-10 01:30 UTC, when it is given up"
+    )
+    late = slot_job(
+        placed(workload={"amount": 36, "unit": "gpu_hours"}, deadline_in="4h"), step=HALF, on_demand_usd=1.0
+    )
+    assert shortfall_told(late, AT, HALF).endswith(
+        "9 instances or a deadline of 2026-03-10 04:30 UTC would do; best effort is done by 2026-03-10 04:30 UTC, late"
+    )
+    # What is done counts: after half of the work the other half fits, unless the time is gone too.
+    half = Progress(done=18.0, n_previous=8)
+    assert shortfall_told(late, AT, HALF, slot=3, progress=half) == ""
+    assert "1 h too little" in shortfall_told(late, AT, HALF, slot=5, progress=half)
+    table = replace(late, throughput=Table(rates=tuple(float(n) for n in range(1, 9))))
+    assert " instances or" not in shortfall_told(table, AT, HALF), "a table says nothing of more than it has"

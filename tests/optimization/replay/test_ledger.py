@@ -94,7 +94,8 @@ def test_the_leaderboard_is_the_mean_per_policy():
     weights = update(even_weights([p.name for p in POLICIES]), np.array([0.1, 0.9, 0.5]), rate=1.0)
     board = leaderboard(rows, weights)
     assert list(board.columns) == [
-        "policy", "jobs", "mean_utility", "mean_utility_usd", "mean_cost_usd", "on_time", "gap_to_hindsight", "weight",
+        "policy", "jobs", "mean_utility", "mean_utility_usd", "mean_cost_usd", "mean_on_demand_only_usd",
+        "mean_hindsight_usd", "on_time", "gap_to_hindsight", "weight",
     ]  # fmt: skip
     assert board["mean_utility"].is_monotonic_decreasing
     frame = ledger_frame(rows)
@@ -104,10 +105,21 @@ def test_the_leaderboard_is_the_mean_per_policy():
         assert line.mean_utility == pytest.approx(np.mean(own["utility"]))
         assert line.mean_utility_usd == pytest.approx(np.mean(own["utility_usd"]))
         assert line.mean_cost_usd == pytest.approx(np.mean(own["cost_usd"]))
+        assert line.mean_on_demand_only_usd == pytest.approx(np.mean(own["on_demand_only_usd"]))
         assert line.on_time == pytest.approx(np.mean(own["on_time"]))
         assert line.gap_to_hindsight == pytest.approx(np.mean(own["gap_to_hindsight"]))
         assert line.weight == pytest.approx(weights.probability[weights.names.index(line.policy)])
     assert 0.0 < board["on_time"].min() < 1.0
     assert leaderboard(frame)["weight"].isna().all()
+    assert board["mean_hindsight_usd"].isna().all(), "it was not told"
+    known = frame.assign(hindsight_usd=[1.0, 2.0, np.nan] * 3)
+    told = leaderboard(known.assign(policy=[POLICIES[k % 3].name for k in range(9)])).set_index("policy")
+    assert told["mean_hindsight_usd"].tolist() == pytest.approx(
+        [
+            1.0 if name == POLICIES[0].name else 2.0 if name == POLICIES[1].name else np.nan
+            for name in told.index
+        ],
+        nan_ok=True,
+    )
     with pytest.raises(SettingsError, match="no jobs"):
         leaderboard([])

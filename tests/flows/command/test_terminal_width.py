@@ -1,0 +1,150 @@
+"""What a person sees of the real commands: at 80 columns and in a pipe no line is wider, and nothing of the answer is lost."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+from rich.cells import cell_len
+from test_turn import AT, one_turn, small_settings
+
+from flows.command import PIPE_WIDTH
+from flows.config import read_settings
+from flows.ledger.fields import BASELINES, DECISION, columns_of
+
+JOB = """
+name = "a-job-with-a-long-name-{name}"
+deadline_in = "6h"
+n_min = 1
+n_max = 8
+[workload]
+amount = {amount}
+unit = "gpu_hours"
+[throughput]
+form = "linear"
+[checkpoint]
+resumable = true
+overhead_minutes = 3
+"""
+MARKET = "simulated/east/east-a/h100"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("width")
+    one_turn(folder / "slackwater.duckdb", read_settings(small_settings(folder)))
+    for name, amount in (("short", 20), ("impossible", 480)):
+        (folder / f"{name}.toml").write_text(JOB.format(name=name, amount=amount))
+    return folder
+
+
+def outside(**more):
+    """The environment of a command that is started on its own."""
+    own = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    return own | {"PYTHONPATH": os.pathsep.join(sys.path)} | more
+
+
+def command(*words):
+    return [sys.executable, "-m", "flows.cli", *words]
+
+
+def in_terminal(place, columns, *words):
+    """The lines that a terminal of so many columns is given."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    with subprocess.Popen(
+        command(*words), cwd=place, stdout=theirs, stderr=subprocess.DEVNULL, env=outside()
+    ) as process:
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            said += part
+    os.close(ours)
+    assert process.returncode == 0, said
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in said.decode().replace("\r", "").split("\n")]
+
+
+def in_pipe(place, *words, columns=None):
+    own = outside() if columns is None else outside(COLUMNS=str(columns))
+    done = subprocess.run(command(*words), cwd=place, capture_output=True, text=True, check=True, env=own)
+    return done.stdout.split("\n")
+
+
+def squeezed(text):
+    """Without what folding adds: lines may end at a space or at a separator of a name."""
+    return re.sub(r"\s", "", text)
+
+
+def decision_words(row):
+    """Every value of a decision that belongs in its table, as written there."""
+    columns = columns_of(DECISION, rows=[row])
+    return [column.format(row[name]) for name, column in columns.items()]
+
+
+def test_a_decision_is_whole_on_a_terminal_of_80_columns_and_in_a_pipe(place):
+    words = ("plan", "short.toml", "--market", MARKET, "--at", AT.isoformat())
+    row = json.loads("\n".join(in_pipe(place, *words, "--json")))
+    told = decision_words(row)
+    assert row["saved_usd"] == pytest.approx(row["on_demand_only_usd"] - row["expected_cost_usd"], abs=1e-3)
+    for width, lines in ((80, in_terminal(place, 80, *words)), (PIPE_WIDTH, in_pipe(place, *words))):
+        assert max(map(cell_len, lines)) <= width
+        said = squeezed("\n".join(lines))
+        assert all(squeezed(value) in said for value in told), [v for v in told if squeezed(v) not in said]
+        assert row["market"] in "\n".join(lines), "a name that fits a line is not broken"
+
+
+def test_a_job_that_cannot_be_done_says_so_first_and_what_could_be_done(place):
+    words = ("plan", "impossible.toml", "--market", MARKET, "--at", AT.isoformat())
+    lines = in_pipe(place, *words, columns=80)
+    assert lines[2].startswith("  warning: cannot be done by")
+    said = " ".join(" ".join(lines).split())
+    assert (
+        "8 on-demand instances, the fastest it may have, need 60.5 h for the rest and there are 6 h" in said
+    )
+    assert "81 instances or a deadline of" in said
+    assert "saved" not in said, "a job that is given up saves nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [80, 120, PIPE_WIDTH])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("job", "list"),
+        ("markets",),
+        ("leaderboard",),
+        ("status", "--at", AT.isoformat()),
+        ("fleet", "plan", "--at", AT.isoformat()),
+        ("ingest", "--list"),
+        ("replay", "--job", "short.toml", "--market", MARKET, "--policy", "all", "--model", "last_value"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_no_command_runs_wide(place, words, width):
+    lines = in_pipe(place, *words) if width == PIPE_WIDTH else in_terminal(place, width, *words)
+    assert max(map(cell_len, lines)) <= width
+    if words[0] == "replay":
+        told = {line.split()[0] for line in lines if line[:1].strip()}
+        assert {*BASELINES, "hindsight"} <= told
+
+
+@pytest.mark.slow
+def test_every_job_and_market_of_the_json_is_in_the_table(place):
+    jobs = json.loads("\n".join(in_pipe(place, "job", "list", "--json")))["jobs"]
+    said = squeezed("\n".join(in_terminal(place, 200, "job", "list")))
+    assert all(squeezed(row["job"]) in said and squeezed(row["market"]) in said for row in jobs)
+    markets = json.loads("\n".join(in_pipe(place, "markets", "--json")))["markets"]
+    said = squeezed("\n".join(in_terminal(place, 80, "markets")))
+    assert all(squeezed(row["market"]) in said for row in markets)
