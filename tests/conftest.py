@@ -2,6 +2,7 @@
 
 import gc
 import os
+from importlib import import_module
 from pathlib import Path
 
 from flows.engine.run import ENGINE_SETTINGS
@@ -14,6 +15,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Whichever test loads the engine first: its server may be slow to start beside the tests of other processes.
 for name, value in ENGINE_SETTINGS.items():
     os.environ.setdefault(name, value)
+
+# In a new clone the libraries have no bytecode yet, and two workers that collect side by side would compile the same modules at the
+# same time. Every second worker begins with those that the others come to last.
+if int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2:
+    for name in (
+        "flows.engine.flows",
+        "flows.show.page",
+        "optimization.window.solver",
+        "statsmodels.tsa.api",
+    ):
+        import_module(name)
 
 #: Files that take long, in the order in which workers take them; the short files after them end about together. The first go
 #: to two workers in turn: one waits for processes of its own, the other compiles the kernels that both need later.
