@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -28,10 +29,22 @@ _ALIKE = 1.0 / 16.0
 #: Counts of more instances than this get quantiles without a whole distribution.
 MOST_COUNTED = 128
 
-# Nothing is called through a C pointer: that entry would be compiled for every function. A part is compiled into those that call
-# it, and has neither an entry from Python nor files of its own; called from Python it runs as it stands.
-_compiled = njit(cache=True, no_cfunc_wrapper=True)
-_part = register_jitable(no_cfunc_wrapper=True)
+Function = TypeVar("Function", bound=Callable[..., Any])
+#: No entry for C pointers: nobody calls it, and it would be compiled for every function.
+_OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True}
+
+
+def _compiled(function: Function) -> Function:
+    """Compile a function on its first call, and keep it on disk."""
+    made: Any = njit(cache=True, **_OPTIONS)(function)
+    kept: Function = made
+    return kept
+
+
+def _part(function: Function) -> Function:
+    """Compile a function into those that call it only: no entry from Python, no files of its own. Python runs it as it stands."""
+    made: Function = register_jitable(**_OPTIONS)(function)
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

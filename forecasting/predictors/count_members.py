@@ -86,7 +86,7 @@ def analog_laws(
     return np.asarray(raw / raw.sum(axis=1, keepdims=True))
 
 
-@numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True)
+@numba.njit(cache=True, nogil=True)
 def _weigh(
     values: np.ndarray,
     score: np.ndarray,
@@ -152,7 +152,7 @@ def recent_laws(series: Series, half_life: float, states: int, *, parity: int = 
     return np.asarray(_smooth(seen, per_slot, 0.5 ** (1.0 / (half_life * per_slot)), parity, states))
 
 
-@numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True)
+@numba.njit(cache=True, nogil=True)
 def _smooth(seen: np.ndarray, per_slot: int, decay: float, parity: int, states: int) -> np.ndarray:
     slots = seen.size // per_slot
     mass = np.zeros((2, states))
@@ -181,7 +181,7 @@ def smoothed(values: np.ndarray, half_life: float) -> np.ndarray:
     return np.asarray(_mean_so_far(flat, 0.5 ** (1.0 / half_life)).reshape(values.shape))
 
 
-@numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True)
+@numba.njit(cache=True, nogil=True)
 def _mean_so_far(values: np.ndarray, decay: float) -> np.ndarray:
     out = np.full(values.shape, np.nan)
     for j in range(values.shape[1]):
