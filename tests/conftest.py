@@ -1,14 +1,31 @@
 """Settings that must be there before NumPy and Prefect are loaded, and the order of the files."""
 
+import gc
 import os
+from importlib import import_module
 from pathlib import Path
 
 from flows.engine.run import ENGINE_SETTINGS
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Workers of one run share the cores already: threads of DuckDB beside them only wait for one another. Without workers, as
+# `make test-all` runs, DuckDB has as many as it likes.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("SLACKWATER_THREADS", "1")
 # Whichever test loads the engine first: its server may be slow to start beside the tests of other processes.
 for name, value in ENGINE_SETTINGS.items():
     os.environ.setdefault(name, value)
+
+# In a new clone the libraries have no bytecode yet, and two workers that collect side by side would compile the same modules at the
+# same time. Every second worker begins with those that the others come to last.
+if int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2:
+    for name in (
+        "flows.engine.flows",
+        "flows.show.page",
+        "optimization.window.solver",
+        "statsmodels.tsa.api",
+    ):
+        import_module(name)
 
 #: Files that take long, in the order in which workers take them; the short files after them end about together. The first go
 #: to two workers in turn: one waits for processes of its own, the other compiles the kernels that both need later.
@@ -38,6 +55,12 @@ FIRST = (
     "flows/feeds/test_feeds.py",
     "optimization/kernels/test_compiling.py",
 )
+
+
+def pytest_collection_finish():
+    """What has been imported and collected by now stays to the end: no later look for garbage goes through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 from scipy.optimize import minimize
 
 from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed, stored
@@ -26,6 +28,23 @@ _ELSEWHERE = 0.01
 _ALIKE = 1.0 / 16.0
 #: Counts of more instances than this get quantiles without a whole distribution.
 MOST_COUNTED = 128
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+#: No entry for C pointers: nobody calls it, and it would be compiled for every function.
+_OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True}
+
+
+def _compiled(function: Function) -> Function:
+    """Compile a function on its first call, and keep it on disk."""
+    made: Any = njit(cache=True, **_OPTIONS)(function)
+    kept: Function = made
+    return kept
+
+
+def _part(function: Function) -> Function:
+    """Compile a function into those that call it only: no entry from Python, no files of its own. Python runs it as it stands."""
+    made: Function = register_jitable(**_OPTIONS)(function)
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +130,7 @@ def _likeness(series: Series, point: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(np.maximum(point, least)) / _ALIKE)
 
 
-@njit(cache=True)
+@_compiled
 def time_since_change(values: np.ndarray) -> np.ndarray:
     """Slots since the value last changed, the first of its run counting 1, shape (slots,); over a gap the newest value goes on."""
     out = np.ones(values.size)
@@ -124,7 +143,7 @@ def time_since_change(values: np.ndarray) -> np.ndarray:
     return out
 
 
-@njit(cache=True)
+@_part
 def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, made: np.ndarray) -> int:
     """The number of past errors that count for origin ``o`` and the slot ``k`` ahead (from 0).
 
@@ -149,7 +168,7 @@ def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, made: np.ndarra
     return count
 
 
-@njit(cache=True)
+@_compiled
 def _laws(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     """Laws (m, h, n) of forecast plus error, rounded within 0 and ``upper``, and the number of errors at the first step."""
     m, most, reach = past.places.shape[0], int(past.upper.max()), past.weight.size
@@ -163,11 +182,13 @@ def _laws(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
             for i in range(reach):
                 if weights[i] > 0.0:
                     law[o, k, int(min(max(np.floor(made[i] + 0.5), 0.0), past.upper[o]))] += weights[i]
-            law[o, k] /= weights.sum()
+            total = weights.sum()
+            for number in range(most + 1):
+                law[o, k, number] /= total
     return law, seen
 
 
-@njit(cache=True)
+@_compiled
 def _law_quantiles(law: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """The least number whose cumulated chance reaches each level, shape (m, h, levels)."""
     out = np.empty((law.shape[0], law.shape[1], levels.size))
@@ -182,7 +203,7 @@ def _law_quantiles(law: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return out
 
 
-@njit(cache=True)
+@_compiled
 def _quantiles(past: _Past, horizon: int, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weighted quantiles (m, h, levels) and mean (m, h) of forecast plus error within 0 and ``upper``, and the errors at step 1."""
     m, reach = past.places.shape[0], past.weight.size
@@ -274,7 +295,7 @@ _STEP = 1e-6
 _WORST = 1e10
 
 
-@njit(cache=True)
+@_compiled
 def coefficients(partial: np.ndarray) -> np.ndarray:
     """Coefficients of a stationary autoregression from unbounded numbers, shape (k,).
 
@@ -291,24 +312,29 @@ def coefficients(partial: np.ndarray) -> np.ndarray:
     return out
 
 
-@njit(cache=True)
+@_part
 def _padded(phi: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The first column of T and the shocks' loadings R, both of the state's size."""
     m = max(phi.size, theta.size + 1)
     first, loading = np.zeros(m), np.zeros(m)
-    first[: phi.size] = phi
+    # Element by element, here and below: a slice that is assigned an array brings numba's text of the error of unlike shapes
+    # along, which takes longer to compile than most of these functions.
+    for i in range(phi.size):
+        first[i] = phi[i]
     loading[0] = 1.0
-    loading[1 : theta.size + 1] = theta
+    for i in range(theta.size):
+        loading[i + 1] = theta[i]
     return first, loading
 
 
-@njit(cache=True)
+@_part
 def stationary_covariance(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """P = T P T' + R R', the covariance of the state before anything is observed, shape (m, m)."""
     first, loading = _padded(phi, theta)
     m = first.size
     transition = np.zeros((m, m))
-    transition[:, 0] = first
+    for i in range(m):
+        transition[i, 0] = first[i]
     for i in range(m - 1):
         transition[i, i + 1] += 1.0
     system = np.eye(m * m)
@@ -322,7 +348,19 @@ def stationary_covariance(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     return np.linalg.solve(system, right).reshape((m, m))
 
 
-@njit(cache=True)
+@_part
+def _at_start(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """`stationary_covariance` with a border of zeros, shape (m + 1, m + 1)."""
+    inner = stationary_covariance(phi, theta)
+    m = inner.shape[0]
+    out = np.zeros((m + 1, m + 1))
+    for i in range(m):
+        for j in range(m):
+            out[i, j] = inner[i, j]
+    return out
+
+
+@_part
 def _predicted(covariance: np.ndarray, first: np.ndarray, loading: np.ndarray, moved: np.ndarray) -> None:
     """``covariance`` becomes T P T' + R R'; it and the work space ``moved`` have a border of zeros, shape (m + 1, m + 1)."""
     m = first.size
@@ -336,7 +374,7 @@ def _predicted(covariance: np.ndarray, first: np.ndarray, loading: np.ndarray, m
             covariance[i, j] = covariance[j, i] = moved[i, j]
 
 
-@njit(cache=True)
+@_part
 def _corrected(covariance: np.ndarray, gain: np.ndarray) -> None:
     """``covariance`` becomes P - K K' F, that after an observation, with the gain K = P Z' / F of shape (m,)."""
     m, variance = gain.size, covariance[0, 0]
@@ -345,7 +383,7 @@ def _corrected(covariance: np.ndarray, gain: np.ndarray) -> None:
             covariance[i, j] -= gain[i] * gain[j] * variance
 
 
-@njit(cache=True)
+@_part
 def _at_rest(covariance: np.ndarray, loading: np.ndarray) -> bool:
     """Whether the covariance before an observation has converged to R R'."""
     if np.abs(covariance[0, 0] - 1.0) > _CONVERGED:
@@ -357,7 +395,7 @@ def _at_rest(covariance: np.ndarray, loading: np.ndarray) -> bool:
     return True
 
 
-@njit(cache=True)
+@_part
 def _shifted(state: np.ndarray, first: np.ndarray) -> None:
     """``state`` (m,) becomes T state."""
     m, head = first.size, state[0]
@@ -366,7 +404,7 @@ def _shifted(state: np.ndarray, first: np.ndarray) -> None:
     state[m - 1] = first[m - 1] * head
 
 
-@njit(cache=True)
+@_compiled
 def moments(
     table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta: np.ndarray
 ) -> tuple[np.ndarray, float]:
@@ -377,8 +415,7 @@ def moments(
     """
     first, loading = _padded(phi, theta)
     m, columns = first.size, table.shape[1]
-    covariance, space = np.zeros((m + 1, m + 1)), np.zeros((m + 1, m + 1))
-    covariance[:m, :m] = stationary_covariance(phi, theta)
+    covariance, space = _at_start(phi, theta), np.zeros((m + 1, m + 1))
     gain, states = np.empty(m), np.zeros((columns, m))
     error, crossed, logs = np.zeros(columns), np.zeros((columns, columns)), 0.0
     steady = False
@@ -386,7 +423,8 @@ def moments(
         gap = np.isnan(table[t, 0])
         variance = 1.0 if steady else covariance[0, 0]
         if not steady:
-            gain[:] = covariance[:m, 0] / variance
+            for i in range(m):
+                gain[i] = covariance[i, 0] / variance
         for c in range(columns):
             error[c] = 0.0 if gap else table[t, c] - states[c, 0]
             for i in range(m):
@@ -404,8 +442,8 @@ def moments(
         _predicted(covariance, first, loading, space)
         steady = not gap and _at_rest(covariance, loading)
         if steady:
-            gain[:] = loading
             for i in range(m):
+                gain[i] = loading[i]
                 for j in range(m):
                     covariance[i, j] = loading[i] * loading[j]
     for a in range(columns):
@@ -414,7 +452,7 @@ def moments(
     return crossed, logs
 
 
-@njit(cache=True)
+@_compiled
 def explained(crossed: np.ndarray) -> tuple[np.ndarray, float]:
     """Least squares of the first column on the others by their `moments`: weights (columns - 1,) and the sum of squares left."""
     right = crossed[1:, 0].copy()
@@ -424,7 +462,7 @@ def explained(crossed: np.ndarray) -> tuple[np.ndarray, float]:
     return weights, crossed[0, 0] - np.dot(weights, right)
 
 
-@njit(cache=True)
+@_part
 def log_likelihood(table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta: np.ndarray) -> float:
     """Gaussian log-likelihood of the scored rows of the first column, regressed on the others, variance and weights at their best.
 
@@ -440,7 +478,7 @@ def log_likelihood(table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta
     return float(-0.5 * (n * (np.log(2.0 * np.pi * squares / n) + 1.0) + logs))
 
 
-@njit(cache=True)
+@_compiled
 def descent(partial: np.ndarray, p: int, table: np.ndarray, scored: np.ndarray) -> tuple[float, np.ndarray]:
     """Minus the mean log-likelihood and its slope; the first ``p`` of ``partial`` give phi, the rest theta (`coefficients`)."""
     n = scored.sum()
@@ -456,30 +494,31 @@ def descent(partial: np.ndarray, p: int, table: np.ndarray, scored: np.ndarray) 
     return here, slope
 
 
-@njit(cache=True)
+@_compiled
 def filtered_states(values: np.ndarray, phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """The expected state at each row given it and those before, shape (rows, m); a NaN is a gap."""
     first, loading = _padded(phi, theta)
     m = first.size
-    covariance, space = np.zeros((m + 1, m + 1)), np.zeros((m + 1, m + 1))
-    covariance[:m, :m] = stationary_covariance(phi, theta)
+    covariance, space = _at_start(phi, theta), np.zeros((m + 1, m + 1))
     state, out = np.zeros(m), np.empty((values.size, m))
     for t in range(values.size):
         if not np.isnan(values[t]):
             gain = covariance[:m, 0] / covariance[0, 0]
             state += gain * (values[t] - state[0])
             _corrected(covariance, gain)
-        out[t] = state
+        for i in range(m):
+            out[t, i] = state[i]
         _shifted(state, first)
         _predicted(covariance, first, loading, space)
     return out
 
 
-@njit(cache=True)
+@_compiled
 def expected_ahead(states: np.ndarray, phi: np.ndarray, steps: int) -> np.ndarray:
     """Z T^k a for k = 1..steps from every state, shape (states, steps)."""
     first = np.zeros(states.shape[1])
-    first[: phi.size] = phi
+    for i in range(phi.size):
+        first[i] = phi[i]
     out = np.empty((states.shape[0], steps))
     for row in range(states.shape[0]):
         state = states[row].copy()

@@ -37,8 +37,9 @@ HERE = Path(__file__).parent
 PREFIX = "slackwater-"
 #: Days for which code compiled from other sources is kept: another version may be in use beside this one.
 KEPT_DAYS = 14.0
-# Division by zero gives infinity, as in numpy: no branch and no error text in every division.
-OPTIONS: dict[str, Any] = {"error_model": "numpy"}
+# Division by zero gives infinity, as in numpy: no branch and no error text in every division. Nothing is called through a C
+# pointer: that entry would be compiled for every function.
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
 _DECORATING = threading.Lock()
 
 
@@ -63,13 +64,13 @@ def part(function: Function) -> Function:
 
     A kernel costs more to compile: it is also made callable from Python, for all its arguments, and kept in files of its own.
     """
-    made: Function = register_jitable(**OPTIONS, no_cfunc_wrapper=True)(function)
+    made: Function = register_jitable(**OPTIONS)(function)
     return made
 
 
 def fast_part(function: Function) -> Function:
     """`part` for loops that never see a NaN and do not care for the sign of zero: they become vector instructions."""
-    made: Function = register_jitable(**OPTIONS, no_cfunc_wrapper=True, fastmath={"nnan", "nsz"})(function)
+    made: Function = register_jitable(**OPTIONS, fastmath={"nnan", "nsz"})(function)
     return made
 
 

@@ -427,6 +427,7 @@ def tilt(onward: np.ndarray, now: np.ndarray, law: np.ndarray, rounds: int, clos
                 for i in range(states):
                     moved = row[i, j] * share
                     row[i, j] -= moved
-                    row[i] += moved * lack
+                    for to in range(states):
+                        row[i, to] += moved * lack[to]
         here = law[k].copy()
     return out

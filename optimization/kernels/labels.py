@@ -535,7 +535,8 @@ def with_ties(cost: np.ndarray) -> np.ndarray:
     w = cost.shape[0]
     weighed = np.empty(cost.shape)
     for i in range(w):
-        weighed[i] = cost[i] * (1.0 + TIE * (1.0 + i / w))
+        for j in range(cost.shape[1]):
+            weighed[i, j] = cost[i, j] * (1.0 + TIE * (1.0 + i / w))
     return weighed
 
 

@@ -105,7 +105,11 @@ CAME, PLACE, SIZE = 0, 1, 2
 def _roomier(table: np.ndarray, least: int) -> np.ndarray:
     """A copy of ``table`` with at least ``least`` rows."""
     more = np.zeros((max(least, 2 * table.shape[0]), table.shape[1]), table.dtype)
-    more[: table.shape[0]] = table
+    # Element by element, here and in the other kernels: a slice that is assigned an array brings numba's text of the error of
+    # unlike shapes along, which takes seconds to compile.
+    for i in range(table.shape[0]):
+        for j in range(table.shape[1]):
+            more[i, j] = table[i, j]
     return more
 
 
@@ -480,9 +484,10 @@ def mean_field(
                     if draws[i, q, m, 0] == s and draws[i, q, m, 1] == x:
                         again = q
                 if again >= 0:
-                    coming[m, r] = coming[m, again]
-                    if with_nowhere:
-                        starting[m, r] = starting[m, again]
+                    for h in range(width):
+                        coming[m, r, h] = coming[m, again, h]
+                        if with_nowhere:
+                            starting[m, r, h] = starting[m, again, h]
                     continue
                 there, usd = markets[m].available[s], markets[m].price[x]
                 arrivals(ground, m, there, usd, after[m][s, x], by_move, ends, spare, coming[m, r])

@@ -222,11 +222,13 @@ def induct(
     states, groups = terms.n.size, terms.first.size - 1
     idle, best, moved, after = now[states], room[0], room[1 : groups + 1], room[groups + 1 : 2 * groups + 1]
     if i < terms.slots:
-        idle[:] = later[states]
+        for z in range(idle.size):
+            idle[z] = later[states, z]
     else:
         idle[:] = 0.0
     rest = room[2 * groups + 1]
-    rest[:] = idle
+    for z in range(rest.size):
+        rest[z] = idle[z]
     for g in range(groups):
         best[:] = -np.inf
         for k in range(terms.first[g + 1] - 1, terms.first[g] - 1, -1):
@@ -248,13 +250,15 @@ def induct(
                 fill(moved[g], terms, asked, later, i, k, MOVE, cell)
         after[groups - 1] = -np.inf
         for g in range(groups - 2, -1, -1):
-            after[g] = np.maximum(after[g + 1], moved[g + 1])
+            for z in range(rest.size):
+                after[g, z] = np.maximum(after[g + 1, z], moved[g + 1, z])
         best[:] = -np.inf
         for g in range(groups):
             for k in range(terms.first[g], terms.first[g + 1]):
                 for z in range(rest.size):
                     now[k, z] = max(now[k, z], best[z], after[g, z])
-            best[:] = np.maximum(best, moved[g])
+            for z in range(rest.size):
+                best[z] = np.maximum(best[z], moved[g, z])
     if top == top:
         now[:, -1] = top
 

@@ -203,7 +203,8 @@ def choose(
     for k in range(up.size):
         for m in range(1 + 2 * r):
             if 0 < m <= r and not up[k]:
-                value[k, m], action[k, m] = value[k, 0], action[k, 0]
+                for x in range(value.shape[2]):
+                    value[k, m, x], action[k, m, x] = value[k, 0, x], action[k, 0, x]
                 continue
             to_spot, spot_eats = move(ticks, owed, m, SPOT)
             to_demand, demand_eats = move(ticks, owed, m, ON_DEMAND)

@@ -52,6 +52,8 @@ from warehouse.store.schema import MIGRATIONS, applied_steps, back_up, migrate, 
 
 #: Environment variable: "off" keeps the warehouse as one file, whose readers and writer then exclude one another.
 SNAPSHOTS_VARIABLE = "SLACKWATER_SNAPSHOTS"
+#: Environment variable: threads of DuckDB in one process; unset, as many as the machine has cores.
+THREADS_VARIABLE = "SLACKWATER_THREADS"
 _NAME = re.compile(r"(\d{9,})-([0-9a-f]+)-([0-9a-f]+)\.duckdb")
 #: DuckDB's headers: what they say changes with every checkpoint that wrote anything.
 _HEADERS = 12288
@@ -63,6 +65,14 @@ def snapshots_wanted() -> bool:
     if word not in ("on", "off"):
         raise SettingsError(f"{SNAPSHOTS_VARIABLE}={word!r}", expected="on or off")
     return word == "on"
+
+
+def threads_wanted() -> int | None:
+    """Threads of DuckDB as `THREADS_VARIABLE` says, None where it says nothing; raises `SettingsError` for no whole number."""
+    word = os.environ.get(THREADS_VARIABLE, "").strip()
+    if word and not (word.isdecimal() and int(word) > 0):
+        raise SettingsError(f"{THREADS_VARIABLE}={word!r}", expected="a whole number of threads, 1 or more")
+    return int(word) if word else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,6 +367,8 @@ class Opening:
         # The slots of a grid are taken for a handful of rows, for which a loop over all observations would do.
         connection.execute("SET asof_loop_join_threshold = 0")
         connection.execute(f"SET memory_limit = '{self.memory_limit}'")
+        if (threads := threads_wanted()) is not None:
+            connection.execute(f"SET threads = {threads}")
 
 
 @contextmanager

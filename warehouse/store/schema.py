@@ -42,10 +42,11 @@ def applied_steps(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
     Raises `DamagedStoreError` for a database that is not a warehouse: it has tables, but no record of steps.
     """
-    tables = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    if "schema_steps" in tables:
+    # Asked for first, in nearly every file: a list of all tables looks at what each of them holds.
+    with suppress(duckdb.CatalogException):
         rows = connection.execute("SELECT name FROM schema_steps ORDER BY position").fetchall()
         return [str(row[0]) for row in rows]
+    tables = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     if tables:
         raise DamagedStoreError(
             f"a DuckDB database with the tables {', '.join(sorted(tables)[:5])}",
@@ -68,15 +69,20 @@ def pending_steps(applied: Sequence[str], steps: Sequence[str] = MIGRATIONS) -> 
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRATIONS) -> list[str]:
-    """Bring the schema up to date and return the names applied; a step and its record stand or fall together."""
+    """Bring the schema up to date and return the names applied; a step and its record stand or fall together.
+
+    So do all steps of a new file.
+    """
     applied = applied_steps(connection)
     pending = pending_steps(applied, steps)
-    for position, name in enumerate(pending, start=len(applied)):
+    numbered = list(enumerate(pending, start=len(applied)))
+    for together in [[one] for one in numbered] if applied else [numbered]:
         connection.execute("BEGIN")
         try:
             connection.execute(_LEDGER)
-            connection.execute(read_sql(__package__, name))
-            connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, name])
+            for position, name in together:
+                connection.execute(read_sql(__package__, name))
+                connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, name])
             connection.execute("COMMIT")
         except BaseException:
             with suppress(duckdb.TransactionException):  # the failure may already have ended the transaction

@@ -15,6 +15,7 @@ from storekit import HOUR, T0, count_row, counts, price_row, prices, tables
 
 from warehouse.errors import DamagedStoreError, SchemaError, SettingsError, StoreError, StoreLockedError
 from warehouse.observations import append, list_markets
+from warehouse.packaged import read_sql
 from warehouse.store.connection import open_store
 from warehouse.store.schema import MIGRATIONS, applied_steps, migrate, pending_steps
 
@@ -37,6 +38,29 @@ def test_what_was_written_is_there_when_opened_again(path):
         assert tables(store) == written
     with open_store(str(path), read_only=True) as store:
         assert tables(store) == written
+
+
+def test_a_process_uses_as_many_threads_as_it_is_told(path, monkeypatch):
+    monkeypatch.setenv("SLACKWATER_THREADS", "3")
+    with open_store(path) as store:
+        assert store.execute("SELECT current_setting('threads')") == [(3,)]
+    for bad in ("0", "two", "-1"):
+        monkeypatch.setenv("SLACKWATER_THREADS", bad)
+        with pytest.raises(SettingsError, match=f"SLACKWATER_THREADS='{bad}'"):
+            open_store(path)
+
+
+def test_a_new_warehouse_has_all_steps_or_none(path, monkeypatch):
+    def torn(package, name):
+        return "CREATE TABLE half (" if name == MIGRATIONS[-1] else read_sql(package, name)
+
+    with duckdb.connect(str(path)) as connection:
+        monkeypatch.setattr("warehouse.store.schema.read_sql", torn)
+        with pytest.raises(duckdb.ParserException):
+            migrate(connection)
+        assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == []
+        monkeypatch.undo()
+        assert migrate(connection) == list(MIGRATIONS)
 
 
 def test_a_missing_warehouse_is_not_made_for_reading(path):
