@@ -278,6 +278,10 @@ class MarketMeasures(Measures, _Class):
     source: str
     dm: float | None
     dm_p: float | None
+    skill_low: Annotated[
+        float | None, Keys(description="95 % interval of the pinball skill, days of origins as blocks.")
+    ]
+    skill_high: float | None
     scale: float | None
     capacity: float | None
 

@@ -289,6 +289,8 @@ SCORE_COLUMNS = (
     *MEASURES,
     "dm",
     "dm_p",
+    "skill_low",
+    "skill_high",
     "source",
     "scale",
     "capacity",
@@ -330,6 +332,7 @@ class Accuracy:
     ``skill_pinball`` and ``skill_mae`` are 1 - loss / loss of `FLOOR`; ``skill_brier`` the same against last value's
     conditional frequencies P(y(t+k) >= n | [y(t) >= n]) counted on the training part. ``dm`` and ``dm_p``: statistic
     (positive = better than `FLOOR`) and two-sided p value of Diebold and Mariano's test of the pinball loss.
+    ``skill_low`` and ``skill_high``: 95 % interval of ``skill_pinball`` by blocks of a day (`day_interval`).
     ``coverage_P``: mean share of the randomised probability integral transform of the value within the central P % of
     levels (`forecasting.accuracy.losses.covered`): P for a right law, with point masses or without; ``coverage_P_closed``:
     share of values in the closed interval of the quantiles, which point masses lift above P however right the law is.
@@ -628,6 +631,28 @@ def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray
         return np.where(floor > NO_ERROR * scale, 1.0 - loss / floor, np.nan)
 
 
+def day_interval(loss: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the 95 % interval of 1 - sum of ``loss`` / sum of ``floor``, each (days, h): shape (h,) and (h,).
+
+    Losses of one day hang together, so days are the blocks: the variance of a ratio of sums over clusters by
+    linearisation (Cochran 1977, chapter 6), Student t with one degree less than there are days. A day on which neither lost
+    is no block, so a market that hardly moved has a wide one. NaN for fewer than two blocks, and where the ratio is the same
+    on all of them.
+    """
+    from scipy.stats import t as student  # here, since a turn has no use for it and it takes long to load
+
+    seen = (loss > 0) | (floor > 0)
+    days = seen.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = floor.sum(axis=0)
+        ratio = loss.sum(axis=0) / total
+        error = np.where(seen, loss - ratio * floor, 0.0) / total
+        spread = np.sqrt(np.square(error).sum(axis=0) * days / (days - 1))
+        reach = student.ppf(0.975, np.maximum(days - 1, 1)) * spread
+        known = (days > 1) & (total > 0) & (spread > 0)
+        return np.where(known, 1.0 - ratio - reach, np.nan), np.where(known, 1.0 - ratio + reach, np.nan)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Tables:
     """The tables as they grow: lists of columns of equal length, one entry per model and series."""
@@ -678,11 +703,14 @@ class _Tables:
         counts, steps = series.variable == "count", np.arange(1, self.tested.horizon + 1)
         beside = compared(mine.losses, floor, stick.periods)
         tests = [_diebold_mariano(mine.losses, floor, int(step)) for step in steps]
+        by_day = compared(mine.losses, floor, stick.days)
+        low, high = day_interval(by_day[..., 0], by_day[..., 3])
         measured = measures_of(mine.sums.sum(axis=0), beside.sum(axis=0), stick, counts=counts)
         self.scores.append(
             {
                 **name, "step": steps, **measured,
                 "dm": np.array([one for one, _ in tests]), "dm_p": np.array([p for _, p in tests]),
+                "skill_low": low, "skill_high": high,
                 "scale": stick.scale.unit, "capacity": stick.scale.capacity, "class": stick.kind,
             }
         )  # fmt: skip

@@ -92,6 +92,8 @@ def _score(
         "fallback_share": (1.0 if flat else 0.02) if model == "arima" else 0.0,
         "absent": loss if variable == "count" else np.nan, "unpredicted": loss / 2 if variable == "count" else np.nan,
         "dm": 30 * skill, "dm_p": np.nan if flat or model == "last_value" else float(np.exp(-60 * abs(skill))),
+        "skill_low": np.nan if flat or model == "last_value" else skill - 0.1,
+        "skill_high": np.nan if flat or model == "last_value" else skill + 0.1,
         "source": market.split("@")[1],
         "class": "16 and more" if variable == "count" else "still" if flat else "moving",
         "scale": scale, "capacity": 16.0 if variable == "count" else np.nan,

@@ -233,6 +233,7 @@ def answer(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, models: Mo
         _by_steps(variable, scores, pooled, models),
         *_median_error(variable, pooled, models),
         _by_markets(variable, scores, models),
+        *_worst_market(scores, models),
         _intervals(pooled, models),
         *_another_is_better(pooled, models),
     ]
@@ -308,6 +309,30 @@ def _by_markets(variable: str, scores: pd.DataFrame, models: Models) -> Sentence
         named.append(f"{lost.size - NAMED} more (see the table of markets)")
     text = f"Where it loses: on {lost.size} of {plural(own.size, 'market')} it is worse than last value by more than {tolerated}"
     return Sentence(text=f"{text}: {listed(named)}.{undefined}", weak=True)
+
+
+def _worst_market(scores: pd.DataFrame, models: Models) -> list[Sentence]:
+    """The market and step at which the default is worst beside last value, with the interval by days, and how often it is worse
+    by more than `TOLERATED` at a step, within the interval and beyond it."""
+    own = scores[(scores["model"] == models.default) & scores["skill_pinball"].notna()]
+    own = own[own["step"].isin(shown_steps(own["step"]))].astype({"skill_pinball": float})
+    if own.empty:
+        return []
+    row = own.iloc[int(own["skill_pinball"].argmin())]
+    low, high = as_number(row["skill_low"]), as_number(row["skill_high"])
+    within = "on too few days for an interval"
+    if low is not None and high is not None:
+        within = f"from {percent_signed(low)} to {percent_signed(high)} by days"
+    below = own[own["skill_pinball"] < -TOLERATED]
+    sure = int((below["skill_high"].astype(float) < 0).sum())
+    return [
+        Sentence(
+            text=f"At one step alone the worst market is {row['market']}: {percent_signed(row['skill_pinball'])} at "
+            f"{plural(int(row['step']), 'slot')} ({within}). Worse by more than {100 * TOLERATED:.0f} % it is at {len(below)} of "
+            f"{len(own)} markets and steps, beyond that interval at {sure}.",
+            weak=sure > 0,
+        )
+    ]
 
 
 def _intervals(pooled: pd.DataFrame, models: Models) -> Sentence:

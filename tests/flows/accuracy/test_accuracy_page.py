@@ -32,6 +32,7 @@ from flows.accuracy.page.by_market import (
 )
 from flows.accuracy.page.sections import (
     Models,
+    Sentence,
     accuracy_ranks,
     answer,
     before_name,
@@ -282,6 +283,31 @@ def test_a_default_that_loses_everywhere_is_called_weak() -> None:
     )
     page = render_accuracy_page(lost, about=About(data="x"))
     assert "▼ Weak result" in Page(page).text("answer")
+
+
+def test_the_worst_market_at_one_step_is_named_with_its_interval(accuracy: Accuracy) -> None:
+    scores, pooled, models = of(accuracy, "count")
+    one = (
+        (scores["model"] == "combined")
+        & (scores["market"] == demo_market("count", 0))
+        & (scores["step"] == 2)
+    )
+    bad = scores.assign(skill_pinball=scores["skill_pinball"].mask(one, -0.3))
+
+    def named(low: float, high: float) -> Sentence:
+        table = bad.assign(
+            skill_low=bad["skill_low"].mask(one, low), skill_high=bad["skill_high"].mask(one, high)
+        )
+        return next(
+            s for s in answer("count", table, pooled, models) if s.text.startswith("At one step alone")
+        )
+
+    within = named(-0.7, 0.1)
+    assert f"{demo_market('count', 0)}: −30.0 % at 2 slots (from −70.0 % to +10.0 % by days)" in within.text
+    assert "beyond that interval at 0" in within.text
+    assert not within.weak
+    assert named(-0.5, -0.1).weak
+    assert "on too few days" in named(np.nan, np.nan).text
 
 
 def test_a_default_as_good_as_last_value_is_called_weak(accuracy: Accuracy) -> None:

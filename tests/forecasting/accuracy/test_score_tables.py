@@ -35,6 +35,7 @@ from forecasting.accuracy.tables import (
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
     accuracy_of,
+    day_interval,
     tally,
     yardstick_of,
 )
@@ -155,6 +156,32 @@ def test_the_test_of_equal_accuracy_is_that_of_the_losses_in_order(rolling, accu
     row = row[row["market"].str.contains("/ra/")].iloc[0]
     assert (row["dm"], row["dm_p"]) == pytest.approx(wanted)
     assert np.isnan(accuracy.scores.query("model == 'last_value'")["dm"]).all()
+
+
+def test_the_interval_of_a_skill_takes_days_as_blocks(rolling, accuracy):
+    rows = accuracy.scores.query("variable == 'count' and model == 'markov'")
+    rows = rows[rows["skill_low"].notna()]
+    assert len(rows)
+    assert (rows["skill_low"] < rows["skill_pinball"]).all()
+    assert (rows["skill_high"] > rows["skill_pinball"]).all()
+    assert accuracy.scores.query("model == 'last_value'")["skill_low"].isna().all()
+
+
+def test_the_interval_of_a_skill_holds_as_often_as_it_says():
+    """Days that differ in size and in skill: of many such histories about 95 % of intervals hold the true skill, 0.2."""
+    rng = np.random.default_rng(3)
+    floor = rng.gamma(2.0, 1.0, size=(14, 2000))
+    loss = floor * (0.8 + 0.3 * rng.standard_normal((14, 2000)))
+    low, high = day_interval(loss, floor)
+    assert 0.91 < np.mean((low < 0.2) & (high > 0.2)) < 0.98
+    still = np.vstack([loss, np.zeros((30, 2000))]), np.vstack([floor, np.zeros((30, 2000))])
+    assert np.allclose(day_interval(*still), (low, high))
+
+
+def test_one_day_with_a_loss_has_no_interval():
+    low, high = day_interval(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[2.0, 0.0], [0.0, 0.0]]))
+    assert np.isnan(low).all()
+    assert np.isnan(high).all()
 
 
 def test_the_brier_floor_is_last_values_conditional_frequency(rolling, accuracy):
