@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from flows.show.formats import rows_of
 from forecasting.quantiles import Forecast
-from optimization.job.definition import Job, finished
+from optimization.job.definition import Job, Progress, finished
 from optimization.job.request import FilledConfiguration, JobRequest, check_bounds, first_slot, job_on
 from optimization.moving.definition import Held, Mover
 from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
@@ -273,10 +273,9 @@ class OpenJob:
         """What the whole job costs on on-demand alone, USD; of a job that may move in the market where that is least."""
         return min(live.on_demand_only_usd for live in (self.live, *self.others))
 
-    @property
-    def shortfall(self) -> str:
+    def shortfall(self, progress: Progress) -> str:
         """Why the job cannot be done in time, "" where it can; of a job that may move where no market can do it."""
-        told = [live.shortfall for live in (self.live, *self.others)]
+        told = [live.shortfall(progress) for live in (self.live, *self.others)]
         return told[0] if all(told) else ""
 
     @property
