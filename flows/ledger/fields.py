@@ -459,7 +459,7 @@ DECISION: Final[dict[str, Field]] = {
     "shortfall": Field(
         kind=str | None,
         words="Why the job cannot be done in time, by how much, and what could be done; null where on-demand alone can do it.",
-        value=lambda job, made: job.shortfall or None,
+        value=lambda job, made: job.shortfall(made.progress) or None,
         heading="warning",
         card=1,
     ),

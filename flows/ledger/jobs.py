@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pydantic import ValidationError
 
 from flows.show.formats import rows_of
 from forecasting.quantiles import Forecast
-from optimization.job.definition import Job, finished
+from optimization.job.definition import Job, Progress, finished
 from optimization.job.request import FilledConfiguration, JobRequest, check_bounds, first_slot, job_on
 from optimization.moving.definition import Held, Mover
 from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
@@ -85,23 +87,43 @@ def save_jobs(
 
 
 def stored_jobs(store: Store) -> list[StoredJob]:
-    """Every job, by start and name."""
-    rows = store.execute("SELECT spec, origin, step_seconds, epoch_us(created_at) FROM jobs")
-    return list(_in_order(tuple(rows)))
+    """Every job whose terms can be read, by start and name."""
+    return list(_in_order(_job_rows(store))[0])
+
+
+def unreadable_jobs(store: Store) -> list[str]:
+    """In words, which stored jobs have terms that cannot be read: an older version let them in."""
+    return list(_in_order(_job_rows(store))[1])
+
+
+def _job_rows(store: Store) -> tuple[tuple[str, str, int, int], ...]:
+    return tuple(store.execute("SELECT spec, origin, step_seconds, epoch_us(created_at) FROM jobs"))
 
 
 @lru_cache(maxsize=2)
-def _in_order(rows: tuple[tuple[str, str, int, int], ...]) -> tuple[StoredJob, ...]:
-    """Jobs by start and name: every turn asks, and seldom is there a new one."""
+def _in_order(rows: tuple[tuple[str, str, int, int], ...]) -> tuple[tuple[StoredJob, ...], tuple[str, ...]]:
+    """Jobs by start and name, and what is said of the others: every turn asks, and seldom is there a new one."""
     jobs = [_stored_job(*row) for row in rows]
-    return tuple(sorted(jobs, key=lambda job: (job.start, job.request.name)))
+    readable = [job for job in jobs if isinstance(job, StoredJob)]
+    return (
+        tuple(sorted(readable, key=lambda job: (job.start, job.request.name))),
+        tuple(job for job in jobs if isinstance(job, str)),
+    )
 
 
 @lru_cache(maxsize=16_384)
-def _stored_job(spec: str, origin: str, step_seconds: int, created_us: int) -> StoredJob:
-    """A job as it is stored; it never changes, and every turn reads all of them."""
+def _stored_job(spec: str, origin: str, step_seconds: int, created_us: int) -> StoredJob | str:
+    """A job as it is stored, or why it cannot be read; it never changes, and every turn reads all of them."""
+    try:
+        request = JobRequest.model_validate_json(spec)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        return (
+            f"job {json.loads(spec).get('name')} is left out: its stored {key} cannot be read: {first['msg']}"
+        )
     return StoredJob(
-        request=JobRequest.model_validate_json(spec),
+        request=request,
         origin=origin,
         step=pd.Timedelta(seconds=int(step_seconds)),
         created_at=utc_index(np.array([created_us], dtype=np.int64))[0],
@@ -251,10 +273,9 @@ class OpenJob:
         """What the whole job costs on on-demand alone, USD; of a job that may move in the market where that is least."""
         return min(live.on_demand_only_usd for live in (self.live, *self.others))
 
-    @property
-    def shortfall(self) -> str:
+    def shortfall(self, progress: Progress) -> str:
         """Why the job cannot be done in time, "" where it can; of a job that may move where no market can do it."""
-        told = [live.shortfall for live in (self.live, *self.others)]
+        told = [live.shortfall(progress) for live in (self.live, *self.others)]
         return told[0] if all(told) else ""
 
     @property

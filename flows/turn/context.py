@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
+from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs, unreadable_jobs
 from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
 from flows.show.formats import listed, plural, rows_of
 from forecasting.quantiles import Forecast
@@ -653,6 +653,7 @@ def sorted_jobs(
     ended: list[tuple[StoredJob, Followed]] = []
     places: dict[str, tuple[Followed, ...]] = {}
     listed = turn.listed()
+    left_out += unreadable_jobs(turn.store)
     for job in _visible(turn, jobs):
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands

@@ -234,10 +234,9 @@ class LiveJob:
         policy, seen = OnDemandOnly(), replace(self.seen, record=None)
         return run_from(policy, policy.start(self.job), self.job, seen, (0, Progress())).total_cost_usd
 
-    @property
-    def shortfall(self) -> str:
+    def shortfall(self, progress: Progress) -> str:
         """Why the job cannot be done in time from where it stands, and what could be done; "" where it can (M2.7)."""
-        return shortfall_told(self.job, self.start, self.step, slot=self.slot, progress=self.progress())
+        return shortfall_told(self.job, self.start, self.step, slot=self.slot, progress=progress)
 
     @property
     def is_finished(self) -> bool:
