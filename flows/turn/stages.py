@@ -435,7 +435,9 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
         ]
         seen.update(job.request.name for job, _ in jobs)
         own = [pair for pair in jobs if not pair[0].request.may_move]
-        standing = dict(zip((job.request.name for job, _ in own), ended_jobs(turn, work.ended, own), strict=True))
+        standing = dict(
+            zip((job.request.name for job, _ in own), ended_jobs(turn, work.ended, own), strict=True)
+        )
         due.append([])
         left_out.append([])
         for job, _ in jobs:

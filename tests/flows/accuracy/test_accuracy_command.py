@@ -190,7 +190,7 @@ def test_a_table_is_printed_for_people(call, folder):
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--step", "soon"), "--step soon"),
+        (("--step", "soon"), "--step 'soon'"),
         (("--step", "90s"), "whole minutes"),
         (("--variable", "weather"), "--variable weather"),
         (("--model", "oracle"), "oracle"),

@@ -75,7 +75,8 @@ def test_published_vector_as_a_command(vectors, tmp_path):
     assert "Renting for 1.5 GPUs" in page
 
 
-def test_tables_for_people(vectors):
+def test_tables_for_people(vectors, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     called = call("rent", vectors, "--budget", "1.5", "--whole")
     assert called.code == 0
     for words in (
