@@ -41,7 +41,7 @@ from optimization.policies.pool import policy_named
 from optimization.replay.run import PlanMemo, replay_pool, spread
 from optimization.replay.score import EndedJob, hindsight, on_demand_only_cost, perfect_forecasts
 from optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
-from optimization.trials.comparison import EVEN, day_blocks, resampled, verdict
+from optimization.trials.comparison import day_blocks, resampled, verdict
 from optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
 from optimization.window.plan import Allocation, Outcome
 from warehouse.errors import MarketError
@@ -558,7 +558,7 @@ def _world_answer(name: str, lives: Sequence[Lived], seed: int) -> dict[str, Any
                 "advice_ahead": float((values[:, 0] - values[:, k]).mean()),
                 "low": float(low[k]),
                 "high": float(high[k]),
-                "verdict": EVEN if not k else verdict(float(low[k]), float(high[k])),
+                "verdict": verdict(float(low[k]), float(high[k])) if k else "",
                 "first_jobs": float((values[:, 0] - values[:, k])[first].mean()),
             }
             for k, what in enumerate(names)
@@ -731,16 +731,16 @@ def advice_report(answer: dict[str, Any]) -> Answer:
     ]
     blocks: list[Block] = [
         Notes(findings),
+        Figures([_course_figure(world["world"], answer["course"]) for world in answer["worlds"][1:]]),
         *tables,
         numbers(LOST, answer["lost"], title="Lost, in units of on-demand only"),
         numbers(LATE, answer["late"], title="Chance of being late, said and happened"),
         numbers(MONEY, answer["money"], title="Cost expected by a job's first decision, and paid"),
-        Figures([_course_figure(world["world"], answer["course"]) for world in answer["worlds"][1:]]),
     ]
     return Answer(
         title="Advice as it was given" + quick_look(answer),
         about=(
-            f"A warehouse for each source of {answer['data']}, begun {BEFORE / pd.Timedelta(days=1):g} day into its record and "
+            f"A warehouse for each source of {answer['data']}, begun {BEFORE.days} days into its record and "
             f"turned slot after slot as it would have been then, with the default settings and jobs drawn with seed "
             f"{answer['seed']}. Costs and utilities are in units of a job's on-demand-only cost; what lateness loses of a job's "
             f"value counts as a cost. What was measured before leaves the source out."
