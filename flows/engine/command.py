@@ -45,7 +45,12 @@ def run(
         settings=session.settings,
         show=show,
     )
-    return Answer(title=f"Turn at {utc(value['at'])}", value=value, shown=shown, blocks=turn_blocks(value))
+    return Answer(
+        title=f"Turn at {utc(value['at'])}",
+        value=value,
+        shown=shown,
+        blocks=turn_blocks(value, planner=session.config.planner),
+    )
 
 
 def serve(

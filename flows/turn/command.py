@@ -15,20 +15,26 @@ BOARD_ROWS = 10
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
 
 
-def turn_blocks(value: Mapping[str, Any]) -> list[Block]:
-    """What a person is told of a turn beside its decisions, which were shown when they were made."""
+def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
+    """What a person is told of a turn beside its decisions, which were shown when they were made.
+
+    Of the forecasters only the ``planner``, whose forecasts decided: the page and the JSON have all.
+    """
+    errors = _pooled(value["accuracy"])
+    own = [row for row in errors if row["model"] == planner] or errors
     counts = [
         f"ingested from {source}: {row['added']} added, {row['repeated']} repeated, {row['rejected']} rejected"
         for source, row in value["ingested"].items()
     ]
     return [
         Table(
-            "Forecast error, pooled over markets (skill: share of last value's pinball loss saved)",
-            _pooled(value["accuracy"]),
+            f"Forecast error of {planner}, pooled over markets (skill: share of last value's pinball loss saved);"
+            " the report has all",
+            own,
             {"variable": "variable", "model": "model", "step": "slots ahead", "mae": "MAE",
              "mae_last": "MAE of last value", "skill_mae": "MAE skill", "skill_pinball": "pinball skill"},
         ),
-        board_table(value["leaderboard"]),
+        *([board_table(value["leaderboard"])] if value["leaderboard"] else []),
         *movers_tables(value.get("movers", ())),
         Notes(value["notes"]),
         *counts,
