@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "compact": "flows.exchange:compact",
     "publish": "flows.exchange:publish",
     "schema": "flows.schemas.command:schema",
+    "init": "flows.schemas.command:init",
     "experiment pool": "flows.experiments.command:pool",
     "experiment error": "flows.experiments.command:error",
     "experiment selection": "flows.experiments.command:selection",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 import tomllib
 from datetime import timedelta
@@ -291,6 +292,42 @@ class Settings(BaseModel):
     @classmethod
     def _distinct_feeds(cls, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
         return distinct(feeds)
+
+
+#: What a list of tables of the settings looks like.
+_EXAMPLES = {
+    "feeds": '[[feeds]]\nname = "us-east"\nsource = "aws-spot"\nevery_minutes = 60',
+    "sinks": '[[sinks]]\nname = "drop"\nkind = "file"\nfolder = "decisions"',
+}
+
+
+def commented_settings() -> str:
+    """A settings file in which every setting stands as a comment, with what it means and its default.
+
+    Taking the first ``#`` off a line of a setting changes nothing until its value is changed.
+    """
+    lines = ["# Settings of slackwater, each with its default. Take the # off a line and change its value."]
+    tables = ["# [alarms]"]
+    for name, field in Settings.model_fields.items():
+        if name == "alarms":
+            for own, one in AlarmSettings.model_fields.items():
+                tables += [f"# # {_words(one)}", f"# {own} = {_toml(one.default)}"]
+        elif name in _EXAMPLES:
+            tables += ["", f"# # {_words(field)}", *(f"# {line}" for line in _EXAMPLES[name].split("\n"))]
+        else:
+            shown = f"{name} = {_toml(field.default)}" if field.default is not None else f"# {name} = ..."
+            lines += ["", f"# # {_words(field)}", f"# {shown}"]
+    return "\n".join([*lines, "", *tables]) + "\n"
+
+
+def _words(field: Any) -> str:
+    """What a setting means, without the number of its rule: who reads the file has no page of rules beside it."""
+    return re.sub(r" \(M[\d.]+\)", "", str(field.description))
+
+
+def _toml(value: Any) -> str:
+    """A plain value as TOML writes it."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
 def read_settings(path: Path | None = None) -> Settings:

@@ -31,7 +31,7 @@ def selection(
     prior: Annotated[
         Path | None,
         option(
-            "Also write what the policies earned on the training jobs, which a warehouse begins with (M5.6).",
+            "Also write what the policies earned on the training jobs, which a warehouse begins with.",
             metavar="FILE",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def predictors(
     ] = None,
     study: StudyOptions,
 ) -> Answer:
-    """Choose among forecasters whose accuracy is unknown beforehand, by what planning with each has earned (M10)."""
+    """Choose among forecasters whose accuracy is unknown beforehand, by what planning with each has earned."""
     from flows.experiments.predictors import predictors_study
 
     return predictors_study(study, models=tuple(models or ()))
@@ -96,7 +96,7 @@ def renting(*, study: StudyOptions) -> Answer:
 
 
 def markets(*, study: StudyOptions, processes: Processes = None) -> Answer:
-    """One job that may run in one of many markets and may move: movers beside every market alone and hindsight (E6, M11)."""
+    """One job that may run in one of many markets and may move: movers beside every market alone and hindsight (E6)."""
     from flows.experiments.markets import markets_study
 
     return markets_study(study, processes=processes)

@@ -1,7 +1,8 @@
-"""``schema``. What makes schemas is loaded when the command is called."""
+"""``schema`` and ``init``: the forms of what is answered and of what may be set. What makes them is loaded when called."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from flows.command import Answer, Output, option
@@ -27,4 +28,35 @@ def schema(
         title="Schemas",
         value={"schemas": rows},
         blocks=[Table("Schemas", rows, {"name": "name", "title": "of"})],
+    )
+
+
+def init(
+    *,
+    out: Annotated[
+        Path | None, option("Where the file goes (default: slackwater.toml).", metavar="FILE")
+    ] = None,
+    output: Output = Output(),
+) -> Answer:
+    """Write a settings file in which every setting stands as a comment, with what it means and its default.
+
+    A file that is there is left as it is.
+    """
+    from flows.config import SETTINGS_FILE, commented_settings
+    from warehouse.errors import SettingsError
+
+    path = out or Path(SETTINGS_FILE)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(commented_settings())
+    except FileExistsError:
+        raise SettingsError(f"{path} is there already", remedy="name another file with --out") from None
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}", remedy="name a file that can be written") from error
+    return Answer(
+        title="Settings",
+        value={"settings": str(path)},
+        blocks=[
+            f"{path}: every setting as a comment, with its default. It is read where it lies, or with --settings FILE."
+        ],
     )

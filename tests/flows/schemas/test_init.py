@@ -1,0 +1,54 @@
+"""``slackwater init``: a settings file of comments that says every setting and changes none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from command_kit import call
+
+from flows.config import AlarmSettings, Settings, commented_settings, read_settings
+
+LINES = commented_settings().splitlines()
+#: Lines of settings, the # taken off; the words that explain them keep theirs.
+UNCOMMENTED = "\n".join(re.sub(r"^# ", "", line) for line in LINES[1:])
+
+
+def test_as_it_is_written_it_changes_nothing(tmp_path):
+    path = tmp_path / "slackwater.toml"
+    assert call("init", "--out", path, "--json").value == {"settings": str(path)}
+    assert all(not line or line.startswith("#") for line in path.read_text().splitlines())
+    assert read_settings(path) == Settings.model_validate({})
+
+
+def test_with_every_comment_taken_off_it_says_the_defaults(tmp_path):
+    path = tmp_path / "slackwater.toml"
+    path.write_text(UNCOMMENTED)
+    read = read_settings(path)
+    assert read.model_copy(update={"feeds": (), "sinks": ()}) == Settings.model_validate({})
+    assert [(feed.name, feed.source) for feed in read.feeds] == [("us-east", "aws-spot")]
+    assert [sink.kind for sink in read.sinks] == ["file"]
+
+
+def test_every_setting_stands_there_with_what_it_means():
+    text = "\n".join(LINES)
+    for model in (Settings, AlarmSettings):
+        for name, field in model.model_fields.items():
+            assert re.search(rf"^# (# )?\[?\[?{name}\b", text, re.MULTILINE), name
+            assert name == "alarms" or re.sub(r" \(M[\d.]+\)", "", str(field.description)) in text
+    assert not re.search(r"\bM\d", text), "no rule numbers where there is no page of rules"
+
+
+def test_one_setting_is_changed_by_its_line(tmp_path):
+    path = tmp_path / "slackwater.toml"
+    path.write_text(commented_settings().replace("# risk_paths = 100", "risk_paths = 250"))
+    assert read_settings(path).risk_paths == 250
+
+
+@pytest.mark.parametrize("name", ["there.toml", "no/such/folder.toml"])
+def test_a_file_that_is_there_stays_and_one_that_cannot_be_is_told(tmp_path, name):
+    (tmp_path / "there.toml").write_text("risk_paths = 99\n")
+    called = call("init", "--out", tmp_path / name)
+    assert called.code == 2
+    assert len(called.err.strip().splitlines()) == 1
+    assert (tmp_path / "there.toml").read_text() == "risk_paths = 99\n"
