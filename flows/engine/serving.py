@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -226,6 +227,8 @@ def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeploymen
 LOOPBACK = "127.0.0.1"
 #: Where Prefect's server listens unless it is told otherwise.
 DEFAULT_PORT = 4200
+#: Signals that ask to stop.
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 #: Seconds that a server may take to answer, and to stop.
 START_SECONDS, STOP_SECONDS = 180.0, 20.0
 
@@ -281,15 +284,37 @@ def running_server(log: Path, *, port: int = 0) -> Iterator[str]:
     url = f"http://{LOOPBACK}:{port}/api"
     # A server must not ask another one, and Ctrl-C at the terminal is for the process that stops it in order.
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    process: subprocess.Popen[bytes] | None = None
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            words, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-        )
         try:
+            with _signals_wait():
+                process = subprocess.Popen(
+                    words, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+                )
             _wait_until_healthy(process, url, log)
             yield url
         finally:
-            _stop(process)
+            if process is not None:
+                with _signals_wait():
+                    _stop(process)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Signals that ask to stop arrive at the end of the block: one that came while a process is started would leave nobody who
+    knows of it, and one that came while it is stopped would leave it running."""
+    if threading.current_thread() is not threading.main_thread():  # no signal ever interrupts another thread
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for got in came:
+            signal.raise_signal(got)
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
@@ -316,7 +341,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 #: The slot length for which the schedule in ``prefect.yaml`` is made.
 SCHEDULED_STEP = pd.Timedelta(minutes=30)
-STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve_command(

@@ -31,6 +31,7 @@ from flows.engine.serving import (
     require_free,
     require_scheduler,
     runner_deployment,
+    running_server,
     turn_interval,
 )
 from flows.ledger.records import reason_of, worth_another_try
@@ -329,6 +330,22 @@ def test_serve_stops_with_all_that_it_started(tmp_path, stop, when):
     assert process.returncode == 0, [*said, rest]
     assert "Traceback" not in rest
     assert alive(tmp_path) == []
+
+
+def test_a_signal_while_the_server_is_being_started_leaves_no_process(tmp_path, monkeypatch):
+    """It came as soon as the process was there, before anybody had a name for it."""
+    started = []
+    popen = subprocess.Popen
+
+    def interrupted(*words, **more):
+        started.append(popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+        signal.raise_signal(signal.SIGINT)
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt), running_server(tmp_path / "server.log"):
+        pytest.fail("the server is not there yet")
+    assert started[0].poll() is not None
 
 
 @pytest.mark.parametrize(
