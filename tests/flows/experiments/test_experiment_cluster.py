@@ -317,8 +317,13 @@ def test_the_command_on_the_measured_runs(capsys, tmp_path):
     assert answer["knowledge"]["mdape"] < 0.06
     assert answer["knowledge"]["truth_error"] < 0.03
     assert answer["knowledge"]["measured"] > 700
-    fifo, sia = answer["headline"]["FIFO"], answer["headline"]["Sia-like"]
+    # Beside the random user of the poster's setting.
+    fifo, sia = answer["poster"]["headline"]["FIFO"], answer["poster"]["headline"]["Sia-like"]
     assert 0.6 < fifo["predicted"] < 0.9
     assert 0.3 < sia["predicted"] < fifo["predicted"]
     assert abs(fifo["predicted"] - fifo["oracle"]) < 0.03
+    # To the sensible user it adds little, and an oracle not much more.
+    for one in answer["headline"].values():
+        assert 0.0 < one["predicted"] < 0.15
+        assert abs(one["predicted"] - one["oracle"]) < 0.03
     assert len(charts_of(page.read_text())) == 5
