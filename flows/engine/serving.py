@@ -307,7 +307,9 @@ def _signals_wait() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in STOPPING}
+    before = {
+        number: signal.signal(number, lambda number, _frame: came.append(number)) for number in STOPPING
+    }
     try:
         yield
     finally:

@@ -326,4 +326,4 @@ def test_the_command_on_the_measured_runs(capsys, tmp_path):
     for one in answer["headline"].values():
         assert 0.0 < one["predicted"] < 0.15
         assert abs(one["predicted"] - one["oracle"]) < 0.03
-    assert len(charts_of(page.read_text())) == 5
+    assert len(charts_of(page.read_text())) == 7
