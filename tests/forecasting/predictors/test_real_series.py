@@ -81,9 +81,15 @@ def test_every_predictor_on_every_open_zone_without_a_broken_number(counts):
         assert table["n"].min() > 0
         assert np.isfinite(table[["mae", "rmse", "pinball"]].to_numpy()).all()
         assert table["coverage_90"].between(0, 1).all()
-        share = table[(table["variable"] == "count") & (table["model"] == "lightgbm")]["fallback_share"]
-        training = history.available[: len(history.slots) // 2]
-        if np.unique(training[~np.isnan(training)]).size == 1:
-            assert (share == 1).all(), "flat in the training half: nothing was learned, and that must show"
-        else:
-            assert (share < 0.2).all()
+        lightgbm = table[(table["variable"] == "count") & (table["model"] == "lightgbm")].set_index("step")
+        half = max(0, len(history.slots) // 2 - 1)
+        counted = ~np.isnan(history.available)
+        changed = counted & (history.available != history.available[counted][0])
+        if changed[: half + 1].any():
+            assert (lightgbm["fallback_share"] < 0.2).all()
+            continue
+        flat = np.argmax(changed) if changed.any() else len(history.slots)
+        for step, own in lightgbm.iterrows():
+            measured = [at for at in range(half, len(history.slots) - step, 4) if counted[at + step]]
+            before = np.mean([at < flat for at in measured])
+            assert own["fallback_share"] >= before > 0, "nothing had been learned yet, and that must show"
