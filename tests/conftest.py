@@ -12,6 +12,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # `make test-all` runs, DuckDB has as many as it likes.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("SLACKWATER_THREADS", "1")
+# So wide that no heading wraps, whatever terminal or worker the tests run in; tests of widths set their own.
+os.environ["COLUMNS"] = "200"
 # Whichever test loads the engine first: its server may be slow to start beside the tests of other processes.
 for name, value in ENGINE_SETTINGS.items():
     os.environ.setdefault(name, value)

@@ -30,7 +30,7 @@ from optimization.replay.decision import Fan, in_turn
 from optimization.selection.contract import Learner, Weights, weigh
 from optimization.selection.learned import Rounds, leading
 from optimization.selection.learners import learner_named
-from optimization.selection.prior import DEFAULT_PRIOR, informed, prior_rounds, read_prior
+from optimization.selection.prior import DEFAULT_PRIOR, MeasuredWorld, informed, prior_rounds, read_prior
 from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
 from warehouse.errors import InputError, JobError, MarketError
 from warehouse.history import History, Market
@@ -832,11 +832,17 @@ def informed_learner(settings: Settings) -> Learner[Any]:
 @lru_cache(maxsize=8)
 def _informed(learner: str, prior: Path, jobs: int) -> Learner[Any]:
     """Kept, since a learner keeps where it starts."""
-    return informed(learner_named(learner), read_prior(prior), jobs=jobs)
+    return informed(learner_named(learner), _worlds(prior), jobs=jobs)
+
+
+@lru_cache(maxsize=8)
+def _worlds(prior: Path) -> tuple[MeasuredWorld, ...]:
+    """Read once in a process, which may make many turns."""
+    return read_prior(prior)
 
 
 def _is_informed(settings: Settings, names: Sequence[str]) -> bool:
-    worlds = read_prior(settings.prior or DEFAULT_PRIOR)
+    worlds = _worlds(settings.prior or DEFAULT_PRIOR)
     return len(prior_rounds(names, worlds, jobs=settings.prior_jobs)) > 0
 
 
