@@ -66,7 +66,18 @@ from warehouse.errors import JobError, MarketError, PolicyError
 from warehouse.issued import write_forecasts
 
 if TYPE_CHECKING:
-    from flows.schemas.forms import ForecastRow, Held, MovedAnswer, MovedSlot, ReplayAnswer, SlotQuantiles
+    from flows.schemas.forms import (
+        ForecastRow,
+        Held,
+        MovedAnswer,
+        MovedSlot,
+        ReplayAnswer,
+        ReplayedPolicy,
+        SlotQuantiles,
+    )
+    from optimization.market.window import MarketWindow
+    from optimization.window.plan import Allocation
+    from warehouse.history import Market
 
 #: The forecaster that is never wrong: a bound, not a policy.
 PERFECT = "perfect"
@@ -356,7 +367,14 @@ def replayed(
     if policy != "OD-only":
         check_job(ended.job, uses_spot=True)
     scored = score_job(ended, policies)
-    rows = [replay_row(scored, i, followed, planner, step) for i in range(len(policies))]
+    rows: list[ReplayAnswer] = []
+    for i, outcome in enumerate(scored.outcomes):
+        slots = [
+            held_in(ended.window, t, ended.start + t * step, held)
+            for t, held in enumerate(outcome.allocations)
+        ]
+        row = replayed_row(scored, i, followed.market, followed.source, planner)
+        rows.append({**row, "allocations": slots})
     return sorted(rows, key=lambda row: -row["utility_usd"])
 
 
@@ -397,24 +415,18 @@ def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner
     return ended_job(job, first, history, forecasts, peers)
 
 
-def replay_row(scored: Scored, i: int, followed: Followed, planner: str, step: pd.Timedelta) -> ReplayAnswer:
-    """One replay as plain values: cost, utility, finish, allocations, hindsight bracket."""
+def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: str) -> ReplayedPolicy:
+    """One replay as plain values but for what was held: cost, utility, finish, hindsight bracket.
+
+    ``market`` and ``source`` are the job's home, or the first it could have been in.
+    """
     ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
+    step = pd.Timedelta(hours=ended.window.slot_hours)
     finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
-    slots: list[Held] = [
-        {
-            "slot": ended.start + t * step,
-            "on_demand": a.on_demand,
-            "spot": a.spot,
-            "price_usd": float(ended.window.price[t]) if ended.window.observed[t] else None,
-            "available": int(ended.window.available[t]) if ended.window.observed[t] else None,
-        }
-        for t, a in enumerate(outcome.allocations)
-    ]
     return {
         "job": ended.job.name,
-        "market": followed.market.key,
-        "source": followed.source,
+        "market": market.key,
+        "source": source,
         "policy": outcome.policy,
         "forecaster": planner,
         "from": ended.start,
@@ -440,7 +452,18 @@ def replay_row(scored: Scored, i: int, followed: Followed, planner: str, step: p
         "must_finish": ended.job.must_finish,
         "gaps": int(np.count_nonzero(~ended.window.observed)),
         "synthetic": list(ended.assumptions),
-        "allocations": slots,
+    }
+
+
+def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocation) -> Held:
+    """What was held in a slot, which begins ``at``, and what the market showed then; ``window`` is None where nothing was held."""
+    seen = window is not None and bool(window.observed[t])
+    return {
+        "slot": at,
+        "on_demand": held.on_demand,
+        "spot": held.spot,
+        "price_usd": float(window.price[t]) if window is not None and seen else None,
+        "available": int(window.available[t]) if window is not None and seen else None,
     }
 
 
@@ -486,58 +509,25 @@ def replayed_over_markets(
         markets=tuple(one.market.key for one in places),
     )
     scored = score_movable(ended, chosen, each_market=policy == "all")
-    rows = [_moved_row(scored, i, ended, places[0].source, planner) for i in range(len(scored.outcomes))]
+    rows = [_moved_row(scored, i, ended, places, planner) for i in range(len(scored.outcomes))]
     return sorted(rows, key=lambda row: -row["utility_usd"])
 
 
-def _moved_row(scored: Scored, i: int, ended: EndedMovable, source: str, planner: str) -> MovedAnswer:
-    outcome, row, first = cast("MovedOutcome", scored.outcomes[i]), scored.ledger[i], scored.ended
+def _moved_row(
+    scored: Scored, i: int, ended: EndedMovable, places: Sequence[Followed], planner: str
+) -> MovedAnswer:
+    outcome, first = cast("MovedOutcome", scored.outcomes[i]), scored.ended
     step = pd.Timedelta(hours=first.window.slot_hours)
     slots: list[MovedSlot] = []
-    for t, (a, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
-        window = None if m is None else ended.windows[m]
-        seen = window is not None and bool(window.observed[t])
-        slots.append(
-            {
-                "slot": first.start + t * step,
-                "market": None if m is None else ended.markets[m],
-                "on_demand": a.on_demand,
-                "spot": a.spot,
-                "price_usd": float(window.price[t]) if window is not None and seen else None,
-                "available": int(window.available[t]) if window is not None and seen else None,
-            }
-        )
-    finish = None if outcome.finish_slots is None else first.start + outcome.finish_slots * step
+    for t, (held, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
+        own = held_in(None if m is None else ended.windows[m], t, first.start + t * step, held)
+        slots.append({**own, "market": None if m is None else ended.markets[m]})
     return {
-        "job": outcome.job,
-        "market": ended.markets[0],
-        "source": source,
-        "markets": list(ended.markets),
+        **replayed_row(scored, i, places[0].market, places[0].source, planner),
         "policy": outcome.policy.replace("market 0", "its home"),
-        "forecaster": planner,
-        "from": first.start,
-        "deadline": first.start + first.job.deadline_slots * step,
-        "deadline_slots": first.job.deadline_slots,
-        "cost_usd": outcome.total_cost_usd,
-        "value_usd": outcome.value_usd,
-        "utility_usd": outcome.utility_usd,
-        "utility": row.utility,
-        "finish": finish,
-        "finish_slots": outcome.finish_slots,
-        "on_time": outcome.on_time,
-        "spot_share": outcome.spot_share,
+        "markets": list(ended.markets),
         "moves": outcome.moves,
         "moving_usd": outcome.moving_usd,
-        "on_demand_only_usd": row.on_demand_only_usd,
-        "saved_usd": row.on_demand_only_usd - outcome.total_cost_usd,
-        "saved_share": 1.0 - outcome.total_cost_usd / row.on_demand_only_usd,
-        "hindsight": {
-            "low": scored.hindsight_low,
-            "high": scored.hindsight_high,
-            "cost_usd": scored.hindsight_usd,
-        },
-        "gap_to_hindsight": row.gap_to_hindsight,
-        "must_finish": first.job.must_finish,
         "gaps": int(sum(np.count_nonzero(~window.observed) for window in ended.windows)),
         "synthetic": sorted(first.assumptions),
         "allocations": slots,
