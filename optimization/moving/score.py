@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import pandas as pd
 
 from forecasting.quantiles import Forecast
@@ -30,8 +29,7 @@ from optimization.moving.replay import (
     walk,
 )
 from optimization.policies.stochastic import Stochastic
-from optimization.replay.score import EndedJob, LedgerRow, Scored, ended_job, on_demand_only_cost
-from optimization.selection.contract import normalised
+from optimization.replay.score import EndedJob, Scored, ended_job, ledger_row, on_demand_only_cost
 from warehouse.errors import PolicyError
 from warehouse.history import History
 
@@ -111,13 +109,18 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
         ]
         best = max(alone, key=lambda outcome: outcome.utility_usd)
         outcomes.append(replace(best, policy=BEST_MARKET))
-    bracket = hindsight_over_markets(job, windows)
+    bracket, value = hindsight_over_markets(job, windows), job.job.value
     unit = min(on_demand_only_cost(run, window) for run, window in zip(job.runs, windows, strict=True))
     assumed = dict.fromkeys(text for one in ended.alone for text in one.assumptions)
     return Scored(
         ended=replace(ended.alone[0], job=job.job, assumptions=tuple(assumed)),
         outcomes=outcomes,
-        ledger=[_row(outcome, bracket.low, unit, job.job.value) for outcome in outcomes],
+        ledger=[
+            ledger_row(
+                outcome, unit=unit, bounds=(value - LOST_MOST * unit, value), hindsight_low=bracket.low
+            )
+            for outcome in outcomes
+        ],
         hindsight_low=bracket.low,
         hindsight_high=bracket.high,
         hindsight_usd=walk(job, windows, bracket.held).total_cost_usd,
@@ -131,22 +134,3 @@ def _replayed(
     outcome = replay_mover(mover, job, windows, grounds=grounds)
     audit_moved(job, windows, outcome)
     return outcome
-
-
-def _row(outcome: MovedOutcome, hindsight_low: float, unit: float, value: float) -> LedgerRow:
-    utility = outcome.utility_usd
-    return LedgerRow(
-        job=outcome.job,
-        policy=outcome.policy,
-        utility_usd=utility,
-        utility=utility / unit,
-        normalised=float(normalised(np.array(utility), (value - LOST_MOST * unit, value))),
-        cost_usd=outcome.total_cost_usd,
-        finish_slots=outcome.finish_slots,
-        on_time=outcome.on_time,
-        spot_share=outcome.spot_share,
-        on_demand_only_usd=unit,
-        gap_to_hindsight_usd=hindsight_low - utility,
-        gap_to_hindsight=(hindsight_low - utility) / unit,
-        lost_to_forecast_error_usd=float("nan"),
-    )

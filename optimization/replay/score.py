@@ -202,30 +202,42 @@ def score(
         )
     unit = on_demand_only_cost(job, window)
     bounds = utility_bounds(job, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)
-    rows = []
-    for i, outcome in enumerate(outcomes):
-        utility = outcome.utility_usd
-        gap = hindsight_low - utility
-        rows.append(
-            LedgerRow(
-                job=job.name,
-                policy=outcome.policy,
-                utility_usd=utility,
-                utility=utility / unit,
-                normalised=float(normalised(np.array(utility), bounds)),
-                cost_usd=outcome.total_cost_usd,
-                finish_slots=outcome.finish_slots,
-                on_time=outcome.on_time,
-                spot_share=outcome.spot_share,
-                on_demand_only_usd=unit,
-                gap_to_hindsight_usd=gap,
-                gap_to_hindsight=gap / unit,
-                lost_to_forecast_error_usd=(
-                    perfect[i].utility_usd - utility if perfect is not None else float("nan")
-                ),
-            )
-        )
-    return rows
+    best = [float("nan") if perfect is None else perfect[i].utility_usd for i in range(len(outcomes))]
+    return [
+        ledger_row(outcome, unit=unit, bounds=bounds, hindsight_low=hindsight_low, perfect_usd=usd)
+        for outcome, usd in zip(outcomes, best, strict=True)
+    ]
+
+
+def ledger_row(
+    outcome: Outcome,
+    *,
+    unit: float,
+    bounds: tuple[float, float],
+    hindsight_low: float,
+    perfect_usd: float = float("nan"),
+) -> LedgerRow:
+    """One outcome beside hindsight and what its policy gets with perfect forecasts, USD of utility.
+
+    ``unit`` is what the job costs on on-demand alone, ``bounds`` the utilities that count as 0 and 1 to a learner.
+    """
+    utility = outcome.utility_usd
+    gap = hindsight_low - utility
+    return LedgerRow(
+        job=outcome.job,
+        policy=outcome.policy,
+        utility_usd=utility,
+        utility=utility / unit,
+        normalised=float(normalised(np.array(utility), bounds)),
+        cost_usd=outcome.total_cost_usd,
+        finish_slots=outcome.finish_slots,
+        on_time=outcome.on_time,
+        spot_share=outcome.spot_share,
+        on_demand_only_usd=unit,
+        gap_to_hindsight_usd=gap,
+        gap_to_hindsight=gap / unit,
+        lost_to_forecast_error_usd=perfect_usd - utility,
+    )
 
 
 def ledger_frame(rows: Iterable[LedgerRow]) -> pd.DataFrame:
