@@ -96,21 +96,32 @@ def known_series(store: Store, asked: Sequence[tuple[Market, SlotGrid]]) -> list
         return []
     markets = [market for market, _ in asked]
     rows = store.execute(
-        read_sql(__package__, "series_known"),
-        {
-            "provider": [market.provider for market in markets],
-            "region": [market.region for market in markets],
-            "zone": [market.zone for market in markets],
-            "instance_type": [market.instance_type for market in markets],
-            "last_us": [grid.last_us for _, grid in asked],
-            "known_at": asked[0][1].known_at,
-            "repeat_us": asked[0][1].price_age(),
-        },
+        *_of_series(
+            "series_known",
+            markets,
+            last_us=[grid.last_us for _, grid in asked],
+            known_at=asked[0][1].known_at,
+            repeat_us=asked[0][1].price_age(),
+        )
     )
     found: list[list[KnownSeries]] = [[] for _ in asked]
     for place, *row in rows:
         found[place].append(KnownSeries(**dict(zip(KnownSeries.__slots__, row, strict=True))))
     return found
+
+
+def _of_series(
+    name: str, markets: Sequence[Market], *, last_us: Sequence[int], **given: object
+) -> tuple[str, dict[str, object]]:
+    """A statement about the newest known versions of every series of some markets, and its parameters."""
+    return read_sql(__package__, "series_versions") + read_sql(__package__, name), {
+        "provider": [market.provider for market in markets],
+        "region": [market.region for market in markets],
+        "zone": [market.zone for market in markets],
+        "instance_type": [market.instance_type for market in markets],
+        "last_us": last_us,
+        **given,
+    }
 
 
 def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:
@@ -911,17 +922,16 @@ class MovingReader(Reader):
     def _fetch_times(self, markets: Sequence[Market], age_us: int) -> None:
         if not markets:
             return
+        times = [microseconds(at, "time") for at in self._span.times()]
         rows = self.store.execute(
-            read_sql(__package__, "series_known_at"),
-            {
-                "provider": [market.provider for market in markets],
-                "region": [market.region for market in markets],
-                "zone": [market.zone for market in markets],
-                "instance_type": [market.instance_type for market in markets],
-                "known_at": moment(self._span.last, "last"),
-                "repeat_us": age_us,
-                "times_us": [microseconds(at, "time") for at in self._span.times()],
-            },
+            *_of_series(
+                "series_known_at",
+                markets,
+                last_us=[times[-1]] * len(markets),
+                known_at=moment(self._span.last, "last"),
+                repeat_us=age_us,
+                times_us=times,
+            )
         )
         for market in markets:
             self._at_times[market, age_us] = {}

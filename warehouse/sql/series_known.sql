@@ -1,31 +1,5 @@
--- Every series of some markets as known at $known_at, from its newest known versions. Times in microseconds since the epoch.
--- Markets and their last slots are lists of one length; place tells which market a row is of.
--- A placement score (kind 'score') is no count of instances: it never answers as one.
+-- Every series of some markets, after series_versions.sql.
 -- latest_us: newest observation at or before the market's last slot. single: one distinct value, never repeated within $repeat_us.
-WITH asked AS (
-    SELECT unnest($provider) AS provider, unnest($region) AS region, unnest($zone) AS zone,
-        unnest($instance_type) AS instance_type, unnest($last_us) AS last_us, unnest(range(len($provider))) AS place
-),
-chosen AS (
-    SELECT place, last_us, sid, source, kind, product
-    FROM series JOIN markets USING (mid) JOIN asked USING (provider, region, zone, instance_type)
-),
-versions AS (
-    SELECT sid, observed_at, known_at, price_usd AS value, on_demand_usd, NULL AS capacity, NULL AS gap_seconds FROM price
-    WHERE sid IN (SELECT sid FROM chosen WHERE kind = 'price') AND known_at <= $known_at
-    UNION ALL
-    SELECT sid, observed_at, known_at, available, NULL, capacity, gap_seconds FROM availability
-    WHERE sid IN (SELECT sid FROM chosen WHERE kind = 'availability') AND known_at <= $known_at
-        AND kind IS DISTINCT FROM 'score'
-),
-newest AS (
-    SELECT sid, epoch_us(observed_at) AS at_us, arg_max(value, known_at) AS value,
-        arg_max(on_demand_usd, known_at) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd,
-        arg_max(capacity, known_at) FILTER (WHERE capacity IS NOT NULL) AS capacity,
-        arg_max(gap_seconds, known_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds
-    FROM versions GROUP BY sid, observed_at
-),
-spaced AS (SELECT *, at_us - lag(at_us) OVER (PARTITION BY sid ORDER BY at_us) AS gap_us FROM newest)
 SELECT place, sid, source, kind, product,
     min(at_us) AS first_us,
     max(at_us) FILTER (WHERE at_us <= last_us) AS latest_us,

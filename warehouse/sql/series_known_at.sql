@@ -1,30 +1,6 @@
--- What series_known.sql tells of the series of some markets, at each of several ascending times ($times_us), as prefixes of one pass.
+-- What series_known.sql tells, at each of several ascending times ($times_us), as prefixes of one pass after series_versions.sql.
 -- Only for series of which every row was known at the first of the times at or after it was observed: see late_series.sql.
-WITH asked AS (
-    SELECT unnest($provider) AS provider, unnest($region) AS region, unnest($zone) AS zone,
-        unnest($instance_type) AS instance_type, unnest(range(len($provider))) AS place
-),
-chosen AS (
-    SELECT place, sid, source, kind, product
-    FROM series JOIN markets USING (mid) JOIN asked USING (provider, region, zone, instance_type)
-),
-versions AS (
-    SELECT sid, observed_at, known_at, price_usd AS value, on_demand_usd, NULL AS capacity, NULL AS gap_seconds FROM price
-    WHERE sid IN (SELECT sid FROM chosen WHERE kind = 'price') AND known_at <= $known_at
-    UNION ALL
-    SELECT sid, observed_at, known_at, available, NULL, capacity, gap_seconds FROM availability
-    WHERE sid IN (SELECT sid FROM chosen WHERE kind = 'availability') AND known_at <= $known_at
-        AND kind IS DISTINCT FROM 'score'
-),
-newest AS (
-    SELECT sid, epoch_us(observed_at) AS at_us, arg_max(value, known_at) AS value,
-        arg_max(on_demand_usd, known_at) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd,
-        arg_max(capacity, known_at) FILTER (WHERE capacity IS NOT NULL) AS capacity,
-        arg_max(gap_seconds, known_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds
-    FROM versions GROUP BY sid, observed_at
-),
-spaced AS (SELECT *, at_us - lag(at_us) OVER (PARTITION BY sid ORDER BY at_us) AS gap_us FROM newest),
-prefix AS (
+, prefix AS (
     SELECT sid, at_us,
         min(at_us) OVER past AS first_us,
         min(value) OVER past = max(value) OVER past AND coalesce(min(gap_us) OVER past > $repeat_us, TRUE) AS single,
