@@ -39,13 +39,14 @@ from flows.config import Settings
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import whole_turn
 from forecasting import forecast as issue
+from optimization.job.request import JobRequest, read_request
 from optimization.policies.pool import policy_named
 from optimization.replay.run import replay
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
 #: Small in everything but the kinds of things done: every forecaster, the whole pool, several markets.
-SETTINGS = Settings(max_markets=3, backlog_jobs=4, measured_origins=4, history_days=7, simulated_days=10)
+SETTINGS = Settings(max_markets=3, measured_origins=4, history_days=7, simulated_days=10)
 #: A policy of the default pool.
 AHAP = "AHAP(5,5,0.9,expected)"
 Traced = Callable[..., Any]
@@ -55,16 +56,18 @@ Traced = Callable[..., Any]
 
 
 def turns(traced: Traced, scratch: Path, _data: Path) -> None:
-    """The first and the second turn of a warehouse on the simulated market, without the engine."""
-    for name, at in (("first turn", AT), ("second turn", AT + STEP)):
+    """The first turn of a warehouse on the simulated market, which learns from a job, and the second; without the engine."""
+    past = read_request(Path(__file__).parents[1] / "examples" / "llama-8b-lora.toml")
+    past = past.placed(at=AT - 26 * STEP, market="simulated/east/east-a/h100", source=None)
+    for name, at, requests in (("first turn", AT, [past]), ("second turn", AT + STEP, [])):
         with traced(name):
-            _turn(scratch, at)
+            _turn(scratch, at, requests)
 
 
-def _turn(scratch: Path, at: pd.Timestamp) -> None:
+def _turn(scratch: Path, at: pd.Timestamp, requests: Sequence[JobRequest] = ()) -> None:
     with open_store(scratch / "w.duckdb") as store:
         turn = Turn(store=store, at=at, settings=SETTINGS, run_id=run_id_of(at))
-        whole_turn(turn, data=None, requests=[], report=scratch / "report.html")
+        whole_turn(turn, data=None, requests=requests, report=scratch / "report.html")
 
 
 def decision(traced: Traced, _scratch: Path, _data: Path) -> None:

@@ -41,7 +41,6 @@ measured_origins = 4
 horizon = 3
 planning_horizon = 6
 max_markets = 2
-backlog_jobs = 2
 simulated_days = 4
 history_days = 3
 risk_paths = 10

@@ -232,13 +232,7 @@ class Settings(BaseModel):
         32, ge=0, description="forecast origins measured on a market never seen before"
     )
     max_markets: int = Field(24, ge=1, description="markets followed when no job names them")
-    backlog_jobs: int = Field(
-        0, ge=0, description="ended practice jobs made on a warehouse that has none (M5.1); 0: none"
-    )
-    backlog_days: float = Field(
-        7.0, gt=0, description="how far before a market's time practice jobs begin at the earliest"
-    )
-    practice_policy: str = Field(
+    first_policy: str = Field(
         "UP", description="the policy that decides before any job has ended where nothing was measured before"
     )
     prior: Path | None = Field(
@@ -250,9 +244,7 @@ class Settings(BaseModel):
         100, ge=10, description="sampled futures behind expected cost and late probability"
     )
     solver_seconds: float = Field(10.0, gt=0, description="time limit of one live solve (M3.4)")
-    seed: int = Field(
-        7, description="seed of the simulated market, the practice jobs and the sampled futures"
-    )
+    seed: int = Field(7, description="seed of the simulated market and of the sampled futures")
     simulated_days: float = Field(21.0, gt=1, description="days of simulated history before the first turn")
     trust: tuple[str, ...] = Field((), description="source labels (globs), the most trusted first")
     assumed_spot_share: float = Field(

@@ -162,7 +162,7 @@ def common_time(store: Store, when: pd.Timestamp, *, own_end: bool, step: pd.Tim
     votes: Counter[pd.Timestamp] = Counter()
     for job in stored_jobs(store):
         market = str(job.request.market)
-        if job.origin != "practice" and market in ends:
+        if market in ends:
             at = own_time(ends[market], when, step, own_end=True)
             votes[at] += int(job.start <= at < job.deadline)
     best = max(votes.values(), default=0)
@@ -239,10 +239,10 @@ def make_fleet(turn: Turn, terms: FleetTerms, requests: Sequence[JobRequest], *,
 
 
 def _open_requests(turn: Turn, left_out: list[str]) -> list[JobRequest | None]:
-    """The stored jobs that are open at the turn's time, practice left out; a job on another slot grid is left out and said."""
+    """The stored jobs that are open at the turn's time; a job on another slot grid is left out and said."""
     found: list[JobRequest | None] = []
     for job in stored_jobs(turn.store):
-        if job.origin == "practice" or not job.start <= turn.at < job.deadline or job.created_at > turn.at:
+        if not job.start <= turn.at < job.deadline or job.created_at > turn.at:
             continue
         if job.step != step_of(turn.settings):
             left_out.append(

@@ -1,1 +1,1 @@
-"""Job files, reports of progress, practice jobs."""
+"""Job files and reports of progress."""

@@ -34,7 +34,9 @@ from warehouse.times import utc_index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredJob:
-    """A placed request as kept: ``origin`` is "user", "example" or "practice"; it was added at ``created_at``.
+    """A placed request as kept: ``origin`` is "user" or "example"; it was added at ``created_at``.
+
+    In older warehouses it is also "practice", of jobs made up to learn from, which were over before they were added.
 
     ``start`` is the start of the job's first slot, ``deadline`` the end of the last whole slot before its deadline.
     """

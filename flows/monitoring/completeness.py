@@ -320,7 +320,7 @@ def _followed(store: Store, settings: Settings, window: Window, jobs: pd.DataFra
         ],
     )
     found = {(str(market), str(source)) for market, source in rows}
-    due = jobs[(jobs["origin"] != "practice") | jobs["scored"].isna()]
+    due = jobs[(jobs["created"] < jobs["deadline"]) | jobs["scored"].isna()]
     return sorted(found | set(zip(due["market"], due["source"], strict=True)))
 
 
@@ -563,8 +563,7 @@ def _left_out(facts: Facts, stage: str) -> np.ndarray:
 
 def allocate_states(facts: Facts) -> States:
     """Whether every job that was running on a market was decided."""
-    jobs = facts.jobs[facts.jobs["origin"] != "practice"]
-    tables = [_slots_of(job, facts) for job in rows_of(jobs)]
+    tables = [_slots_of(job, facts) for job in rows_of(facts.jobs)]
     return _by_market(facts, tables, "no job was running")
 
 

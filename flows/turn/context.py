@@ -575,7 +575,7 @@ class Work:
 
 
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
-    """Add the requests of this turn, give a warehouse without jobs examples and practice jobs, and sort the jobs.
+    """Add the requests of this turn, give a warehouse without open jobs examples, and sort the jobs.
 
     The jobs' markets come first, then the most informative others, `max_markets` in all; a request without a market gets those
     that are `proposed`. ``scored`` names the jobs on which nothing is left to be learned, or will be by then (`Rounds.settled`).
@@ -593,11 +593,7 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
     chosen = choose_markets(turn, most=settings.max_markets)
     readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
     chosen = [one for one in chosen if one[0] in readable]
-    if not any(job.origin == "practice" for job in known):
-        _add_practice(turn, chosen, step)
-        known = stored_jobs(turn.store)
-    open_jobs = (job for job in _visible(turn, known) if job.origin != "practice")
-    if not any(job.deadline > turn.at for job in open_jobs):
+    if not any(job.deadline > turn.at for job in _visible(turn, known)):
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
@@ -629,13 +625,6 @@ def _readable(turn: Turn, asked: Sequence[Followed], left_out: list[str]) -> set
         else:
             found.add(followed)
     return found
-
-
-def _add_practice(
-    turn: Turn, chosen: Sequence[tuple[Followed, int, pd.Timestamp]], step: pd.Timedelta
-) -> None:
-    jobs = practice_jobs(example_requests(), chosen, settings=turn.settings)
-    save_jobs(turn.store, jobs, origin="practice", at=turn.at, step=step)
 
 
 def sorted_jobs(
@@ -722,16 +711,14 @@ P = TypeVar("P")
 class Group(Generic[P]):
     """Policies that are chosen among, in their order, what was learned of each by now, and who learns from it.
 
-    ``practice`` decides before the first round unless the learner is ``informed`` of what was measured elsewhere (M5.6).
-    ``strictly``: what is learned at a time counts after it, also the first of all.
+    ``first`` decides before the first round unless the learner is ``informed`` of what was measured elsewhere (M5.6).
     """
 
     policies: tuple[P, ...]
     rounds: Rounds
     learner: Learner[Any]
-    practice: P
+    first: P
     informed: bool = False
-    strictly: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -749,7 +736,7 @@ class Group(Generic[P]):
 
     def deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[P, str]]:
         """Who decides at each of some times, and why: the leader of the rounds learned before (decision 3)."""
-        known = [self.rounds.before(microseconds(at, "at"), strictly=self.strictly) for at in times]
+        known = [self.rounds.before(microseconds(at, "at")) for at in times]
         # Turns that have learned from the first rounds share one pass over them.
         prefixes = [len(own.jobs) for own in known if own.jobs and own.begins(self.rounds)]
         first = min(prefixes, default=0)
@@ -768,7 +755,7 @@ class Group(Generic[P]):
 
     def _untaught(self) -> tuple[P, str]:
         if not self.informed:
-            return self.practice, "no job has ended yet"
+            return self.first, "no job has ended yet"
         return self._leading(self.learner.weights(self.learner.start(self.names)), 0)
 
     def _leading(self, weights: Weights, jobs: int) -> tuple[P, str]:
@@ -786,13 +773,9 @@ class Pool(Group[Policy[Any]]):
         """The pool with other rounds."""
         return replace(self, rounds=rounds, movers=replace(self.movers, rounds=of_movers))
 
-    def has_learned(self, at: pd.Timestamp) -> bool:
-        """Whether anything was learned of its policies by a time."""
-        return bool(self.rounds.before(microseconds(at, "at")).jobs)
-
     def movers_deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[Mover[Any], str]]:
         """Which mover decides at each of some times, and why; "" while nothing was learned of them (M11.9)."""
-        known = [bool(self.movers.rounds.before(microseconds(at, "at"), strictly=True).jobs) for at in times]
+        known = [bool(self.movers.rounds.before(microseconds(at, "at")).jobs) for at in times]
         led = self.movers.deciding(times)
         return [(mover, why if knows else "") for (mover, why), knows in zip(led, known, strict=True)]
 
@@ -810,16 +793,14 @@ def read_pool(turn: Turn) -> Pool:
         policies=tuple(policies),
         rounds=stored_rounds(turn.store, names),
         learner=learner,
-        practice=policy_named(settings.practice_policy),
+        first=policy_named(settings.first_policy),
         informed=_is_informed(settings, names),
         movers=Group(
             policies=MOVERS,
             rounds=stored_rounds(turn.store, movers),
             learner=learner,
-            practice=MOVERS[0],
+            first=MOVERS[0],
             informed=_is_informed(settings, movers),
-            # A turn decides before it scores, but for the very first: what a backfill makes must be the same.
-            strictly=True,
         ),
     )
 
@@ -905,41 +886,6 @@ def open_examples(
         name = f"{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
         jobs.append(
             _named(request, name).placed(at=followed.at, market=followed.market.key, source=followed.source)
-        )
-    return jobs
-
-
-def practice_jobs(
-    requests: Sequence[JobRequest],
-    markets: Sequence[tuple[Followed, int, pd.Timestamp]],
-    *,
-    settings: Settings,
-) -> list[JobRequest]:
-    """Jobs that began and ended in each market's past, at seeded random times: real markets, invented work.
-
-    ``markets`` gives the followed market, its capacity and its first observed slot. A job needs a day of history before it, and
-    its deadline at or before the market's time; markets too short for that are left out. It begins in the newest `backlog_days`,
-    or at the latest start there is if it is longer than those.
-    """
-    step = step_of(settings)
-    rng = np.random.default_rng(settings.seed)
-    jobs: list[JobRequest] = []
-    for i in range(settings.backlog_jobs if markets else 0):
-        followed, capacity, first = markets[i % len(markets)]
-        choice = fitting(requests, capacity)
-        request = choice[int(rng.integers(len(choice)))].model_copy(update={"start": None})
-        now = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-        length = now.ends - first_slot(now, step)
-        latest = (followed.at - length).floor(step)
-        newest = min(followed.at - pd.Timedelta(days=settings.backlog_days), latest)
-        earliest = max(first + pd.Timedelta(days=1), newest).ceil(step)
-        slots = int((latest - earliest) / step)
-        if slots < 0:
-            continue
-        start = earliest + int(rng.integers(slots + 1)) * step
-        name = f"practice-{i + 1:02d}-{request.name}"
-        jobs.append(
-            _named(request, name).placed(at=start, market=followed.market.key, source=followed.source)
         )
     return jobs
 

@@ -692,8 +692,6 @@ def report(turn: Turn, found: Found) -> Found:
 
 #: A turn in order.
 STAGES: tuple[Stage, ...] = (ingest, forecast, decide, deliver, score, report)
-#: The very first turn scores before it decides, so that its decisions have something to go by (decision 3).
-FIRST_STAGES: tuple[Stage, ...] = (ingest, forecast, score, decide, deliver, report)
 #: What the ledger of runs calls the stages it keeps.
 RECORDED: dict[Stage, str] = {
     ingest: "ingest",
@@ -750,9 +748,7 @@ def whole_turn(turn: Turn, *, data: Path | None, requests: Sequence[JobRequest],
     found = run_stage(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
     # What is in by now is read once, however many stages ask.
     turn = replace(turn, reads=Reads(turn.store))
-    found = run_stage(forecast, turn, found)
-    stages = STAGES if know(turn, found).pool.has_learned(turn.at) else FIRST_STAGES
-    for stage in stages[2:]:
+    for stage in STAGES[1:]:
         found = run_stage(stage, turn, found)
     return TurnResult(
         run_id=turn.run_id,

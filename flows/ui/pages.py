@@ -358,7 +358,7 @@ VIEWS: Final = (
         name="policies", template="policies.html", menu="/policies",
         about="The leaderboard, and the weights of the policies after every round.",
         data=lambda reading, query: policies_data(reading),
-        values=lambda reading, data, query: policies_values(data) | {"default_policy": reading.settings.practice_policy},
+        values=lambda reading, data, query: policies_values(data) | {"default_policy": reading.settings.first_policy},
     ),
     View(
         name="completeness", template="completeness.html", menu="/completeness",

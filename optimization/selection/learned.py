@@ -53,11 +53,9 @@ class Rounds:
         """Where a policy slept, shape (rounds, policies)."""
         return np.asarray(np.isnan(self.utilities))
 
-    def before(self, at_us: int, *, strictly: bool = False) -> Rounds:
-        """What was learned before a time; unless ``strictly`` what was learned at it, if that is the first (decision 3)."""
+    def before(self, at_us: int) -> Rounds:
+        """What was learned before a time; what is learned at it counts after it (decision 3)."""
         known = ~self.asleep & (self.known_us < at_us)
-        if not strictly and not known.any():
-            known = ~self.asleep & (self.known_us <= at_us)
         rows = np.flatnonzero(known.any(axis=1))
         return Rounds(
             jobs=tuple(self.jobs[i] for i in rows),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 from fault_samples import OPTIONS, write_samples
 from loopback import Ec2, price_history
+from past_jobs import past_jobs
 
 import flows.backfill.run
 from flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
@@ -47,7 +48,6 @@ SETTINGS = Settings(
     horizon=3,
     planning_horizon=6,
     max_markets=2,
-    backlog_jobs=2,
     simulated_days=4,
     history_days=3,
     risk_paths=10,
@@ -68,11 +68,12 @@ def known_to(turn: Turn) -> Found:
 
 
 def files_and_market() -> None:
-    """Files of every source, then the simulated market, in one opening of the warehouse."""
+    """Files of every source, then the simulated market and jobs to learn from, in one opening of the warehouse."""
     with open_store(DB) as store:
         for name, options in OPTIONS.items():
             ingest_paths(store, name, [Path("files") / name], options=options, known_at=None, imported_at=AT)
         stages.ingest(turn_of(store), Found())
+        save_jobs(store, past_jobs(2, before=AT), origin="user", at=AT, step=SLOT)
 
 
 def simulated() -> None:

@@ -37,7 +37,7 @@ def settings(tmp_path_factory) -> Settings:
     pool.write_text(POOL)
     return Settings(
         models=MODELS, planner="smoothing", measured_origins=ORIGINS, horizon=4, planning_horizon=4, max_markets=3,
-        backlog_jobs=0, history_days=3, refit_hours=4, price_refit_hours=6, risk_paths=10, pool=pool,
+        history_days=3, refit_hours=4, price_refit_hours=6, risk_paths=10, pool=pool,
     )  # fmt: skip
 
 

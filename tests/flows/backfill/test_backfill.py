@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from past_jobs import past_jobs
 from test_turn import AT, LIGHT, POOL, scramble_after, tidy_tables
 
 from flows.backfill import run as module
@@ -41,7 +42,7 @@ def settings(tmp_path_factory) -> Settings:
     pool.write_text(LIGHT)
     return Settings(
         models=("last_value", "smoothing"), planner="markov", measured_origins=5, horizon=3, planning_horizon=6,
-        max_markets=2, backlog_jobs=2, simulated_days=4, history_days=3, refit_hours=2, risk_paths=10, pool=pool,
+        max_markets=2, simulated_days=4, history_days=3, refit_hours=2, risk_paths=10, pool=pool,
     )  # fmt: skip
 
 
@@ -66,18 +67,25 @@ def tables(db: Path) -> dict[str, list]:
     }
 
 
+def add_past_jobs(db: Path) -> None:
+    """Jobs that were over before the first slot, of which that one learns."""
+    with open_store(db) as store:
+        save_jobs(store, past_jobs(2, before=AT), origin="user", at=AT, step=STEP)
+
+
 def live_turns(db: Path, settings: Settings, slots, data: Path | None = None) -> None:
     """The slots one by one, each on an opening of its own: what a schedule would do."""
+    add_past_jobs(db)
     for at in slots:
         with open_store(db) as store:
             turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
             found = stages.forecast(turn, stages.ingest(turn, Found(data=data)))
-            first = not len(read_rows(store, "weights"))
-            for stage in stages.FIRST_STAGES[2:4] if first else stages.STAGES[2:5]:
+            for stage in stages.STAGES[2:5]:
                 found = stage(turn, found)
 
 
 def made(db: Path, settings: Settings, slots, *, data: Path | None = None, **how):
+    add_past_jobs(db)
     workers = how.pop("workers", 1)
     stretch = stretch_of(slots[0], slots[-1], slot=STEP, step=how.pop("step", None), **how)
     return backfill(Backfill(db=db, stretch=stretch, settings=settings, data=data, workers=workers))
@@ -443,12 +451,12 @@ def test_what_became_known_late_is_not_seen_before(tmp_path, whole_pool):
                 [(AT - pd.Timedelta(hours=8)).to_pydatetime()],
             )
     asked = ["forecast", "allocate", "score"]
+    add_past_jobs(tmp_path / "live.duckdb")
     for at in SLOTS[:3]:
         with open_store(tmp_path / "live.duckdb") as store:
             turn = Turn(store=store, at=at, settings=whole_pool, run_id=run_id_of(at))
             found = stages.forecast(turn, Found())
-            first = not len(read_rows(store, "weights"))
-            for stage in stages.FIRST_STAGES[2:4] if first else stages.STAGES[2:5]:
+            for stage in stages.STAGES[2:5]:
                 found = stage(turn, found)
     made(tmp_path / "filled.duckdb", whole_pool, SLOTS[:3], stages=asked)
     same(tables(tmp_path / "filled.duckdb"), tables(tmp_path / "live.duckdb"))

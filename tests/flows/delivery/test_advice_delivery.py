@@ -140,7 +140,7 @@ def small_turn(tmp_path):
     settings = SETTINGS.model_copy(
         update={
             "models": ("last_value",), "planner": "last_value", "measured_origins": 2, "horizon": 2, "planning_horizon": 4,
-            "max_markets": 1, "backlog_jobs": 0,
+            "max_markets": 1,
             "sinks": (Sink(name="drop", kind="file", folder=tmp_path / "drop"),),
         }
     )  # fmt: skip

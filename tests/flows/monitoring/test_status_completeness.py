@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from past_jobs import past_jobs
 from test_turn import one_turn, small_settings
 
 from flows.config import Settings, read_settings
@@ -201,14 +202,14 @@ def test_every_running_job_needs_a_decision():
     assert reasons(facts_of(), "allocate") == ["no job was running"] * 6
 
 
-def test_a_job_that_is_left_out_is_told_so_and_practice_jobs_need_no_decision():
+def test_a_job_that_is_left_out_is_told_so_and_jobs_over_before_they_were_added_need_no_decision():
     left = "job one is left out: nothing known of its market"
     runs = run_rows((0, "forecast", "done", "", [left]), (0, "allocate", "done", "", []))
     facts = facts_of(jobs=[job_row("one", deadline=1)], runs=runs)
     assert states(facts, "allocate")[0] == "failed"
     assert reasons(facts, "allocate")[0] == left
-    practice = facts_of(jobs=[job_row("p", deadline=3, origin="practice")])
-    assert set(states(practice, "allocate")) == {"not due"}
+    past = facts_of(jobs=[job_row("p", start=-40, deadline=-20, created=2)])
+    assert set(states(past, "allocate")) == {"not due"}
 
 
 def test_a_job_is_scored_in_the_slot_of_its_deadline():
@@ -226,8 +227,8 @@ def test_a_job_is_scored_in_the_slot_of_its_deadline():
     assert told[2:5] == ["late was scored later", "never ended and is not scored", "killed"]
 
 
-def test_a_practice_job_is_scored_when_it_is_made():
-    jobs = [job_row("p", start=-40, deadline=-20, created=2, scored=2, origin="practice")]
+def test_a_job_that_was_over_before_it_was_added_is_scored_then():
+    jobs = [job_row("p", start=-40, deadline=-20, created=2, scored=2)]
     assert states(facts_of(jobs=jobs), "score") == [
         "not due",
         "not due",
@@ -277,7 +278,7 @@ def turns(tmp_path_factory):
     folder = tmp_path_factory.mktemp("status")
     settings = read_settings(small_settings(folder))
     db, before = folder / "w.duckdb", folder / "before.duckdb"
-    one_turn(db, settings, at=AT[0])
+    one_turn(db, settings, at=AT[0], requests=past_jobs(2, before=AT[0]))
     one_turn(db, settings, at=AT[1])
     shutil.copy(db, before)
     one_turn(db, settings, at=AT[2])

@@ -30,7 +30,7 @@ MODELS = ("combined", "markov")
 def settings() -> Settings:
     return Settings(
         models=MODELS, planner="combined", measured_origins=3, horizon=4, planning_horizon=6, max_markets=3,
-        history_days=4, backlog_jobs=0,
+        history_days=4,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 from command_kit import call
+from past_jobs import past_jobs
 from published import keeps_to
 
 from flows.config import Settings
@@ -59,7 +60,6 @@ measured_origins = 4
 horizon = 3
 planning_horizon = 6
 max_markets = 2
-backlog_jobs = 2
 simulated_days = 4
 history_days = 3
 risk_paths = 10
@@ -77,7 +77,6 @@ def settings(tmp_path_factory) -> Settings:
         horizon=4,
         planning_horizon=12,
         max_markets=3,
-        backlog_jobs=4,
         simulated_days=6,
         history_days=4,
         risk_paths=20,
@@ -159,7 +158,7 @@ def dump(db: Path) -> dict[str, list]:
 @pytest.fixture(scope="module")
 def first(tmp_path_factory, settings):
     db = tmp_path_factory.mktemp("turn") / "w.duckdb"
-    result = one_turn(db, settings)
+    result = one_turn(db, settings, requests=past_jobs(4, before=AT))
     shutil.copy(db, db.with_name("kept.duckdb"))
     return db, result
 
@@ -244,9 +243,7 @@ def test_a_later_turn_goes_on_from_the_earlier(first, settings):
 
 def test_a_turn_that_measures_nothing_still_decides(tmp_path, settings):
     """The settings allow no measured origins; a market whose record is all gaps has no measured error either."""
-    result = one_turn(
-        tmp_path / "w.duckdb", settings.model_copy(update={"measured_origins": 0, "backlog_jobs": 0})
-    )
+    result = one_turn(tmp_path / "w.duckdb", settings.model_copy(update={"measured_origins": 0}))
     assert result.accuracy == []
     assert result.decisions
     assert result.report.read_text().startswith("<!DOCTYPE html>")
@@ -287,7 +284,7 @@ def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, set
         if name == "scrambled":
             scramble_after(folder, AT)
         db = folder / "w.duckdb"
-        answer = one_turn(db, settings, data=folder).answer()
+        answer = one_turn(db, settings, data=folder, requests=past_jobs(4, before=AT)).answer()
         tables = dump(db)
         assert len(answer["decisions"]) >= 3
         answers.append(
@@ -299,7 +296,7 @@ def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, set
 
 def test_the_stochastic_policy_decides_live_as_a_plan_would_and_is_blind_to_the_future(tmp_path, settings):
     """It decides from the record: the same whether the record goes on after the logical time or not."""
-    blind = settings.model_copy(update={"practice_policy": "Stochastic", "backlog_jobs": 0})
+    blind = settings.model_copy(update={"first_policy": "Stochastic", "prior_jobs": 0})
     answers = []
     for name, days in (("ends", 0), ("goes on", 1), ("goes on otherwise", 1)):
         folder = tmp_path / name

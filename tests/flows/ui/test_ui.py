@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import uvicorn
 from chromium import chromium_page, find_chromium
+from past_jobs import past_jobs
 from test_turn import AT, one_turn, small_settings
 
 from flows.config import read_settings
@@ -58,7 +59,9 @@ def settings(tmp_path_factory):
 def made(tmp_path_factory, settings) -> Path:
     """A warehouse after two turns, with a job of a hostile name, one that must be late, a failure and an alarm."""
     db = tmp_path_factory.mktemp("ui") / "w.duckdb"
-    one_turn(db, settings, requests=[request_of(HOSTILE, 8), request_of("hopeless", 500)])
+    one_turn(
+        db, settings, requests=[request_of(HOSTILE, 8), request_of("hopeless", 500), *past_jobs(2, before=AT)]
+    )
     one_turn(db, settings, at=AT + STEP)
     with open_store(db) as store:
         save_failure(store, "run-before", at=AT - STEP, stage="forecast", reason="<i>solver</i> gave up")

@@ -36,10 +36,9 @@ EAST5, EAST4, CENTRAL = (
 SIMULATED = "simulated/east/east-a/h100"
 AT = "2025-10-12T12:00Z"
 TURNS = ("2026-01-05T12:00Z", "2026-01-05T12:30Z", "2026-01-05T13:00Z")
-#: Fewer markets, practice jobs and measured origins than a turn has by default; every forecaster and every policy.
+#: Fewer markets and measured origins than a turn has by default; every forecaster and every policy.
 FEW = """\
 max_markets = 2
-backlog_jobs = 2
 measured_origins = 4
 planning_horizon = 24
 simulated_days = 10.0

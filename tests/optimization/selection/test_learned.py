@@ -71,10 +71,10 @@ def test_what_became_known_later_is_asleep_before():
     assert not then.begins(filled)
 
 
-def test_the_first_turns_own_rounds_count_for_it():
+def test_what_is_learned_at_a_time_counts_after_it():
     table = rounds([[0.1, 0.2, 0.3]], at=10)
-    assert table.before(10).jobs == ("j0",)
-    assert table.before(9).jobs == ()
+    assert table.before(11).jobs == ("j0",)
+    assert table.before(10).jobs == ()
 
 
 def test_old_jobs_are_left_alone():

@@ -1,0 +1,22 @@
+"""Jobs that were over before the first turn, as somebody adds them who has run jobs before: turns learn from them."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from optimization.job.request import JobRequest, read_request
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "llama-8b-lora.toml"
+#: Those that turns follow first.
+MARKETS = ("simulated/east/east-a/h100", "simulated/east/east-a/v100")
+
+
+def past_jobs(count: int, *, before: pd.Timestamp) -> list[JobRequest]:
+    """``count`` placed requests of twelve hours in simulated markets, the newest over an hour ``before`` a time."""
+    job = read_request(EXAMPLE)
+    return [
+        job.model_copy(update={"name": f"past-{i + 1}"}).placed(
+            at=before - pd.Timedelta(hours=13 + 11 * i), market=MARKETS[i % 2], source=None
+        )
+        for i in range(count)
+    ]
