@@ -138,8 +138,13 @@ def _place(tape: Tape, on_demand_usd: float) -> Place:
     )
 
 
-def jobs_of(world: Recorded, *, until: pd.Timestamp, rng: np.random.Generator) -> list[JobRequest]:
-    """Jobs one after another in every market, of cells drawn from E1's grid as far as the market's probe sees N_max."""
+def jobs_of(
+    world: Recorded, *, until: pd.Timestamp, rng: np.random.Generator, worth: float = VALUE_FACTOR
+) -> list[JobRequest]:
+    """Jobs one after another in every market, of cells drawn from E1's grid as far as the market's probe sees N_max.
+
+    Each is worth ``worth`` times what its work costs on demand.
+    """
     requests: list[JobRequest] = []
     for place in world.places:
         cells = [cell for cell in GRID.cells if cell.n_max <= place.capacity] or [
@@ -152,13 +157,17 @@ def jobs_of(world: Recorded, *, until: pd.Timestamp, rng: np.random.Generator) -
             if ends > until:
                 break
             requests.append(
-                _request(f"{place.market.zone}-{len(requests) + 1:04d}", place, world.source, cell, start)
+                _request(
+                    f"{place.market.zone}-{len(requests) + 1:04d}", place, world.source, cell, start, worth
+                )
             )
             start = ends
     return requests
 
 
-def _request(name: str, place: Place, source: str, cell: Cell, start: pd.Timestamp) -> JobRequest:
+def _request(
+    name: str, place: Place, source: str, cell: Cell, start: pd.Timestamp, worth: float
+) -> JobRequest:
     hours = STEP / pd.Timedelta(hours=1)
     work = cell.load * cell.deadline_slots * cell.n_max * hours
     return JobRequest.model_validate(
@@ -176,7 +185,7 @@ def _request(name: str, place: Place, source: str, cell: Cell, start: pd.Timesta
                 "overhead_minutes": (1.0 - cell.mu_up) * 60.0 * hours,
                 "shrink_overhead_minutes": (1.0 - cell.mu_down) * 60.0 * hours,
             },
-            "value_usd": VALUE_FACTOR * work * place.on_demand_usd,
+            "value_usd": worth * work * place.on_demand_usd,
             "decay": GAMMA,
         }
     )
@@ -454,25 +463,27 @@ def lived(one: Advised, _: None = None) -> Lived:
 # The experiment and its answer.
 
 
-def advice_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
+def advice_study(study: StudyOptions, *, processes: int | None = None, worth: float = VALUE_FACTOR) -> Answer:
     """Live through every world of a folder and look back."""
-    value = advice_answer(study, workers=study.workers(processes))
+    value = advice_answer(study, workers=study.workers(processes), worth=worth)
     return advice_report(value)
 
 
-def advice_answer(study: StudyOptions, *, workers: int) -> dict[str, Any]:
+def advice_answer(study: StudyOptions, *, workers: int, worth: float = VALUE_FACTOR) -> dict[str, Any]:
     """All figures of the experiment as plain values; the same folder, seed and form give the same ones."""
     worlds = recorded_worlds(study.data)
     lives: list[Lived] = []
     for number, world in enumerate(worlds[:1] if study.fast else worlds):
-        lives += world_lived(study, world, number, workers=workers)
-    return answer_of(lives, data=str(study.data), seed=study.seed, fast=study.fast)
+        lives += world_lived(study, world, number, workers=workers, worth=worth)
+    return answer_of(lives, data=str(study.data), seed=study.seed, fast=study.fast) | {"worth": worth}
 
 
-def world_lived(study: StudyOptions, world: Recorded, number: int, *, workers: int) -> list[Lived]:
+def world_lived(
+    study: StudyOptions, world: Recorded, number: int, *, workers: int, worth: float = VALUE_FACTOR
+) -> list[Lived]:
     """The jobs of one world, lived through in a warehouse of its own that is thrown away."""
     until = min(world.ends, world.starts + pd.Timedelta(days=FAST_DAYS)) if study.fast else world.ends
-    requests = jobs_of(world, until=until, rng=np.random.default_rng([study.seed, number]))
+    requests = jobs_of(world, until=until, rng=np.random.default_rng([study.seed, number]), worth=worth)
     with TemporaryDirectory(prefix="slackwater-advice-") as name:
         db = Path(name) / "warehouse.duckdb"
         settings = settings_for(world, db.parent, seed=study.seed, fast=study.fast)
@@ -511,7 +522,7 @@ def answer_of(lives: Sequence[Lived], *, data: str, seed: int, fast: bool) -> di
         "jobs": len(lives),
         "worlds": [_world_answer(name, own, seed) for name, own in groups.items()],
         "lost": [_lost_answer(name, own) for name, own in groups.items()],
-        "late": _late_rows(lives),
+        "late": _late_rows(lives, seed),
         "money": [_money_answer(name, own) for name, own in groups.items()],
         "course": _course_rows(groups),
         "each": [_job_row(one) for one in lives],
@@ -603,8 +614,12 @@ def _lost_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
     }
 
 
-def _late_rows(lives: Sequence[Lived]) -> list[dict[str, Any]]:
-    """Said against happened: decisions by the chance of being late that they told, and how often the job was late."""
+def _late_rows(lives: Sequence[Lived], seed: int) -> list[dict[str, Any]]:
+    """Said against happened: decisions by the chance of being late that they told, and how often the job was late.
+
+    The interval of what happened draws blocks of market and day, as the decisions of a job share their end.
+    """
+    blocks = _blocks(lives)
     said = np.array([told.late for one in lives for told in one.told if told is not None])
     late = np.array([not one.on_time for one in lives for told in one.told if told is not None])
     job = np.array([k for k, one in enumerate(lives) for told in one.told if told is not None])
@@ -612,6 +627,12 @@ def _late_rows(lives: Sequence[Lived]) -> list[dict[str, Any]]:
     rows = []
     for k, (low, high) in enumerate(pairwise(CHANCES)):
         own = place == k
+        interval: list[float | None] = [None, None]
+        if own.any():
+            drawn = resampled(
+                late[own, None].astype(float), blocks=blocks[job[own]], rng=np.random.default_rng(seed)
+            )
+            interval = [float(end[0]) if np.isfinite(end[0]) else None for end in drawn.interval()]
         rows.append(
             {
                 "from": low,
@@ -620,6 +641,8 @@ def _late_rows(lives: Sequence[Lived]) -> list[dict[str, Any]]:
                 "jobs": len(np.unique(job[own])),
                 "said": float(said[own].mean()) if own.any() else None,
                 "happened": float(late[own].mean()) if own.any() else None,
+                "low": interval[0],
+                "high": interval[1],
             }
         )
     return rows
@@ -697,6 +720,8 @@ LATE = {
     "jobs": "jobs",
     "said": "said",
     "happened": "happened",
+    "low": "95 % from",
+    "high": "to",
 }
 MONEY = {
     "world": "world",

@@ -102,8 +102,19 @@ def markets(*, study: StudyOptions, processes: Processes = None) -> Answer:
     return markets_study(study, processes=processes)
 
 
-def advice(*, study: StudyOptions, processes: Processes = None) -> Answer:
+def advice(
+    *,
+    study: StudyOptions,
+    processes: Processes = None,
+    worth: Annotated[
+        float,
+        option(
+            "What a job is worth, in units of what it costs on demand alone: below 1 it may pay to be late, or to give up.",
+            least=0.1,
+        ),
+    ] = 1.5,
+) -> Answer:
     """What turns would really have advised, slot after slot from an empty warehouse on, beside the best fixed policy (E7)."""
     from flows.experiments.advice import advice_study
 
-    return advice_study(study, processes=processes)
+    return advice_study(study, processes=processes, worth=worth)

@@ -183,10 +183,27 @@ def test_said_and_happened_stand_side_by_side():
     rows = {row["from"]: row for row in answer["late"]}
     assert (rows[0.05]["decisions"], rows[0.05]["jobs"]) == (4, 2)
     assert (rows[0.05]["said"], rows[0.05]["happened"]) == (pytest.approx(0.1), pytest.approx(0.5))
+    assert rows[0.05]["low"] is None, "both began on one day in one market: a single block"
     assert (rows[0.0]["decisions"], rows[0.0]["happened"]) == (2, 0.0)
     assert rows[0.5]["happened"] is None
     money = answer["money"][0]
     assert (money["expected"], money["paid"]) == (pytest.approx(0.5), pytest.approx(0.75))
+
+
+def test_a_share_of_late_jobs_has_an_interval_by_days():
+    lives = [hand_made(f"j{k}", start=48 * k, utility={}, late=0.3, on_time=k % 3 > 0) for k in range(12)]
+    row = next(row for row in answer_of(lives, data="x", seed=1, fast=True)["late"] if row["from"] == 0.2)
+    assert (row["jobs"], row["happened"]) == (12, pytest.approx(1 / 3))
+    assert 0.0 <= row["low"] < 1 / 3 < row["high"] <= 1.0
+
+
+def test_jobs_are_worth_what_was_asked_for(folder):
+    world = recorded_worlds(folder)[0]
+    until = world.starts + pd.Timedelta(days=1)
+    usual, poor = (
+        jobs_of(world, until=until, rng=np.random.default_rng(1), **more) for more in ({}, {"worth": 0.75})
+    )
+    assert [one.value_usd for one in poor] == pytest.approx([0.5 * one.value_usd for one in usual])
 
 
 def test_leaders_by_slot_do_what_each_of_them_would():
