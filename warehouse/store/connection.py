@@ -267,6 +267,9 @@ def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path:
 # or is waited for, or from a folder that was published for many readers (decision 16): `open_reader`. With `warehouse.store.schema`
 # this is the only place that imports DuckDB.
 
+#: The format of every file that is made here. A release of DuckDB makes files in its own newest one unless it is told, which no
+#: older release reads; in this one files go to and fro between all from 1.5 on. A file keeps the format it was made in.
+STORAGE_VERSION = "v1.0.0"
 #: DuckDB's own working memory; more than that is spilled to a folder beside the file.
 MEMORY_LIMIT = "1GB"
 #: A snapshot may be replaced between the listing and the opening; twenty times in a row it is not.
@@ -350,6 +353,7 @@ class Opening:
         """A connection; a program that does not know our lock (or a reader of the file itself) is waited for as well."""
         while True:
             try:
+                self._make()
                 return duckdb.connect(self.name)
             except duckdb.IOException as error:
                 text = str(error)
@@ -361,6 +365,14 @@ class Opening:
                 if not patience.wait(f"waiting for {holder} to close {self.name}"):
                     raise
 
+    def _make(self) -> None:
+        """Make the file in `STORAGE_VERSION` if it is not there."""
+        file = Path(self.name)
+        if file.exists() and file.stat().st_size:
+            return
+        with duckdb.connect(":memory:") as connection:
+            connection.execute(attach_new(file, "made"))
+
     def _set_up(self, connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_progress_bar = false")
@@ -369,6 +381,11 @@ class Opening:
         connection.execute(f"SET memory_limit = '{self.memory_limit}'")
         if (threads := threads_wanted()) is not None:
             connection.execute(f"SET threads = {threads}")
+
+
+def attach_new(file: Path, name: str) -> str:
+    """SQL that makes a database file in `STORAGE_VERSION` and attaches it under a name."""
+    return f"ATTACH {quoted(file)} AS {name} (STORAGE_VERSION {quoted(STORAGE_VERSION)})"
 
 
 @contextmanager

@@ -127,7 +127,9 @@ def store_error(name: str, text: str, *, kind: str) -> StoreError:
         return StoreLockedError(found, remedy="wait until that process has ended, or name another file")
     if "version number" in text and "database file" in text:
         return SchemaError(
-            f"warehouse {name}: {text}", remedy="it was written by another DuckDB release: upgrade"
+            f"warehouse {name}: {text}",
+            remedy="it was written by another DuckDB release: upgrade, or run `slackwater compact` with that release, "
+            "which rewrites it for all from 1.5 on",
         )
     if any(mark in text for mark in _FULL):
         return StoreError(f"warehouse {name}: {text}", remedy="free disk space beside the file")
