@@ -155,7 +155,7 @@ def test_no_module_of_the_repository_is_named_in_the_package(package):
 def test_the_package_has_every_file_of_the_layers_and_the_examples(package):
     def names(top, folder):
         found = (path.relative_to(top) for path in (top / folder).rglob("*") if path.is_file())
-        return {path for path in found if path.suffix != ".pyc"}
+        return {path for path in found if "__pycache__" not in path.parts}
 
     for folder in (*LAYERS, "examples"):
         assert names(package, folder) == names(ROOT, folder)
