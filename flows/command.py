@@ -145,9 +145,11 @@ def option(
     metavar: str | None = None,
     least: float | None = None,
     most: float | None = None,
+    variable: str | None = None,
 ) -> Parameter:
-    """An option or argument: what it is, its name if not the parameter's, what stands for its value, and its bounds."""
-    more: dict[str, Any] = {}
+    """An option or argument: what it is, its name if not the parameter's, what stands for its value, its bounds, and the
+    environment variable that gives it where the command line does not."""
+    more: dict[str, Any] = {"env_var": variable} if variable else {}
     if least is not None or most is not None:
         more["validator"] = validators.Number(gte=least, lte=most)
     return Parameter(name=name, help=help, metavar=metavar, **more)
@@ -187,9 +189,12 @@ class Output:
 class Warehouse:
     """Which warehouse is meant, and the settings."""
 
-    db: Annotated[Path, option("The warehouse: a DuckDB file, made if it is not there.", metavar="FILE")] = (
-        Path("slackwater.duckdb")
-    )
+    db: Annotated[
+        Path,
+        option(
+            "The warehouse: a DuckDB file, made if it is not there.", metavar="FILE", variable="SLACKWATER_DB"
+        ),
+    ] = Path("slackwater.duckdb")
     settings: Annotated[
         Path | None, option("Settings file (default: slackwater.toml if there).", metavar="FILE")
     ] = None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from forecasting.predictors import DEFAULT, TURN, predictor_names
 from warehouse.errors import SettingsError
@@ -213,7 +216,7 @@ SETTINGS_FILE = "slackwater.toml"
 
 
 class Settings(BaseModel):
-    """Everything a turn of the loop can be told; all of it has a default and may stand in ``slackwater.toml``."""
+    """Everything a turn of the loop can be told; all of it has a default and may stand in ``slackwater.toml`` or a variable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -298,7 +301,13 @@ def commented_settings() -> str:
 
     Taking the first ``#`` off a line of a setting changes nothing until its value is changed.
     """
-    lines = ["# Settings of slackwater, each with its default. Take the # off a line and change its value."]
+    lines = [
+        "# Settings of slackwater, each with its default. Take the # off a line and change its value.",
+        f"# # Every one can be given by the environment, too, and goes before this file: {PREFIX} and its name in capitals,",
+        f"# # the value as here (a text also without quotes, several with commas between): {variable_of('risk_paths')}=250,",
+        f"# # {variable_of('models')}=last_value,combined; those under [alarms] as {variable_of('alarms', 'flat_factor')}=5.",
+        f"# # {FILE_VARIABLE} names another file than this. An option of a command goes before all of it.",
+    ]
     tables = ["# [alarms]"]
     for name, field in Settings.model_fields.items():
         if name == "alarms":
@@ -322,30 +331,96 @@ def _toml(value: Any) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
-def read_settings(path: Path | None = None) -> Settings:
-    """Settings from ``path``, else from ``slackwater.toml`` in the working folder, else the defaults.
+#: What the environment variables of slackwater begin with. A setting's own is this and its name in capitals, with ``ALARMS_``
+#: between for one of the alarms.
+PREFIX = "SLACKWATER_"
+#: The variable that names the settings file.
+FILE_VARIABLE = f"{PREFIX}SETTINGS"
 
-    Raises `SettingsError` naming the file, the key and what was expected.
+
+def variable_of(*key: str) -> str:
+    """The environment variable of a setting.
+
+    >>> variable_of("risk_paths"), variable_of("alarms", "flat_factor")
+    ('SLACKWATER_RISK_PATHS', 'SLACKWATER_ALARMS_FLAT_FACTOR')
     """
-    if path is None:
-        path = Path(SETTINGS_FILE)
-        if not path.exists():
-            return Settings.model_validate({})
+    return PREFIX + "_".join(key).upper()
+
+
+def _keys() -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """Every setting that a variable can give: its key and its field."""
+    for name, field in Settings.model_fields.items():
+        if name != "alarms":
+            yield (name,), field
+    for name, field in AlarmSettings.model_fields.items():
+        yield ("alarms", name), field
+
+
+def _as_in_file(text: str, field: FieldInfo) -> Any:
+    """The value of a variable: as TOML writes it; a text also without quotes, and several with commas between."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        read = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        read = {}
+    value = read["value"] if list(read) == ["value"] else text
+    if field.annotation in (str, Path | None) and not isinstance(value, str):
+        return text  # a name or path that looks like a number
+    if field.annotation == tuple[str, ...] and isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return value
+
+
+def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from the environment, else from a file, else the defaults.
+
+    The file is ``path``, else the one that `FILE_VARIABLE` names, else ``slackwater.toml`` in the working folder if it is there.
+    Raises `SettingsError` naming the variable, or the file and the key, and what was expected.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        values = _read_file(path, f"settings file {path}")
+    elif named := environment.get(FILE_VARIABLE, "").strip():
+        path = Path(named)
+        values = _read_file(path, f"settings file {path} ({FILE_VARIABLE})")
+    elif (path := Path(SETTINGS_FILE)).exists():
+        values = _read_file(path, f"settings file {path}")
+    given = {
+        key: (text, field)
+        for key, field in _keys()
+        if (text := environment.get(variable_of(*key), "").strip())
+    }
+    for (*tables, name), (text, field) in given.items():
+        table: Any = values
+        for one in tables:
+            table = table.setdefault(one, {})
+        if isinstance(table, dict):  # else it is the file's error
+            table[name] = _as_in_file(text, field)
+    try:
         return Settings.model_validate(values)
-    except OSError as error:
-        raise SettingsError(
-            f"settings file {path}: {error.strerror}", remedy="name a readable file"
-        ) from error
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        key = tuple(str(part) for part in first["loc"])
+        for used in (key[:1], key[:2]):
+            if used in given:
+                text, field = given[used]
+                # What may hold an address with a secret in it is not repeated.
+                found = variable_of(*used) + ("" if used[0] in _EXAMPLES else f"={text!r}")
+                inner = f"{'.'.join(key[len(used) :])}: " if len(key) > len(used) else ""
+                raise SettingsError(f"{found}: {inner}{first['msg']}", expected=_words(field)) from error
         raise SettingsError(
-            f"settings file {path}: {key}: {first['msg']}", expected=f"one of {sorted(Settings.model_fields)}"
+            f"settings file {path}: {'.'.join(key)}: {first['msg']}",
+            expected=f"one of {sorted(Settings.model_fields)}",
         ) from error
+
+
+def _read_file(path: Path, called: str) -> dict[str, Any]:
+    """What a settings file says; raises `SettingsError`."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{called}: {error.strerror}", remedy="name a readable file") from error
     except (
         ValueError,
         RecursionError,
     ) as error:  # no TOML, no UTF-8, a number without end, brackets without end
-        raise SettingsError(f"settings file {path}: {error}", expected="valid TOML") from error
+        raise SettingsError(f"{called}: {error}", expected="valid TOML") from error

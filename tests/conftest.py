@@ -49,6 +49,7 @@ FIRST = (
     "optimization/fleet/test_competition.py",
     "flows/experiments/test_experiment_selection.py",
     "test_library.py",
+    "test_wheel.py",
     "flows/accuracy/test_accuracy_command.py",
     "flows/ui/test_ui.py",
     "flows/monitoring/test_status_command.py",

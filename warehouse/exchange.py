@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from warehouse.errors import DamagedStoreError, InputError, SettingsError, StoreError, StoreLockedError
 from warehouse.issued import NATURAL_KEYS
-from warehouse.store.connection import Store, open_store
+from warehouse.store.connection import Store, attach_new, open_store
 from warehouse.store.files import sync_file, sync_folder
 from warehouse.store.folders import (
     EXPORT_AGAIN,
@@ -598,7 +598,7 @@ def _copy(store: Store, part: Path) -> None:
     """Copy every table, in one transaction, and compare what stands on the disk then with what was copied."""
     (here,) = store.execute("SELECT current_database()")[0]
     name = '"' + str(here).replace('"', '""') + '"'
-    store.execute(f"ATTACH {quoted(part)} AS compacted")
+    store.execute(attach_new(part, "compacted"))
     try:
         store.execute(f"COPY FROM DATABASE {name} TO compacted")
     finally:

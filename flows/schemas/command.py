@@ -8,6 +8,9 @@ from typing import Annotated
 from flows.command import Answer, Output, option
 from flows.show.blocks import Table, Verbatim
 
+#: The deployments as they come with the program; a test compares them with `flows.engine.serving.DEPLOYMENTS`.
+DEPLOYMENTS_FILE = Path(__file__).parents[2] / "prefect.yaml"
+
 
 def schema(
     name: Annotated[str | None, option("Name of the answer (default: list them).", metavar="NAME")] = None,
@@ -34,8 +37,12 @@ def schema(
 def init(
     *,
     out: Annotated[
-        Path | None, option("Where the file goes (default: slackwater.toml).", metavar="FILE")
+        Path | None,
+        option("Where the file goes (default: slackwater.toml, or prefect.yaml).", metavar="FILE"),
     ] = None,
+    deployments: Annotated[
+        bool, option("Write prefect.yaml instead: the deployments, for `prefect deploy` into a work pool.")
+    ] = False,
     output: Output = Output(),
 ) -> Answer:
     """Write a settings file in which every setting stands as a comment, with what it means and its default.
@@ -45,18 +52,18 @@ def init(
     from flows.config import SETTINGS_FILE, commented_settings
     from warehouse.errors import SettingsError
 
-    path = out or Path(SETTINGS_FILE)
+    if deployments:
+        title, path = "Deployments", out or Path(DEPLOYMENTS_FILE.name)
+        text = DEPLOYMENTS_FILE.read_text(encoding="utf-8")
+        said = f"{path}: the deployments. `prefect deploy --all --no-prompt` makes them known."
+    else:
+        title, path, text = "Settings", out or Path(SETTINGS_FILE), commented_settings()
+        said = f"{path}: every setting as a comment, with its default. It is read where it lies, or with --settings FILE."
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(commented_settings())
+            file.write(text)
     except FileExistsError:
         raise SettingsError(f"{path} is there already", remedy="name another file with --out") from None
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}", remedy="name a file that can be written") from error
-    return Answer(
-        title="Settings",
-        value={"settings": str(path)},
-        blocks=[
-            f"{path}: every setting as a comment, with its default. It is read where it lies, or with --settings FILE."
-        ],
-    )
+    return Answer(title=title, value={title.lower(): str(path)}, blocks=[said])

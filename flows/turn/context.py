@@ -848,8 +848,7 @@ EXAMPLES = ("bert-sweep", "llama-8b-lora", "qwen-14b-sft")
 
 def example_requests() -> list[JobRequest]:
     """The job files that come with the project, sorted by name."""
-    here = Path(__file__).parents[1]
-    folder = here / "examples" if (here / "examples").is_dir() else here.parent / "examples"
+    folder = Path(__file__).parents[2] / "examples"
     files = [folder / f"{name}.toml" for name in EXAMPLES]
     if not all(file.is_file() for file in files):
         raise JobError(f"no example job in {folder}", remedy="give a job with --job FILE")

@@ -30,6 +30,7 @@ from warehouse.store.files import (
     Patience,
     Say,
     WriterLock,
+    check_host,
     check_log,
     check_place,
     copy_synced,
@@ -41,6 +42,7 @@ from warehouse.store.files import (
     locked,
     log_identity,
     present_holder,
+    real_file,
     say_on_stderr,
     store_error,
     sync_folder,
@@ -186,6 +188,7 @@ def publish_now(lock: WriterLock, checkpoint: Callable[[], None]) -> bool:
     with lock.alone() as alone:
         if not alone:
             return False
+        lock.check_in_place()
         checkpoint()
         return _publish_changes(lock)
 
@@ -193,9 +196,10 @@ def publish_now(lock: WriterLock, checkpoint: Callable[[], None]) -> bool:
 def publish_at_close(lock: WriterLock) -> None:
     """Publish what the last user of a lock left in the closed file, if it changed anything.
 
-    Raises `StoreError` if DuckDB could not bring its log into the file: it closes without a word then. A log that is as it was
-    found is the torn end of one that a killed writer left.
+    Raises `StoreError` if another file has taken its place meanwhile, or if DuckDB could not bring its log into the file: it closes
+    without a word then. A log that is as it was found is the torn end of one that a killed writer left.
     """
+    lock.check_in_place()
     if not snapshots_wanted():
         return
     if has_wal(lock.database):
@@ -248,6 +252,7 @@ def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path:
         newest = newest_snapshot(lock.database)
         if newest is not None and (lock.unfinished or newest.of == identity_of(lock.database)):
             return newest.path  # a log beside the file it was taken of is no concern of a reader
+        check_host(lock)
         check_log(lock)
         settle()
         try:
@@ -267,6 +272,9 @@ def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path:
 # or is waited for, or from a folder that was published for many readers (decision 16): `open_reader`. With `warehouse.store.schema`
 # this is the only place that imports DuckDB.
 
+#: The format of every file that is made here. A release of DuckDB makes files in its own newest one unless it is told, which no
+#: older release reads; in this one files go to and fro between all from 1.5 on. A file keeps the format it was made in.
+STORAGE_VERSION = "v1.0.0"
 #: DuckDB's own working memory; more than that is spilled to a folder beside the file.
 MEMORY_LIMIT = "1GB"
 #: A snapshot may be replaced between the listing and the opening; twenty times in a row it is not.
@@ -330,10 +338,12 @@ class Opening:
         """A connection with the right to write: the schema is brought up to date, and readers have something to see."""
         with lock.opening, translated(self.name):
             if not lock.signed:
+                check_host(lock)
                 check_log(lock)
                 lock.sign()
             connection = self._connected(patience)
             with closed_on_error(connection):
+                lock.check_in_place()
                 self._set_up(connection)
                 before = _upgrade(connection, lock, say)
                 renew = before == 0 or (before < len(MIGRATIONS) and not lock.unfinished)
@@ -350,6 +360,7 @@ class Opening:
         """A connection; a program that does not know our lock (or a reader of the file itself) is waited for as well."""
         while True:
             try:
+                self._make()
                 return duckdb.connect(self.name)
             except duckdb.IOException as error:
                 text = str(error)
@@ -361,6 +372,14 @@ class Opening:
                 if not patience.wait(f"waiting for {holder} to close {self.name}"):
                     raise
 
+    def _make(self) -> None:
+        """Make the file in `STORAGE_VERSION` if it is not there."""
+        file = Path(self.name)
+        if file.exists() and file.stat().st_size:
+            return
+        with duckdb.connect(":memory:") as connection:
+            connection.execute(attach_new(file, "made"))
+
     def _set_up(self, connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_progress_bar = false")
@@ -369,6 +388,11 @@ class Opening:
         connection.execute(f"SET memory_limit = '{self.memory_limit}'")
         if (threads := threads_wanted()) is not None:
             connection.execute(f"SET threads = {threads}")
+
+
+def attach_new(file: Path, name: str) -> str:
+    """SQL that makes a database file in `STORAGE_VERSION` and attaches it under a name."""
+    return f"ATTACH {quoted(file)} AS {name} (STORAGE_VERSION {quoted(STORAGE_VERSION)})"
 
 
 @contextmanager
@@ -575,6 +599,8 @@ class Store:
             self._depth += 1
             try:
                 yield self
+                if self._depth == 1 and self._lock is not None:
+                    self._lock.check_in_place()
             except BaseException:
                 self._depth -= 1
                 if self._depth == 0:
@@ -604,10 +630,11 @@ def open_store(
     writers out and does not wait: `open_reader` is for reading.
 
     Raises `StoreLockedError` naming the process that holds it, `SchemaError` if a newer version wrote it,
-    `DamagedStoreError` if it is not a readable warehouse (it is never rebuilt), `StoreError` if it cannot be opened at all.
+    `DamagedStoreError` if it is not a readable warehouse (it is never rebuilt), `StoreError` if it cannot be opened at all. A store
+    whose file is replaced under it raises `StoreError` at its next commit and when it is closed.
     """
-    opening = Opening(name=str(path), memory_limit=memory_limit)
-    database = Path(path)
+    database = real_file(path)
+    opening = Opening(name=str(database), memory_limit=memory_limit)
     if opening.name == ":memory:":
         read_only = False
     else:
@@ -640,9 +667,9 @@ def open_reader(path: Path | str) -> Store:
         return Store(connection, name=str(path), read_only=True)
     if str(path) == ":memory:" or not snapshots_wanted():
         return open_store(path, read_only=True)
-    database = Path(path)
+    database = real_file(path)
     check_place(database, read_only=True)
-    opening = Opening(name=str(path), memory_limit=MEMORY_LIMIT)
+    opening = Opening(name=str(database), memory_limit=MEMORY_LIMIT)
     patience = Patience(default_wait(), say_on_stderr)
     for _ in range(_READER_TRIES):
         snapshot = readable_snapshot(database, opening.settle, patience)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -29,6 +30,12 @@ class Identity:
 
     size: int
     changed: int
+
+
+def real_file(name: Path | str) -> Path:
+    """The file that a name means; of a symbolic link the one it leads to, so that lock, log and snapshots are of one file."""
+    path = Path(name)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def wal_path(database: Path) -> Path:
@@ -127,7 +134,9 @@ def store_error(name: str, text: str, *, kind: str) -> StoreError:
         return StoreLockedError(found, remedy="wait until that process has ended, or name another file")
     if "version number" in text and "database file" in text:
         return SchemaError(
-            f"warehouse {name}: {text}", remedy="it was written by another DuckDB release: upgrade"
+            f"warehouse {name}: {text}",
+            remedy="it was written by another DuckDB release: upgrade, or run `slackwater compact` with that release, "
+            "which rewrites it for all from 1.5 on",
         )
     if any(mark in text for mark in _FULL):
         return StoreError(f"warehouse {name}: {text}", remedy="free disk space beside the file")
@@ -331,6 +340,19 @@ class WriterLock:
             self.source = os.open(self.database, os.O_RDONLY | os.O_CLOEXEC)
         return self.source
 
+    def check_in_place(self) -> None:
+        """Raise `StoreError` if the name now stands for another file than the one that is open here, or for none."""
+        source = self.open_source()
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(source), os.stat(self.database)):
+                return
+        raise StoreError(
+            f"warehouse {self.database} was replaced or removed while this process wrote to it",
+            expected="the file that it opened",
+            remedy="nothing that it wrote is in the file that is there now; run the command again, and move no file onto a "
+            "warehouse or away while somebody writes",
+        )
+
     def put_in_place(self, file: Path) -> None:
         """Rename another file to the warehouse, which must be closed; raises `OSError`."""
         os.replace(file, self.database)
@@ -514,6 +536,47 @@ def locked(database: Path, how: str) -> StoreLockedError:
         f"warehouse {database} is {how}",
         remedy=f"wait until that process has ended, or longer ({WAIT_VARIABLE}=SECONDS), or name another file",
     )
+
+
+#: File systems that several machines may have mounted.
+_NETWORK = re.compile(
+    r"acfs|afs|beegfs|ceph|cifs|davfs|gfs2?|glusterfs|gpfs|lustre|nfs4?|ocfs2|orangefs|smb\w*"
+    r"|fuse\.(sshfs|glusterfs|ceph-fuse|s3fs|mount-s3|gcsfuse|blobfuse2?|juicefs|rclone)"
+)
+#: Where Linux says what is mounted where.
+MOUNTS = Path("/proc/self/mountinfo")
+
+
+def network_file_system(folder: Path) -> str:
+    """The type of the file system of a folder if several machines may have it mounted, else ""; "" where no `MOUNTS` tell."""
+    place, kind, longest = os.path.realpath(folder), "", -1
+    try:
+        lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        point = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), before.split(" ")[4])
+        if len(point) >= longest and os.path.commonpath((point, place)) == point:
+            kind, longest = after.split(" ")[0], len(point)
+    return kind if _NETWORK.fullmatch(kind) else ""
+
+
+def check_host(lock: WriterLock) -> None:
+    """Refuse a warehouse on a network drive that another machine has not set free.
+
+    There a lock may be seen by its own machine only, so that we have it says nothing of a writer on that one. Elsewhere it does:
+    what another host's name means then is a container that has ended. Raises `StoreLockedError`.
+    """
+    holder = read_holder(lock.database)
+    if not lock.unfinished or holder is None or holder.host == socket.gethostname():
+        return
+    if kind := network_file_system(lock.database.parent):
+        raise StoreLockedError(
+            f"warehouse {lock.database} on a network drive ({kind}) was not set free by {holder}",
+            expected="one machine that writes; whether that process still does cannot be seen from here",
+            remedy=f"if it has ended, empty {lock_path(lock.database)}; better put the warehouse on a local disk",
+        )
 
 
 def check_log(lock: WriterLock) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 from command_kit import call
 
 from flows.config import AlarmSettings, Settings, commented_settings, read_settings
+from flows.engine.serving import prefect_yaml
 
 LINES = commented_settings().splitlines()
 #: Lines of settings, the # taken off; the words that explain them keep theirs.
@@ -43,6 +45,13 @@ def test_one_setting_is_changed_by_its_line(tmp_path):
     path = tmp_path / "slackwater.toml"
     path.write_text(commented_settings().replace("# risk_paths = 100", "risk_paths = 250"))
     assert read_settings(path).risk_paths == 250
+
+
+def test_the_deployments_are_written_as_they_come_with_the_program(tmp_path):
+    path = tmp_path / "prefect.yaml"
+    assert call("init", "--deployments", "--out", path, "--json").value == {"deployments": str(path)}
+    assert yaml.safe_load(path.read_text()) == prefect_yaml()
+    assert call("init", "--deployments", "--out", path).code == 2
 
 
 @pytest.mark.parametrize("name", ["there.toml", "no/such/folder.toml"])
