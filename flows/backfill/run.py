@@ -433,7 +433,7 @@ class _Opening:
         While a piece is forecast, the one before is decided and the one after got ready, which have no part in one another.
         """
         piece = pieces.popleft()
-        self._part("prepare", piece, partial(self._ahead, piece, NO_ESTIMATES))
+        self._part("prepare", piece, partial(self._ahead, piece, NO_ESTIMATES))()
         decided: Callable[[], None] = _nothing
         for number in count(1):
             if self._recount:
@@ -443,24 +443,27 @@ class _Opening:
             following = pieces.popleft() if go_on else None
             ahead = _nothing
             if following is not None:
-                ahead = self._start(
-                    partial(
-                        self._part, "prepare", following, partial(self._ahead, following, piece.estimates)
-                    )
-                )
-            self._part("forecast and score", piece, partial(self._learned, piece))
+                prepare = partial(self._ahead, following, piece.estimates)
+                ahead = self._start(self._part("prepare", following, prepare))
+            self._part(self._named("forecast", "score"), piece, partial(self._learned, piece))()
             decided()
             ahead()
             pool = self._pool
-            decided = self._start(partial(self._part, "decide", piece, partial(self._decided, piece, pool)))
+            decide = partial(self._decided, piece, pool)
+            decided = self._start(self._part(self._named("allocate"), piece, decide))
             give_memory_back()
             if following is None:
                 break
             piece = following
         decided()
 
-    def _part(self, name: str, piece: _Piece, work: Callable[[], None]) -> None:
-        self._asked.part(name, str(piece), work)
+    def _part(self, name: str, piece: _Piece, work: Callable[[], None]) -> Callable[[], None]:
+        """The work of a piece as a part that has a name; just the work if there is none."""
+        return partial(self._asked.part, name, str(piece), work) if name else work
+
+    def _named(self, *stages: str) -> str:
+        """Those of the stages that are made now."""
+        return " and ".join(stage for stage in stages if stage in self._stages)
 
     def _start(self, work: Callable[[], None]) -> Callable[[], None]:
         """Begin work beside what comes next; what is returned waits until it is done, and raises what it raised."""
