@@ -74,12 +74,13 @@ def unheard() -> int:
 
 
 def as_a_worker_starts_it(run) -> subprocess.Popen:
-    """The process of a run whose worker was killed: nobody reads what it writes."""
+    """The process of a run whose worker was killed: nobody reads what it writes, and it logs as Prefect does by default."""
+    environment = {name: value for name, value in os.environ.items() if "_LOGGING_" not in name}
     pipe = unheard()
     try:
         return subprocess.Popen(
             [sys.executable, "-m", "prefect.engine"],
-            stdout=pipe, stderr=pipe, env=os.environ | {"PREFECT__FLOW_RUN_ID": str(run.id)},
+            stdout=pipe, stderr=pipe, env=environment | {"PREFECT__FLOW_RUN_ID": str(run.id)},
         )  # fmt: skip
     finally:
         os.close(pipe)
