@@ -23,7 +23,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 TOP = "slackwater"
 LAYERS = ("flows", "forecasting", "optimization", "warehouse")
 #: What else is put beside the layers, as it lies beside them in the repository.
-BESIDE = ("examples", "prefect.yaml")
+BESIDE = ("examples", "prefect.yaml", "automations.yaml")
 #: Functions whose first argument is a package's name: a bare name elsewhere is a word like any other.
 LOOKUPS = ("files", "import_module", "PackageLoader", "read_data", "read_sql")
 

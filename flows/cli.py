@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from flows.command import Program
+from flows.command import Program, open_streams
 
 #: Words -> the function, imported when it is called; overviews show the commands in this order.
 COMMANDS: Final = {
@@ -79,6 +79,7 @@ PROGRAM: Final = Program(
 
 def main() -> None:
     """Entry point: run one command and end with its exit code."""
+    open_streams()
     sys.exit(PROGRAM.run(sys.argv[1:]))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from threading import Lock, Timer
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TextIO, TypeVar, dataclass_transform
 
 from cyclopts import App, CycloptsError, Parameter, validators
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which a bar appears: shorter work needs none.
 PATIENCE: Final = 2.0
+#: Seconds between two lines on how far a flow run is.
+LINE_SECONDS: Final = 30.0
 _ONE_BAR: Final = Lock()
 
 
@@ -46,16 +48,40 @@ class Tell(Protocol):
         """Show it."""
 
 
+class Log(Protocol):
+    """Where what is said is kept: the log of the run at hand."""
+
+    def __call__(self, text: str) -> bool | None:
+        """Write a line, nothing if it is empty: None if no run is at hand, else whether who waits sees the log as it is written."""
+
+
+_log: Log = lambda text: None  # noqa: E731
+
+
+def keep_log(log: Log) -> None:
+    """From now on what is said goes to ``log``, too; the engine's has the lines of its runs (`flows.runs`)."""
+    global _log
+    _log = log
+
+
 def say(text: str) -> None:
-    """One line for a person who waits."""
+    """One line for a person who waits; within a flow run a line of its log, too."""
+    if _log(text):
+        return
     with suppress(OSError, ValueError):  # a closed pipe, a closed file
         print(f"  {text} ...", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Tell]:
-    """A bar with counts for work that takes longer than `PATIENCE`; silent within another, and where nobody looks on."""
-    if not _listened_to() or not _ONE_BAR.acquire(blocking=False):
+    """A bar with counts for work that takes longer than `PATIENCE`; silent within another, and where nobody looks on.
+
+    Within a flow run at which nobody looks on there is a line now and then.
+    """
+    if not _listened_to():
+        yield _lines(title, total)
+        return
+    if not _ONE_BAR.acquire(blocking=False):
         yield lambda done, total=None, text=None: None
         return
     try:
@@ -63,6 +89,23 @@ def progress(title: str, total: int | None = None) -> Iterator[Tell]:
             yield tell
     finally:
         _ONE_BAR.release()
+
+
+def _lines(title: str, known: int | None) -> Tell:
+    """How far work is, as lines of a flow run's log, `LINE_SECONDS` apart at least."""
+    from warehouse.times import steady_seconds
+
+    last = steady_seconds()
+
+    def tell(done: int, total: int | None = None, text: str | None = None) -> None:
+        nonlocal last, known
+        known = total or known
+        if steady_seconds() - last < LINE_SECONDS or _log("") is None:
+            return
+        last = steady_seconds()
+        say(f"{title}: {done:,}" + (f" of {known:,}" if known else "") + (f", {text}" if text else ""))
+
+    return tell
 
 
 def counted(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
@@ -132,6 +175,61 @@ def _listened_to() -> bool:
     with suppress(OSError, ValueError, AttributeError):
         return sys.stderr.isatty()
     return False
+
+
+def open_streams() -> None:
+    """Open on nothing what was closed when the process began (``>&-``): the next file would take its place, and its output."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+
+
+def outlive_readers() -> None:
+    """From now on no write to standard output or error fails in this process because nobody reads it: it is dropped."""
+    open_streams()
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, _Outliving):
+            setattr(sys, name, _Outliving(stream))
+
+
+class _Outliving:
+    """A text stream that leads nowhere once its reader has gone, whoever writes to it: a logger, a library, a terminal's bar."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._lead_nowhere()
+        except ValueError:
+            if not self._stream.closed:  # a letter that it cannot encode, say
+                raise
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._lead_nowhere()
+        except ValueError:
+            if not self._stream.closed:
+                raise
+
+    def _lead_nowhere(self) -> None:
+        """What waits to be written would fail again at every flush, and at the end of the process."""
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 # ---

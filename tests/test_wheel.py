@@ -191,7 +191,7 @@ def test_the_wheel_puts_one_package_beside_other_code_and_says_what_it_runs_on(w
         (about,) = (archive.read(name).decode() for name in names if name.endswith("/METADATA"))
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"slackwater"}
     assert {name for name in names if name.count("/") == 1 and name.startswith("slackwater/")} == {
-        "slackwater/__init__.py", "slackwater/prefect.yaml", "slackwater/py.typed",
+        "slackwater/__init__.py", "slackwater/automations.yaml", "slackwater/prefect.yaml", "slackwater/py.typed",
     }  # fmt: skip
     for minor in (11, 12, 13, 14):
         assert f"Classifier: Programming Language :: Python :: 3.{minor}\n" in about

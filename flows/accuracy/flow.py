@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner
+from pydantic import Field
 
 from flows.accuracy.report import (
     AccuracyOptions,
@@ -20,8 +21,9 @@ from flows.accuracy.report import (
     with_uncalibrated,
 )
 from flows.accuracy.units import Course, Scored, accuracy_from, score_unit
-from flows.command import DEFAULT_DB, Session
+from flows.command import DEFAULT_DB, Session, progress, say
 from flows.engine.flows import RUNNER, TASKS_A_STAGE
+from flows.runs import Db, SettingsFile, named_flow, run_name
 from flows.show.page import write_page
 from forecasting.accuracy.tables import Accuracy
 from forecasting.origins import Unit, units_of
@@ -75,24 +77,33 @@ def score_units(part: CourseUnits) -> ScoredPart:
 @flow(name="score-course", task_runner=RUNNER, validate_parameters=False, persist_result=False)
 def score_course(whole: CourseUnits) -> list[ScoredPart]:
     """All units in at most `flows.engine.flows.TASKS_A_STAGE` tasks of neighbours, in their order."""
+    say(f"score {len(whole.units)} units")
     size = -(-len(whole.units) // TASKS_A_STAGE)
     parts = [CourseUnits(whole.course, whole.units[i : i + size]) for i in range(0, len(whole.units), size)]
-    return [future.result() for future in [score_units.submit(part) for part in parts]]
+    made: list[ScoredPart] = []
+    with progress("units scored", len(whole.units)) as tell:
+        for future in [score_units.submit(part) for part in parts]:
+            made.append(future.result())
+            tell(sum(len(one.scored) for one in made))
+    return made
 
 
-@flow(
-    name="accuracy-report",
+@named_flow(
+    "accuracy-report",
+    run_name=run_name("accuracy", slots=False),
     persist_result=False,
     retries=TRIES,
     retry_delay_seconds=RETRY_SECONDS,
     timeout_seconds=TIMEOUT,
 )
 def accuracy_report(
-    db: Path = DEFAULT_DB,
+    db: Db = DEFAULT_DB,
     *,
-    html: Path | None = None,
-    keep: Path | None = None,
-    settings: Path | None = None,
+    html: Annotated[Path | None, Field(description="Where the page goes; by default nowhere.")] = None,
+    keep: Annotated[
+        Path | None, Field(description="Folder in which forecasts are kept; by default beside the warehouse.")
+    ] = None,
+    settings: SettingsFile = None,
 ) -> dict[str, Any]:
     """Measure every series of a warehouse again, write the page, and return the answer of ``slackwater accuracy --json``.
 

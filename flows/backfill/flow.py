@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import pandas as pd
-from prefect import flow
+from pydantic import Field
 
-from flows.backfill.run import Backfill, Outcome, Stretch, stretch_of
+from flows.backfill.run import Backfill, Outcome, Reprocess, Stretch, stretch_of
 from flows.backfill.run import backfill as make
 from flows.command import DEFAULT_DB, progress, say
 from flows.config import Settings, read_settings
+from flows.runs import Data, Db, SettingsFile, as_task, named_flow, run_name, utc_time
 from flows.turn.context import step_of
 from warehouse.errors import StoreError
 
@@ -24,18 +25,28 @@ BREATH = 0.6
 TIMEOUT = 24 * 3600
 
 
-@flow(name="backfill", timeout_seconds=TIMEOUT)
+@named_flow("backfill", run_name=run_name("backfill"), timeout_seconds=TIMEOUT)
 def backfill(
-    start: datetime,
-    end: datetime,
-    db: Path = DEFAULT_DB,
-    step_minutes: int | None = None,
-    reprocess: Literal["missing", "failed", "all"] = "missing",
-    backwards: bool = False,
-    stages: list[str] | None = None,
-    data: Path | None = None,
-    settings: Path | None = None,
-    strict: bool = True,
+    start: Annotated[datetime, Field(description="First slot, UTC unless it says otherwise.")],
+    end: Annotated[datetime, Field(description="Last slot.")],
+    db: Db = DEFAULT_DB,
+    step_minutes: Annotated[
+        int | None, Field(description="Minutes between slots; by default every slot.")
+    ] = None,
+    reprocess: Annotated[
+        Reprocess,
+        Field(description="Stages that are made: never tried, those and failed ones, or every one."),
+    ] = "missing",
+    backwards: Annotated[bool, Field(description="Whether the newest slots come first.")] = False,
+    stages: Annotated[
+        list[str] | None,
+        Field(description="ingest, forecast, allocate or score; by default all."),
+    ] = None,
+    data: Data = None,
+    settings: SettingsFile = None,
+    strict: Annotated[
+        bool, Field(description="Whether the run fails if a stage of a slot has failed.")
+    ] = True,
 ) -> dict[str, Any]:
     """Make the slots from ``start`` to ``end`` afterwards.
 
@@ -45,7 +56,7 @@ def backfill(
     """
     chosen = read_settings(settings)
     stretch = stretch_between(
-        _utc(start), _utc(end), chosen, step_minutes=step_minutes, reprocess=reprocess,
+        utc_time(start), utc_time(end), chosen, step_minutes=step_minutes, reprocess=reprocess,
         backwards=backwards, stages=tuple(stages or ()),
     )  # fmt: skip
     outcomes = run_backfill(db, stretch, chosen, data=data)
@@ -97,6 +108,7 @@ def run_backfill(db: Path, stretch: Stretch, settings: Settings, *, data: Path |
                 say=say,
                 progress=made,
                 pause=lambda: time.sleep(BREATH),
+                part=lambda name, slots, work: as_task(name, work, run_name=f"{name} {slots}"),
             )
         )
 
@@ -113,7 +125,3 @@ def backfill_answer(stretch: Stretch, outcomes: list[Outcome]) -> dict[str, Any]
         "slots": len(outcomes),
         **{state: became.count(state) for state in ("made", "kept", "failed", "waiting")},
     }
-
-
-def _utc(at: datetime) -> pd.Timestamp:
-    return pd.Timestamp(at if at.tzinfo is not None else at.replace(tzinfo=UTC)).tz_convert("UTC")

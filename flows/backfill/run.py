@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -272,6 +273,8 @@ class Backfill:
     say: Callable[[str], None] = field(default=lambda _: None)
     #: Told after every piece how many (slot, stage) of the plan are done with.
     progress: Callable[[int], None] = field(default=lambda _: None)
+    #: Runs one part of the work, given its name, the slots that it is of, and the work.
+    part: Callable[[str, str, Callable[[], None]], None] = field(default=lambda _name, _slots, work: work())
     #: Called between two openings, when the warehouse is free.
     pause: Callable[[], None] = field(default=lambda: None)
 
@@ -293,7 +296,7 @@ class Outcome:
 def backfill(asked: Backfill) -> list[Outcome]:
     """Make what is asked for and return what became of every slot, ascending; no failure of a slot stops the others."""
     with ExitStack() as opened:
-        store = opened.enter_context(open_store(asked.db, memory_limit=MEMORY_LIMIT))
+        store = opened.enter_context(open_store(asked.db, say=asked.say, memory_limit=MEMORY_LIMIT))
         plans = plan_backfill(store, asked.stretch)
         log = _Log(plans, asked.stretch.stages)
         busy = [plan for plan in plans if plan.todo]
@@ -307,7 +310,9 @@ def backfill(asked: Backfill) -> list[Outcome]:
             while pieces:
                 # The first pieces are made on the opening they were planned on: after a kill, closing between the two would show
                 # readers the half of a piece that was kept.
-                with store if first else open_store(asked.db, memory_limit=MEMORY_LIMIT) as own:
+                with (
+                    store if first else open_store(asked.db, say=asked.say, memory_limit=MEMORY_LIMIT) as own
+                ):
                     _Opening(asked, own, log, stages, fan, beside).make(pieces)
                 first = False
                 asked.pause()
@@ -339,6 +344,10 @@ class _Piece:
     begins: bool
     pairs: list[_Pair] = field(default_factory=list)
     estimates: Estimates = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        first, last = (f"{plan.at:%Y-%m-%dT%H:%MZ}" for plan in (self.plans[0], self.plans[-1]))
+        return f"{first} to {last}"
 
 
 def _pieces(chunks: Sequence[Sequence[SlotPlan]]) -> Iterator[_Piece]:
@@ -424,7 +433,7 @@ class _Opening:
         While a piece is forecast, the one before is decided and the one after got ready, which have no part in one another.
         """
         piece = pieces.popleft()
-        self._ahead(piece, NO_ESTIMATES)
+        self._part("prepare", piece, partial(self._ahead, piece, NO_ESTIMATES))()
         decided: Callable[[], None] = _nothing
         for number in count(1):
             if self._recount:
@@ -434,24 +443,35 @@ class _Opening:
             following = pieces.popleft() if go_on else None
             ahead = _nothing
             if following is not None:
-                ahead = self._start(partial(self._ahead, following, piece.estimates))
-            self._learned(piece)
+                prepare = partial(self._ahead, following, piece.estimates)
+                ahead = self._start(self._part("prepare", following, prepare))
+            self._part(self._named("forecast", "score"), piece, partial(self._learned, piece))()
             decided()
             ahead()
             pool = self._pool
-            decided = self._start(partial(self._decided, piece, pool))
+            decide = partial(self._decided, piece, pool)
+            decided = self._start(self._part(self._named("allocate"), piece, decide))
             give_memory_back()
             if following is None:
                 break
             piece = following
         decided()
 
+    def _part(self, name: str, piece: _Piece, work: Callable[[], None]) -> Callable[[], None]:
+        """The work of a piece as a part that has a name; just the work if there is none."""
+        return partial(self._asked.part, name, str(piece), work) if name else work
+
+    def _named(self, *stages: str) -> str:
+        """Those of the stages that are made now."""
+        return " and ".join(stage for stage in stages if stage in self._stages)
+
     def _start(self, work: Callable[[], None]) -> Callable[[], None]:
         """Begin work beside what comes next; what is returned waits until it is done, and raises what it raised."""
         if self._beside is None:
             work()
             return _nothing
-        future: Future[None] = self._beside.submit(work)
+        # In a context like this one's, in which an engine finds the run that the work is part of.
+        future: Future[None] = self._beside.submit(copy_context().run, work)
         return future.result
 
     def _ahead(self, piece: _Piece, before: Estimates) -> None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
-import pandas as pd
-from prefect import flow, task
+from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
@@ -25,20 +24,24 @@ from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 from prefect.tasks import Task, exponential_backoff
+from pydantic import Field
 
 from flows.command import DEFAULT_DB, progress, say, words_of
 from flows.config import Settings, read_settings
-from flows.ledger.records import worth_another_try
+from flows.ledger.records import reason_of, worth_another_try
+from flows.ledger.seconds import TurnSeconds, save_seconds
 from flows.monitoring.flow import raise_alarms
+from flows.runs import Data, Db, OwnEnd, SettingsFile, Slot, as_task, named_flow, run_name, slot_of
 from flows.show.formats import rows_of
 from flows.turn import stages
-from flows.turn.context import Turn, run_id_of, step_of
+from flows.turn.context import Turn, run_id_of
 from flows.turn.report import learned
-from flows.turn.stages import Found, TurnResult, run_stage, whole_turn
+from flows.turn.stages import RECORDED, Found, Stage, TurnResult, run_stage, whole_turn
 from optimization.job.request import JobRequest
 from optimization.replay.decision import Fan
 from warehouse.errors import SettingsError
 from warehouse.store.connection import open_store
+from warehouse.times import steady_seconds
 
 #: Environment variables: the kind of runner, how many tasks at the same time, and the scheduler of a running Dask cluster.
 KIND, WORKERS, ADDRESS = "SLACKWATER_RUNNER", "SLACKWATER_WORKERS", "SLACKWATER_DASK_ADDRESS"
@@ -90,29 +93,6 @@ def dask_runner(workers: int, address: str | None = None) -> Runner:
     return cast("Runner", DaskTaskRunner(cluster_kwargs=cluster))
 
 
-def slot_of(at: datetime | None, settings: Settings) -> pd.Timestamp:
-    """The slot of ``at``, or of the time for which the present flow run was scheduled.
-
-    The scheduled time stays the same however late a run starts and however often it is tried again. A run that nobody
-    scheduled counts as scheduled when it was made. Times without a zone are UTC. Raises `SettingsError` without either.
-    """
-    when = at if at is not None else scheduled_time()
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return pd.Timestamp(when).tz_convert("UTC").floor(step_of(settings))
-
-
-def scheduled_time() -> datetime:
-    """When the present flow run was to start; raises `SettingsError` outside of a flow run."""
-    context = FlowRunContext.get()
-    planned = context.flow_run.expected_start_time if context and context.flow_run else None
-    if planned is None:
-        raise SettingsError(
-            "no logical time", expected="`at`, or a flow run with a scheduled time", remedy="give `at`"
-        )
-    return planned
-
-
 #: Tasks of one stage at most: the engine is made for tens of tasks in a flow, not for one a market or job.
 TASKS_A_STAGE = 12
 RUNNER = chosen_runner()
@@ -132,8 +112,12 @@ def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> l
     size = math.ceil(len(calls) / TASKS_A_STAGE) or 1
     parts = [_Part(function, calls[i : i + size]) for i in range(0, len(calls), size)]
     results: list[Any] = []
-    with progress(words_of(function), len(calls)) as tell:
-        for future in [unit.submit(part) for part in parts]:
+    words = words_of(function)
+    named = [
+        unit.with_options(task_run_name=f"{words} {k} of {len(parts)}") for k in range(1, len(parts) + 1)
+    ]
+    with progress(words, len(calls)) as tell:
+        for future in [one.submit(part) for one, part in zip(named, parts, strict=True)]:
             results += future.result().results
             tell(len(results))
     return results
@@ -199,6 +183,7 @@ def tried(work: Callable[[], Result], *, label: str) -> Result:
         return work()
     patient = task(
         name=label,
+        task_run_name=label,
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=TRIES,
@@ -211,88 +196,111 @@ def tried(work: Callable[[], Result], *, label: str) -> Result:
 
 def _try_again(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
     error = state.data if isinstance(state.data, BaseException) else None
-    return worth_another_try(error)
+    again = worth_another_try(error)
+    if error is not None and again:
+        say(f"failed, to be tried again: {reason_of(error)}")
+    return again
 
 
-@flow(name="ingest", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
+def staged(stage: Stage, turn: Turn, found: Found) -> Found:
+    """`run_stage` as a task of the run, named as the ledger names the stage."""
+    return as_task(stage_name(stage), lambda: run_stage(stage, turn, found))
+
+
+def stage_name(stage: Stage) -> str:
+    """What the ledger of runs calls a stage, its own name if it is not kept there."""
+    return RECORDED.get(stage, stage.__name__)
+
+
+@named_flow("ingest", run_name=run_name("ingest"), task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
 def ingest(
-    db: Path = DEFAULT_DB,
-    at: datetime | None = None,
-    data: Path | None = None,
-    settings: Path | None = None,
+    db: Db = DEFAULT_DB, at: Slot = None, data: Data = None, settings: SettingsFile = None
 ) -> dict[str, dict[str, int]]:
     """Bring in what is new: the tidy tables in ``data``, or the simulated market up to ``at``."""
 
     def work() -> dict[str, dict[str, int]]:
         with opened_turn(db, at, settings=read_settings(settings)) as turn:
-            return run_stage(stages.ingest, turn, Found(data=data)).ingested
+            return staged(stages.ingest, turn, Found(data=data)).ingested
 
-    return tried(work, label="ingest")
+    return tried(work, label="ingest-tries")
 
 
-@flow(name="forecast", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
+@named_flow("forecast", run_name=run_name("forecast"), task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
 def forecast(
-    db: Path = DEFAULT_DB, at: datetime | None = None, settings: Path | None = None, own_end: bool = False
+    db: Db = DEFAULT_DB, at: Slot = None, settings: SettingsFile = None, own_end: OwnEnd = False
 ) -> list[dict[str, Any]]:
     """Issue forecasts at ``at``, fill in those that past slots lack, and measure them; returns the errors."""
 
     def work() -> list[dict[str, Any]]:
         with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
-            return rows_of(run_stage(stages.forecast, turn, Found()).measured.accuracy)
+            return rows_of(staged(stages.forecast, turn, Found()).measured.accuracy)
 
-    return tried(work, label="forecast-turn")
+    return tried(work, label="forecast-tries")
 
 
-@flow(name="allocate", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
+@named_flow("allocate", run_name=run_name("allocate"), task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
 def allocate(
-    db: Path = DEFAULT_DB, at: datetime | None = None, settings: Path | None = None, own_end: bool = False
+    db: Db = DEFAULT_DB, at: Slot = None, settings: SettingsFile = None, own_end: OwnEnd = False
 ) -> list[dict[str, Any]]:
     """Decide the slot at ``at`` for every running job and hand the decisions over; needs the forecasts of that time."""
 
     def work() -> list[dict[str, Any]]:
         with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
-            found = run_stage(stages.decide, turn, Found())
-            return list(run_stage(stages.deliver, turn, found).decisions)
+            found = staged(stages.decide, turn, Found())
+            return list(staged(stages.deliver, turn, found).decisions)
 
-    return tried(work, label="allocate-turn")
+    return tried(work, label="allocate-tries")
 
 
-@flow(name="score", task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
+@named_flow("score", run_name=run_name("score"), task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
 def score(
-    db: Path = DEFAULT_DB, at: datetime | None = None, settings: Path | None = None, own_end: bool = False
+    db: Db = DEFAULT_DB, at: Slot = None, settings: SettingsFile = None, own_end: OwnEnd = False
 ) -> list[dict[str, Any]]:
     """Replay the pool on every job that has ended by ``at`` and update the selection; returns the leaderboard."""
 
     def work() -> list[dict[str, Any]]:
         with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
-            known = run_stage(stages.score, turn, Found()).known
+            known = staged(stages.score, turn, Found()).known
             return learned(turn, None if known is None else known.pool).leaderboard
 
-    return tried(work, label="score-turn")
+    return tried(work, label="score-tries")
 
 
-@flow(name="pipeline", task_runner=RUNNER, timeout_seconds=TURN_TIMEOUT)
+@named_flow("pipeline", run_name=run_name("turn"), task_runner=RUNNER, timeout_seconds=TURN_TIMEOUT)
 def pipeline(
-    db: Path = DEFAULT_DB,
-    at: datetime | None = None,
-    data: Path | None = None,
-    jobs: list[dict[str, Any]] | None = None,
-    report: Path = Path("reports/report.html"),
-    settings: Path | None = None,
-    own_end: bool = False,
-    run_id: str | None = None,
+    db: Db = DEFAULT_DB,
+    at: Slot = None,
+    data: Data = None,
+    jobs: Annotated[list[JobRequest] | None, Field(description="Jobs to add first, as in job files.")] = None,
+    report: Annotated[Path, Field(description="Where the page of the turn goes.")] = Path(
+        "reports/report.html"
+    ),
+    settings: SettingsFile = None,
+    own_end: OwnEnd = False,
+    run_id: Annotated[
+        str | None, Field(description="Name of the turn in the ledger; by default its slot's.")
+    ] = None,
 ) -> dict[str, Any]:
     """One whole turn of the loop; returns the object that ``slackwater run --json`` prints."""
-    requests = [JobRequest.model_validate(job) for job in jobs or []]
 
     def work() -> TurnResult:
-        chosen = read_settings(settings)
-        with opened_turn(db, at, settings=chosen, own_end=own_end, run_id=run_id) as turn:
-            result = whole_turn(turn, data=data, requests=requests, report=report)
-            raise_alarms(turn)
-            return result
+        chosen, start, seconds = read_settings(settings), steady_seconds(), dict[str, float]()
 
-    result = tried(work, label="turn")
+        def timed(stage: Stage, turn: Turn, found: Found) -> Found:
+            begin = steady_seconds()
+            found = staged(stage, turn, found)
+            seconds[stage_name(stage)] = steady_seconds() - begin
+            return found
+
+        with opened_turn(db, at, settings=chosen, own_end=own_end, run_id=run_id) as turn:
+            result = whole_turn(turn, data=data, requests=jobs or [], report=report, run=timed)
+            raise_alarms(turn)
+        took = TurnSeconds(run=result.run_id, stages=seconds, whole=steady_seconds() - start)
+        with suppress(OSError):  # nobody waits for it: it is what a dashboard shows
+            save_seconds(db, took)
+        return result
+
+    result = tried(work, label="turn-tries")
     _publish(result)
     return dict(result.answer())
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from flows.clock import now
-from flows.command import say
+from flows.command import outlive_readers, say
 from flows.config import Settings
 from flows.turn.context import run_id_of, step_of
 from flows.turn.stages import last_observed
@@ -22,12 +22,17 @@ from warehouse.store.files import check_place
 
 #: A first embedded server needs up to 75 s on a slow machine (the default limit is 20 s), telemetry is off, and the
 #: task recorder writes in batches: with one write per event a flow after 1,000 tasks stalled for a minute. Leases of concurrency
-#: slots are kept in files: the default forgets them when the server restarts, and their slots would stay taken for ever.
+#: slots are kept in files: the default forgets them when the server restarts, and their slots would stay taken for ever. Of what is
+#: logged the lines of flow runs are kept from INFO on, of the rest warnings; only those are printed. A run is heard of every half
+#: minute, so that one whose process has died is told from one that works (`flows.engine.serving.zombies`).
 ENGINE_SETTINGS = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
     "PREFECT_LOGGING_LEVEL": "WARNING",
+    "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "INFO",
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "200",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "200",
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
@@ -37,10 +42,12 @@ ENGINE_SETTINGS = {
 def prepare_engine(folder: Path, *, quiet: bool = False) -> None:
     """Set what is not set yet; Prefect keeps its own state in ``folder``/.prefect unless PREFECT_HOME says otherwise.
 
-    ``quiet`` is for the command line, which says itself what went wrong: the engine would log the error's traceback first.
+    ``quiet`` is for the command line, which says itself how it goes and what went wrong: the engine would print its log first, with
+    the error's traceback. From here on nothing fails because nobody reads what is printed.
     """
+    outlive_readers()
     if quiet:
-        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_HOME", str((folder / ".prefect").resolve()))
     for name, value in ENGINE_SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -69,9 +76,7 @@ def run_turn(
     requests = [read_request(file) for file in job_files]
     when, own_end = _run_time(data, at, config)
     # Relative times count from the run's.
-    placed = [
-        one.placed(at=when, market=one.market, source=one.source).model_dump(mode="json") for one in requests
-    ]
+    placed = [one.placed(at=when, market=one.market, source=one.source) for one in requests]
     say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC on {_market_words(data, config)}")
 
     prepare_engine(db.resolve().parent, quiet=True)

@@ -121,7 +121,7 @@ DEPLOYMENTS = (
     ),
     *(
         Deployment(
-            name="by-hand",
+            name=f"{stage}-by-hand",
             flow=f"flows.engine.flows.{stage}",
             description=f"The {place} stage of a turn alone{words}.",
             parameters=_DB,
@@ -130,7 +130,7 @@ DEPLOYMENTS = (
         for place, stage, words in _STAGES
     ),
     Deployment(
-        name="by-hand",
+        name="backfill-by-hand",
         flow="flows.backfill.flow.backfill",
         description="Make the turns of past slots afterwards, many slots in one run, beside the live ones.",
         parameters=_DB,
@@ -138,6 +138,43 @@ DEPLOYMENTS = (
         queue=BACKFILL_QUEUE,
     ),
 )
+
+
+#: Seconds without a word of a run after which its process is taken for dead: ten times as long as between two of them.
+SILENCE_SECONDS = 300
+
+
+def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
+    """What ``automations.yaml`` says: the automation by which the server ends runs whose process has died.
+
+    Prefect leaves such a run where it was, in Running or Pending, and nothing else ends it. A run's own process says that it is
+    there (`flows.engine.run.ENGINE_SETTINGS`), so one that goes on after its worker was killed is left alone.
+    """
+    return {
+        "name": "slackwater-zombies",
+        "description": "Runs whose process has died are marked as crashed, and make room for those that wait.",
+        "trigger": {
+            "type": "event",
+            "posture": "Proactive",
+            "match": {"prefect.resource.id": "prefect.flow-run.*"},
+            "match_related": {
+                "prefect.resource.role": "tag",
+                "prefect.resource.id": "prefect.tag.slackwater",
+            },
+            "after": [f"prefect.flow-run.{one}" for one in ("Pending", "Running", "heartbeat")],
+            "expect": ["prefect.flow-run.*"],
+            "for_each": ["prefect.resource.id"],
+            "threshold": 1,
+            "within": silence,
+        },
+        "actions": [
+            {
+                "type": "change-flow-run-state",
+                "state": "CRASHED",
+                "message": f"nothing was heard of its process for {silence:g} seconds",
+            }
+        ],
+    }
 
 
 def flow_name(deployment: Deployment) -> str:
@@ -426,6 +463,23 @@ def _stopped_by_signal() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+async def keep_automation(said: dict[str, Any]) -> None:
+    """Make an automation known to the server, in the place of one of its name."""
+    from prefect.client.orchestration import get_client
+    from prefect.events.schemas.automations import AutomationCore
+
+    wanted = AutomationCore.model_validate(said)
+    async with get_client() as client:
+        try:
+            known = await client.read_automations_by_name(wanted.name)
+            if known:
+                await client.update_automation(known[0].id, wanted)
+            else:
+                await client.create_automation(wanted)
+        except httpx.HTTPError as error:  # it is served nevertheless
+            say(f"the server does not take the automation {wanted.name}: {error}")
+
+
 async def _serve(made: Sequence[RunnerDeployment]) -> None:
     """Run what comes due until a signal; then end the runs that go on, and leave the schedules as they are.
 
@@ -433,6 +487,7 @@ async def _serve(made: Sequence[RunnerDeployment]) -> None:
     """
     from prefect.runner import Runner
 
+    await keep_automation(zombies())
     runner = Runner(name="slackwater", pause_on_shutdown=False, limit=None)
     for deployment in made:
         await runner.aadd_deployment(deployment)

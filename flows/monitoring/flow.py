@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 from prefect.events import emit_event
+from pydantic import Field
 
 from flows.clock import now
-from flows.command import DEFAULT_DB
+from flows.command import DEFAULT_DB, say
 from flows.config import read_settings
 from flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms
 from flows.monitoring.completeness import followed_markets, window_of
 from flows.monitoring.status import status_of, status_page
+from flows.runs import Db, SettingsFile, named_flow, run_name, utc_time
 from flows.show.formats import plain
 from flows.show.page import write_page
 from flows.turn.context import Turn
@@ -85,27 +86,25 @@ def payload_of(alarm: Alarm, *, run: str) -> dict[str, str]:
 # The flow ``status``: look, keep the alarms that changed, emit them as events, write the page. For a schedule of its own.
 
 
-@flow(name="status", timeout_seconds=600)
+@named_flow("status", run_name=run_name("status", slots=False), timeout_seconds=600)
 def status(
-    db: Path = DEFAULT_DB,
-    at: datetime | None = None,
-    settings: Path | None = None,
-    html: Path | None = None,
+    db: Db = DEFAULT_DB,
+    at: Annotated[datetime | None, Field(description="The time that is told of; by default now.")] = None,
+    settings: SettingsFile = None,
+    html: Annotated[Path | None, Field(description="Where the page goes; by default nowhere.")] = None,
 ) -> dict[str, Any]:
     """What ``slackwater status`` shows, at ``at`` or now; alarms are kept and emitted, and a page is written if ``html`` names one.
 
     It looks as a reader does, so a turn that is under way is not disturbed; only if an alarm has changed does it write.
     """
-    import pandas as pd
-
     chosen = read_settings(settings)
-    when = now() if at is None else pd.Timestamp(at)
-    when = when.tz_localize("UTC") if when.tzinfo is None else when.tz_convert("UTC")
+    when = now() if at is None else utc_time(at)
     with open_reader(db) as reader:
         found = status_of(reader, chosen, at=when)
     if any(one.raised_at is None for one in found.alarms) or found.gone:
-        with open_store(db) as store:
+        with open_store(db, say=say) as store:
             emit_alarms(settle_alarms(store, found.alarms, at=when))
+    say(found.sentence())
     if html is not None:
         write_page(status_page(found), html, option="--html")
     create_markdown_artifact(

@@ -8,8 +8,9 @@ from typing import Annotated
 from flows.command import Answer, Output, option
 from flows.show.blocks import Table, Verbatim
 
-#: The deployments as they come with the program; a test compares them with `flows.engine.serving.DEPLOYMENTS`.
+#: The deployments and the automation as they come with the program; tests compare them with `flows.engine.serving`.
 DEPLOYMENTS_FILE = Path(__file__).parents[2] / "prefect.yaml"
+AUTOMATIONS_FILE = DEPLOYMENTS_FILE.with_name("automations.yaml")
 
 
 def schema(
@@ -41,29 +42,47 @@ def init(
         option("Where the file goes (default: slackwater.toml, or prefect.yaml).", metavar="FILE"),
     ] = None,
     deployments: Annotated[
-        bool, option("Write prefect.yaml instead: the deployments, for `prefect deploy` into a work pool.")
+        bool,
+        option(
+            "Write prefect.yaml instead, the deployments for `prefect deploy` into a work pool, and beside it automations.yaml."
+        ),
     ] = False,
     output: Output = Output(),
 ) -> Answer:
     """Write a settings file in which every setting stands as a comment, with what it means and its default.
 
-    A file that is there is left as it is.
+    Files that are there are left as they are.
     """
     from flows.config import SETTINGS_FILE, commented_settings
     from warehouse.errors import SettingsError
 
     if deployments:
-        title, path = "Deployments", out or Path(DEPLOYMENTS_FILE.name)
-        text = DEPLOYMENTS_FILE.read_text(encoding="utf-8")
-        said = f"{path}: the deployments. `prefect deploy --all --no-prompt` makes them known."
+        path = out or Path(DEPLOYMENTS_FILE.name)
+        beside = path.with_name(AUTOMATIONS_FILE.name)
+        texts = {
+            path: DEPLOYMENTS_FILE.read_text(encoding="utf-8"),
+            beside: AUTOMATIONS_FILE.read_text(encoding="utf-8"),
+        }
+        value = {"deployments": str(path), "automations": str(beside)}
+        said = [
+            f"{path}: the deployments. `prefect deploy --all --no-prompt` makes them known.",
+            f"{beside}: what ends runs whose process has died. `prefect automation create --from-file {beside}` makes it known.",
+        ]
     else:
-        title, path, text = "Settings", out or Path(SETTINGS_FILE), commented_settings()
-        said = f"{path}: every setting as a comment, with its default. It is read where it lies, or with --settings FILE."
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise SettingsError(f"{path} is there already", remedy="name another file with --out") from None
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}", remedy="name a file that can be written") from error
-    return Answer(title=title, value={title.lower(): str(path)}, blocks=[said])
+        path = out or Path(SETTINGS_FILE)
+        texts, value = {path: commented_settings()}, {"settings": str(path)}
+        said = [
+            f"{path}: every setting as a comment, with its default. It is read where it lies, or with --settings FILE."
+        ]
+    for one in texts:
+        if one.exists():
+            raise SettingsError(f"{one} is there already", remedy="name another file with --out")
+    for one, text in texts.items():
+        try:
+            with one.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise SettingsError(
+                f"{one}: {error.strerror}", remedy="name a file that can be written"
+            ) from error
+    return Answer(title="Files", value=value, blocks=said)

@@ -741,15 +741,22 @@ class TurnResult:
         return own
 
 
-def whole_turn(turn: Turn, *, data: Path | None, requests: Sequence[JobRequest], report: Path) -> TurnResult:
-    """Every stage of a turn in order."""
+def whole_turn(
+    turn: Turn,
+    *,
+    data: Path | None,
+    requests: Sequence[JobRequest],
+    report: Path,
+    run: Callable[[Stage, Turn, Found], Found] = run_stage,
+) -> TurnResult:
+    """Every stage of a turn in order, each ``run`` as `run_stage` does."""
     from flows.turn.report import accuracy_rows  # here, as in `report`
 
-    found = run_stage(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
+    found = run(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
     # What is in by now is read once, however many stages ask.
     turn = replace(turn, reads=Reads(turn.store))
     for stage in STAGES[1:]:
-        found = run_stage(stage, turn, found)
+        found = run(stage, turn, found)
     return TurnResult(
         run_id=turn.run_id,
         at=turn.at,

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.show.formats import plain
 from flows.show.page import asset, properties
+from flows.ui.metrics import MEDIA_TYPE, metrics_text
 from flows.ui.pages import VIEWS, Data, Query, View, render, values_of
 from flows.ui.reading import Snapshots
 from warehouse.errors import InputError, JobError, MarketError, SlackwaterError, StoreError, StoreLockedError
@@ -43,7 +44,11 @@ def make_app(snapshots: Snapshots, *, bound: str = "127.0.0.1", names: Iterable[
 
     ``bound`` is the address it is served at, ``names`` further host names it answers to.
     """
-    routes = [Route("/api", _api_index), Route("/api/state", _state(snapshots))]
+    routes = [
+        Route("/api", _api_index),
+        Route("/api/state", _state(snapshots)),
+        Route("/metrics", _metrics(snapshots)),
+    ]
     for view in VIEWS:
         routes.append(Route(_path(view), _html(view, snapshots)))
         routes.append(Route(f"/api/{view.name}", _json(view, snapshots)))
@@ -106,6 +111,7 @@ def _api_index(request: Request) -> Response:
             "version": 1,
             "views": {f"/api/{view.name}": view.about for view in VIEWS},
             "state": "/api/state: the newest turn, for a page that waits for the next one",
+            "metrics": "/metrics: OpenMetrics",
         }
     )
 
@@ -118,6 +124,14 @@ def _state(snapshots: Snapshots) -> Callable[[Request], Response]:
         )
 
     return state
+
+
+def _metrics(snapshots: Snapshots) -> Callable[[Request], Response]:
+    def metrics(request: Request) -> Response:
+        text = snapshots.made("metrics", metrics_text, timed=True)
+        return Response(text, headers={"content-type": MEDIA_TYPE, **_FRESH})
+
+    return metrics
 
 
 def _static(request: Request) -> Response:
@@ -204,9 +218,9 @@ def _error(
     expected: str = "",
     remedy: str = "",
 ) -> Response:
-    """An error as a page with a way back, or as JSON under ``/api``."""
+    """An error as a page with a way back, or as JSON where programs ask."""
     headers = _FRESH | ({"retry-after": "5"} if code == 503 else {})
-    if request.url.path.startswith("/api"):
+    if request.url.path.startswith(("/api", "/metrics")):
         body = {"error": {"found": found, "expected": expected, "remedy": remedy}}
         return Response(_json_text(body), status_code=code, media_type="application/json", headers=headers)
     values = {

@@ -109,6 +109,7 @@ def _serve(
     import uvicorn
 
     from flows.ui.app import is_loopback, make_app, warm_up
+    from flows.ui.connections import ClosingProtocol
     from flows.ui.reading import Snapshots
 
     if not is_loopback(host):
@@ -122,7 +123,7 @@ def _serve(
     server = uvicorn.Server(
         uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, lifespan="off",
-            timeout_graceful_shutdown=3,
+            timeout_graceful_shutdown=3, http=ClosingProtocol,
         )
     )  # fmt: skip
     port = taken.getsockname()[1]

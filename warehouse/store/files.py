@@ -248,8 +248,9 @@ def _alive(pid: int) -> bool:
 
 
 def say_on_stderr(text: str) -> None:
-    """One line for whoever watches."""
-    print(text, file=sys.stderr, flush=True)
+    """One line for whoever watches; nothing fails because nobody does."""
+    with suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def default_wait() -> float:

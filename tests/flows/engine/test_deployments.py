@@ -18,11 +18,13 @@ from command_kit import call
 from test_turn import AT, dump, one_turn, small_settings
 
 from flows.config import Settings, read_settings
-from flows.engine.flows import ADDRESS, KIND, WORKERS, chosen_runner, opened_turn, slot_of
+from flows.engine.flows import ADDRESS, KIND, WORKERS, chosen_runner, opened_turn
+from flows.engine.run import ENGINE_SETTINGS
 from flows.engine.serving import (
     BACKFILL_QUEUE,
     DEPLOYMENTS,
     LIVE_QUEUE,
+    SILENCE_SECONDS,
     Served,
     chosen_deployments,
     flow_name,
@@ -33,8 +35,10 @@ from flows.engine.serving import (
     runner_deployment,
     running_server,
     turn_interval,
+    zombies,
 )
 from flows.ledger.records import reason_of, worth_another_try
+from flows.runs import slot_of
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import whole_turn
 from optimization.replay.decision import in_turn
@@ -51,10 +55,36 @@ def test_prefect_yaml_says_what_is_served():
     assert yaml.safe_load((ROOT / "prefect.yaml").read_text()) == prefect_yaml()
 
 
+def test_the_automation_file_says_what_is_served():
+    assert yaml.safe_load((ROOT / "automations.yaml").read_text()) == zombies()
+    assert int(ENGINE_SETTINGS["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]) * 10 == SILENCE_SECONDS
+
+
+def test_no_two_deployments_have_the_same_name():
+    assert len({one.name for one in DEPLOYMENTS}) == len(DEPLOYMENTS)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_parameter_says_what_it_is(name):
+    schema = runner_deployment(BY_NAME[name], Served(db=Path("w.duckdb")))._parameter_openapi_schema
+    assert schema.properties
+    assert [one for one, said in schema.properties.items() if not said.get("description")] == []
+
+
+def test_the_jobs_of_a_turn_are_typed():
+    schema = runner_deployment(
+        BY_NAME["pipeline/every-slot"], Served(db=Path("w.duckdb"))
+    )._parameter_openapi_schema
+    assert schema.properties["jobs"]["anyOf"][0]["items"] == {"$ref": "#/definitions/JobRequest"}
+    assert {"n_max", "workload", "throughput", "checkpoint"} <= set(
+        schema.definitions["JobRequest"]["required"]
+    )
+
+
 def test_every_flow_has_one_deployment_and_three_are_scheduled():
     assert set(BY_NAME) >= {
-        "pipeline/every-slot", "accuracy-report/daily", "ingest/by-hand", "forecast/by-hand", "allocate/by-hand",
-        "score/by-hand", "status/watch", "backfill/by-hand",
+        "pipeline/every-slot", "accuracy-report/daily", "ingest/ingest-by-hand", "forecast/forecast-by-hand",
+        "allocate/allocate-by-hand", "score/score-by-hand", "status/watch", "backfill/backfill-by-hand",
     }  # fmt: skip
     assert len({flow_name(one) for one in DEPLOYMENTS}) == len(DEPLOYMENTS)
     scheduled = {name for name, one in BY_NAME.items() if one.cron}
@@ -150,7 +180,7 @@ def test_serving_gives_each_flow_the_files_it_takes():
     assert given["pipeline/every-slot"] == {
         "db": "other.duckdb", "data": "feed", "settings": "s.toml", "report": "reports/report.html",
     }  # fmt: skip
-    assert given["score/by-hand"] == {"db": "other.duckdb", "settings": "s.toml"}
+    assert given["score/score-by-hand"] == {"db": "other.duckdb", "settings": "s.toml"}
 
 
 def test_the_time_between_turns_is_whole_slots():

@@ -82,7 +82,8 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path):
-    (tmp_path / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
+    for name in ("prefect.yaml", "automations.yaml"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
     small_settings(tmp_path)
     one = Shell(tmp_path, free_port())
     yield one

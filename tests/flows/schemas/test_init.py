@@ -9,7 +9,7 @@ import yaml
 from command_kit import call
 
 from flows.config import AlarmSettings, Settings, commented_settings, read_settings
-from flows.engine.serving import prefect_yaml
+from flows.engine.serving import prefect_yaml, zombies
 
 LINES = commented_settings().splitlines()
 #: Lines of settings, the # taken off; the words that explain them keep theirs.
@@ -48,10 +48,15 @@ def test_one_setting_is_changed_by_its_line(tmp_path):
 
 
 def test_the_deployments_are_written_as_they_come_with_the_program(tmp_path):
-    path = tmp_path / "prefect.yaml"
-    assert call("init", "--deployments", "--out", path, "--json").value == {"deployments": str(path)}
+    path, beside = tmp_path / "prefect.yaml", tmp_path / "automations.yaml"
+    told = call("init", "--deployments", "--out", path, "--json").value
+    assert told == {"deployments": str(path), "automations": str(beside)}
     assert yaml.safe_load(path.read_text()) == prefect_yaml()
+    assert yaml.safe_load(beside.read_text()) == zombies()
     assert call("init", "--deployments", "--out", path).code == 2
+    path.unlink()
+    assert call("init", "--deployments", "--out", path).code == 2, "the other one is there"
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("name", ["there.toml", "no/such/folder.toml"])

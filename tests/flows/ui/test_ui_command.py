@@ -3,11 +3,14 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 
 import httpx
 import pytest
+
+from warehouse.store.connection import open_store
 
 WAIT = 120
 
@@ -62,3 +65,34 @@ def test_another_address_warns_and_sigint_ends_it(tmp_path):
     finally:
         code = ended(process, signal.SIGINT)
     assert code == 0
+
+
+def connected(address: str, sent: bytes = b"") -> socket.socket:
+    host, _, port = address.removeprefix("http://").rstrip("/").partition(":")
+    made = socket.create_connection((host, int(port)), timeout=WAIT)
+    made.sendall(sent)
+    return made
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks at open files in /proc")
+def test_no_connection_and_no_warehouse_stays_open(tmp_path):
+    db = tmp_path / "w.duckdb"
+    with open_store(db) as store:
+        store.execute("SELECT 1")
+    process, address, _ = started("--db", str(db), "--port", "0")
+    try:
+        silent, half = connected(address), connected(address, b"GET / HTTP/1.1\r\nHost: 127")
+        asked = connected(address, b"GET /api/state HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        half.sendall(b".0.0.1\r\n")  # a byte now and then does not keep it
+        for one in (silent, half, asked):
+            told = b""
+            while got := one.recv(65536):  # until it is closed; WAIT is the bound of the test
+                told += got
+            assert told.startswith(b"HTTP/1.1 200") == (one is asked)
+            one.close()
+        folder = f"/proc/{process.pid}/fd"
+        still = [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
+        assert [one for one in still if str(tmp_path) in one] == []
+        assert len([one for one in still if one.startswith("socket:")]) <= 3  # it listens, and wakes itself
+    finally:
+        ended(process, signal.SIGTERM)

@@ -1,0 +1,139 @@
+"""``/metrics``: what alarms and dashboards are made of, in OpenMetrics; the same values that the pages show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from flows.ledger.records import STAGES
+from flows.ledger.seconds import read_seconds
+from flows.turn.report import measured_rows, pooled
+from flows.ui.jobs import open_rows
+from flows.ui.reading import Reading
+from flows.ui.record import accuracy_table
+from flows.ui.runs import alarm_rows, run_rows
+from warehouse.observations import list_markets
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+#: What the answer says it is; `prometheus_client` writes this version.
+MEDIA_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_SECOND: Final = pd.Timedelta(seconds=1)
+
+
+def metrics_text(reading: Reading) -> str:
+    """All metrics of the warehouse as it is."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.openmetrics.exposition import generate_latest
+    from prometheus_client.registry import Collector
+
+    class Found(Collector):
+        def collect(self) -> Iterator[Metric]:
+            yield from (
+                *_turn(reading),
+                *_jobs(reading),
+                *_markets(reading),
+                *_skill(reading),
+                *_alarms(reading),
+            )
+
+    registry = CollectorRegistry()
+    registry.register(Found())
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return text.decode()
+
+
+def _gauge(
+    name: str, words: str, labels: list[str], rows: list[tuple[list[str], Any]], unit: str = ""
+) -> Metric:
+    """A metric with a value for each row of labels, as far as it is known."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    made = GaugeMetricFamily(f"slackwater_{name}", words, labels=labels, unit=unit)
+    for values, value in rows:
+        if value is not None and not pd.isna(value):
+            made.add_metric(values, float(value))
+    return made
+
+
+def _turn(reading: Reading) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    (count,) = reading.store.execute("SELECT count(*) FROM decisions")[0]
+    issued = CounterMetricFamily("slackwater_decisions", "Decisions issued, of every job and slot.")
+    issued.add_metric([], float(count))
+    yield issued
+    if reading.at is None:
+        return
+    at = reading.at.timestamp()
+    yield _gauge("turn_timestamp_seconds", "Logical time of the newest turn.", [], [([], at)], "seconds")
+    newest = run_rows(reading, most=1)[0]["stages"]
+    done = [([stage], stage in newest and newest[stage]["status"] == "done") for stage in STAGES]
+    yield _gauge("stage_done", "Whether a stage of the newest turn is done.", ["stage"], done)
+    seconds = read_seconds(reading.db)
+    if seconds is not None:
+        yield _gauge(
+            "turn_seconds", "How long the newest turn of a flow took.", [], [([], seconds.whole)], "seconds"
+        )
+        rows = [([stage], value) for stage, value in seconds.stages.items()]
+        yield _gauge("stage_seconds", "How long each of its stages took.", ["stage"], rows, "seconds")
+
+
+def _jobs(reading: Reading) -> Iterator[Metric]:
+    """What is held, risked and spent by the jobs whose deadline is to come."""
+    jobs = open_rows(reading)
+    held = [(job["job"], job["hold"]) for job in jobs if job["hold"]]
+    rows = [
+        ([name, hold["market"], kind], hold[kind]) for name, hold in held for kind in ("spot", "on_demand")
+    ]
+    yield _gauge(
+        "hold_instances", "Instances that the newest decision holds.", ["job", "market", "kind"], rows
+    )
+    for name, field, words in (
+        (
+            "job_late_probability",
+            "late_probability",
+            "Share of sampled futures on which the job misses its deadline.",
+        ),
+        ("job_expected_cost_usd", "expected_cost_usd", "What the job is expected to cost in all."),
+        ("job_on_demand_only_usd", "on_demand_only_usd", "What it would cost in all on demand only."),
+    ):
+        yield _gauge(name, words, ["job"], [([job], hold.get(field)) for job, hold in held])
+    spent = [([job["job"]], job["cost_usd"]) for job in jobs]
+    yield _gauge("job_spent_usd", "What the job has cost so far.", ["job"], spent)
+
+
+def _markets(reading: Reading) -> Iterator[Metric]:
+    known = list_markets(reading.store)
+    rows = [
+        ([market, source], max(0.0, (reading.now - last) / _SECOND))
+        for market, source, last in zip(known["market"], known["source"], known["last_observed"], strict=True)
+    ]
+    words = "Age of the newest price or count of a market."
+    yield _gauge("data_age_seconds", words, ["market", "source"], rows, "seconds")
+
+
+def _skill(reading: Reading) -> Iterator[Metric]:
+    table = measured_rows(accuracy_table(reading, None))
+    rows: list[tuple[list[str], Any]] = []
+    for variable in ("price", "count"):
+        own = table[table["variable"] == variable]
+        if len(own):
+            (skill,) = pooled(own, "skill_pinball")
+            rows += [
+                ([variable, str(model), str(step)], skill.loc[step, model])
+                for model in skill.columns
+                for step in skill.index
+            ]
+    words = "Pinball skill over last value by slots ahead, pooled over markets, as measured last: 0 is last value, 1 perfect."
+    yield _gauge("forecast_skill", words, ["variable", "model", "step"], rows)
+
+
+def _alarms(reading: Reading) -> Iterator[Metric]:
+    count = Counter((one["kind"], one["severity"]) for one in alarm_rows(reading))
+    rows = [([kind, severity], number) for (kind, severity), number in sorted(count.items())]
+    yield _gauge("alarms", "Alarms that stand at the newest turn.", ["kind", "severity"], rows)
