@@ -228,7 +228,7 @@ def test_every_module_of_the_wheel_is_imported_under_its_own_name(installed, fol
 def test_a_turn_a_plan_and_a_backfill_run_in_such_a_folder(installed, folder):
     (folder / "slackwater.toml").write_text(
         'simulated_days = 4.0\nmax_markets = 2\nplanner = "seasonal_naive"\nmodels = ["last_value", "seasonal_naive"]\n'
-        "measured_origins = 2\nbacklog_jobs = 1\nrisk_paths = 20\n"
+        "measured_origins = 2\nrisk_paths = 20\n"
     )
     at = "2026-03-10T06:00:00Z"
     answer = json.loads(run(installed / "slackwater", "run", "--at", at, "--json", cwd=folder))
