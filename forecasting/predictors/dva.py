@@ -33,8 +33,9 @@ from forecasting.series import Series
 # ---
 # Windows and targets: what a network is told of the past of one origin, and what is to come of it.
 
-#: Slots of a window and of a target (`dva_network.LENGTH`); later steps are answered like the last.
+#: Slots of a window and of a target, a multiple of 4 (the network halves them twice); later steps are answered like the last.
 LENGTH = 48
+#: Columns of a window.
 COLUMNS = 8
 #: Targets and windows are cut at so many units.
 _MOST_UNITS = 12.0
@@ -171,7 +172,8 @@ def lessons(panel: Panel, seed: int) -> Lessons:
     for series in panel.series:
         origins = taught_at(series)
         origins = origins[np.isfinite(ahead(series.values, LENGTH)[origins]).any(axis=1)]
-        found += [(series, origin) for origin in (origins,) if origin.size]
+        if origins.size:
+            found.append((series, origins))
     total = sum(origins.size for _, origins in found)
     rng = np.random.default_rng(seed)
     keep = np.sort(rng.permutation(total)[:MOST])

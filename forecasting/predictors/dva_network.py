@@ -24,12 +24,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from forecasting.predictors.dva import COLUMNS, LENGTH
+
 Params = dict[str, Any]
 
-#: Slots of a window and of a target; both are halved twice, so a multiple of 4.
-LENGTH = 48
-#: Columns of a window: so many carry the values, the rest (what was observed, the clock, the level) stays without noise.
-NOISY, COLUMNS = 2, 8
+#: So many columns of a window carry the values, the rest (what was observed, the clock, where it stands) stays without noise.
+NOISY = 2
 #: Channels of the cells and of the latents at each scale, hidden units of the energy.
 WIDTH, LATENT, HIDDEN = 24, 4, 64
 #: Steps of the diffusion, the largest noise of the window's, and how much slower the target's is.
