@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 
 from forecasting.predictor import Predictor
 from warehouse.errors import SettingsError
@@ -16,10 +17,19 @@ TURN, COMPARED, EXPERIMENTS, FAST = "turn", "compared", "experiments", "fast"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``module:function`` that makes the predictor with its default settings, and the lists it stands in."""
+    """``module:function`` that makes the predictor with its default settings, and the lists it stands in.
+
+    ``needs``: a library that only the extra of the predictor's name installs ("" if there is none).
+    """
 
     factory: str
     tags: frozenset[str] = frozenset({TURN})
+    needs: str = ""
+
+    @property
+    def installed(self) -> bool:
+        """Whether what it needs is there; nothing is imported to see it."""
+        return not self.needs or find_spec(self.needs) is not None
 
 
 def _own(place: str, *tags: str) -> Entry:
@@ -39,6 +49,8 @@ PREDICTORS: dict[str, Entry] = {
     "combined": _own("combined:combined", EXPERIMENTS),
     # `combined` before past values correct its intervals: shown beside it on the report's page, never used (M6.6).
     "uncalibrated": Entry("forecasting.predictors.combined:uncalibrated", frozenset()),
+    # A diffusion variational autoencoder, beside the others where it is asked for by name.
+    "dva": Entry("forecasting.predictors.dva:dva", frozenset(), needs="jax"),
 }
 
 
@@ -48,9 +60,18 @@ def predictor_names(tag: str) -> tuple[str, ...]:
 
 
 def make_predictor(name: str) -> Predictor:
-    """The predictor of that name with its default settings; raises `SettingsError` on an unknown one."""
+    """The predictor of that name with its default settings.
+
+    Raises `SettingsError` on an unknown one, and on one whose library is not installed.
+    """
     if name not in PREDICTORS:
         raise SettingsError(f"predictor {name!r}", expected=f"one of {', '.join(PREDICTORS)}")
-    module, _, function = PREDICTORS[name].factory.partition(":")
+    entry = PREDICTORS[name]
+    if not entry.installed:
+        raise SettingsError(
+            f"predictor {name!r} needs {entry.needs}, which is not installed",
+            remedy=f'install it with `pip install "slackwater[{name}]"`',
+        )
+    module, _, function = entry.factory.partition(":")
     make: Callable[[], Predictor] = getattr(import_module(module), function)
     return make()

@@ -13,16 +13,17 @@ import pytest
 from drift_predictor import drift
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from predictors_kit import installed, registered
 from series_kit import HALF_HOUR, START, history, wandering
 from standing import standing as stand
 
 from forecasting.predictor import restored, state_text
-from forecasting.predictors import PREDICTORS, make_predictor
+from forecasting.predictors import make_predictor
 from forecasting.quantiles import LEVELS
 from warehouse.errors import SettingsError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT
 
-NAMES = [*sorted(PREDICTORS), "others_drift"]
+NAMES = [*registered(), "others_drift"]
 NAN = float("nan")
 
 
@@ -300,7 +301,7 @@ def test_arbitrary_short_histories(data, horizon, split):
     )
     whole = history(price, count, capacity=5)
     cut = whole.slots[int(split * (len(data) - 1))]
-    for each in NAMES:
+    for each in [*installed(), "others_drift"]:
         model = standing(each, whole.until(cut))
         (forecast,) = model.forecast_many(whole, [whole.slots[-1]], horizon=horizon)
         check(forecast, whole, horizon)

@@ -138,6 +138,25 @@ def test_the_report_the_stored_vintages_and_the_turn_are_scored_alike(db, settin
         assert got == pytest.approx(wanted, rel=1e-9, nan_ok=True), name
 
 
+@pytest.mark.skipif(
+    not PREDICTORS["dva"].installed, reason="jax is not installed: pip install 'slackwater[dva]'"
+)
+def test_a_predictor_of_an_extra_goes_into_turns_by_name(tmp_path, settings, data):
+    """Estimated in the first turn, restored in the second."""
+    own = settings.model_copy(
+        update={"models": ("last_value", "dva"), "refit_hours": 24, "price_refit_hours": 24}
+    )
+    db, kept = tmp_path / "w.duckdb", []
+    for at in (AT, AT + STEP):
+        result = one_turn(db, own, at=at, data=data)
+        assert {row["model"] for row in result.accuracy} == {"last_value", "dva"}
+        with open_store(db) as store:
+            rows = read_rows(store, "fitted")
+        kept.append(sorted(rows.loc[rows["predictor"].str.startswith("dva"), "state"]))
+    assert kept[0]
+    assert kept[0] == kept[1]
+
+
 def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_path, settings, data):
     """One file and one line: a turn, a backfill, the report on both, and an experiment."""
     monkeypatch.setitem(PREDICTORS, "others_drift", Entry("drift_predictor:drift"))

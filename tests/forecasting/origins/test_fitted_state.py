@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 import pytest
+from predictors_kit import registered
 from series_kit import history, wandering
 
 from forecasting.predictor import EachAlone, Panel, restored, state_text
-from forecasting.predictors import PREDICTORS, make_predictor
+from forecasting.predictors import make_predictor
 from forecasting.predictors.arima import Arima, FittedArima
 from forecasting.predictors.last_value import LastValue
 from forecasting.series import series_of
@@ -34,7 +35,7 @@ def panel_of(variable):
 
 
 @pytest.mark.parametrize("variable", ["price", "count"])
-@pytest.mark.parametrize("name", sorted(PREDICTORS))
+@pytest.mark.parametrize("name", registered())
 def test_every_predictor_forecasts_the_same_after_it_was_restored(name, variable):
     panel = panel_of(variable)
     fitted = make_predictor(name).fit(panel.until(panel.series[0].first_slot + 249))

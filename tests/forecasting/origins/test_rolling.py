@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from predictors_kit import registered
 from rolling_kit import (
     DAY,
     HALF_HOUR,
@@ -22,7 +23,7 @@ from series_kit import history
 
 from forecasting.origins import NO_NUMBER, Cohort, Rolling, forecast_blocks, second_half, units_of
 from forecasting.predictor import EachAlone, Outlook, Panel
-from forecasting.predictors import PREDICTORS, make_predictor
+from forecasting.predictors import make_predictor
 from forecasting.series import series_of
 from warehouse.errors import ForecastError, SettingsError
 
@@ -120,7 +121,7 @@ def test_a_model_is_shown_the_panel_up_to_its_fit_and_to_its_last_origin_and_no_
 
 
 @pytest.mark.parametrize("variable", ["count", pytest.param("price", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", sorted(PREDICTORS))
+@pytest.mark.parametrize("name", registered())
 def test_no_registered_model_reads_the_future(name, variable):
     """Scramble everything after an origin, the forecasts up to it stay; over two fits, so estimations are tried too (M4.9)."""
     panel = Panel(

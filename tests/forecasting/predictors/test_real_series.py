@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from predictors_kit import installed
 from series_kit import DATA, real_histories
 
 from forecasting.accuracy.losses import score
 from forecasting.origins import backtest
-from forecasting.predictors import PREDICTORS
 
 STEPS = [1, 2, 4, 8, 12]
 pytestmark = pytest.mark.skipif(
@@ -77,7 +77,7 @@ def test_a_distribution_is_worth_more_than_a_point(counts, zones, every, names):
 @pytest.mark.slow
 def test_every_predictor_on_every_open_zone_without_a_broken_number(counts):
     for history in [*counts, *real_histories("skynomad-artifact:v100").values()]:
-        table = scores_of(list(PREDICTORS), history, horizon=48, every=4)
+        table = scores_of(installed(), history, horizon=48, every=4)
         assert table["n"].min() > 0
         assert np.isfinite(table[["mae", "rmse", "pinball"]].to_numpy()).all()
         assert table["coverage_90"].between(0, 1).all()

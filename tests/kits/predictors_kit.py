@@ -1,0 +1,24 @@
+"""The registered predictors for tests: those whose library is not installed are skipped, with the extra that brings it."""
+
+import pytest
+
+from forecasting.predictors import PREDICTORS
+
+
+def registered():
+    """A parameter for every name in `PREDICTORS`."""
+    return [
+        pytest.param(
+            name,
+            marks=pytest.mark.skipif(
+                not PREDICTORS[name].installed,
+                reason=f"{PREDICTORS[name].needs} is not installed: pip install 'slackwater[{name}]'",
+            ),
+        )
+        for name in sorted(PREDICTORS)
+    ]
+
+
+def installed():
+    """The names whose library is installed."""
+    return [name for name in sorted(PREDICTORS) if PREDICTORS[name].installed]
