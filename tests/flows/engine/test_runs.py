@@ -175,7 +175,6 @@ def test_a_run_has_a_log(client, orphan):
         "ingest",
         "forecast 2 markets",
         "decide for 2 jobs",
-        "replay the pool on 2 ended jobs",
         "report",
     ):
         assert line in told
