@@ -575,7 +575,7 @@ class Work:
 
 
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
-    """Add the requests of this turn, give a warehouse without jobs examples and practice jobs, and sort the jobs.
+    """Add the requests of this turn, give a warehouse without jobs of a user examples and practice jobs, and sort the jobs.
 
     The jobs' markets come first, then the most informative others, `max_markets` in all; a request without a market gets those
     that are `proposed`. ``scored`` names the jobs on which nothing is left to be learned, or will be by then (`Rounds.settled`).
@@ -596,8 +596,8 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
     if not any(job.origin == "practice" for job in known):
         _add_practice(turn, chosen, step)
         known = stored_jobs(turn.store)
-    open_jobs = (job for job in _visible(turn, known) if job.origin != "practice")
-    if not any(job.deadline > turn.at for job in open_jobs):
+    seen = [job for job in _visible(turn, known) if job.origin != "practice"]
+    if not any(job.origin == "user" or job.deadline > turn.at for job in seen):
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
@@ -648,15 +648,20 @@ def sorted_jobs(
     """Which jobs run at their market's time and which ended by it without having been scored; nothing is stored.
 
     ``chosen`` are markets to follow beside theirs. What cannot be read goes into ``left_out``, which is that of the answer.
+    Examples are not planned any more once there is a job of a user; when they have ended they are replayed as practice jobs are.
     """
+    seen = _visible(turn, jobs)
+    users = any(job.origin == "user" for job in seen)
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
     places: dict[str, tuple[Followed, ...]] = {}
     listed = turn.listed()
     left_out += unreadable_jobs(turn.store)
-    for job in _visible(turn, jobs):
+    for job in seen:
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands
+        if users and job.origin == "example" and job.deadline > turn.at:
+            continue
         try:
             check_bounds(job.request)
         except JobError as error:  # an older version let it in
@@ -896,7 +901,7 @@ def open_examples(
     for i, (followed, capacity) in enumerate(order[:most]):
         choice = fitting(requests, capacity)
         request = choice[i % len(choice)]
-        name = f"{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
+        name = f"example-{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
         jobs.append(
             _named(request, name).placed(at=followed.at, market=followed.market.key, source=followed.source)
         )
