@@ -34,7 +34,7 @@ HEADINGS: Final = {
 #: Words of the sentences around these.
 SENTENCES: Final = {
     "hold 3 on-demand instances and 4 spot instances": "What to have in the slot from start to end, over all jobs decided.",
-    "0.4 slots ahead of uniform progress": "How much more is done than an even pace from start to deadline would have done, in slots "
+    "0.4 slots ahead of uniform progress": "How much more is done than an even pace from start to deadline would give, in slots "
     "of that pace.",
     "slack is 10 slots": "So many slots could pass without work before only on-demand at full size would be in time.",
     "price 0.18 of on-demand": "The spot price of this slot over the on-demand price.",

@@ -291,6 +291,7 @@ def lines(
     rows, marks = list(rows), list(marks)
     drawn = {"marks": marks, "crosses": list(crosses), "faint": list(faint), "guide": list(guide)}
     own = {name: values for name, values in drawn.items() if values}
+    points = points and any(row.get("point") is not False and _within(row["y"], y) for row in rows)
     form = _LineForm(
         names=tuple(names),
         x=x,
@@ -310,6 +311,13 @@ def lines(
         height=height,
     )
     return with_data(_lines(form), rows=rows, **own)
+
+
+def _within(value: Any, axis: Axis) -> bool:
+    """Whether a value has its place on an axis; a layer of marks without one would have no extent."""
+    if value is None or value != value:
+        return False
+    return (axis.low is None or value >= axis.low) and (axis.high is None or value <= axis.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

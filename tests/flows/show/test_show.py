@@ -342,7 +342,8 @@ def test_a_card_is_one_glance_and_folds_the_rest():
     assert '<td data-label="spot" class="num">3</td><td data-label="finish" class="wide">soon</td>' in page
     more = re.findall(r'<td class="more">(.*?)</td>', page)
     assert ["soon" in more[0], "because" in more[0], "late" in more[0]] == [True, True, False]
-    beneath = re.findall(r'<tr class="beneath">(.*?)</tr>', page)
+    beneath = re.findall(r'<tr class="beneath[^"]*">(.*?)</tr>', page)
+    assert re.findall(r'<tr class="(beneath[^"]*)">', page) == ["beneath", "beneath wide"]
     assert '<span class="pair wide"><span class="of">why</span> because</span>' in beneath[0]
     assert '<span class="pair"><span class="of">warning</span> late</span>' in beneath[0]
     assert "warning" not in beneath[1]
