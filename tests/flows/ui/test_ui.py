@@ -563,3 +563,29 @@ def test_the_slider_goes_through_the_vintages_by_keyboard(served):
         assert quote(AT.isoformat(), safe="") in page.js("location.href")
         assert page.js("document.querySelector('[name=issued]').value") == AT.isoformat()
         assert page.problems == []
+
+
+@needs_chromium
+def test_a_decision_is_one_glance_on_a_phone(served):
+    """What to hold, what is saved and P(late), in a card of a few lines; the policy and the reason unfold."""
+    with chromium_page() as page:
+        page.look(width=420)
+        page.open(f"{served}/job?{urlencode({'name': HOSTILE})}")
+        page.settle(0.5)
+        cards = "Array.from(document.querySelectorAll('#decisions ~ .scroll tbody tr')).filter(e => e.checkVisibility())"
+        heights = page.js(f"{cards}.map(e => e.getBoundingClientRect().height)")
+        assert len(heights) == 2
+        assert max(heights) <= 160, heights
+        seen = page.js(
+            f"Array.from({cards}[0].cells).filter(e => e.checkVisibility()).map(e => e.dataset.label ?? '')"
+        )
+        assert {"on-demand", "spot", "expected cost, $", "saved, $", "of on-demand only", "P(late)"} <= set(
+            seen
+        )
+        assert "why" not in page.js(f"{cards}[0].innerText")
+        page.js(f"{cards}[0].querySelector('summary').click()")
+        assert "why" in page.js(f"{cards}[0].innerText")
+        page.open(f"{served}/")
+        rows = "Array.from(document.querySelectorAll('.cards tbody tr'))"
+        assert max(page.js(f"{rows}.map(e => e.getBoundingClientRect().height)")) <= 200
+        assert page.js("document.documentElement.scrollWidth") <= 420
