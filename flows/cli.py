@@ -57,6 +57,49 @@ GROUPS: Final = {
     "fleet": "Plan jobs that compete for the same counts together.",
     "experiment": "Repeat an experiment on a folder of measured prices and counts: train on the past half, test on the later one.",
 }
+#: A call of each command to copy, shown below its help.
+EXAMPLES: Final = {
+    "run": "slackwater run --data data --job job.toml",
+    "plan": "slackwater plan job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g",
+    "forecast": "slackwater forecast --market gcp/us-central1/us-central1-a/a3-highgpu-1g --json",
+    "replay": "slackwater replay --job job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g --policy all",
+    "leaderboard": "slackwater leaderboard",
+    "report": "slackwater report --at 2026-11-20T14:30Z --html turn.html",
+    "job add": "slackwater job add job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g",
+    "job list": "slackwater job list",
+    "job show": "slackwater job show llama-8b-lora",
+    "job report": "slackwater job report llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6",
+    "markets": "slackwater markets",
+    "ingest": "slackwater ingest tabular data",
+    "feeds": "slackwater feeds",
+    "feeds fetch": "slackwater feeds fetch vast",
+    "accuracy": "slackwater accuracy --data data --market 'gcp/*' --html accuracy.html",
+    "backfill": "slackwater backfill --from 2026-11-19 --to 2026-11-20 --dry-run",
+    "status": "slackwater status",
+    "ui": "slackwater ui --port 0",
+    "serve": "slackwater serve --every 1h",
+    "fill": "slackwater fill request.toml",
+    "fit-configurations": "slackwater fit-configurations runs.csv",
+    "rent": "slackwater rent types.toml --budget 100",
+    "fleet plan": "slackwater fleet plan",
+    "export": "slackwater export folder",
+    "import": "slackwater import folder --db other.duckdb",
+    "compact": "slackwater compact",
+    "publish": "slackwater publish shared --form parquet",
+    "schema": "slackwater schema decision",
+    "init": "slackwater init",
+    "experiment pool": "slackwater experiment pool --data data",
+    "experiment error": "slackwater experiment error --data data",
+    "experiment selection": "slackwater experiment selection --data data",
+    "experiment cant-be-late": "slackwater experiment cant-be-late --data data",
+    "experiment predictors": "slackwater experiment predictors --data data",
+    "experiment probing": "slackwater experiment probing --data data",
+    "experiment fleet": "slackwater experiment fleet --data data",
+    "experiment cluster": "slackwater experiment cluster --data data",
+    "experiment renting": "slackwater experiment renting --data data",
+    "experiment advice": "slackwater experiment advice --data data",
+    "experiment markets": "slackwater experiment markets --data data",
+}
 
 
 def _version() -> str:
@@ -74,6 +117,7 @@ PROGRAM: Final = Program(
     version=_version,
     commands=COMMANDS,
     groups=GROUPS,
+    examples=EXAMPLES,
 )
 
 

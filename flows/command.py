@@ -502,13 +502,16 @@ def terminal_style() -> Style:
 #: Exit codes: a user's error, and a command that was stopped (128 and the number of the signal).
 USER_ERROR, STOPPED, NOBODY_READS = 2, 130, 141
 HELP: Final = ("--help", "-h")
+#: The option that writes a shell's completion script.
+COMPLETION: Final = "--install-completion"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """All commands of a program: words -> ``module:function``, imported when the command is called.
 
-    ``groups`` are the first words of commands of two, with their help.
+    ``groups`` are the first words of commands of two, with their help; ``examples`` gives each command one call that a reader may
+    copy, which ends its help.
     """
 
     name: str
@@ -516,6 +519,7 @@ class Program:
     version: Callable[[], str]
     commands: Mapping[str, str]
     groups: Mapping[str, str]
+    examples: Mapping[str, str]
 
     def run(self, words: Sequence[str]) -> int:
         """Run one command; returns the exit code, with a user's error in one line on standard error."""
@@ -534,7 +538,8 @@ class Program:
             return NOBODY_READS
 
     def _run(self, words: list[str]) -> int:
-        app = self.app(known=not words or words[-1] in HELP or words[-1] in self.groups)
+        overview = not words or words[-1] in HELP or words[-1] in self.groups
+        app = self.app(known=overview or words[0] == COMPLETION)
         command, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
         result = command(*bound.args, **bound.kwargs)
         if not isinstance(
@@ -565,10 +570,20 @@ class Program:
                 app.command(inner[first])
             if first in inner and not second:
                 inner[first].default(_function(path))
+                inner[first].help_epilogue = self._example(words)
                 continue
             owner, name = (inner[first], second) if second else (app, first)
-            owner.command(_function(path) if known else path, name=name, sort_key=place)
+            function = _function(path) if known else path
+            owner.command(function, name=name, sort_key=place, help_epilogue=self._example(words))
+        app.register_install_completion_command(
+            name=COMPLETION,
+            add_to_startup=False,
+            help="Write what a shell needs to complete commands and options (--shell bash, zsh, fish or powershell).",
+        )
         return app
+
+    def _example(self, words: str) -> str:
+        return f"Example: {self.examples[words]}"
 
     def _only_overview(self, words: Sequence[str]) -> bool:
         """Whether no command was given: what was printed then is an overview that nobody asked for."""

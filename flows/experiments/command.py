@@ -13,14 +13,14 @@ from flows.experiments.study import Processes, StudyOptions
 
 
 def pool(*, study: StudyOptions, processes: Processes = None) -> Answer:
-    """Every policy of the pool on a grid of jobs: utility, gain over each baseline, share of the headroom captured (E1)."""
+    """Every policy of the pool on a grid of jobs: utility, gain over each baseline, share of the headroom captured."""
     from flows.experiments.pool import pool_study
 
     return pool_study(study, processes=processes)
 
 
 def error(*, study: StudyOptions, processes: Processes = None) -> Answer:
-    """Utility when forecasts are wrong by a known amount, and where planning without them is better (E2)."""
+    """Utility when forecasts are wrong by a known amount, and where planning without them is better."""
     from flows.experiments.error import error_study
 
     return error_study(study, processes=processes)
@@ -37,7 +37,7 @@ def selection(
     ] = None,
     study: StudyOptions,
 ) -> Answer:
-    """Learn which policy to trust over a thousand jobs: regret against its bound, weights through a regime switch (E3)."""
+    """Learn which policy to trust over a thousand jobs: regret against its bound, weights through a regime switch."""
     from flows.experiments.selection import selection_study
 
     return selection_study(study, prior=prior)
@@ -65,7 +65,7 @@ def predictors(
 
 
 def probing(*, study: StudyOptions) -> Answer:
-    """How often to probe a market when a probe costs money: rules that look at what was seen beside fixed intervals (M10)."""
+    """How often to probe a market when a probe costs money: rules that look at what was seen beside fixed intervals."""
     from flows.experiments.probing import probing_study
 
     return probing_study(study)
@@ -96,7 +96,7 @@ def renting(*, study: StudyOptions) -> Answer:
 
 
 def markets(*, study: StudyOptions, processes: Processes = None) -> Answer:
-    """One job that may run in one of many markets and may move: movers beside every market alone and hindsight (E6)."""
+    """One job that may run in one of many markets and may move: movers beside every market alone and hindsight."""
     from flows.experiments.markets import markets_study
 
     return markets_study(study, processes=processes)
@@ -114,7 +114,7 @@ def advice(
         ),
     ] = 1.5,
 ) -> Answer:
-    """What turns would really have advised, slot after slot from an empty warehouse on, beside the best fixed policy (E7)."""
+    """What turns would really have advised, slot after slot from an empty warehouse on, beside the best fixed policy."""
     from flows.experiments.advice import advice_study
 
     return advice_study(study, processes=processes, worth=worth)

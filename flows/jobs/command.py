@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.command import Answer, MarketName, Query, QueryAt, option, parsed_time
-from flows.ledger.fields import zone_of
+from flows.ledger.fields import folded, outcome_table
 from flows.show.blocks import Banner, Block, Column, Notes, Table, keyed
-from flows.show.formats import auto, percent, time, usd
+from flows.show.formats import auto, time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,26 +24,12 @@ REPORT_COLUMNS = {
     "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "off by",
     "on_demand": "on-demand", "spot": "spot", "finished": "finished", "known_at": "known at", "note": "note",
 }  # fmt: skip
+#: What the JSON answer says of an outcome; of a job that may move also how often it moved, for how much, and where it was.
 OUTCOME_KEYS = (
-    "policy",
-    "utility_usd",
-    "cost_usd",
-    "on_time",
-    "finish_slots",
-    "spot_share",
-    "hindsight_high_usd",
-)
-#: What outcomes of a job that may move say more, and its columns.
+    "policy", "cost_usd", "on_demand_only_usd", "saved_usd", "saved_share", "on_time", "finish_slots", "spot_share", "utility_usd",
+    "hindsight_usd", "hindsight_high_usd",
+)  # fmt: skip
 MOVED_KEYS = ("moves", "moving_usd", "places")
-MOVED_COLUMNS: dict[str, Column | str] = {
-    "moves": "moves", "moving_usd": Column(heading="moves cost", unit="$", format=usd), "places_told": "where",
-}  # fmt: skip
-OUTCOME_COLUMNS: dict[str, Column | str] = {
-    "policy": "policy", "utility_usd": Column(heading="utility", unit="$", format=usd),
-    "cost_usd": Column(heading="cost", unit="$", format=usd), "on_time": "on time", "finish_slots": "finish slots",
-    "spot_share": Column(heading="spot share", format=percent),
-    "hindsight_high_usd": Column(heading="best in hindsight", unit="$", format=usd),
-}  # fmt: skip
 
 
 def add(
@@ -83,7 +68,7 @@ def add(
         "deadline": placed.deadline,
         "deadline_slots": job.deadline_slots,
         "workload": job.workload,
-        "value_usd": job.value,
+        "value_usd": request.value_usd,
         "must_finish": job.must_finish,
         "infeasible_by_slots": infeasible_by(job, slot_hours=history.slot_hours),
         "note": "no value given: it must finish, and is never given up while finishing is possible"
@@ -141,7 +126,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         "deadline": placed.deadline,
         "deadline_slots": run.deadline_slots,
         "workload": run.workload,
-        "value_usd": run.value,
+        "value_usd": request.value_usd,
         "must_finish": run.must_finish,
         "infeasible_by_slots": min(
             infeasible_by(one, slot_hours=histories[0].slot_hours) for one in job.runs
@@ -209,10 +194,8 @@ def show(
     from flows.delivery import deliveries_of
     from flows.jobs.predicted import reports_shown
     from flows.ledger.jobs import find_job
-    from flows.ledger.records import decisions_of
-    from flows.show.formats import rows_of
+    from flows.ledger.records import decisions_of, outcomes_of
     from warehouse.errors import JobError
-    from warehouse.issued import read_rows
 
     if not session.db.exists():
         raise JobError(
@@ -223,8 +206,7 @@ def show(
         decisions = decisions_of(store, name)
         reports = reports_shown(store, job, decisions, session.config)
         deliveries = [delivery.row() for delivery in deliveries_of(store, name)]
-        outcomes = rows_of(read_rows(store, "outcomes", where={"job": name}))
-    outcomes.sort(key=lambda row: -row["utility_usd"])
+        outcomes = outcomes_of(store, job)
     value = {
         "job": job.request.model_dump(mode="json"),
         "origin": job.origin,
@@ -234,29 +216,20 @@ def show(
         "outcomes": [_outcome(row) for row in outcomes],
     }
     blocks = _job_blocks(
-        value, job.request.model_dump_json(indent=2, exclude_none=True), job.request.workload.unit
+        value,
+        job.request.model_dump_json(indent=2, exclude_none=True),
+        job.request.workload.unit,
+        outcome_table("Outcomes", folded(outcomes), most=10),
     )
     return Answer(title=f"Job {name}", value=value, blocks=blocks)
 
 
 def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
-    details = json.loads(row["details"])
-    moved = {key: details[key] for key in MOVED_KEYS if key in details}
-    return {key: row[key] for key in OUTCOME_KEYS} | moved
+    moved = MOVED_KEYS if row["places"] is not None else ()
+    return {key: row[key] for key in (*OUTCOME_KEYS, *moved)}
 
 
-def places_told(places: Sequence[str | None]) -> str:
-    """The zones that a job was in, in the order it came to them.
-
-    >>> places_told(["gcp/us/us-a/x", None, "gcp/us/us-a/x", "gcp/us/us-b/x"])
-    'us-a, us-b'
-    """
-    held = [place for place in places if place is not None]
-    came = [place for i, place in enumerate(held) if not i or held[i - 1] != place]
-    return ", ".join(zone_of(place) for place in came)
-
-
-def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block]:
+def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Table) -> list[Block]:
     from flows.ledger.jobs import throughput_told
     from flows.turn.command import decision_table
 
@@ -276,12 +249,7 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block
         blocks.append(
             Table("Deliveries", value["deliveries"], keyed("slot", "sink", "status", "attempts", "reason"))
         )
-    outcomes = [
-        {**row, "places_told": places_told(row["places"])} if "places" in row else row
-        for row in value["outcomes"]
-    ]
-    moved = any("places" in row for row in outcomes)
-    return [*blocks, Table("Outcomes", outcomes, OUTCOME_COLUMNS | (MOVED_COLUMNS if moved else {}), most=10)]
+    return [*blocks, outcomes]
 
 
 def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:

@@ -6,13 +6,14 @@ terminal, the report and the UI. Nothing here imports pandas: a help text loads 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from typing_extensions import TypedDict
 
-from flows.show.blocks import Column
+from flows.show.blocks import Column, Table
 from flows.show.formats import auto, percent, usd
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Field:
     without one whoever makes the row adds it. A decision that was stored before a field was there says None of it, so the
     ``kind`` of a new one allows None. ``column`` marks those that have a column of their own in the table of decisions; all
     others stand in its column ``details``. A field with a ``heading`` is shown in the tables named by ``shown``, those of a
-    higher ``place`` further to the right; ``card`` is that of its `Column`.
+    higher ``place`` further to the right; ``tone``, ``card``, ``beneath`` and ``glance`` are those of its `Column`.
     """
 
     kind: Any
@@ -47,14 +48,24 @@ class Field:
     heading: str = ""
     unit: str = ""
     format: Callable[[Any], str] = auto
+    tone: Callable[[Any], str] | None = None
     shown: tuple[str, ...] = (TABLE, JOB)
     place: int = 0
     card: int = 0
+    beneath: bool = False
+    glance: bool = False
 
     def as_column(self) -> Column:
         """How it is shown in a table."""
         return Column(
-            heading=self.heading, unit=self.unit, format=self.format, words=self.words, card=self.card
+            heading=self.heading,
+            unit=self.unit,
+            format=self.format,
+            words=self.words,
+            tone=self.tone,
+            card=self.card,
+            beneath=self.beneath,
+            glance=self.glance,
         )
 
 
@@ -233,6 +244,7 @@ DECISION: Final[dict[str, Field]] = {
         heading="market",
         shown=(TABLE,),
         card=21,
+        beneath=True,
     ),
     "market_parts": Field(kind=MarketParts, words="The market in its parts."),
     "source": Field(
@@ -254,6 +266,7 @@ DECISION: Final[dict[str, Field]] = {
         heading="slot",
         unit="UTC",
         card=22,
+        beneath=True,
     ),
     "slot_end": Field(
         kind=str,
@@ -264,6 +277,7 @@ DECISION: Final[dict[str, Field]] = {
         unit="UTC",
         shown=(TABLE,),
         card=13,
+        beneath=True,
     ),
     "valid_until": Field(
         kind=str, limits=TIME, words="When the decision is over: do not start anything for it later."
@@ -282,6 +296,7 @@ DECISION: Final[dict[str, Field]] = {
         column=True,
         heading="on-demand",
         card=11,
+        glance=True,
     ),
     "spot": Field(
         kind=int,
@@ -291,6 +306,7 @@ DECISION: Final[dict[str, Field]] = {
         column=True,
         heading="spot",
         card=12,
+        glance=True,
     ),
     "policy": Field(
         kind=str,
@@ -300,6 +316,7 @@ DECISION: Final[dict[str, Field]] = {
         heading="policy",
         place=2,
         card=51,
+        beneath=True,
     ),
     "chosen_because": Field(kind=str, words="Why that policy was asked."),
     "reason": Field(
@@ -310,6 +327,7 @@ DECISION: Final[dict[str, Field]] = {
         heading="why",
         place=2,
         card=61,
+        beneath=True,
     ),
     "expected_cost_usd": Field(
         kind=float,
@@ -319,8 +337,8 @@ DECISION: Final[dict[str, Field]] = {
         heading="expected cost",
         unit="$",
         format=usd,
-        shown=(TABLE,),
         card=31,
+        glance=True,
     ),
     "expected_cost_p10_usd": Field(
         kind=float,
@@ -348,8 +366,8 @@ DECISION: Final[dict[str, Field]] = {
         heading="saved",
         unit="$",
         format=usd,
-        shown=(TABLE,),
         card=32,
+        glance=True,
     ),
     "saved_share": Field(
         kind=float | None,
@@ -358,8 +376,8 @@ DECISION: Final[dict[str, Field]] = {
         value=_saved_share,
         heading="of on-demand only",
         format=percent,
-        shown=(TABLE,),
         card=33,
+        glance=True,
     ),
     "expected_finish": Field(
         kind=str,
@@ -380,6 +398,7 @@ DECISION: Final[dict[str, Field]] = {
         format=percent,
         place=1,
         card=41,
+        glance=True,
     ),
     "deadline": Field(
         kind=str,
@@ -461,7 +480,11 @@ DECISION: Final[dict[str, Field]] = {
         words="Why the job cannot be done in time, by how much, and what could be done; null where on-demand alone can do it.",
         value=lambda job, made: job.shortfall(made.progress) or None,
         heading="warning",
+        tone=lambda value: "off",
         card=1,
+        beneath=True,
+        glance=True,
+        shown=(TABLE,),
     ),
     "planned": Field(
         kind=list[PlannedSlot] | None,
@@ -485,6 +508,7 @@ DECISION: Final[dict[str, Field]] = {
         heading="moves from",
         format=zone_of,
         card=23,
+        beneath=True,
     ),
     "move_usd": Field(
         kind=float | None,
@@ -557,11 +581,130 @@ BOARD: Final[dict[str, Field]] = {
 }
 
 
+#: What one policy would have made of one job, in a replay and after its end.
+OUTCOME: Final[dict[str, Field]] = {
+    "policy": Field(
+        kind=str, words="The policy, or hindsight: the best, had the future been known.", heading="policy"
+    ),
+    "alike": Field(
+        kind=str | None,
+        words="How many more policies decided the same in every slot.",
+        heading="same decisions",
+    ),
+    "cost_usd": Field(
+        kind=float,
+        words="Everything paid for the job, what follows its deadline included.",
+        heading="cost",
+        unit="$",
+        format=usd,
+    ),
+    "saved_usd": Field(
+        kind=float,
+        words="What the cost is below that of the job on on-demand alone, negative where it is above.",
+        heading="saved",
+        unit="$",
+        format=usd,
+    ),
+    "saved_share": Field(
+        kind=float, words="The same as a share of it.", heading="of on-demand only", format=percent
+    ),
+    "on_time": Field(kind=bool, words="Whether it was done by its deadline.", heading="on time"),
+    "finish": Field(
+        kind=str | None,
+        words="End of the slot in which it was done; null where it was given up.",
+        heading="finish",
+        unit="UTC",
+    ),
+    "spot_share": Field(
+        kind=float,
+        limits=SHARE,
+        words="Share of the instances held that were spot.",
+        heading="spot share",
+        format=percent,
+    ),
+    "utility_usd": Field(
+        kind=float | None,
+        words="Value of the finished job minus the cost; null of a job without a value of its own.",
+        heading="value less cost",
+        unit="$",
+        format=usd,
+    ),
+    "moves": Field(
+        kind=int | None, words="How often it moved; null of a job of one market.", heading="moves"
+    ),
+    "moving_usd": Field(
+        kind=float | None,
+        words="What the moves cost; null of a job of one market.",
+        heading="moves cost",
+        unit="$",
+        format=usd,
+    ),
+    "where": Field(
+        kind=str | None, words="The zones it was in, in the order it came to them.", heading="where"
+    ),
+}
+
+
+def in_hindsight(cost: float, alone: float) -> dict[str, Any]:
+    """The outcome of the best that could have been done, in the columns of the others; ``alone`` is on-demand only."""
+    return {
+        "policy": HINDSIGHT,
+        "cost_usd": cost,
+        "saved_usd": alone - cost,
+        "saved_share": 1.0 - cost / alone,
+    }
+
+
+def folded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Outcomes of the same decisions as one, at the place of the first, with how many more there are; baselines stand alone."""
+    alike: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        held = json.dumps([row["allocations"], row.get("places")], default=str)
+        key = row["policy"] if row["policy"] in BASELINES else (held, row["cost_usd"])
+        alike.setdefault(key, []).append(row)
+    return [{**own[0], "alike": _more([row["policy"] for row in own])} for own in alike.values()]
+
+
+def _more(names: Sequence[str]) -> str | None:
+    """The policies after the first, in a few words.
+
+    >>> _more(["AHAP(3,1,0.4)", "AHAP(3,1,0.5)"]), _more(["Stochastic(24)", "AHANP(0.7)", "AHAP(3,1,0.4)"]), _more(["UP"])
+    ('1 more AHAP', '2 more', None)
+    """
+    kinds = {name.partition("(")[0] for name in names}
+    kind = f" {kinds.pop()}" if len(kinds) == 1 else ""
+    return f"{len(names) - 1} more{kind}" if len(names) > 1 else None
+
+
+def places_told(places: Sequence[str | None]) -> str:
+    """The zones that a job was in, in the order it came to them.
+
+    >>> places_told(["gcp/us/us-a/x", None, "gcp/us/us-a/x", "gcp/us/us-b/x"])
+    'us-a, us-b'
+    """
+    held = [place for place in places if place is not None]
+    came = [place for i, place in enumerate(held) if not i or held[i - 1] != place]
+    return ", ".join(zone_of(place) for place in came)
+
+
+def outcome_table(title: str, outcomes: Sequence[Mapping[str, Any]], *, most: int | None = None) -> Table:
+    """What policies would have made of a job, and below them what hindsight costs, where that is known."""
+    rows = [{**row, "where": places_told(row["places"]) if row["places"] else None} for row in outcomes]
+    if rows and rows[0]["hindsight_usd"] is not None:
+        rows.append(in_hindsight(rows[0]["hindsight_usd"], rows[0]["on_demand_only_usd"]))
+    return Table(title, rows, columns_of(OUTCOME, rows=rows), most=most, marked=stands_alone, cards=True)
+
+
+def stands_alone(row: Mapping[str, Any]) -> bool:
+    """Whether a row of policies is shown whatever is left out: a baseline's, or hindsight's."""
+    return row.get("policy") in (*BASELINES, HINDSIGHT)
+
+
 def beside_hindsight(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Rows of the leaderboard, and below them what hindsight costs, where that is known of all jobs of the first."""
     cost = board[0].get("mean_hindsight_usd") if board else None
     if cost is None:
         return list(board)
-    alone = board[0]["mean_cost_usd"] + board[0]["mean_saved_usd"]
-    own = {"mean_cost_usd": cost, "mean_saved_usd": alone - cost, "saved_share": 1.0 - cost / alone}
-    return [*board, {"policy": HINDSIGHT, "jobs": board[0]["jobs"], **own}]
+    own = in_hindsight(cost, board[0]["mean_cost_usd"] + board[0]["mean_saved_usd"])
+    means = {"mean_cost_usd": own["cost_usd"], "mean_saved_usd": own["saved_usd"]}
+    return [*board, {**own, **means, "jobs": board[0]["jobs"]}]

@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 
 from flows.ledger.fields import DECISION, whole_row
+from flows.ledger.jobs import StoredJob
+from flows.show.formats import rows_of
 from optimization.moving.replay import MovedOutcome
 from optimization.replay.score import Scored
 from optimization.selection.contract import Learner, weigh
@@ -308,6 +310,44 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
             ],
         }
     )
+
+
+def outcomes_of(store: Store, job: StoredJob) -> list[dict[str, Any]]:
+    """What every policy would have made of a job, the best first, with the keys of `OUTCOME` and what else is kept of it.
+
+    Of a job without a value of its own nothing is said that hangs on the one that was made up for it (M2.1): utilities and the
+    bracket of hindsight are None, costs are not.
+    """
+    rows = rows_of(read_rows(store, "outcomes", where={"job": job.request.name}))
+    rows.sort(key=lambda row: (-row["utility_usd"], row["policy"]))
+    valued = job.request.value_usd is not None
+    return [_outcome(job, row, json.loads(row["details"]), valued=valued) for row in rows]
+
+
+def _outcome(
+    job: StoredJob, row: Mapping[str, Any], details: Mapping[str, Any], *, valued: bool
+) -> dict[str, Any]:
+    slots, alone = row["finish_slots"], details["on_demand_only_usd"]
+    finished = None if pd.isna(slots) else int(slots)
+    return {
+        "policy": row["policy"],
+        "cost_usd": row["cost_usd"],
+        "on_demand_only_usd": alone,
+        "saved_usd": alone - row["cost_usd"],
+        "saved_share": 1.0 - row["cost_usd"] / alone if alone else None,
+        "on_time": bool(row["on_time"]),
+        "finish": None if finished is None else job.start + finished * job.step,
+        "finish_slots": finished,
+        "spot_share": row["spot_share"],
+        "utility_usd": row["utility_usd"] if valued else None,
+        "utility": details["utility"] if valued else None,
+        "hindsight_usd": details.get("hindsight_usd"),
+        "hindsight_high_usd": row["hindsight_high_usd"] if valued else None,
+        "gap_to_hindsight": details["gap_to_hindsight"],
+        "lost_to_forecast_error_usd": details.get("lost_to_forecast_error_usd"),
+        "allocations": json.loads(row["allocations"] or "[]"),
+        **{key: details.get(key) for key in ("moves", "moving_usd", "places")},
+    }
 
 
 # ---

@@ -57,6 +57,47 @@ FilledDecision = Annotated[
 BoardRow = Annotated[dict[str, Any], _Rows(lambda: BOARD)]
 
 
+#: Names and measures that several answers have.
+MarketName = Annotated[str, Keys(description="provider/region/zone/instance_type.")]
+SourceName = Annotated[str, Keys(description="Where the observations of the market come from.")]
+Forecaster = Annotated[str, Keys(description="The forecaster.")]
+Measured = Annotated[int, Keys(**NOT_NEGATIVE, description="Forecasts measured.")]
+SlotsAhead = Annotated[int, Keys(description="Slots ahead, from 1.")]
+What = Annotated[
+    Variable, Keys(description="What was forecast: the spot price or the count of instances available.")
+]
+Mae = Annotated[
+    float | None,
+    Keys(description="Mean absolute error of the median, in USD per instance-hour or instances."),
+]
+Rmse = Annotated[
+    float | None, Keys(description="Root of the mean squared error of the mean, in the same unit.")
+]
+Mase = Annotated[
+    float | None,
+    Keys(
+        description="The mean absolute error in units of last value's one slot ahead on the past; null of a flat series."
+    ),
+]
+Pinball = Annotated[
+    float | None, Keys(description="Pinball loss, mean over the levels 0.05 to 0.95: half of the CRPS.")
+]
+Coverage50 = Annotated[float | None, Keys(description="Share of the truth inside the central 50 %.")]
+Coverage80 = Annotated[float | None, Keys(description="Share of the truth inside the central 80 %.")]
+Coverage90 = Annotated[float | None, Keys(description="Share of the truth inside the central 90 %.")]
+Brier = Annotated[float | None, Keys(description='Brier score of "at least n instances"; null of prices.')]
+FallbackShare = Annotated[
+    float | None, Keys(description="Share of the forecasts that a simpler model answered.")
+]
+SkillMae = Annotated[float | None, Keys(description="1 - error / error of last value; null where that is 0.")]
+SkillPinball = Annotated[
+    float | None,
+    Keys(
+        description="1 - loss / loss of last value; null where that is 0. Called skill where nothing is added."
+    ),
+]
+
+
 class Ingested(TypedDict):
     """Rows of a source that were read."""
 
@@ -68,25 +109,21 @@ class Ingested(TypedDict):
 class TurnError(TypedDict):
     """Errors of one model on one market, so many slots ahead, as measured in a turn (M6.5)."""
 
-    market: str
-    source: str
-    variable: Variable
-    model: str
-    step: Annotated[int, Keys(description="Slots ahead, from 1.")]
-    n: Annotated[int, Keys(**NOT_NEGATIVE, description="Forecasts measured.")]
-    mae: float | None
-    rmse: float | None
-    mase: float | None
-    pinball: float | None
-    skill_mae: Annotated[
-        float | None, Keys(description="1 - error / error of last value; null where that is 0.")
-    ]
-    skill_pinball: Annotated[
-        float | None, Keys(description="1 - loss / loss of last value; null where that is 0.")
-    ]
-    coverage_80: Annotated[float | None, Keys(description="Share of the truth inside the central 80 %.")]
-    brier: Annotated[float | None, Keys(description='Of "at least n"; null of prices.')]
-    fallback_share: Annotated[float | None, Keys(description="Share answered by a simpler model.")]
+    market: MarketName
+    source: SourceName
+    variable: What
+    model: Forecaster
+    step: SlotsAhead
+    n: Measured
+    mae: Mae
+    rmse: Rmse
+    mase: Mase
+    pinball: Pinball
+    skill_mae: SkillMae
+    skill_pinball: SkillPinball
+    coverage_80: Coverage80
+    brier: Brier
+    fallback_share: FallbackShare
     scale: Annotated[float | None, Keys(description="What pooled losses are divided by.")]
 
 
@@ -241,59 +278,86 @@ class ReplaysAnswer(TypedDict):
 class Measures(TypedDict):
     """What is measured of a model, so many slots ahead."""
 
-    variable: Variable
-    model: str
-    step: Annotated[int, Keys(description="Slots ahead, from 1.")]
-    n: int
-    mae: float | None
-    rmse: float | None
-    mase: float | None
-    pinball: float | None
-    skill_pinball: float | None
-    skill_mae: float | None
-    coverage_50: float | None
-    coverage_80: float | None
-    coverage_90: float | None
-    brier: float | None
-    fallback_share: float | None
-    width_50: float | None
-    width_80: float | None
-    width_90: float | None
-    skill_brier: float | None
-    absent: float | None
-    unpredicted: float | None
-    cover: float | None
-    coverage_50_closed: float | None
-    coverage_80_closed: float | None
-    coverage_90_closed: float | None
+    variable: What
+    model: Forecaster
+    step: SlotsAhead
+    n: Measured
+    mae: Mae
+    rmse: Rmse
+    mase: Mase
+    pinball: Pinball
+    skill_pinball: SkillPinball
+    skill_mae: SkillMae
+    coverage_50: Coverage50
+    coverage_80: Coverage80
+    coverage_90: Coverage90
+    brier: Brier
+    fallback_share: FallbackShare
+    width_50: Annotated[
+        float | None, Keys(description="Mean width of the central 50 %, in the unit of the error.")
+    ]
+    width_80: Annotated[float | None, Keys(description="The same of the central 80 %.")]
+    width_90: Annotated[float | None, Keys(description="The same of the central 90 %.")]
+    skill_brier: Annotated[
+        float | None, Keys(description="1 - Brier score / that of last value's conditional frequencies.")
+    ]
+    absent: Annotated[
+        float | None, Keys(description="Mean instances a slot that were forecast and not there.")
+    ]
+    unpredicted: Annotated[
+        float | None, Keys(description="Mean instances a slot that were there and not forecast.")
+    ]
+    cover: Annotated[
+        float | None, Keys(description="Either of the two, an instance that comes one slot off counted half.")
+    ]
+    coverage_50_closed: Annotated[
+        float | None,
+        Keys(description="As coverage_50, with values on an end of the interval counted as inside."),
+    ]
+    coverage_80_closed: Annotated[float | None, Keys(description="The same of the central 80 %.")]
+    coverage_90_closed: Annotated[float | None, Keys(description="The same of the central 90 %.")]
 
 
-_Class = TypedDict("_Class", {"class": str})
+_Class = TypedDict(
+    "_Class",
+    {
+        "class": Annotated[
+            str, Keys(description="Class of the market: by its capacity, or by how often its price moves.")
+        ]
+    },
+)
 
 
 class MarketMeasures(Measures, _Class):
     """The same on one market, with the test of Diebold and Mariano against last value."""
 
     market: Annotated[str, Keys(description="provider/region/zone/instance_type@source.")]
-    source: str
-    dm: float | None
-    dm_p: float | None
+    source: SourceName
+    dm: Annotated[
+        float | None,
+        Keys(
+            description="Statistic of Diebold and Mariano on the pinball losses; below 0 the model is better."
+        ),
+    ]
+    dm_p: Annotated[float | None, Keys(description="Its probability if both were alike.")]
     skill_low: Annotated[
         float | None, Keys(description="95 % interval of the pinball skill, days of origins as blocks.")
     ]
-    skill_high: float | None
-    scale: float | None
-    capacity: float | None
+    skill_high: Annotated[float | None, Keys(description="The upper end of that interval.")]
+    scale: Annotated[float | None, Keys(description="What its losses are divided by before they are pooled.")]
+    capacity: Annotated[
+        float | None, Keys(description="The largest count the market can show; null of offers.")
+    ]
 
 
 class PooledMeasures(Measures):
     """The same over all markets, and how the markets' own pinball skills are spread."""
 
-    mean_skill_pinball: float | None
-    median_skill_pinball: float | None
-    worst_skill_pinball: float | None
+    mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the markets' own skills.")]
+    median_skill_pinball: Annotated[float | None, Keys(description="The middle one of them.")]
+    worst_skill_pinball: Annotated[float | None, Keys(description="The lowest of them.")]
     share_worse: Annotated[float | None, Keys(description="Share of markets with a skill below 0.")]
-    markets: int
+    markets: Annotated[int, Keys(description="Markets that are pooled.")]
 
 
 class ClassMeasures(PooledMeasures, _Class):

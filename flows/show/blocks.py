@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from flows.show.formats import auto, decimals, missing, plain_scalar
 
@@ -15,7 +15,9 @@ class Column:
 
     ``words`` become the hint of the heading on a page. ``tone`` gives a value its shade there: ``up1`` to ``up3`` for good,
     ``down1`` to ``down3`` for bad, ``off`` for what is not as it should be. ``card`` is its place where a row is a paragraph,
-    two digits: its line there, and its turn on the line (0: in the order of the columns, as many on a line as fit).
+    two digits: its line there, and its turn on the line (0: in the order of the columns, as many on a line as fit). On a page a
+    card's column that stands ``beneath`` is a line below its row, and a narrow screen shows those of a ``glance`` and folds the
+    others.
     """
 
     heading: str
@@ -24,6 +26,8 @@ class Column:
     words: str = ""
     tone: Callable[[Any], str] | None = None
     card: int = 0
+    beneath: bool = False
+    glance: bool = False
 
     @property
     def label(self) -> str:
@@ -40,6 +44,15 @@ class Column:
             sign = cell[:1] if cell.startswith(("-", "−")) else ""
             return f"{self.heading}: {sign}${cell.removeprefix(sign)}"
         return f"{self.heading}: {cell} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Columns of a table on a page by where they stand, as their places."""
+
+    row: list[int]
+    beneath: list[int]
+    folded: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +93,19 @@ class Table:
             [column.tone(row.get(key)) if column.tone else "" for key, column in columns.items()]
             for row in self.rows
         ]
+
+    def parts(self) -> Parts:
+        """Which columns stand in the row, which below it, and which a narrow screen folds; the first one is the row's heading."""
+        columns = list(self.described().values())
+        every = range(len(columns))
+        if not self.cards or not any(column.beneath or column.glance for column in columns):
+            return Parts(row=[*every], beneath=[], folded=[])
+        beneath = [k for k in every if k and columns[k].beneath]
+        return Parts(
+            row=[k for k in every if k not in beneath],
+            beneath=beneath,
+            folded=[k for k in every if k and not columns[k].glance],
+        )
 
     def numeric(self) -> list[bool]:
         """Which columns hold numbers only: these are set to the right."""
@@ -192,12 +218,16 @@ class Page:
 # A drawing with what stands around it; the drawing itself is a Vega-Lite specification, made in `flows.show.charts`.
 
 
+#: What stands in the place of a chart without values, where nobody knows more.
+UNMEASURED: Final = "Nothing is drawn: none of the values that this chart shows was measured."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """A chart under a title.
 
-    ``specs`` are Vega-Lite specifications, drawn one below the other, or make them where only a page needs them; where there are
-    none ``why`` says so in their place.
+    ``specs`` are Vega-Lite specifications, drawn one below the other, or make them where only a page needs them. One without
+    a value is left out: empty axes say nothing. Where there are none ``why`` says so in their place.
     ``label`` is what a screen reader calls it. ``warnings`` and ``strong`` stand above the drawing, ``captions`` below it.
     ``width`` is how wide it grows at most, in CSS pixels (0: as wide as its place).
     """
@@ -209,9 +239,23 @@ class Figure:
     strong: Sequence[str] = ()
     warnings: Sequence[str] = ()
     captions: Sequence[str] = ()
-    why: str = "There is nothing to draw yet."
+    why: str = UNMEASURED
     width: int = 860
 
     def drawn(self) -> Sequence[Mapping[str, Any]]:
-        """The specifications."""
-        return self.specs() if callable(self.specs) else self.specs
+        """The specifications of what has something to show."""
+        return [spec for spec in (self.specs() if callable(self.specs) else self.specs) if has_values(spec)]
+
+
+def has_values(spec: Mapping[str, Any]) -> bool:
+    """Whether a chart has anything to show beside its axes, levels and guides.
+
+    >>> has_values({"datasets": {"rows": [{"x": 1, "y": None}]}}), has_values({"datasets": {"rows": [{"x": 1, "y": 2.0}]}})
+    (False, True)
+    """
+    return any(
+        row.get(key) is not None
+        for name in ("rows", "past", "ahead", "held", "faint", "line")
+        for row in spec["datasets"].get(name, ())
+        for key in ("y", "y2", "value", "z", "median", "state", "share")
+    )

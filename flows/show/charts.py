@@ -15,7 +15,7 @@ from typing import Any, Literal
 import altair as alt
 from altair.utils.schemapi import debug_mode
 
-from flows.show.formats import plain_scalar
+from flows.show.formats import listed, plain_scalar, significant
 from flows.show.page import DASHES, SERIES, SHAPES, colour
 
 Rows = Iterable[Mapping[str, Any]]
@@ -92,6 +92,68 @@ def _plain(value: Any) -> Any:
     return value
 
 
+#: Skill below this is never drawn; nor is one further below 0 than the best is above it, but so much at least.
+LOWEST_SKILL, SHALLOWEST_SKILL = -0.5, -0.1
+#: A series whose peak is so many times that of the others is cut off, lest it flatten them.
+FLATTENS = 1.5
+
+
+def skill_floor(series: Mapping[str, Iterable[float]], keep: str = "") -> float:
+    """The lowest skill that an axis shows: that of the models that matter, and all of the one to ``keep``.
+
+    >>> skill_floor({"own": [0.3, 0.2], "bad": [-0.9, -0.2]}), skill_floor({"own": [0.3, -0.4]}, "own")
+    (-0.3, -0.44)
+    """
+    known = {name: [value for value in values if math.isfinite(value)] for name, values in series.items()}
+    top = max((0.0, *(value for values in known.values() for value in values)))
+    own = 1.1 * min(known.get(keep) or [0.0])
+    return round(max(LOWEST_SKILL, min(SHALLOWEST_SKILL, -top, own)), 12)
+
+
+def error_ceiling(series: Mapping[str, Iterable[float]], *keep: str) -> float | None:
+    """Where an axis of errors ends, so that hopeless models do not flatten the others; None where none would.
+
+    The lower half of the models is shown whole, and those to ``keep``; of the others each whose peak is at most `FLATTENS` times
+    what is shown without it.
+
+    >>> error_ceiling({"a": [1, 2], "b": [1.5, 2.5], "c": [2, 3], "bad": [9, 10]}), error_ceiling({"a": [1], "b": [9]})
+    (3.3, None)
+    """
+    found = {name: [value for value in values if math.isfinite(value)] for name, values in series.items()}
+    peaks = {name: max(values) for name, values in found.items() if values}
+    if len(peaks) < 3:
+        return None
+    order = sorted(peaks, key=lambda name: (peaks[name], name))
+    shown = max(peaks[name] for name in {*order[: -(-len(order) // 2)], *keep} & peaks.keys())
+    for name in order:
+        if peaks[name] > FLATTENS * shown:
+            return round(1.1 * shown, 12)
+        shown = max(shown, peaks[name])
+    return None
+
+
+def cut_told(series: Mapping[str, Iterable[float]], end: float | None, *, above: bool) -> str:
+    """A sentence on what leaves the drawing at this end of its axis, "" where nothing does.
+
+    >>> cut_told({"a": [0.1], "bad": [-0.9]}, -0.3, above=False)
+    'Below −0.300 the axis is cut off: bad falls to −0.900.'
+    """
+    if end is None:
+        return ""
+    ends = {}
+    for name, values in series.items():
+        known = [value for value in values if math.isfinite(value)]
+        worst = max(known, default=end) if above else min(known, default=end)
+        if (worst > end) if above else (worst < end):
+            ends[name] = worst
+    if not ends:
+        return ""
+    told = listed(
+        f"{name} {'reaches' if above else 'falls to'} {significant(worst)}" for name, worst in ends.items()
+    )
+    return f"{'Above' if above else 'Below'} {significant(end)} the axis is cut off: {told}."
+
+
 def held(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
     """Rows of values that hold from one edge to the next (one edge more than values), drawn over their whole length.
 
@@ -109,8 +171,8 @@ def held(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
     return rows if rows[-1]["y"] is not None else rows[:-1]
 
 
-def number_scale(axis: Axis, *, nice: bool = True) -> alt.Scale:
-    """The scale of numbers along an axis, cut at its ends where it has any."""
+def number_scale(axis: Axis, *, nice: bool = True, clamp: bool = True) -> alt.Scale:
+    """The scale of numbers along an axis, cut at its ends where it has any; with ``clamp`` what lies beyond stands there."""
     ends: dict[str, Any] = {}
     if axis.low is not None:
         ends["domainMin"] = axis.low
@@ -124,7 +186,7 @@ def number_scale(axis: Axis, *, nice: bool = True) -> alt.Scale:
         if axis.log
         else axis.zero and axis.low is None,  # Vega warns of a zero on logarithms
         nice=nice and not ends and not axis.log,
-        clamp=bool(ends),
+        clamp=clamp and bool(ends),
         **kind,
         **ends,
     )
@@ -156,12 +218,12 @@ def across(key: str, of: Axis, *, time: bool = False, axis: alt.Axis | None = No
 
 
 def upward(key: str, axis: Axis) -> alt.Y:
-    """The vertical channel of numbers, its title above the axis, where there is room for it."""
+    """The vertical channel of numbers, its title above the axis, where there is room; what lies beyond its ends is not drawn."""
     shown = _axis(axis)
     if axis.title:
         shown.titleAngle, shown.titleAlign, shown.titleAnchor = 0, "left", "end"
         shown.titleX, shown.titleY, shown.titleBaseline = -30, -8, "bottom"
-    return alt.Y(f"{key}:Q", scale=number_scale(axis), axis=shown)
+    return alt.Y(f"{key}:Q", scale=number_scale(axis, clamp=False), axis=shown)
 
 
 def legend_of(names: Iterable[str]) -> alt.Legend:
@@ -229,6 +291,7 @@ def lines(
     rows, marks = list(rows), list(marks)
     drawn = {"marks": marks, "crosses": list(crosses), "faint": list(faint), "guide": list(guide)}
     own = {name: values for name, values in drawn.items() if values}
+    points = points and any(row.get("point") is not False and _within(row["y"], y) for row in rows)
     form = _LineForm(
         names=tuple(names),
         x=x,
@@ -248,6 +311,13 @@ def lines(
         height=height,
     )
     return with_data(_lines(form), rows=rows, **own)
+
+
+def _within(value: Any, axis: Axis) -> bool:
+    """Whether a value has its place on an axis; a layer of marks without one would have no extent."""
+    if value is None or value != value:
+        return False
+    return (axis.low is None or value >= axis.low) and (axis.high is None or value <= axis.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +370,9 @@ def _lines(form: _LineForm) -> dict[str, Any]:
         area = base.mark_area(opacity=0.18, clip=True)
         layers.append(area.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
     course: Literal["step-after", "linear"] = "step-after" if form.steps else "linear"
-    stroke = base.mark_line(interpolate=course, clip=True)
+    # The bold line is drawn once: a thin one under it would fill the gaps of its dashes.
+    plain = base.transform_filter(alt.datum.series != form.bold) if form.bold else base
+    stroke = plain.mark_line(interpolate=course, clip=True)
     layers.append(
         stroke.encode(
             y=upward("y", y),
@@ -312,9 +384,12 @@ def _lines(form: _LineForm) -> dict[str, Any]:
     if form.bold:
         chosen = base.transform_filter(alt.datum.series == form.bold)
         thick = chosen.mark_line(interpolate=course, clip=True, strokeWidth=3.4)
-        layers.append(thick.encode(y=upward("y", y), color=style["color"]))
+        layers.append(thick.encode(y=upward("y", y), color=style["color"], strokeDash=style["strokeDash"]))
     if form.points:
         marked = base.transform_filter("datum.point !== false") if form.apart else base
+        # Beyond the ends there is none; to clip them would halve those on the left and the right edge.
+        for end, sign in ((y.low, ">="), (y.high, "<=")):
+            marked = marked if end is None else marked.transform_filter(f"datum.y {sign} {end}")
         dot = marked.mark_point()
         layers.append(
             dot.encode(y=upward("y", y), color=style["color"], shape=style["shape"], tooltip=tooltip)

@@ -36,6 +36,7 @@ COLOURS: Final[dict[str, tuple[str, str]]] = {
     "warn": ("#fff4dc", "#3a2e10"),
     "warn-edge": ("#b97a00", "#e0a63a"),
     "mark": ("#fdeee3", "#33261c"),
+    "focus": ("#b3001b", "#ffb3a7"),
     "band90": ("#dce9f5", "#1b3350"),
     "band80": ("#b9d4ec", "#22466f"),
     "band50": ("#7fb3dd", "#2f659c"),

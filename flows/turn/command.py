@@ -7,9 +7,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from flows.command import Answer, MarketName, Query, QueryAt, Session, counted, option, parsed_time, say
-from flows.ledger.fields import BASELINES, BOARD, DECISION, HINDSIGHT, beside_hindsight, columns_of
+from flows.ledger.fields import (
+    BASELINES,
+    BOARD,
+    DECISION,
+    OUTCOME,
+    beside_hindsight,
+    columns_of,
+    folded,
+    in_hindsight,
+    stands_alone,
+)
 from flows.show.blocks import Block, Column, Notes, Table, Verbatim
-from flows.show.formats import percent, price, significant, usd, utc
+from flows.show.formats import price, significant, utc
 
 BOARD_ROWS = 10
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
@@ -233,75 +243,25 @@ def replay(
 
 #: Rows of a replay that a terminal shows; baselines are always among them.
 REPLAY_ROWS = 20
-REPLAY_COLUMNS: dict[str, Column | str] = {
-    "policy": "policy", "alike": "same decisions", "cost_usd": Column(heading="cost", unit="$", format=usd),
-    "saved_usd": Column(heading="saved", unit="$", format=usd),
-    "saved_share": Column(heading="of on-demand only", format=percent), "on_time": "on time",
-    "finish": Column(heading="finish", unit="UTC"), "spot_share": Column(heading="spot share", format=percent),
-}  # fmt: skip
-#: Of a job with a value of its own, and of one that may move.
-VALUE_COLUMNS: dict[str, Column | str] = {
-    "utility_usd": Column(heading="value less cost", unit="$", format=usd)
-}
-MOVED_COLUMNS: dict[str, Column | str] = {
-    "moves": "moves", "moving_usd": Column(heading="moves cost", unit="$", format=usd),
-}  # fmt: skip
 
 
 def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The outcomes beside hindsight's cost, those of the same decisions in one row, and for a single policy the slots."""
     best = rows[0]
-    moved, told = "moves" in best, _folded(rows)
-    columns = (
-        REPLAY_COLUMNS | ({} if best["must_finish"] else VALUE_COLUMNS) | (MOVED_COLUMNS if moved else {})
-    )
-    if len(told) == len(rows):
-        columns = {key: column for key, column in columns.items() if key != "alike"}
+    own = [row | {"utility_usd": None} if row["must_finish"] else row for row in map(dict, rows)]
+    told = [*folded(own), in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"])]
     blocks: list[Block] = [
-        Table(title, [*told, _hindsight(best)], columns, most=REPLAY_ROWS, marked=_stands_alone),
+        Table(title, told, columns_of(OUTCOME, rows=told), most=REPLAY_ROWS, marked=stands_alone),
         *(f"synthetic: {text}" for text in best["synthetic"]),
     ]
     if len(rows) == 1:
         slots: dict[str, Column | str] = {
-            "slot": Column(heading="slot", unit="UTC"), **({"market": "market"} if moved else {}),
+            "slot": Column(heading="slot", unit="UTC"), **({"market": "market"} if "moves" in best else {}),
             "on_demand": "on-demand", "spot": "spot", "price_usd": Column(heading="price", unit="$", format=price),
             "available": "available",
         }  # fmt: skip
         blocks.append(Table("Slots", best["allocations"], slots))
     return blocks
-
-
-def _stands_alone(row: Mapping[str, Any]) -> bool:
-    """Whether a row is shown whatever is left out: a baseline's, or hindsight's."""
-    return row["policy"] in BASELINES or row["policy"] == HINDSIGHT
-
-
-def _hindsight(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the best that hindsight allows costs, in the columns of a replay."""
-    cost, alone = row["hindsight"]["cost_usd"], row["on_demand_only_usd"]
-    own = {"cost_usd": cost, "saved_usd": alone - cost, "saved_share": 1.0 - cost / alone}
-    return {"policy": HINDSIGHT, **own, "utility_usd": row["hindsight"]["low"]}
-
-
-def _folded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the same decisions as one, at the place of the first, with how many more there are; baselines stand alone."""
-    alike: dict[Any, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        held = tuple((slot.get("market"), slot["on_demand"], slot["spot"]) for slot in row["allocations"])
-        key = row["policy"] if row["policy"] in BASELINES else (held, row["cost_usd"])
-        alike.setdefault(key, []).append(row)
-    return [{**own[0], "alike": _more([row["policy"] for row in own])} for own in alike.values()]
-
-
-def _more(names: Sequence[str]) -> str | None:
-    """The policies after the first, in a few words.
-
-    >>> _more(["AHAP(3,1,0.4)", "AHAP(3,1,0.5)"]), _more(["Stochastic(24)", "AHANP(0.7)", "AHAP(3,1,0.4)"]), _more(["UP"])
-    ('1 more AHAP', '2 more', None)
-    """
-    kinds = {name.partition("(")[0] for name in names}
-    kind = f" {kinds.pop()}" if len(kinds) == 1 else ""
-    return f"{len(names) - 1} more{kind}" if len(names) > 1 else None
 
 
 def leaderboard(*, session: Query = Query()) -> Answer:

@@ -575,7 +575,7 @@ class Work:
 
 
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
-    """Add the requests of this turn, give a warehouse without open jobs examples, and sort the jobs.
+    """Add the requests of this turn, give a warehouse without jobs of a user examples, and sort the jobs.
 
     The jobs' markets come first, then the most informative others, `max_markets` in all; a request without a market gets those
     that are `proposed`. ``scored`` names the jobs on which nothing is left to be learned, or will be by then (`Rounds.settled`).
@@ -593,7 +593,8 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
     chosen = choose_markets(turn, most=settings.max_markets)
     readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
     chosen = [one for one in chosen if one[0] in readable]
-    if not any(job.deadline > turn.at for job in _visible(turn, known)):
+    seen = _visible(turn, known)
+    if not _has_users(turn, seen) and not any(job.deadline > turn.at for job in seen):
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
@@ -604,6 +605,11 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
 def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
     """The jobs that were there at the turn's time; of a turn at each market's own end all of them."""
     return [job for job in jobs if turn.own_end or job.created_at <= turn.at]
+
+
+def _has_users(turn: Turn, jobs: Sequence[StoredJob]) -> bool:
+    """Whether somebody has had a job to be advised on: one that was over when it was added is there to be learned from."""
+    return any(job.origin == "user" and (turn.own_end or job.deadline > job.created_at) for job in jobs)
 
 
 def panel_mates(turn: Turn, asked: Iterable[Followed]) -> list[Followed]:
@@ -637,15 +643,20 @@ def sorted_jobs(
     """Which jobs run at their market's time and which ended by it without having been scored; nothing is stored.
 
     ``chosen`` are markets to follow beside theirs. What cannot be read goes into ``left_out``, which is that of the answer.
+    Examples are not planned any more once there is a job of a user; when they have ended they are replayed as others are.
     """
+    seen = _visible(turn, jobs)
+    users = _has_users(turn, seen)
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
     places: dict[str, tuple[Followed, ...]] = {}
     listed = turn.listed()
     left_out += unreadable_jobs(turn.store)
-    for job in _visible(turn, jobs):
+    for job in seen:
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands
+        if users and job.origin == "example" and job.deadline > turn.at:
+            continue
         try:
             check_bounds(job.request)
         except JobError as error:  # an older version let it in
@@ -882,7 +893,7 @@ def open_examples(
     for i, (followed, capacity) in enumerate(order[:most]):
         choice = fitting(requests, capacity)
         request = choice[i % len(choice)]
-        name = f"{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
+        name = f"example-{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
         jobs.append(
             _named(request, name).placed(at=followed.at, market=followed.market.key, source=followed.source)
         )

@@ -15,8 +15,20 @@ from flows.config import Settings
 from flows.ledger.fields import BASELINES, BOARD, DECISION, beside_hindsight, columns_of, zone_of
 from flows.ledger.jobs import find_job
 from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
-from flows.show.blocks import Banner, Block, Column, Figure, Fold, Grid, Notes, Page, Section, Table
-from flows.show.charts import Axis, Fan, area, dots, fan, held, lines
+from flows.show.blocks import (
+    UNMEASURED,
+    Banner,
+    Block,
+    Column,
+    Figure,
+    Fold,
+    Grid,
+    Notes,
+    Page,
+    Section,
+    Table,
+)
+from flows.show.charts import Axis, Fan, area, cut_told, dots, error_ceiling, fan, held, lines, skill_floor
 from flows.show.charts import route as route_chart
 from flows.show.formats import (
     MISSING,
@@ -100,8 +112,25 @@ def report_data(
         round_jobs=list(rounds.jobs),
         ingested=ingested,
         panels=drawn,
-        notes=[*left_out, *learned.findings],
+        notes=[*left_out, *examples_told(turn.store, decisions), *learned.findings],
     )
+
+
+def examples_told(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """That the jobs decided are examples, and how they go away; nothing where one is somebody's own."""
+    names = [row["job"] for row in decisions]
+    origins = {
+        str(origin)
+        for (origin,) in store.execute(
+            "SELECT DISTINCT origin FROM jobs WHERE list_contains($names, name)", {"names": names}
+        )
+    }
+    if origins != {"example"}:
+        return []
+    return [
+        "These jobs are examples, as there is none of yours: `slackwater job add FILE --market MARKET` adds one, and the examples "
+        "are set aside."
+    ]
 
 
 def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) -> ReportData:
@@ -290,7 +319,7 @@ def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -
         most = str(lost.idxmax())
         notes.append(
             f"Wrong forecasts cost {best['policy']} {lost.get(best['policy'], 0.0):.3f} of the on-demand-only cost a job, "
-            f"and {most} most, {lost[most]:.3f} (the utility with perfect forecasts minus that with the issued ones)."
+            f"and {most} most, {lost[most]:.3f}, beside what it makes of perfect forecasts."
         )
     rounds, learner = pool.rounds, pool.learner
     utilities = rounds.full(learner)
@@ -442,15 +471,19 @@ def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _saving(decisions: Sequence[Mapping[str, Any]]) -> str:
-    """What the jobs whose cost on on-demand alone is known save beside it, "" where none is."""
+    saved, alone = savings(decisions)
+    return f", {usd(saved)} USD ({percent(saved / alone)}) less than on-demand only" if alone else ""
+
+
+def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """What the jobs whose cost on on-demand alone is known save beside it, and that cost, USD; 0 and 0 where none is."""
     known = [
-        (float(alone), float(saved))
+        (float(saved), float(alone))
         for row in decisions
         if (alone := as_number(row.get("on_demand_only_usd"))) is not None
         and (saved := as_number(row.get("saved_usd"))) is not None
     ]
-    alone, saved = (sum(part) for part in zip(*known, strict=True)) if known else (0.0, 0.0)
-    return f", {usd(saved)} USD ({percent(saved / alone)}) less than on-demand only" if alone else ""
+    return sum(saved for saved, _ in known), sum(alone for _, alone in known)
 
 
 def _lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
@@ -837,8 +870,6 @@ def ahead_rows(forecast: Forecast, quantiles: Any, step: pd.Timedelta) -> list[d
 
 #: The forecast that every other one is shown beside.
 LAST_VALUE: Final = FLOOR
-#: Skill below this is not drawn: a line that leaves the drawing says enough.
-SKILL_FLOOR: Final = -1.0
 ERROR_COLUMNS: Final = (
     "market", "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball",
     "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share",
@@ -934,45 +965,48 @@ def variable_parts(
     note = _pooling_note(table)
     if mae.empty:
         return [], [], note
-    if (skill < SKILL_FLOOR).any(axis=None):
-        note += " Skill below −1 (more than twice the loss of last value) is cut off."
     undefined = "Undefined: last value made no error on any of these markets (flat series), so there is nothing to improve on."
-    titles = (f"Mean absolute error, {UNITS[variable]}", "Pinball skill over last value (above 0 is better)")
     figures = [
-        Figure(
-            specs=[step_chart(mae, names)], label=f"{variable}: mean absolute error", title=titles[0], width=0
+        step_figure(
+            mae, names, label=f"{variable}: mean absolute error", title=f"Mean absolute error, {UNITS[variable]}"
         ),
-        Figure(
-            specs=[step_chart(skill, names, floor=SKILL_FLOOR)] if skill.notna().any(axis=None) else [],
-            label=f"{variable}: pinball skill",
-            title=titles[1],
-            why=undefined,
-            width=0,
+        step_figure(
+            skill.drop(columns=LAST_VALUE, errors="ignore"), names, skill=True, label=f"{variable}: pinball skill",
+            title="Pinball skill over last value (above 0 is better)", why=undefined,
         ),
-    ]
+    ]  # fmt: skip
     return losing_sentences(mae, pinball, variable), figures, note
 
 
-def step_chart(
-    table: pd.DataFrame, names: Sequence[str], *, floor: float | None = None, unit: str = ""
-) -> dict[str, Any]:
-    """A measure by step ahead, one line a model; with ``floor`` a skill: 0 is last value, and nothing is drawn below ``floor``."""
-    models = [
-        str(model) for model in names if model in table.columns and (floor is None or model != LAST_VALUE)
-    ]
+def step_figure(
+    table: pd.DataFrame,
+    names: Sequence[str],
+    *,
+    label: str,
+    title: str,
+    why: str = UNMEASURED,
+    skill: bool = False,
+) -> Figure:
+    """A measure by step ahead, one line a model; the axis is that of the models that matter, and what leaves it is said.
+
+    A ``skill`` is told from 0, which is last value's own; an error from 0 up.
+    """
+    models = [str(model) for model in names if model in table.columns]
+    series = {model: table[model].tolist() for model in models}
+    low, high = (skill_floor(series), None) if skill else (None, error_ceiling(series, LAST_VALUE))
+    worst = min((value for values in series.values() for value in values if np.isfinite(value)), default=0.0)
     rows = [
         {"x": step, "y": value, "series": model}
         for model in models
         for step, value in table[model].dropna().items()
     ]
-    low = None
-    if floor is not None:
-        worst = min((row["y"] for row in rows), default=0.0)
-        low = max(min(worst, -0.05), floor)
-    return lines(
-        rows, models, order=names, reference=LAST_VALUE, rule=None if floor is None else 0.0,
-        x=Axis(title="slots ahead", whole=True, zero=False), y=Axis(title=unit, low=low), height=190,
+    spec = lines(
+        rows, models, order=names, reference=LAST_VALUE, rule=0.0 if skill else None,
+        x=Axis(title="slots ahead", whole=True, zero=False), height=190,
+        y=Axis(low=None if low is None else max(low, min(worst, -0.05)), high=high),
     )  # fmt: skip
+    cut = cut_told(series, low if skill else high, above=not skill)
+    return Figure(specs=[spec], label=label, title=title, captions=[cut] if cut else [], width=0, why=why)
 
 
 def _pooling_note(table: pd.DataFrame) -> str:
@@ -1076,18 +1110,13 @@ def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
     if not rows:
         return Section(heading, ["No job has ended yet, so no policy has a record."], "policies")
     top, rest = ranked(rows)
-    blocks: list[Block] = []
-    drawn = [row for row in top if np.isfinite(_value(row, "mean_utility"))]
-    if drawn:
-        blocks.append(
-            board_summary([*top, *rest])
-            + " Utility is the value of the finished job minus the rent paid, divided by what the same job costs on on-demand "
-            "instances alone; higher is better. The gap is to the best that could have been done knowing the future."
-        )
-        blocks.append(utilities_figure(drawn, common_bound(rows)))
-    blocks.append(_board(top))
+    told = (
+        f"{board_summary([*top, *rest])} Every policy is replayed on every job that ended, with the forecasts issued then; "
+        "hindsight is what the job would have cost, had the future been known."
+    )
+    blocks: list[Block] = [told, costs_figure(top), _board("The best policies and the baselines", top)]
     if rest:
-        blocks.append(Fold(f"The other {len(rest)} policies", [_board(rest)]))
+        blocks.append(Fold(f"The other {len(rest)} policies", [_board("The other policies", rest)]))
     return Section(heading, blocks, "policies")
 
 
@@ -1101,7 +1130,7 @@ def movers_section(rows: Sequence[Mapping[str, Any]]) -> Section:
     )
     return Section(
         "Movers: what each would have made of the jobs that may move",
-        [told, utilities_figure(places, common_bound(places)), _board(places)],
+        [told, costs_figure(places), _board("Movers", places)],
         "movers",
     )
 
@@ -1120,43 +1149,59 @@ def is_baseline(row: Mapping[str, Any]) -> bool:
     return row.get("policy") in BASELINES
 
 
-def _board(rows: Sequence[Mapping[str, Any]]) -> Table:
-    return Table("", beside_hindsight(rows), {"rank": "rank", **columns_of(BOARD)}, marked=is_baseline)
+def _board(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    columns: dict[str, Column | str] = {"policy": "policy", "rank": "rank"}
+    return Table(title, beside_hindsight(rows), columns | columns_of(BOARD), marked=is_baseline, cards=True)
 
 
-def utilities_figure(rows: Sequence[Mapping[str, Any]], bound: float | None) -> Figure:
-    """Mean utility per policy as dots, the best at the top; baselines are squares, ``bound`` (hindsight) is a line.
+def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """What a job costs under each policy of a leaderboard as dots, in their order; baselines are squares, hindsight is a line.
 
-    The axis is that of the policies that compete; a value far below them stands at its left edge with its number.
+    The axis is that of the policies that compete; a cost far above them stands at its right edge with its number. A policy that is
+    not always on time says so beside its name: a job that is not done can be cheap.
     """
-    values = np.array([_value(row, "mean_utility") for row in rows])
-    low, high = utility_range(values, np.array([is_baseline(row) for row in rows]), bound)
+    rows = [row for row in rows if np.isfinite(_value(row, "mean_cost_usd"))]
+    costs = np.array([_value(row, "mean_cost_usd") for row in rows])
+    bound = common_hindsight(rows)
+    baseline = np.array([is_baseline(row) for row in rows])
+    high_low = (0.0, -1.0) if not rows else utility_range(-costs, baseline, None if bound is None else -bound)
+    low, high = (max(0.0, float(f"{-end:.5g}")) for end in high_low[::-1])  # as numbers stand in a chart
     points = [
         {
-            "label": text(row.get("policy")),
-            "value": max(value, low),
+            "label": _timely(row),
+            "value": min(cost, high),
             "kind": "baseline" if is_baseline(row) else "policy",
-            "beyond": number(value, 3) if value < low else None,
+            "beyond": usd(cost) if cost > high else None,
         }
-        for row, value in zip(rows, values, strict=True)
+        for row, cost in zip(rows, costs.tolist(), strict=True)
     ]
-    axis = Axis(title="mean utility, in units of the on-demand-only cost", low=low, high=high)
     spec = dots(
-        points, [point["label"] for point in points], x=axis, bound=bound,
-        kinds={"policy": "series1", "baseline": "on-demand"},
+        points, [point["label"] for point in points], x=Axis(title="cost of a job, USD", low=low, high=high),
+        bound=bound, kinds={"policy": "series1", "baseline": "on-demand"},
     )  # fmt: skip
-    line = " The dashed green line is the hindsight optimum." if bound is not None else ""
+    line = "" if bound is None else f" The dashed green line is hindsight, {usd(bound)} USD."
+    alone = [_value(row, "mean_cost_usd") + _value(row, "mean_saved_usd") for row in rows[:1]]
+    beside = f" On-demand only costs {usd(alone[0])} USD." if alone and np.isfinite(alone[0]) else ""
     return Figure(
-        specs=[spec], label="Mean utility of policies", width=620,
+        specs=[spec], label="Cost of a job by policy", title="Cost of a job, USD", width=620,
         captions=[
-            f"Squares are baselines.{line} The best {len(rows)} policies and baselines are drawn; the axis does not "
-            "start at 0."
+            f"Further left is better; squares are baselines.{line}{beside} The axis does not start at 0; the number of a policy "
+            "beyond it stands at its edge."
         ],
     )  # fmt: skip
 
 
+def _timely(row: Mapping[str, Any]) -> str:
+    """A policy's name, with how often it is on time where that is not always."""
+    on_time = as_number(row.get("on_time"))
+    name = text(row.get("policy"))
+    if on_time is None or on_time >= 1.0:
+        return name
+    return f"{name}, on time {percent(on_time)}" if on_time > 0.0 else f"{name}, late"
+
+
 def utility_range(utility: np.ndarray, baseline: np.ndarray, bound: float | None) -> tuple[float, float]:
-    """Ends of the utility axis.
+    """Ends of an axis of utilities, or of costs turned round.
 
     It holds all values but those further below the non-baselines than the lowest of these is below the best (or hindsight).
     """
@@ -1173,11 +1218,11 @@ def _value(row: Mapping[str, Any], key: str, default: float = float("nan")) -> f
     return default if value is None else value
 
 
-def common_bound(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Mean utility of hindsight, if every policy was scored on the same jobs (else utility plus gap differ)."""
-    bounds = [_value(row, "mean_utility") + _value(row, "gap_to_hindsight") for row in rows]
-    finite = [b for b in bounds if np.isfinite(b)]
-    return finite[0] if finite and max(finite) - min(finite) < 1e-3 else None
+def common_hindsight(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """What a job costs in hindsight, if that is known and every policy was scored on the same jobs (else these differ)."""
+    known = [_value(row, "mean_hindsight_usd") for row in rows]
+    alike = all(abs(cost - known[0]) < 0.005 for cost in known)  # not so where one is unknown
+    return known[0] if known and alike else None
 
 
 def board_summary(rows: Sequence[Mapping[str, Any]]) -> str:

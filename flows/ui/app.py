@@ -148,9 +148,9 @@ def _static(request: Request) -> Response:
 
 
 def style_sheet() -> str:
-    """The style of all pages: the theme's colours, then the UI's own rules."""
+    """The style of all pages: the theme's colours and the blocks', then the UI's own rules."""
     own = (files("flows") / "ui" / "static" / "ui.css").read_text(encoding="utf-8")
-    return f"{properties()}\n{own}"
+    return f"{properties()}\n{asset('blocks.css')}\n{own}"
 
 
 def _icon(request: Request) -> Response:

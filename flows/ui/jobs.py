@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from flows.jobs.predicted import reports_shown
-from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of
+from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of, folded, outcome_table
 from flows.ledger.jobs import (
     Report,
     StoredJob,
@@ -22,10 +21,10 @@ from flows.ledger.jobs import (
     reports_by_job,
     stored_jobs,
 )
-from flows.ledger.records import allocations_of, places_held, stored_decisions
-from flows.show.blocks import Figure, Table
+from flows.ledger.records import allocations_of, outcomes_of, places_held, stored_decisions
+from flows.show.blocks import Block, Figure, Fold, Table
 from flows.show.charts import Axis, holdings, lines
-from flows.show.formats import number, percent, rows_of, utc
+from flows.show.formats import number, percent, plural, usd, utc
 from flows.turn.context import Followed, find_market, places_of, read_histories, try_histories
 from flows.turn.report import (
     LIKELY,
@@ -33,9 +32,9 @@ from flows.turn.report import (
     ROUTE_TOLD,
     WORRYING,
     JobRoute,
+    costs_figure,
     panel,
     route_figure,
-    utilities_figure,
 )
 from flows.ui.reading import Reading
 from optimization.job.definition import Job, Progress, finished
@@ -44,7 +43,6 @@ from optimization.replay.decision import NOTHING, held
 from optimization.window.plan import Allocation
 from warehouse.errors import SlackwaterError
 from warehouse.history import History, Market
-from warehouse.issued import read_rows
 
 Decisions = Mapping[str, Sequence[Mapping[str, Any]]]
 #: Outcomes of a job that are shown without unfolding.
@@ -54,6 +52,7 @@ STATES: Final = {
     "running": "its slots are being decided",
     "waiting": "it has not begun",
     "finished": "its work is done, its deadline is still to come",
+    "set aside": "an example, no longer planned since there is a job of yours",
     "ended": "its deadline has passed",
 }
 #: Jobs of one page of the list.
@@ -66,7 +65,9 @@ def state_of(reading: Reading, job: StoredJob, standing: Standing | str | None) 
         return "waiting"
     if job.deadline <= reading.at:
         return "ended"
-    return "finished" if isinstance(standing, Standing) and standing.is_finished else "running"
+    if isinstance(standing, Standing) and standing.is_finished:
+        return "finished"
+    return "set aside" if job.origin == "example" and reading.has_own_jobs else "running"
 
 
 def risk_of(late: float | None) -> str:
@@ -119,16 +120,20 @@ def job_rows(reading: Reading, stored: Sequence[StoredJob]) -> list[dict[str, An
 
 
 def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The policy with the highest utility on each of the jobs that the pool was replayed on, and its cost."""
+    """The best policy on each of the jobs that the pool was replayed on, its cost, and that of on-demand alone."""
     if not names:
         return {}
     marks = ", ".join("?" * len(names))
     rows = reading.store.execute(
-        f"SELECT job, policy, cost_usd FROM outcomes WHERE job IN ({marks}) AND policy <> ? QUALIFY "
+        "SELECT job, policy, cost_usd, CAST(details ->> 'on_demand_only_usd' AS DOUBLE) FROM outcomes "
+        f"WHERE job IN ({marks}) AND policy <> ? QUALIFY "
         "row_number() OVER (PARTITION BY job ORDER BY utility_usd DESC, policy) = 1",
         [*names, BEST_MARKET],
     )
-    return {str(job): {"policy": str(policy), "cost_usd": float(cost)} for job, policy, cost in rows}
+    return {
+        str(job): {"policy": str(policy), "cost_usd": float(cost), "on_demand_only_usd": float(alone)}
+        for job, policy, cost, alone in rows
+    }
 
 
 def job_row(
@@ -141,6 +146,7 @@ def job_row(
     request = job.request
     row: dict[str, Any] = {
         "job": request.name, "market": request.where, "source": request.source or "", "origin": job.origin,
+        "over_when_added": job.deadline <= job.created_at,
         "state": state_of(reading, job, standing), "start": job.start, "deadline": job.deadline,
         "n_min": request.n_min, "n_max": request.n_max, "resumable": request.checkpoint.resumable,
         "value_usd": request.value_usd, "workload": f"{_amount(request.workload.amount)} {request.workload.unit}",
@@ -183,7 +189,7 @@ def job_data(reading: Reading, name: str) -> dict[str, Any]:
     job = find_job(reading.store, name)
     decisions = read_decisions(reading, [name]).get(name, [])
     standing = standings(reading, [job], {name: decisions}).get(name)
-    outcomes = _outcomes(reading, job)
+    outcomes = outcomes_of(reading.store, job)
     return {
         "at": reading.at,
         "job": job_row(reading, job, decisions, standing) | {"scored": bool(outcomes)},
@@ -222,50 +228,47 @@ def _number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _outcomes(reading: Reading, job: StoredJob) -> list[dict[str, Any]]:
-    """What every policy of the pool would have made of the job, the best first; utility in units of the on-demand-only cost."""
-    rows = []
-    for row in rows_of(read_rows(reading.store, "outcomes", where={"job": job.request.name})):
-        details = json.loads(row["details"])
-        slots = row["finish_slots"]
-        unit = details["on_demand_only_usd"]
-        rows.append(
-            {
-                "policy": row["policy"],
-                "utility": details["utility"],
-                "utility_usd": row["utility_usd"],
-                "cost_usd": row["cost_usd"],
-                "on_time": bool(row["on_time"]),
-                "finish": None if pd.isna(slots) else job.start + int(slots) * job.step,
-                "spot_share": row["spot_share"],
-                "gap_to_hindsight": details["gap_to_hindsight"],
-                "hindsight": row["hindsight_low_usd"] / unit if unit else None,
-                "lost_to_forecast_error_usd": details.get("lost_to_forecast_error_usd"),
-                "allocations": json.loads(row["allocations"] or "[]"),
-                "moves": details.get("moves"),
-                "moving_usd": details.get("moving_usd"),
-                "places": details.get("places"),
-            }
-        )
-    return sorted(rows, key=lambda row: (-row["utility_usd"], row["policy"]))
-
-
 def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
     """The job's charts, and its outcomes beside the hindsight bound."""
-    outcomes = data["outcomes"]
-    top = [row for i, row in enumerate(outcomes) if i < TOP_OUTCOMES or row["policy"] in BASELINES]
-    shown = [{**row, "mean_utility": row["utility"]} for row in top]
     return {
         "progress_drawn": job_figure(data, step=reading.step),
         "route": _route(reading, data),
         "route_told": ROUTE_TOLD,
-        "top": top,
-        "rest": [row for row in outcomes if row not in top],
-        "best": next((row for row in outcomes if row["policy"] != BEST_MARKET), None),
-        "outcomes": utilities_figure(shown, top[0]["hindsight"]) if top else None,
-        "baselines": BASELINES,
+        "outcomes": outcome_blocks(data["outcomes"]),
         "decided": decided_table(data),
     }
+
+
+def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """What policies would have made of the job: the best in a sentence, costs as a chart, the best and the baselines, the rest."""
+    if not outcomes:
+        return []
+    best = next((row for row in outcomes if row["policy"] != BEST_MARKET), outcomes[0])
+    moves = "" if best["moves"] is None else f", {plural(best['moves'], 'move')}"
+    late = "" if best["on_time"] else ", late"
+    told = (
+        "After a job has ended its market is known, so every policy is replayed on it with the forecasts issued then. The best "
+        f"policy is {best['policy']}: {usd(best['cost_usd'])} USD, {usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) "
+        f"less than on-demand only{moves}{late}."
+    )
+    rows = folded(outcomes)
+    top = [row for i, row in enumerate(rows) if i < TOP_OUTCOMES or row["policy"] in BASELINES]
+    rest = [row for row in rows if row not in top]
+    drawn = [
+        {
+            "policy": row["policy"], "mean_cost_usd": row["cost_usd"], "mean_saved_usd": row["saved_usd"],
+            "mean_hindsight_usd": row["hindsight_usd"], "on_time": float(row["on_time"]),
+        }
+        for row in top
+    ]  # fmt: skip
+    blocks: list[Block] = [
+        told,
+        costs_figure(drawn),
+        outcome_table("The best policies and the baselines", top),
+    ]
+    if rest:
+        blocks.append(Fold(f"The other {len(rest)} policies", [outcome_table("The other policies", rest)]))
+    return blocks
 
 
 def _route(reading: Reading, data: Mapping[str, Any]) -> Figure | None:
@@ -296,7 +299,7 @@ def decided_table(data: Mapping[str, Any]) -> Table:
         kind=float, words="Of the job, at the start of the slot.", heading="work done", format=percent
     )
     title = "Every decision for this job, the newest first"
-    return Table(title, rows, columns_of(DECISION | {"work_done": done}, JOB, rows))
+    return Table(title, rows, columns_of(DECISION | {"work_done": done}, JOB, rows), cards=True)
 
 
 def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
@@ -317,7 +320,7 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
     even = [{"x": at, "y": y, "series": "uniform progress"} for at, y in ((start, 0.0), (end, 100.0))]
     above = lines(
         [*work, *even], ["work done", "uniform progress"], reference="uniform progress", bold="work done", x=Axis(), time=True,
-        y=Axis(title="work done, % of the workload", low=0, high=100, ticks=3), points=False,
+        y=Axis(title="work done, % of the workload", low=0, high=100, ticks=3), points=len(work) < 2,
         marks=[{"x": newest, "text": ""}], height=130,
     )  # fmt: skip
     available = [{"x": pd.Timestamp(row["slot"]), "y": row["available"]} for row in slots]

@@ -12,8 +12,20 @@ import pandas as pd
 
 from flows.clock import parse_time
 from flows.ledger.records import LIVE
-from flows.show.formats import duration, number, percent, plural, price, significant, text, usd, utc
+from flows.show.formats import (
+    as_number,
+    duration,
+    number,
+    percent,
+    plural,
+    price,
+    significant,
+    text,
+    usd,
+    utc,
+)
 from flows.show.page import show_filters, vega_config
+from flows.turn.report import savings
 from flows.ui.jobs import STATES, job_data, job_values, jobs_data, open_rows
 from flows.ui.markets import market_data, market_values, market_view, markets_data, nearest_market
 from flows.ui.reading import Reading
@@ -51,7 +63,8 @@ def glance_data(reading: Reading) -> dict[str, Any]:
         "slot_minutes": reading.settings.step_minutes,
         "verdict": "act" if "act" in levels else "look" if "look" in levels else "well",
         "findings": findings,
-        "hold": {
+        "hold": _saving_of(current)
+        | {
             "on_demand": sum(int(job["hold"]["on_demand"]) for job in current),
             "spot": sum(int(job["hold"]["spot"]) for job in current),
             "jobs": len(current),
@@ -59,6 +72,17 @@ def glance_data(reading: Reading) -> dict[str, Any]:
         "jobs": jobs,
         "alarms": alarms,
         "runs": runs,
+    }
+
+
+def _saving_of(current: list[dict[str, Any]]) -> dict[str, float | None]:
+    """What the jobs decided now cost from start to end, and what that is below on-demand only."""
+    decided = [job["hold"] for job in current]
+    saved, alone = savings(decided)
+    return {
+        "expected_cost_usd": sum(as_number(row["expected_cost_usd"]) or 0.0 for row in decided),
+        "saved_usd": saved if alone else None,
+        "saved_share": saved / alone if alone else None,
     }
 
 
@@ -358,7 +382,7 @@ VIEWS: Final = (
         name="policies", template="policies.html", menu="/policies",
         about="The leaderboard, and the weights of the policies after every round.",
         data=lambda reading, query: policies_data(reading),
-        values=lambda reading, data, query: policies_values(data) | {"default_policy": reading.settings.first_policy},
+        values=lambda reading, data, query: policies_values(data),
     ),
     View(
         name="completeness", template="completeness.html", menu="/completeness",

@@ -9,27 +9,21 @@ import numpy as np
 import pandas as pd
 
 from flows.ledger.records import measured_errors
-from flows.show.blocks import Figure
+from flows.show.blocks import Figure, Notes, Section
 from flows.show.charts import Axis, lines
 from flows.turn.report import (
     LAST_VALUE,
     TITLES,
     accuracy_rows,
-    board_summary,
-    changes_told,
-    common_bound,
-    is_baseline,
-    leaders_of,
     learned,
     market_rows,
     measured_rows,
     model_names,
+    movers_section,
+    policies_section,
     pooled,
-    ranked,
-    utilities_figure,
     variable_parts,
-    weights_figure,
-    weights_summary,
+    weights_section,
 )
 from flows.ui.reading import Reading
 
@@ -147,9 +141,11 @@ def _coverage_shown(rows: Sequence[Mapping[str, Any]], names: Sequence[str], var
         for step, value in zip(steps, values, strict=True)
         if value is not None
     ]
+    seen = [80.0, *(point["y"] for point in points)]
+    ends = Axis(low=max(0.0, min(70.0, min(seen) - 2.0)), high=min(100.0, max(90.0, max(seen) + 2.0)))
     spec = lines(
         points, [name for name in names if name in shares], order=names, reference=LAST_VALUE, rule=80.0, height=190,
-        x=Axis(title="slots ahead", whole=True, zero=False), y=Axis(zero=True),
+        x=Axis(title="slots ahead", whole=True, zero=False), y=ends,
     )  # fmt: skip
     named = sorted({steps[0], steps[len(steps) // 2], steps[-1]})
     return {
@@ -160,25 +156,12 @@ def _coverage_shown(rows: Sequence[Mapping[str, Any]], names: Sequence[str], var
 
 
 def policies_values(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaderboard with its chart, and the weights with theirs."""
-    rows = data["leaderboard"]
-    top, rest = ranked(rows)
-    drawn = [row for row in top if row.get("mean_utility") is not None]
-    weights = np.array(data["weights"], dtype=float)
-    found: dict[str, Any] = {
-        "top": top,
-        "rest": rest,
-        "movers": [{**row, "rank": place + 1} for place, row in enumerate(data["movers"])],
-        "baseline": is_baseline,
-        "summary": board_summary([*top, *rest]) if top else "",
-        "utilities": utilities_figure(drawn, common_bound(rows)) if drawn else None,
-        "weights": None,
-        "changes": [],
-        "weights_summary": "",
-    }
-    if len(weights):
-        names, leaders = list(data["policies"]), leaders_of(weights)
-        found["weights"] = weights_figure(names, weights, leaders)
-        found["weights_summary"] = weights_summary(names, weights, leaders)
-        found["changes"] = changes_told(names, leaders, data["round_jobs"])
-    return found
+    """The sections of the page of policies, those of a turn's page; without any where no job has ended."""
+    rows, movers = data["leaderboard"], data["movers"]
+    weights = pd.DataFrame(data["weights"], columns=data["policies"])
+    sections = [
+        *([policies_section(rows), weights_section(weights, data["round_jobs"])] if rows else []),
+        *([movers_section(movers)] if movers else []),
+    ]
+    found = [Section("Findings", [Notes(data["findings"])], "findings")] if sections else []
+    return {"sections": [*sections, *found]}

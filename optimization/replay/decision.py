@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from forecasting.quantiles import Forecast
-from optimization.job.definition import Job, Progress, finished, infeasible_by, needed
+from optimization.job.definition import Job, Progress, finished, needed
 from optimization.job.request import shortfall_told
 from optimization.market.belief import Belief, Believed, Forgetting
 from optimization.market.window import MarketWindow, Record, market_window, point_forecast, record_of
@@ -538,11 +538,7 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
     view = view if left is None else view.left(left)
     wish, _ = asked.decide(state, view)
     allocation = checked(wish, view, policy.name)
-    short = infeasible_by(live.job, slot_hours=live.seen.slot_hours)
-    hopeless = (
-        f"best effort: on-demand alone is {short} slots too slow to finish while it is worth anything; "
-    )
-    reason = refused + (hopeless if short else "") + policy.explain(state, view, allocation)
+    reason = refused + policy.explain(state, view, allocation)
     return Decision(
         job=live.job.name,
         slot=live.slot,

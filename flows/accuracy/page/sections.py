@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from flows.show.blocks import Block, Column, Figure, Fold, Grid, Notes, Section, Table
-from flows.show.charts import Axis, dots, lines
+from flows.show.charts import Axis, cut_told, dots, error_ceiling, lines, skill_floor
 from flows.show.formats import (
     MISSING,
     as_number,
@@ -500,9 +500,6 @@ def rank_text(value: Any) -> str:
 # ---
 # The sections of the accuracy report that tell of all markets together; the same tables give the same blocks.
 
-#: Skill below this is never drawn: a line that leaves the drawing says enough. Nor is one further below 0 than the best is
-#: above it, lest a hopeless model flatten the others, but so much at least, and all of the default's.
-LOWEST, SHALLOWEST = -0.5, -0.1
 #: An axis of skill reaches so far at least, so that noise does not look like a mountain.
 SMALLEST_SPAN: Final = 0.05
 #: Coverage this far from nominal is still called kept (the demand on the intervals).
@@ -633,19 +630,6 @@ def weighted(own: pd.DataFrame, metric: str) -> float:
     return float((values[there] * n[there]).sum() / n[there].sum()) if there.any() else float("nan")
 
 
-def skill_floor(skill: pd.DataFrame, models: Models) -> float:
-    """The lowest skill that is drawn of a table by step and model.
-
-    >>> table = pd.DataFrame({"last_value": [0.0, 0.0], "own": [0.3, 0.2], "bad": [-0.9, -0.2]})
-    >>> skill_floor(table, Models.of(table.columns, "own"))
-    -0.3
-    """
-    top = float(np.nanmax(skill.to_numpy(), initial=0.0))
-    own = skill[models.default].min() if models.default in skill.columns else 0.0
-    least = 0.0 if np.isnan(own) else 1.1 * float(own)
-    return max(LOWEST, min(SHALLOWEST, -top, least))
-
-
 def step_rows(
     table: pd.DataFrame,
     models: Models,
@@ -679,32 +663,36 @@ def _skill_figure(
     better, moved = chance
     sure = better.ge(0.5 * moved, axis=0) & (better > 0)
     sure = sure.reindex(index=skill.index, columns=skill.columns, fill_value=False)
-    floor = skill_floor(skill, models)
+    series = {models.title(name): drawn[name].tolist() for name in models.names if name in drawn.columns}
+    floor = skill_floor(series, models.title(models.default))
     top, bottom = float(np.nanmax(drawn.to_numpy())), float(np.nanmin(drawn.to_numpy()))
     low, high = max(min(bottom, -SMALLEST_SPAN), floor), max(top, SMALLEST_SPAN)
     margin = 0.05 * (high - low)
-    names = [models.title(name) for name in models.names if name in drawn.columns]
     spec = lines(
-        step_rows(drawn, models, sure), names, bold=models.title(models.default), rule=0.0, x=slots_axis(), height=230,
+        step_rows(drawn, models, sure), list(series), bold=models.title(models.default), rule=0.0, x=slots_axis(), height=230,
         y=Axis(title="share of last value’s pinball loss saved", low=low - margin, high=high + margin, format=".2~f"),
     )  # fmt: skip
-    cut = f" Skill below {number(floor, 2)} is cut off." if (skill < floor).any(axis=None) else ""
+    cut = cut_told(series, floor, above=False)
     told = (
         "Above the dashed line at 0 a model beats last value. A mark stands where it does so beyond chance (Diebold and Mariano’s "
-        f"test, p < 0.05) on at least half of the {int(moved.max()) if len(moved) else 0} markets that moved.{cut}"
+        f"test, p < 0.05) on at least half of the {int(moved.max()) if len(moved) else 0} markets that moved."
     )
-    return Figure(specs=[spec], label=label, title=title, captions=[told], width=0)
+    return Figure(specs=[spec], label=label, title=title, captions=[told, *([cut] if cut else [])], width=0)
 
 
 def _error_figure(variable: str, mae: pd.DataFrame, models: Models) -> Figure:
-    names = [models.title(name) for name in models.names if name in mae.columns]
+    series = {models.title(name): mae[name].tolist() for name in models.names if name in mae.columns}
+    kept = models.title(LAST_VALUE), models.title(models.default)
+    high = error_ceiling(series, *kept)
     spec = lines(
-        step_rows(mae, models), names, reference=models.title(LAST_VALUE), bold=models.title(models.default), x=slots_axis(),
-        y=Axis(title=f"mean absolute error, {UNITS[variable]}"), height=230,
+        step_rows(mae, models), list(series), reference=kept[0], bold=kept[1], x=slots_axis(),
+        y=Axis(title=f"mean absolute error, {UNITS[variable]}", high=high), height=230,
     )  # fmt: skip
     told = "Lower is better; the plain ink line is last value. Where it bends down from step 1 to 2, see Predictability."
+    cut = cut_told(series, high, above=True)
     return Figure(
-        specs=[spec], label=f"Mean absolute error by step, {variable}", title="Error of the median", captions=[told], width=0
+        specs=[spec], label=f"Mean absolute error by step, {variable}", title="Error of the median", width=0,
+        captions=[told, *([cut] if cut else [])],
     )  # fmt: skip
 
 

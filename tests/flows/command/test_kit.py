@@ -2,13 +2,15 @@
 
 import io
 import json
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 from command_kit import call
 
-from flows.cli import COMMANDS, GROUPS, PROGRAM
+from flows.cli import COMMANDS, EXAMPLES, GROUPS, PROGRAM
 from flows.command import Answer, Output, deliver, progress, say
 from flows.show.blocks import Table
 from warehouse.errors import InputError
@@ -24,6 +26,30 @@ def test_every_command_says_what_it_does_and_what_each_option_is(words):
     arguments = list(app.assemble_argument_collection(parse_docstring=True))
     assert all(argument.parameter.help for argument in arguments if argument.parse and not argument.children)
     assert app.help or app.default_command.__doc__
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_help_ends_with_a_call_that_can_be_made_and_names_no_rule(words):
+    help_text = call(*words.split(), "--help").out
+    example = EXAMPLES[words]
+    assert squeezed(f"Example: {example}") in squeezed(help_text)
+    name, *given = shlex.split(example)
+    assert (name, given[: len(words.split())]) == ("slackwater", words.split())
+    PROGRAM.app().parse_args(given, exit_on_error=False, print_error=False)
+    assert not re.findall(r"\b[ME]\d+(?:\.\d+)?\b", help_text)
+
+
+def squeezed(text):
+    return re.sub(r"\s", "", text)
+
+
+def test_a_shell_is_given_what_completes_commands_and_options(tmp_path):
+    script = tmp_path / "slackwater.bash"
+    assert call("--install-completion", "--shell", "bash", "--output", script).code == 0
+    written = script.read_text()
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+    for word in ("leaderboard", "fit-configurations", "cant-be-late", "--progress-share"):
+        assert word in written
 
 
 def test_overviews_name_every_command():

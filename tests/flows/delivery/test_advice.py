@@ -79,7 +79,8 @@ def test_the_kinds_are_what_they_are_called(rows):
     assert made["on-demand only"]["policy"] == "OD-only"
     assert made["must finish"]["must_finish"] is True
     assert made["hopeless"]["late_probability"] == 1.0
-    assert "best effort" in made["hopeless"]["reason"]
+    assert made["hopeless"]["shortfall"].startswith("cannot be done by")
+    assert "best effort" not in made["hopeless"]["reason"]  # the warning says it, and says it once
     assert (made["finished"]["on_demand"], made["finished"]["spot"]) == (0, 0)
     assert made["finished"]["progress_share"] == 1.0
     assert (made["reported"]["progress_from"], made["plain"]["progress_from"]) == ("reported", "decided")

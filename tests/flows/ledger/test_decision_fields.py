@@ -95,7 +95,7 @@ def test_a_field_more_is_stored_published_printed_and_drawn(store, tmp_path, mon
     client = client_of(tmp_path / "w.duckdb", SETTINGS, now=BEGIN + pd.Timedelta("3h"))
     shown = client.get("/job?name=demo")
     assert shown.status_code == 200
-    assert "Energy, kWh" in shown.text
+    assert "energy, kWh" in shown.text
     assert f"{energy:.4g}" in shown.text
 
 

@@ -15,15 +15,20 @@ from flows.monitoring.alarms import (
     Alarm,
     alarms_of,
     band,
+    drifts,
     effective,
+    flat_lines,
     improbable,
+    read_alarm_facts,
     settle_alarms,
     standing_alarms,
 )
 from flows.monitoring.completeness import freshness, promises_of
+from flows.turn.context import Turn
+from flows.turn.stages import ingest_simulated
 from warehouse.errors import SettingsError
 from warehouse.issued import read_rows, write_rows
-from warehouse.observations import append
+from warehouse.observations import append, list_markets
 from warehouse.sources.contract import Batch
 from warehouse.store.connection import open_store
 
@@ -430,3 +435,16 @@ def flat_alarms(times, values, starts, rules: AlarmSettings) -> int:
             longest = np.maximum.accumulate(own)[rules.flat_least - 1 : -1]
             rung += int((own[rules.flat_least :] > rules.flat_factor * longest).sum())
     return rung
+
+
+@pytest.mark.parametrize("at", ["2026-11-23T05:00Z", "2026-01-10T00:00Z", "2026-08-20T18:00Z"])
+def test_a_first_turn_on_the_simulated_market_ends_without_an_alarm(store, at):
+    """Times at which a price had rested for long, or a count's last days looked unlike those before."""
+    settings, time = Settings(), pd.Timestamp(at)
+    ingest_simulated(Turn(store=store, at=time, settings=settings, run_id="first"))
+    listing = list_markets(store)
+    markets = list(zip(listing["market"], listing["source"], strict=True))
+    assert len(markets) == 7
+    assert alarms_of(store, settings, markets, at=time) == []
+    facts = read_alarm_facts(store, settings, markets, at=time)
+    assert flat_lines(facts) or drifts(facts)  # what a source of measurements would be asked about

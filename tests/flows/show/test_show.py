@@ -17,6 +17,7 @@ from flows.show import Banner, Column, Figure, Fold, Grid, Notes, Page, Section,
 from flows.show.formats import usd
 from flows.show.page import COLOURS, asset, breakable, render_page
 from flows.show.terminal import Style, lines_of
+from flows.turn.report import step_figure
 
 DECISION = {
     "job": "llama-8b-lora", "market": "aws/us-east-1/us-east-1a/p4d.24xlarge@probe:test",
@@ -286,3 +287,83 @@ def test_line_charts_that_are_drawn_alike_share_their_form_and_not_their_data():
     assert len(set(found)) == len(found)
     rows[0]["point"] = False
     assert "datum.point !== false" in said()
+
+
+def test_the_bold_line_is_drawn_as_its_legend_says():
+    """The default's line is dashed like its sample in the legend, and no thin line under it fills the gaps."""
+    rows = [dict(row, series=name) for name in "ab" for row in POINTS]
+    spec = charts.lines(rows, ["a", "b"], x=AXIS, y=AXIS, bold="b")
+    thin, thick = (layer for layer in spec["layer"] if layer["mark"]["type"] == "line")
+    assert thick["encoding"]["strokeDash"] == thin["encoding"]["strokeDash"]
+    dashes = dict(
+        zip(*(thick["encoding"]["strokeDash"]["scale"][key] for key in ("domain", "range")), strict=True)
+    )
+    assert dashes["b"] != [1, 0]
+    assert [layer["transform"][0]["filter"] for layer in (thin, thick)] == [
+        "(datum.series !== 'b')", "(datum.series === 'b')",
+    ]  # fmt: skip
+
+
+def test_a_chart_without_a_value_says_why_instead_of_drawing_axes():
+    empty = charts.lines([{"x": 1, "y": None, "series": "a"}], ["a"], x=AXIS, y=AXIS, rule=0.0)
+    full = charts.lines([{"x": 1, "y": 2.0, "series": "a"}], ["a"], x=AXIS, y=AXIS)
+    page = render_page(Page(title="T", blocks=[Figure(specs=[empty], label="l", why="Nobody measured it.")]))
+    assert "Nobody measured it." in page
+    assert 'class="chart"' not in page
+    assert list(Figure(specs=[empty, full], label="l").drawn()) == [full]
+    for kind, spec in SPECS.items():
+        assert Figure(specs=[spec], label="l").drawn(), kind
+
+
+def test_what_is_beyond_an_axis_is_not_drawn_along_its_edge():
+    rows = [{"x": x, "y": y, "series": "a"} for x, y in ((1, 0.1), (2, -9.0))]
+    spec = charts.lines(rows, ["a"], x=AXIS, y=charts.Axis(low=-0.5))
+    line, point = (
+        next(one for one in spec["layer"] if one["mark"]["type"] == kind) for kind in ("line", "point")
+    )
+    assert line["mark"]["clip"]
+    assert line["encoding"]["y"]["scale"]["clamp"] is False
+    assert "datum.y >= -0.5" in [step["filter"] for step in point["transform"]]
+
+
+def test_a_card_is_one_glance_and_folds_the_rest():
+    columns = {
+        "job": "job",
+        "spot": Column(heading="spot", glance=True),
+        "finish": "finish",
+        "why": Column(heading="why", beneath=True),
+        "warning": Column(heading="warning", beneath=True, glance=True),
+    }
+    rows = [{"job": "a", "spot": 3, "finish": "soon", "why": "because", "warning": "late"},
+            {"job": "b", "spot": 0, "finish": "later", "why": "so", "warning": None}]  # fmt: skip
+    table = Table("T", rows, columns, cards=True)
+    page = re.sub(r">\s+<", "><", render_page(Page(title="T", blocks=[table])))
+    assert re.findall(r'<th scope="col"[^>]*>([^<]*)', page) == ["job", "spot", "finish"]
+    assert '<td data-label="spot" class="num">3</td><td data-label="finish" class="wide">soon</td>' in page
+    more = re.findall(r'<td class="more">(.*?)</td>', page)
+    assert ["soon" in more[0], "because" in more[0], "late" in more[0]] == [True, True, False]
+    beneath = re.findall(r'<tr class="beneath[^"]*">(.*?)</tr>', page)
+    assert re.findall(r'<tr class="(beneath[^"]*)">', page) == ["beneath", "beneath wide"]
+    assert '<span class="pair wide"><span class="of">why</span> because</span>' in beneath[0]
+    assert '<span class="pair"><span class="of">warning</span> late</span>' in beneath[0]
+    assert "warning" not in beneath[1]
+    # On a terminal a card is what it was.
+    assert "why: because" in printed([table], width=30)
+
+
+def test_models_that_matter_choose_the_axis_and_what_leaves_it_is_said():
+    table = pd.DataFrame(
+        {"last_value": [1.0, 2.0, 3.0], "combined": [1.0, 1.8, 2.6], "markov": [1.1, 1.9, 2.7], "seasonal_naive": [30.0] * 3},
+        index=[1, 2, 3],
+    )  # fmt: skip
+    error = step_figure(table, list(table), label="l", title="t")
+    (spec,) = error.drawn()
+    assert '"domainMax": 3.3' in json.dumps(spec)
+    assert error.captions == ["Above 3.30 the axis is cut off: seasonal_naive reaches 30.0."]
+    skill = pd.DataFrame(
+        {"combined": [0.2, 0.1, 0.05], "seasonal_naive": [-9.0, -3.0, -0.1]}, index=[1, 2, 3]
+    )
+    figure = step_figure(skill, list(skill), label="l", title="t", skill=True)
+    assert '"domainMin": -0.2' in json.dumps(figure.drawn()[0])
+    assert figure.captions == ["Below −0.200 the axis is cut off: seasonal_naive falls to −9.00."]
+    assert step_figure(table[["last_value", "combined"]], list(table), label="l", title="t").captions == []

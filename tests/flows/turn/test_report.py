@@ -16,12 +16,14 @@ import pandas as pd
 import pytest
 from report_demo import NOW, STEP, demo_data, demo_panel
 
+from flows.show.formats import usd
 from flows.show.page import asset, render_page
 from flows.turn.report import (
     TOP_POLICIES,
     ReportData,
     changes_told,
-    common_bound,
+    common_hindsight,
+    costs_figure,
     decided_for,
     decisions_summary,
     forecaster_told,
@@ -192,8 +194,8 @@ def test_decision_row_shows_what_is_there_and_a_dash_for_what_is_not():
         "secret": "hidden",
     }
     both = Page(render_report(replace(empty(), decisions=[full, {"job": "bare"}]))).text("decisions")
-    assert "j — — — 2 3 1,234.50 — — 61 % (likely late) — —" in both, both
-    assert "bare — — — — — — — — — —" in both
+    assert "j 2 3 1,234.50 — — 61 % (likely late) More on j" in both, both
+    assert "bare — — — — — — More on bare" in both
     summary = decisions_summary([full, {"job": "bare"}])
     assert summary.startswith("2 jobs: hold 2 on-demand instances and 3 spot instances")
     assert summary.endswith("1 job may miss the deadline. For 1 job this was not estimated.")
@@ -364,7 +366,7 @@ def test_leaderboard_shows_the_best_and_every_baseline_and_folds_the_rest(data, 
     assert len(top) + len(rest) == len(data.leaderboard) == 116
     utilities = [row["mean_utility"] for row in top + rest]
     assert max(utilities) == utilities[0]
-    policies = page[page.index('<section id="policies">') : page.index('<section id="weights">')]
+    policies = page[page.index('<section id="policies"') : page.index('<section id="weights"')]
     assert policies.count('class="marked"') == 3
     details = re.search(r"<details><summary>The other \d+ policies.*?</details>", page, flags=re.DOTALL)
     assert details
@@ -373,13 +375,40 @@ def test_leaderboard_shows_the_best_and_every_baseline_and_folds_the_rest(data, 
 
 def test_hindsight_is_drawn_only_when_all_were_scored_on_the_same_jobs():
     same = [
-        {"policy": "UP", "mean_utility": 0.9, "gap_to_hindsight": 0.2},
-        {"policy": "A", "mean_utility": 1.0, "gap_to_hindsight": 0.1},
+        {"policy": "UP", "mean_cost_usd": 9.0, "mean_hindsight_usd": 7.5},
+        {"policy": "A", "mean_cost_usd": 8.0, "mean_hindsight_usd": 7.5},
     ]
-    assert common_bound(same) == pytest.approx(1.1)
-    assert common_bound([same[0], same[1] | {"gap_to_hindsight": 0.3}]) is None
+    assert common_hindsight(same) == 7.5
+    assert common_hindsight([same[0], same[1] | {"mean_hindsight_usd": 7.6}]) is None
+    assert common_hindsight([same[0], {"policy": "A", "mean_cost_usd": 8.0}]) is None
     blank = Page(render_report(replace(empty(), leaderboard=[{"policy": "A"}])))
-    assert "1 A — —" in blank.text("policies")
+    assert "A 1 — —" in blank.text("policies")
+    assert "Nothing is drawn: none of the values" in blank.text("policies")
+
+
+def test_policies_are_told_by_what_they_cost_and_not_by_utilities(data, page):
+    """A job's own value may be made up; what is paid, and beside what, is not."""
+    said = Page(page).text("policies")
+    assert "utilit" not in said.lower()
+    best, *_ = ranked(data.leaderboard)[0]
+    assert f"{best['policy']} is best: {usd(best['mean_cost_usd'])} USD a job" in said
+    rows = [
+        {"policy": "A", "mean_cost_usd": 10.0, "mean_saved_usd": 90.0, "mean_hindsight_usd": 9.0, "on_time": 1.0},
+        {"policy": "B", "mean_cost_usd": 11.0, "mean_saved_usd": 89.0, "mean_hindsight_usd": 9.0, "on_time": 0.5},
+        {"policy": "UP", "mean_cost_usd": 12.0, "mean_saved_usd": 88.0, "mean_hindsight_usd": 9.0, "on_time": 0.0},
+        {"policy": "OD-only", "mean_cost_usd": 100.0, "mean_saved_usd": 0.0, "mean_hindsight_usd": 9.0, "on_time": 1.0},
+    ]  # fmt: skip
+    figure = costs_figure(rows)
+    (spec,) = figure.drawn()
+    points = {row["label"]: row for row in spec["datasets"]["rows"]}
+    assert list(points) == ["A", "B, on time 50 %", "UP, late", "OD-only"]
+    assert points["A"]["value"] == 10.0
+    assert points["OD-only"]["beyond"] == "100.00"
+    # Its number stands where the filter of its layer looks for it: at the end of the axis, as the chart has that number.
+    assert f"datum.value >= {points['OD-only']['value']}" in json.dumps(spec).replace("\\u003e", ">")
+    assert 12.0 < points["OD-only"]["value"] < 20.0
+    assert "hindsight, 9.00 USD" in figure.captions[0]
+    assert "On-demand only costs 100.00 USD" in figure.captions[0]
 
 
 def test_utility_axis_leaves_out_only_what_lies_far_below():

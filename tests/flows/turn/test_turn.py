@@ -358,7 +358,8 @@ def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings)
     ]
     result = one_turn(tmp_path / "w.duckdb", settings, data=folder, requests=requests)
     rows = {row["job"]: row for row in result.decisions}
-    assert "best effort" in rows["hopeless"]["reason"]
+    assert rows["hopeless"]["shortfall"].startswith("cannot be done by")
+    assert "best effort" not in rows["hopeless"]["reason"]
     assert rows["hopeless"]["late_probability"] == 1
     assert rows["blind"]["spot"] == 0  # the count of this slot is unknown
     assert "nowhere" not in rows

@@ -21,6 +21,7 @@ from test_turn import AT, one_turn, small_settings
 from flows.config import read_settings
 from flows.ledger.jobs import find_job, open_job
 from flows.ledger.records import allocations_of, decisions_of, save_failure
+from flows.show.formats import usd
 from flows.turn.context import Followed, read_history
 from flows.ui import pages
 from flows.ui.app import make_app
@@ -259,9 +260,16 @@ def test_the_front_page_says_what_to_hold_and_who_is_in_danger(client, made):
         rows = [json.loads(text) for text in read_rows(store, "decisions")["details"]]
     due = [row for row in rows if pd.Timestamp(row["slot"]) == AT + STEP]
     assert len(due) == 2
+    saved = [row for row in due if row["saved_usd"] is not None]
+    alone = sum(row["on_demand_only_usd"] for row in saved)
     assert data["hold"] == {
         "on_demand": sum(row["on_demand"] for row in due), "spot": sum(row["spot"] for row in due), "jobs": len(due),
+        "expected_cost_usd": pytest.approx(sum(row["expected_cost_usd"] for row in due)),
+        "saved_usd": pytest.approx(sum(row["saved_usd"] for row in saved)),
+        "saved_share": pytest.approx(sum(row["saved_usd"] for row in saved) / alone),
     }  # fmt: skip
+    page = client.get("/").text
+    assert f"{usd(data['hold']['saved_usd'])} USD less than on-demand only" in page
     assert data["verdict"] == "act"
     texts = [finding["text"] for finding in data["findings"]]
     assert any("hopeless is likely late: P(late) = 100 %" in text for text in texts)
@@ -304,9 +312,21 @@ def test_an_ended_job_shows_every_policy_and_the_best_first(client, made):
     data = client.get("/api/job", params={"name": name}).json()
     with open_reader(made) as store:
         outcomes = read_rows(store, "outcomes", where={"job": name})
-    utilities = [row["utility_usd"] for row in data["outcomes"]]
-    assert len(utilities) == len(outcomes) >= 4
+    assert len(data["outcomes"]) == len(outcomes) >= 4
+    assert data["job"]["value_usd"] is None
+    by = outcomes.set_index("policy")["utility_usd"]
+    utilities = [by[row["policy"]] for row in data["outcomes"]]
     assert utilities == sorted(utilities, reverse=True)
+    # What hangs on the value that was made up for it is said nowhere, what is paid is.
+    assert {row["utility_usd"] for row in data["outcomes"]} == {None}
+    page = Outline(client.get("/job", params={"name": name}).text).said
+    assert "utilit" not in page.lower()
+    best = data["outcomes"][0]
+    assert (
+        f"The best policy is {best['policy']}: {usd(best['cost_usd'])} USD, {usd(best['saved_usd'])} USD"
+        in page
+    )
+    assert best["saved_usd"] == pytest.approx(best["on_demand_only_usd"] - best["cost_usd"])
     listed = next(job for job in client.get("/api/jobs?state=ended").json()["jobs"] if job["job"] == name)
     assert listed["best"]["policy"] == data["outcomes"][0]["policy"]
 
@@ -546,3 +566,29 @@ def test_the_slider_goes_through_the_vintages_by_keyboard(served):
         assert quote(AT.isoformat(), safe="") in page.js("location.href")
         assert page.js("document.querySelector('[name=issued]').value") == AT.isoformat()
         assert page.problems == []
+
+
+@needs_chromium
+def test_a_decision_is_one_glance_on_a_phone(served):
+    """What to hold, what is saved and P(late), in a card of a few lines; the policy and the reason unfold."""
+    with chromium_page() as page:
+        page.look(width=420)
+        page.open(f"{served}/job?{urlencode({'name': HOSTILE})}")
+        page.settle(0.5)
+        cards = "Array.from(document.querySelectorAll('#decisions ~ .scroll tbody tr')).filter(e => e.checkVisibility())"
+        heights = page.js(f"{cards}.map(e => e.getBoundingClientRect().height)")
+        assert len(heights) == 2
+        assert max(heights) <= 160, heights
+        seen = page.js(
+            f"Array.from({cards}[0].cells).filter(e => e.checkVisibility()).map(e => e.dataset.label ?? '')"
+        )
+        assert {"on-demand", "spot", "expected cost, $", "saved, $", "of on-demand only", "P(late)"} <= set(
+            seen
+        )
+        assert "why" not in page.js(f"{cards}[0].innerText")
+        page.js(f"{cards}[0].querySelector('summary').click()")
+        assert "why" in page.js(f"{cards}[0].innerText")
+        page.open(f"{served}/")
+        rows = "Array.from(document.querySelectorAll('.cards tbody tr'))"
+        assert max(page.js(f"{rows}.map(e => e.getBoundingClientRect().height)")) <= 200
+        assert page.js("document.documentElement.scrollWidth") <= 420

@@ -1,0 +1,60 @@
+"""The page of words says what is declared, and everything that is declared has words."""
+
+from pathlib import Path
+
+import pytest
+
+from flows.ledger import fields
+from flows.ledger.fields import BOARD, DECISION, OUTCOME, Field
+from flows.schemas import forms, words
+from flows.turn.report import MARKET_COLUMNS
+
+PAGE = Path(__file__).parents[3] / "docs" / "words.md"
+
+
+def test_the_page_is_made_from_what_is_declared():
+    assert PAGE.read_text(encoding="utf-8") == words.page(), (
+        "run: python -m flows.schemas.words > docs/words.md"
+    )
+
+
+def test_every_key_and_heading_is_explained():
+    text = PAGE.read_text(encoding="utf-8")
+    for one in (DECISION, BOARD, OUTCOME):
+        for name, field in one.items():
+            assert f"| `{name}` |" in text
+            assert field.words.endswith(".")
+            assert not field.heading or field.as_column().label in text
+    for form in (forms.TurnError, forms.MarketMeasures, forms.ClassMeasures):
+        for name, key in forms.schema_of(form)["properties"].items():
+            assert f"| `{name}` |" in text
+            assert key["description"].endswith(".")
+
+
+def test_a_key_of_an_error_without_words_is_no_page():
+    class Wordless(forms.TurnError):
+        novelty: float
+
+    with pytest.raises(KeyError, match="description"):
+        words._formed(Wordless)
+
+
+def test_a_field_more_is_on_the_page(monkeypatch):
+    field = Field(kind=float | None, words="Energy of the slot.", heading="energy", unit="kWh")
+    monkeypatch.setitem(fields.DECISION, "energy_kwh", field)
+    assert "| `energy_kwh` | energy, kWh | Energy of the slot. |" in words.page()
+    assert words.page() != PAGE.read_text(encoding="utf-8")
+
+
+def test_columns_of_the_tables_of_errors_are_told():
+    """The tables of a turn's page and of the report have columns of these keys; ``mae_first`` is the mae of the first step."""
+    told = set(words.HEADINGS)
+    for key in MARKET_COLUMNS:
+        assert key.removesuffix("_first").removesuffix("_last") in told, key
+    measures = {"rmse", "mase", "pinball", "brier", "skill_brier", "absent", "unpredicted", "cover"}
+    assert measures <= told
+    properties = (
+        forms.schema_of(forms.MarketMeasures)["properties"]
+        | forms.schema_of(forms.ClassMeasures)["properties"]
+    )
+    assert told <= set(properties)

@@ -1,0 +1,61 @@
+"""Examples: made where nobody has a job, marked by their names, and out of the way once somebody has one."""
+
+import pandas as pd
+import pytest
+from test_odd_jobs import asked
+from test_turn import AT
+
+from flows.config import Settings
+from flows.ledger.jobs import save_jobs, stored_jobs
+from flows.turn.context import Turn, find_work
+from flows.turn.report import examples_told
+from flows.turn.stages import ingest_simulated
+from flows.ui.jobs import jobs_data
+from flows.ui.pages import glance_data
+from flows.ui.reading import Reading
+from warehouse.store.connection import open_store
+
+STEP = pd.Timedelta(minutes=30)
+SETTINGS = Settings(models=("last_value",), planner="markov", max_markets=3)
+
+
+@pytest.fixture
+def store():
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def running(store, at):
+    turn = Turn(store=store, at=at, settings=SETTINGS, run_id="t")
+    ingest_simulated(turn)
+    return [job.request.name for job, _ in find_work(turn, [], scored=()).running]
+
+
+def test_examples_are_marked_and_set_aside_by_the_first_job_of_a_user(store, tmp_path):
+    examples = running(store, AT)
+    assert len(examples) == 3
+    assert all(name.startswith("example-") for name in examples)
+    decided = [{"job": name} for name in examples]
+    (told,) = examples_told(store, decided)
+    assert "slackwater job add" in told
+
+    mine = asked("mine", "2h")
+    save_jobs(store, [mine], origin="user", at=AT, step=STEP)
+    assert running(store, AT + STEP) == ["mine"]
+    assert examples_told(store, [{"job": "mine"}]) == []
+    # They do not come back when it has ended.
+    assert running(store, AT + 4 * STEP) == []
+    assert {job.origin for job in stored_jobs(store)} == {"user", "example"}
+
+    reading = Reading(store=store, settings=SETTINGS, db=tmp_path, now=AT + STEP, at=AT + STEP, run="r")
+    listed = jobs_data(reading)
+    assert listed["counts"] == {"running": 1, "waiting": 0, "finished": 0, "set aside": 3, "ended": 0}
+    findings = [one["text"] for one in glance_data(reading)["findings"]]
+    assert not any("example-" in text for text in findings)
+
+
+def test_a_turn_sees_only_the_jobs_of_its_time(store):
+    """Made afterwards, a turn before the user's job plans the examples, as it did then."""
+    examples = running(store, AT)
+    save_jobs(store, [asked("mine", "2h")], origin="user", at=AT + STEP, step=STEP)
+    assert running(store, AT) == examples
