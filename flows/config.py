@@ -8,13 +8,18 @@ import re
 import tomllib
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from forecasting.predictors import DEFAULT, TURN, predictor_names
 from warehouse.errors import SettingsError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from warehouse.observations import Bounds
 
 #: Names of HTTP headers.
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
@@ -117,6 +122,11 @@ class Feed(BaseModel):
     every_minutes: int = Field(60, ge=1, le=10_080, description="how often it is fetched")
     timeout_seconds: float = Field(60.0, gt=0, le=3600, description="bound of one request")
     tries: int = Field(5, ge=1, le=20, description="tries of one request, with growing waits")
+    budget_seconds: float = Field(
+        600.0,
+        gt=0,
+        description="most time that one turn spends on this feed; what is left waits for the next turn",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="options of the source")
 
     @property
@@ -144,6 +154,35 @@ def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
         if names.count(name) > 1:
             raise ValueError(f"two feeds named {name!r}, expected names that differ")
     return feeds
+
+
+# ---
+# What no observation is beyond; rows that are stay aside as rejected ones.
+
+
+class BoundSettings(BaseModel):
+    """What an ingest does not take for an observation; stands under ``[bounds]`` in ``slackwater.toml``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    future_hours: float = Field(
+        24.0, ge=0, le=876_000, description="how far after it is read a row may say to be from"
+    )
+    price_times_on_demand: float = Field(
+        1000.0, gt=1, allow_inf_nan=False, description="a price above this many times on-demand is none"
+    )
+
+    def at(self, clock: pd.Timestamp | None) -> Bounds:
+        """The bounds of an ingest at a present time (None: times are not judged)."""
+        import pandas as pd
+
+        from warehouse.observations import Bounds
+
+        return Bounds(
+            clock=clock,
+            future=pd.Timedelta(hours=self.future_hours),
+            price_times_on_demand=self.price_times_on_demand,
+        )
 
 
 # ---
@@ -266,6 +305,12 @@ class Settings(BaseModel):
         ge=0,
         description="instances always available where a market has a price but no counts; 0 refuses it",
     )
+    stale_hours: float = Field(
+        2.0, gt=0, description="a market's newest count older than this, and than two slots, is said (M1.3)"
+    )
+    bounds: BoundSettings = Field(
+        BoundSettings.model_validate({}), description="what is not taken for an observation"
+    )
     alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
     feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when they are due")
     sinks: tuple[Sink, ...] = Field((), description="where decisions are handed to")
@@ -307,17 +352,18 @@ def commented_settings() -> str:
     Taking the first ``#`` off a line of a setting changes nothing until its value is changed.
     """
     lines = ["# Settings of slackwater, each with its default. Take the # off a line and change its value."]
-    tables = ["# [alarms]"]
+    tables = list[str]()
     for name, field in Settings.model_fields.items():
-        if name == "alarms":
-            for own, one in AlarmSettings.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            tables += ["", f"# [{name}]"]
+            for own, one in type(field.default).model_fields.items():
                 tables += [f"# # {_words(one)}", f"# {own} = {_toml(one.default)}"]
         elif name in _EXAMPLES:
             tables += ["", f"# # {_words(field)}", *(f"# {line}" for line in _EXAMPLES[name].split("\n"))]
         else:
             shown = f"{name} = {_toml(field.default)}" if field.default is not None else f"# {name} = ..."
             lines += ["", f"# # {_words(field)}", f"# {shown}"]
-    return "\n".join([*lines, "", *tables]) + "\n"
+    return "\n".join([*lines, *tables]) + "\n"
 
 
 def _words(field: Any) -> str:

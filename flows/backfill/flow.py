@@ -13,6 +13,7 @@ from prefect import flow
 
 from flows.backfill.run import Backfill, Outcome, Stretch, stretch_of
 from flows.backfill.run import backfill as make
+from flows.clock import now
 from flows.command import DEFAULT_DB, progress, say
 from flows.config import Settings, read_settings
 from flows.turn.context import step_of
@@ -97,6 +98,7 @@ def run_backfill(db: Path, stretch: Stretch, settings: Settings, *, data: Path |
                 say=say,
                 progress=made,
                 pause=lambda: time.sleep(BREATH),
+                clock=now(),
             )
         )
 

@@ -26,6 +26,7 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 from prefect.tasks import Task, exponential_backoff
 
+from flows.clock import now
 from flows.command import DEFAULT_DB, progress, say, words_of
 from flows.config import Settings, read_settings
 from flows.ledger.records import worth_another_try
@@ -184,6 +185,7 @@ def opened_turn(
             fan=fan,
             say=say,
             show=SHOW.get(),
+            clock=now(),
         )
 
 

@@ -258,9 +258,9 @@ def places_told(places: Sequence[str | None]) -> str:
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str) -> list[Block]:
     from flows.ledger.jobs import throughput_told
-    from flows.turn.command import decision_table
+    from flows.turn.command import decision_blocks
 
-    blocks: list[Block] = [request, decision_table("Decisions", value["decisions"])]
+    blocks: list[Block] = [request, *decision_blocks("Decisions", value["decisions"])]
     if value["reports"]:
         placed = {"market": "in"} if any(row.get("market") for row in value["reports"]) else {}
         told = [

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from flows.command import Answer, MarketName, Query, QueryAt, Session, counted, option, parsed_time, say
-from flows.ledger.fields import BASELINES, BOARD, DECISION, HINDSIGHT, beside_hindsight, columns_of
+from flows.ledger.fields import (
+    BASELINES,
+    BOARD,
+    DECISION,
+    HINDSIGHT,
+    beside_hindsight,
+    columns_of,
+    stale_told,
+)
 from flows.show.blocks import Block, Column, Notes, Table, Verbatim
 from flows.show.formats import percent, price, significant, usd, utc
 
@@ -42,9 +50,11 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
     ]  # fmt: skip
 
 
-def decision_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Decisions as every command and page shows them."""
-    return Table(title, rows, columns_of(DECISION, rows=rows), cards=True)
+def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Decisions as every command shows them, below what they say of old data."""
+    told = stale_told(rows)
+    warning: list[Block] = [Notes([f"OLD DATA: {text}" for text in told])] if told else []
+    return [*warning, Table(title, rows, columns_of(DECISION, rows=rows), cards=True)]
 
 
 def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
@@ -153,6 +163,7 @@ def plan(
     session: Session = Session(),
 ) -> Answer:
     """Decide the next slot of one job: instances to hold, expected cost and finish, and why. Nothing is stored."""
+    from flows.clock import now
     from flows.delivery import document
     from flows.turn.answer import planned_decision
     from flows.turn.context import Turn
@@ -160,11 +171,12 @@ def plan(
     with session.market_data() as store:
         at, own_end = session.moment(store)
         turn = Turn(
-            store=store, at=at, settings=session.config, run_id="plan", own_end=own_end, say=say, fan=counted
-        )
+            store=store, at=at, settings=session.config, run_id="plan", own_end=own_end, say=say, fan=counted,
+            clock=now(),
+        )  # fmt: skip
         decision = planned_decision(turn, job, market=market, policy=policy)
     title = f"Decision for {utc(decision['slot'])}"
-    return Answer(title=title, value=document(decision), blocks=[decision_table(title, [decision])])
+    return Answer(title=title, value=document(decision), blocks=decision_blocks(title, [decision]))
 
 
 def replay(
