@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "job report": "flows.jobs.command:report",
     "markets": "flows.exchange:markets",
     "ingest": "flows.exchange:ingest",
+    "rejected": "flows.exchange:rejected",
     "feeds": "flows.feeds.command:feeds",
     "feeds fetch": "flows.feeds.command:fetch",
     "accuracy": "flows.accuracy.command:accuracy",

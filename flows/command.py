@@ -20,12 +20,13 @@ from cyclopts import App, CycloptsError, Parameter, validators
 
 from flows.show.blocks import Banner, Block, Notes, Page, Section
 from flows.show.formats import as_json
-from flows.show.terminal import Style, lines_of
+from flows.show.terminal import Style, lines_of, shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from flows.config import Settings
+    from warehouse.observations import Bounds
     from warehouse.store.connection import Store
 
 
@@ -69,7 +70,7 @@ def say(text: str) -> None:
     if _log(text):
         return
     with suppress(OSError, ValueError):  # a closed pipe, a closed file
-        print(f"  {text} ...", file=sys.stderr, flush=True)
+        print(f"  {shown(text)} ...", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -375,13 +376,15 @@ class Session(QueryAt):
             with self.writing() if write else self.reading() as store:
                 yield store
             return
-        with folder_store(self.data) as store:
+        from flows.clock import now
+
+        with folder_store(self.data, self.config.bounds.at(now())) as store:
             yield store
 
 
 @contextmanager
-def folder_store(data: Path) -> Iterator[Store]:
-    """A warehouse of the tables of a folder, thrown away at the end."""
+def folder_store(data: Path, bounds: Bounds) -> Iterator[Store]:
+    """A warehouse of the tables of a folder, thrown away at the end; rows beyond the ``bounds`` are left out."""
     from tempfile import TemporaryDirectory
 
     import pandas as pd
@@ -396,7 +399,7 @@ def folder_store(data: Path) -> Iterator[Store]:
         say(f"read {data}")
         # The logical time of an import does not matter where nothing is kept.
         epoch = pd.Timestamp(0, tz="UTC")
-        ingest(store, "tabular", data, known_at=None, imported_at=epoch)
+        ingest(store, "tabular", data, known_at=None, imported_at=epoch, bounds=bounds)
         yield store
 
 
@@ -590,7 +593,7 @@ class Program:
         return not words or (len(words) == 1 and words[0] in self.groups and words[0] not in self.commands)
 
     def _complain(self, text: str, code: int = USER_ERROR) -> int:
-        print(f"{self.name}: {text}", file=sys.stderr)
+        print(f"{self.name}: {shown(text)}", file=sys.stderr)
         return code
 
 

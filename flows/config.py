@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -18,6 +18,11 @@ from pydantic.fields import FieldInfo
 
 from forecasting.predictors import DEFAULT, TURN, predictor_names
 from warehouse.errors import SettingsError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from warehouse.observations import Bounds
 
 #: Names of HTTP headers.
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
@@ -120,6 +125,11 @@ class Feed(BaseModel):
     every_minutes: int = Field(60, ge=1, le=10_080, description="how often it is fetched")
     timeout_seconds: float = Field(60.0, gt=0, le=3600, description="bound of one request")
     tries: int = Field(5, ge=1, le=20, description="tries of one request, with growing waits")
+    budget_seconds: float = Field(
+        600.0,
+        gt=0,
+        description="most time that one turn spends on this feed; what is left waits for the next turn",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="options of the source")
 
     @property
@@ -147,6 +157,35 @@ def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
         if names.count(name) > 1:
             raise ValueError(f"two feeds named {name!r}, expected names that differ")
     return feeds
+
+
+# ---
+# What no observation is beyond; rows that are stay aside as rejected ones.
+
+
+class BoundSettings(BaseModel):
+    """What an ingest does not take for an observation; stands under ``[bounds]`` in ``slackwater.toml``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    future_hours: float = Field(
+        24.0, ge=0, le=876_000, description="how far after it is read a row may say to be from"
+    )
+    price_times_on_demand: float = Field(
+        1000.0, gt=1, allow_inf_nan=False, description="a price above this many times on-demand is none"
+    )
+
+    def at(self, clock: pd.Timestamp | None) -> Bounds:
+        """The bounds of an ingest at a present time (None: times are not judged)."""
+        import pandas as pd
+
+        from warehouse.observations import Bounds
+
+        return Bounds(
+            clock=clock,
+            future=pd.Timedelta(hours=self.future_hours),
+            price_times_on_demand=self.price_times_on_demand,
+        )
 
 
 # ---
@@ -261,6 +300,12 @@ class Settings(BaseModel):
         ge=0,
         description="instances always available where a market has a price but no counts; 0 refuses it",
     )
+    stale_hours: float = Field(
+        2.0, gt=0, description="a market's newest count older than this, and than two slots, is said (M1.3)"
+    )
+    bounds: BoundSettings = Field(
+        BoundSettings.model_validate({}), description="what is not taken for an observation"
+    )
     alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
     feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when they are due")
     sinks: tuple[Sink, ...] = Field((), description="where decisions are handed to")
@@ -305,20 +350,21 @@ def commented_settings() -> str:
         "# Settings of slackwater, each with its default. Take the # off a line and change its value.",
         f"# # Every one can be given by the environment, too, and goes before this file: {PREFIX} and its name in capitals,",
         f"# # the value as here (a text also without quotes, several with commas between): {variable_of('risk_paths')}=250,",
-        f"# # {variable_of('models')}=last_value,combined; those under [alarms] as {variable_of('alarms', 'flat_factor')}=5.",
+        f"# # {variable_of('models')}=last_value,combined; those of a table as {variable_of('alarms', 'flat_factor')}=5.",
         f"# # {FILE_VARIABLE} names another file than this. An option of a command goes before all of it.",
     ]
-    tables = ["# [alarms]"]
+    tables = list[str]()
     for name, field in Settings.model_fields.items():
-        if name == "alarms":
-            for own, one in AlarmSettings.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            tables += ["", f"# [{name}]"]
+            for own, one in type(field.default).model_fields.items():
                 tables += [f"# # {_words(one)}", f"# {own} = {_toml(one.default)}"]
         elif name in _EXAMPLES:
             tables += ["", f"# # {_words(field)}", *(f"# {line}" for line in _EXAMPLES[name].split("\n"))]
         else:
             shown = f"{name} = {_toml(field.default)}" if field.default is not None else f"# {name} = ..."
             lines += ["", f"# # {_words(field)}", f"# {shown}"]
-    return "\n".join([*lines, "", *tables]) + "\n"
+    return "\n".join([*lines, *tables]) + "\n"
 
 
 def _words(field: Any) -> str:
@@ -331,8 +377,8 @@ def _toml(value: Any) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
-#: What the environment variables of slackwater begin with. A setting's own is this and its name in capitals, with ``ALARMS_``
-#: between for one of the alarms.
+#: What the environment variables of slackwater begin with. A setting's own is this and its name in capitals, with that of
+#: its table between, where it is in one.
 PREFIX = "SLACKWATER_"
 #: The variable that names the settings file.
 FILE_VARIABLE = f"{PREFIX}SETTINGS"
@@ -350,10 +396,10 @@ def variable_of(*key: str) -> str:
 def _keys() -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     """Every setting that a variable can give: its key and its field."""
     for name, field in Settings.model_fields.items():
-        if name != "alarms":
+        if isinstance(field.default, BaseModel):
+            yield from (((name, own), one) for own, one in type(field.default).model_fields.items())
+        else:
             yield (name,), field
-    for name, field in AlarmSettings.model_fields.items():
-        yield ("alarms", name), field
 
 
 def _as_in_file(text: str, field: FieldInfo) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from flows.command import Answer, Query, QueryAt, Session, counted, option, parsed_time, progress, say
-from flows.show.blocks import Column, Table, keyed
+from flows.show.blocks import Block, Column, Table, keyed
 from flows.show.formats import percent, price, usd, utc, whole
 
 MARKET_COLUMNS: dict[str, Column | str] = {
@@ -44,7 +44,7 @@ def ingest(
     if list_sources:
         return _sources()
     from flows.clock import now
-    from flows.turn.stages import ingest_paths
+    from flows.turn.stages import counts_of, ingest_paths
     from warehouse.errors import InputError
     from warehouse.observations import find_source
 
@@ -64,19 +64,33 @@ def ingest(
     for path in paths:
         if not path.exists():
             raise InputError(f"no file or folder {path}", remedy="check the path")
+    at = session.time if session.time is not None else now()
+    bounds = session.config.bounds.at(at)
     with session.writing() as store, progress("rows read") as tell:
-        counts = ingest_paths(
+        done = ingest_paths(
             store,
             source,
             paths,
             options=values,
             known_at=parsed_time(known_at, "--known-at"),
-            imported_at=session.time if session.time is not None else now(),
+            imported_at=at,
+            bounds=bounds,
             rows=lambda file, rows: tell(rows, text=file),
         )
-    rows = [{"source": name, **row} for name, row in counts.items()]
-    table = Table("Ingested", rows, _counted("source"))
-    return Answer(title="Ingested", value=counts, blocks=[table])
+    counts: dict[str, dict[str, Any]] = dict(counts_of(source, done))
+    blocks: list[Block] = [Table("Ingested", [{"source": source, **counts[source]}], _counted("source"))]
+    if done.reasons:
+        counts[source]["reasons"] = dict(done.reasons)
+        blocks += [_reasons_table(done.reasons), "`slackwater rejected` shows the rows."]
+    return Answer(title="Ingested", value=counts, blocks=blocks)
+
+
+def _reasons_table(reasons: Mapping[str, int]) -> Table:
+    """How many rows were rejected for which reason."""
+    rows = [{"reason": reason, "rows": count} for reason, count in reasons.items()]
+    return Table(
+        "Rejected rows, by reason", rows, {"reason": "reason", "rows": Column(heading="rows", format=whole)}
+    )
 
 
 def _counted(first: str) -> dict[str, Column | str]:
@@ -99,6 +113,43 @@ def _sources() -> Answer:
 
 def _source_row(name: str, options: Mapping[str, str]) -> dict[str, Any]:
     return {"source": name, "options": [f"{key}: {text}" for key, text in options.items()]}
+
+
+REJECTED_COLUMNS: dict[str, Column | str] = {
+    "imported_at": Column(heading="read", unit="UTC"), "source": "source", "file": "file", "line": "line",
+    "reason": "reason", "found": "as found",
+}  # fmt: skip
+#: Characters of a row that a table shows; JSON has all of them.
+SHOWN_OF_A_ROW = 300
+
+
+def rejected(
+    *,
+    source: Annotated[
+        str | None, option("Of this source alone: a format, a live source or a label of rows.")
+    ] = None,
+    file: Annotated[
+        str | None, option("Of files with this in their name, or of this feed.", metavar="TEXT")
+    ] = None,
+    reason: Annotated[str | None, option("With this in their reason.", metavar="TEXT")] = None,
+    most: Annotated[int, option("Rows shown at most, the newest.", metavar="N", least=0, most=100_000)] = 20,
+    session: Query = Query(),
+) -> Answer:
+    """Show the rows that could not be used: how many for which reason, then the newest as they were found."""
+    from warehouse.observations import rejected_rows
+
+    with session.reading() as store:
+        found = rejected_rows(store, source=source, file=file, reason=reason, most=most)
+    total = sum(found.reasons.values())
+    value = {"rejected": total, "reasons": dict(found.reasons), "rows": [dict(row) for row in found.rows]}
+    rows = [{**row, "found": _abridged(str(row["raw"]))} for row in found.rows]
+    title = f"The newest {len(rows):,} of {total:,}" if len(rows) < total else "As they were found"
+    blocks = [_reasons_table(found.reasons), *([Table(title, rows, REJECTED_COLUMNS)] if rows else [])]
+    return Answer(title="Rejected rows", value=value, blocks=blocks)
+
+
+def _abridged(text: str) -> str:
+    return text if len(text) <= SHOWN_OF_A_ROW else f"{text[:SHOWN_OF_A_ROW]}..."
 
 
 def markets(

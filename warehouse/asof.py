@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ import pandas as pd
 
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
-from warehouse.packaged import read_data, read_sql
+from warehouse.packaged import list_prices, read_sql
 from warehouse.sources.contract import Conventions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
@@ -392,45 +392,6 @@ class HistoryAssumptions:
             raise SettingsError(f"on-demand price {self.on_demand_usd}", expected="USD per hour > 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListPrice:
-    """An on-demand list price: USD per instance-hour, or per GPU-hour (``per_gpu``: then times N for ``<type>_xN``)."""
-
-    provider: str
-    instance_type: str
-    usd: float
-    per_gpu: bool
-    date: str
-    source: str
-
-    def price_of(self, provider: str, instance_type: str) -> float | None:
-        """USD per hour of an instance of this type, None if this entry says nothing about it."""
-        if provider != self.provider:
-            return None
-        base, mark, gpus = instance_type.rpartition("_x")
-        if instance_type == self.instance_type:
-            return self.usd
-        if self.per_gpu and mark and base == self.instance_type and gpus.isdigit():
-            return self.usd * int(gpus)
-        return None
-
-
-@cache
-def list_prices() -> tuple[ListPrice, ...]:
-    """The entries of ``warehouse/data/on_demand_prices.toml``."""
-    return tuple(
-        ListPrice(
-            provider=entry["provider"],
-            instance_type=entry["instance_type"],
-            usd=float(entry["usd_per_hour"]),
-            per_gpu=bool(entry.get("per_gpu", False)),
-            date=str(entry["date"]),
-            source=entry["source"],
-        )
-        for entry in read_data(__package__, "on_demand_prices")["price"]
-    )
-
-
 def find_on_demand(
     reader: Reader,
     market: Market,
@@ -661,6 +622,17 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
         source=request.source or used[0].source,
         assumptions=_join_words(chosen, request.source, counts, price) + counts.words + price.words + words,
         within=readings_within(grid, [reader.path(path) for path in between]),
+        newest_count=_newest(counts.series),
+        newest_price=_newest(price.series),
+    )
+
+
+def _newest(series: KnownSeries | None) -> pd.Timestamp | None:
+    """When a series was observed last, as far as it is known."""
+    return (
+        None
+        if series is None or series.latest_us is None
+        else pd.Timestamp(series.latest_us, unit="us", tz="UTC")
     )
 
 

@@ -22,6 +22,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import TracebackType
 
 
 class SlackwaterError(Exception):
@@ -111,3 +112,19 @@ class SchemaError(StoreError):
 
 class DamagedStoreError(StoreError):
     """The file is not a readable warehouse."""
+
+
+class Kept:
+    """Within it what is raised is kept, for somebody else to raise or tell: the thread that waits for this one."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Kept:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.error = error
+        return True

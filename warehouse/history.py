@@ -65,6 +65,8 @@ class History:
 
     ``within`` (slots, m), if given, holds the counts read between a slot's start and the start of the one before, oldest
     first, NaN where there was none: a probe every 10 minutes gives a half-hour slot m = 2 readings beside its value.
+
+    ``newest_count`` and ``newest_price`` are the times of the newest observations known (None: there is none, or nobody asked).
     """
 
     market: Market
@@ -78,6 +80,8 @@ class History:
     source: str = ""
     assumptions: tuple[str, ...] = ()
     within: np.ndarray | None = None
+    newest_count: pd.Timestamp | None = None
+    newest_price: pd.Timestamp | None = None
 
     def __post_init__(self) -> None:
         validate_history(self)
@@ -128,7 +132,19 @@ class History:
         within = self.within
         if within is not None:
             within = np.where(late.to_numpy(dtype=bool)[:, None], np.nan, within[: len(frame)])
-        return replace(self, known_at=at, frame=frame, capacity=capacity, within=within)
+        return replace(
+            self,
+            known_at=at,
+            frame=frame,
+            capacity=capacity,
+            within=within,
+            newest_count=_unless_later(self.newest_count, at),
+            newest_price=_unless_later(self.newest_price, at),
+        )
+
+
+def _unless_later(seen: pd.Timestamp | None, at: pd.Timestamp) -> pd.Timestamp | None:
+    return None if seen is None or seen > at else seen
 
 
 def validate_history(history: History) -> None:

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as types
 
+from warehouse.amounts import duration
 from warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
-from warehouse.packaged import read_sql
+from warehouse.packaged import list_prices, listed_price, read_sql
 from warehouse.sources import SOURCES
-from warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
+from warehouse.sources.contract import LARGEST_COUNT, Batch, Source, SourceOptions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds
 
@@ -33,7 +37,13 @@ from warehouse.times import microseconds
 
 IDENTITY = ("source", "provider", "region", "zone", "instance_type", "product")
 _MARKET = ("provider", "region", "zone", "instance_type")
-_LARGEST_COUNT = 2**31 - 1
+#: Characters of a name at most; those of no provider come near it.
+LONGEST_NAME = 200
+_A_DAY = pd.Timedelta(days=1)
+#: Control and formatting characters, and what ends a line, as a regular expression.
+_UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]"
+#: Characters of what was found that a reason shows.
+_SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +79,38 @@ AVAILABILITY = Variable(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What no observation is beyond, however well it is written (M1.2, ours).
+
+    ``clock`` is the present time as the command line knows it (None: times are not judged); ``future`` how far after it a row
+    may say to be from. A price is none above ``price_times_on_demand`` times the on-demand price of its row, else of its type on
+    the list, else the dearest on the list; an on-demand price none above as many times that of the list. ``time_zone``: "UTC"
+    where the source says that its times without a zone are, "" where it says nothing: then such a time is none.
+    """
+
+    clock: pd.Timestamp | None = None
+    future: pd.Timedelta = _A_DAY
+    price_times_on_demand: float = 1000.0
+    time_zone: str = "UTC"
+
+    @property
+    def latest(self) -> pd.Timestamp | None:
+        """The latest time that an observation may have."""
+        return None if self.clock is None else self.clock + self.future
+
+    def words(self) -> str:
+        """What makes the same rows be judged otherwise, beside the clock; "" for the usual bounds."""
+        return (
+            ""
+            if replace(self, clock=None) == Bounds()
+            else str((self.future, self.price_times_on_demand, self.time_zone))
+        )
+
+
+USUAL = Bounds()
+
+
 def places_sql(variable: Variable, schema: pa.Schema) -> str:
     """SELECT over ``incoming`` giving each distinct series of the batch: pid, what was found (raw_*), identity, reason.
 
@@ -91,7 +133,7 @@ def places_sql(variable: Variable, schema: pa.Schema) -> str:
     )
 
 
-def cast_sql(variable: Variable, schema: pa.Schema) -> str:
+def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL) -> str:
     """SELECT over ``incoming`` and ``places``: n, pid, line, times, value, sides, reason (null if usable), raw (JSON).
 
     ``$offset`` is the number of rows read before this batch.
@@ -108,13 +150,14 @@ def cast_sql(variable: Variable, schema: pa.Schema) -> str:
     columns += [f"{found.number(name)} AS {name}_number" for name in numbers]
     if variable is AVAILABILITY:
         columns += [f"{found.text('kind')} AS kind", f"{found.flag('truncated')} AS truncated"]
-    reasons = _time_reasons(found) + (_price_reasons(found) if variable is PRICE else _count_reasons(found))
+    own = _price_reasons(found, bounds) if variable is PRICE else _count_reasons(found)
+    reasons = _time_reasons(found, bounds) + own
     same = " AND ".join(f"i.raw_{name} IS NOT DISTINCT FROM p.raw_{name}" for name in _place_columns(schema))
     raw = ", ".join(f"incoming.{name} AS raw_{name}" for name in schema.names)
     whole = ", ".join(f"'{name}': raw_{name}" for name in schema.names)
     return (
         f"WITH i AS (SELECT row_number() OVER () + $offset AS n, {raw} FROM incoming), "
-        f"found AS (SELECT i.*, p.pid, p.reason AS place_reason, {', '.join(columns)} "
+        f"found AS (SELECT i.*, p.pid, p.reason AS place_reason, p.listed_usd, {', '.join(columns)} "
         f"FROM i JOIN places AS p ON {same or 'TRUE'}), "
         f"judged AS (SELECT *, coalesce(place_reason, {_case(reasons)}) AS reason FROM found) "
         f"SELECT n, pid, line, observed_at, stated_known_at, "
@@ -156,8 +199,12 @@ class _Found:
         return f"({self.empty(name)} OR coalesce(isnan({name}_number), FALSE))"
 
     def shown(self, name: str) -> str:
-        """The text of the column as it stands in a reason; evaluated for refused rows only."""
-        return f"trim(CAST(raw_{name} AS VARCHAR))" if name in self._types else "''"
+        """The text of the column as it stands in a reason, abridged; evaluated for refused rows only."""
+        if name not in self._types:
+            return "''"
+        return (
+            f"left(regexp_replace(trim(CAST(raw_{name} AS VARCHAR)), '{_UNPRINTABLE}', '?', 'g'), {_SHOWN})"
+        )
 
     def says(self, name: str, words: str) -> str:
         """The reason ``<name> <text found> <words>``."""
@@ -182,6 +229,15 @@ class _Found:
         """BOOLEAN, null when empty or not a truth value."""
         return f"TRY_CAST({self.text(name)} AS BOOLEAN)"
 
+    def zoneless(self, name: str) -> str:
+        """Whether a time names no zone: a text without an offset at its end, or a timestamp of no zone."""
+        if name not in self._types:
+            return "FALSE"
+        kind = self._types[name]
+        if types.is_timestamp(kind) or types.is_date(kind):
+            return "FALSE" if types.is_timestamp(kind) and kind.tz is not None else f"raw_{name} IS NOT NULL"
+        return f"NOT regexp_matches({self.text(name)}, '[T ].*(Z|[+-]\\d{{2}}(:?\\d{{2}}){{0,2}}| UTC)$')"
+
     def time(self, name: str) -> str:
         """TIMESTAMPTZ in UTC, null when empty or not a time; text must be ISO 8601 and is UTC when it names no zone."""
         if name not in self._types:
@@ -205,10 +261,38 @@ def _place_reasons(found: _Found) -> list[tuple[str, str]]:
         reasons.append(
             (f"contains({name}, '/') OR contains({name}, '@')", found.says(name, "contains / or @"))
         )
+    for name in IDENTITY:
+        # Names stand on terminals, in paths and in the texts of other programs.
+        reasons.append(
+            (
+                f"regexp_matches({name}, '{_UNPRINTABLE}')",
+                found.says(name, "contains a character that cannot be printed"),
+            )
+        )
+        reasons.append(
+            (f"length({name}) > {LONGEST_NAME}", found.says(name, f"is longer than {LONGEST_NAME}"))
+        )
     return reasons
 
 
-def _time_reasons(found: _Found) -> list[tuple[str, str]]:
+def _time_reasons(found: _Found, bounds: Bounds) -> list[tuple[str, str]]:
+    reasons = _form_of_times(found)
+    if bounds.time_zone != "UTC":
+        reasons += [
+            (f"coalesce({found.zoneless(name)}, FALSE)", found.says(name, "names no time zone"))
+            for name in ("observed_at", "known_at")
+        ]
+    if bounds.latest is not None:
+        latest = bounds.latest.tz_convert("UTC").isoformat()
+        words = f"is in the future, more than {duration(bounds.future)} after it was read"
+        reasons += [
+            (f"{column} > CAST('{latest}' AS TIMESTAMPTZ)", found.says(name, words))
+            for name, column in (("observed_at", "observed_at"), ("known_at", "stated_known_at"))
+        ]
+    return reasons
+
+
+def _form_of_times(found: _Found) -> list[tuple[str, str]]:
     return [
         (found.empty("observed_at"), "'no observed_at'"),
         ("observed_at IS NULL OR NOT isfinite(observed_at)", found.says("observed_at", "is not a time")),
@@ -221,8 +305,10 @@ def _time_reasons(found: _Found) -> list[tuple[str, str]]:
     ]
 
 
-def _price_reasons(found: _Found) -> list[tuple[str, str]]:
-    on_demand = "on_demand_usd_number"
+def _price_reasons(found: _Found, bounds: Bounds) -> list[tuple[str, str]]:
+    on_demand, times = "on_demand_usd_number", bounds.price_times_on_demand
+    told = f"is far above on-demand: more than {times:g} times "
+    reference = f"CASE WHEN isfinite({on_demand}) THEN {on_demand} ELSE listed_usd END"
     return [
         (found.empty("price_usd"), "'no price_usd'"),
         ("price_usd_number IS NULL", found.says("price_usd", "is not a number")),
@@ -232,6 +318,14 @@ def _price_reasons(found: _Found) -> list[tuple[str, str]]:
             f"NOT {found.absent('on_demand_usd')} AND ({on_demand} IS NULL OR NOT isfinite({on_demand}) OR {on_demand} <= 0)",
             found.says("on_demand_usd", "is not a positive number"),
         ),
+        (
+            f"{on_demand} > {times!r} * listed_usd AND NOT isnan({on_demand})",
+            f"{found.says('on_demand_usd', told)} || listed_usd",
+        ),
+        (
+            f"price_usd_number > {times!r} * ({reference})",
+            f"{found.says('price_usd', told)} || ({reference})",
+        ),
     ]
 
 
@@ -239,7 +333,7 @@ def _whole(name: str) -> str:
     number = f"{name}_number"
     return (
         f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) "
-        f"AND {number} BETWEEN 0 AND {_LARGEST_COUNT})"
+        f"AND {number} BETWEEN 0 AND {LARGEST_COUNT})"
     )
 
 
@@ -287,6 +381,41 @@ def _typed_count() -> str:
 
 
 # ---
+# What rejected rows have in common: a reason without what stands in its row only.
+
+#: The end of the reason of a row that said to be from later than it was read.
+IN_THE_FUTURE = "is in the future"
+#: What reasons say of a column, behind the text that was found in it.
+_SAID = (
+    "contains / or @", "contains a character that cannot be printed", "is longer than", "is not a time", "names no time zone",
+    IN_THE_FUTURE, "is outside", "is before observed_at", "is not a number", "is not finite", "is negative",
+    "is not a positive number", "is not a whole number", "is above the capacity", "is far above on-demand", "is not true or false",
+)  # fmt: skip
+_OF_A_COLUMN = re.compile(rf"([a-z_]+) (?:.*) ({'|'.join(map(re.escape, _SAID))}).*", re.S)
+_OWN_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|(?<![\w.])-?\d[\w.:+-]*")
+
+
+def kind_of_reason(reason: str) -> str:
+    """A reason without what stands in its row only.
+
+    >>> kind_of_reason("price_usd -0.1 is negative"), kind_of_reason("superseded by line 4")
+    ('price_usd is negative', 'superseded by line ...')
+    """
+    match = _OF_A_COLUMN.fullmatch(reason)
+    if match is not None:
+        return " ".join(match.groups())
+    return _OWN_WORDS.sub("...", reason)[:_SHOWN]
+
+
+def counted_reasons(found: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Numbers of rows by reason as numbers by kind of reason, most first."""
+    counts: Counter[str] = Counter()
+    for reason, count in found:
+        counts[kind_of_reason(reason)] += count
+    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+
+
+# ---
 # Observations in: each file is staged in chunks, cast and judged in SQL, and merged in one transaction.
 
 #: Rows merged at a time: the sorts and joins of a part stay well inside the store's memory limit.
@@ -297,8 +426,9 @@ _KEY = "sid, observed_at, known_at"
 class Stage:
     """Temporary tables that hold one import before it is merged; DuckDB spills them to disk when they grow."""
 
-    def __init__(self, store: Store, rule: str) -> None:
+    def __init__(self, store: Store, rule: str, bounds: Bounds = USUAL) -> None:
         self._store = store
+        self._bounds = bounds
         self._rule = rule
         self._rows = 0
         self.drop()
@@ -348,9 +478,14 @@ class Stage:
         variable = PRICE if batch.kind == "price" else AVAILABILITY
         store, schema, kind = self._store, batch.table.schema, {"kind": variable.kind}
         keys = ", ".join(("file", *IDENTITY))
-        store.execute(f"CREATE OR REPLACE TEMP TABLE places AS {places_sql(variable, schema)}")
         store.execute(
-            f"CREATE OR REPLACE TEMP TABLE cast_rows AS {cast_sql(variable, schema)}", {"offset": self._rows}
+            f"CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd FROM ({places_sql(variable, schema)})"
+        )
+        if variable is PRICE:
+            self._list_prices()
+        store.execute(
+            f"CREATE OR REPLACE TEMP TABLE cast_rows AS {cast_sql(variable, schema, self._bounds)}",
+            {"offset": self._rows},
         )
         store.execute(
             "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason FROM cast_rows AS c "
@@ -369,6 +504,25 @@ class Stage:
             f"JOIN staged_series USING ({keys}) WHERE staged_series.kind = $kind) AS s USING (pid) WHERE c.reason IS NULL",
             kind,
         )
+
+    def _list_prices(self) -> None:
+        """The on-demand price on the list beside every place, the dearest where there is none of its type."""
+        dearest = max(entry.usd for entry in list_prices())
+        pairs = self._store.execute(
+            "SELECT DISTINCT provider, instance_type FROM places WHERE reason IS NULL"
+        )
+        listed = pa.table(
+            {
+                "provider": [provider for provider, _ in pairs],
+                "instance_type": [kind for _, kind in pairs],
+                "usd": pa.array([listed_price(*pair) or dearest for pair in pairs], pa.float64()),
+            }
+        )
+        with self._store.registered("listed", listed):
+            self._store.execute(
+                "UPDATE places SET listed_usd = listed.usd FROM listed "
+                "WHERE places.provider = listed.provider AND places.instance_type = listed.instance_type"
+            )
 
 
 def _serialised(table: pa.Table) -> Iterator[bytes]:
@@ -647,17 +801,22 @@ KnownAt = pd.Timestamp | pd.Timedelta | FollowedSince | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """Rows of an import: ``added`` observations, ``repeated`` ones that say nothing new, ``rejected`` ones kept aside."""
+    """Rows of an import: ``added`` observations, ``repeated`` ones that say nothing new, ``rejected`` ones kept aside.
+
+    ``reasons``: how many were rejected for each kind of reason (`kind_of_reason`), most first.
+    """
 
     added: int
     repeated: int
     rejected: int
+    reasons: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def __add__(self, other: Appended) -> Appended:
         return Appended(
             added=self.added + other.added,
             repeated=self.repeated + other.repeated,
             rejected=self.rejected + other.rejected,
+            reasons=dict((Counter(self.reasons) + Counter(other.reasons)).most_common()),
         )
 
 
@@ -716,6 +875,7 @@ def ingest(
     *paths: Path | str,
     known_at: KnownAt = None,
     imported_at: pd.Timestamp | None = None,
+    bounds: Bounds = USUAL,
     progress: Callable[[str], None] = lambda _: None,
     rows: Callable[[str, int], None] = lambda _file, _rows: None,
     **options: str,
@@ -723,7 +883,9 @@ def ingest(
     """Read every file of a source below ``paths`` (files or folders) into the store; a transaction a file, counts summed.
 
     ``options`` are the source's own (`slackwater ingest --list`). ``progress`` is told each file's name, ``rows`` the rows read
-    of it so far. A file that is not of the source's format stops none of the others; it is refused after them, with
+    of it so far; ``bounds``: what a row cannot be beyond.
+
+    A file that is not of the source's format stops none of the others; it is refused after them, with
     `SourceFileError` (`InputError` of several files). Raises `InputError` for a source that is not known.
     """
     reader = _Counted(find_source(source), rows)
@@ -735,7 +897,13 @@ def ingest(
         progress(path.name)
         try:
             total += ingest_file(
-                store, reader, path, options=asked, known_at=known_at, imported_at=imported_at
+                store,
+                reader,
+                path,
+                options=asked,
+                known_at=known_at,
+                imported_at=imported_at,
+                bounds=bounds,
             )
         except SourceFileError as error:
             refused.append(error)
@@ -757,11 +925,14 @@ def ingest_file(
     options: SourceOptions,
     known_at: KnownAt = None,
     imported_at: pd.Timestamp | None = None,
+    bounds: Bounds = USUAL,
 ) -> Appended:
     """Read one file with ``source`` into the store, in one transaction, and count its rows.
 
-    A file that was read before (same bytes, path, source, options and rule) is not read again: its usable
-    rows count as repeated, its rejected ones as rejected. ``known_at`` is for rows that do not state it (M1.2); ``imported_at`` is
+    A file that was read before (same bytes, path, source, options, rule and bounds) is not read again, unless some of its rows
+    were in the future then: its usable rows count as repeated, its rejected ones as rejected.
+
+    ``known_at`` is for rows that do not state it (M1.2); ``imported_at`` is
     the logical time of the import. Raises `SourceFileError` if the file is not of the source's format; then nothing of it stays.
     """
     content = _digest(path) if source.has_files else None
@@ -773,12 +944,13 @@ def ingest_file(
         assumptions=(),
         imported_at=imported_at,
     )
-    known = None if content is None else _known_import(store, _fingerprint(content, origin))
+    known = None if content is None else _known_import(store, _fingerprint(content, origin, bounds))
     if known is not None:
         return known
     assumed = tuple(source.assumptions(path, options))
     origin = replace(origin, assumptions=assumed)
-    return _import(store, source.read(path, options), origin, known_at=known_at, content=content)
+    batches = source.read(path, options)
+    return _import(store, batches, origin, known_at=known_at, content=content, bounds=bounds)
 
 
 def _digest(path: Path) -> str:
@@ -806,6 +978,7 @@ def append(
     imported_at: pd.Timestamp | None = None,
     file: str = "",
     assumptions: tuple[str, ...] = (),
+    bounds: Bounds = USUAL,
 ) -> Appended:
     """Append batches that do not come from a file (a simulated market, an API) as one import; rules as in `ingest_file`.
 
@@ -819,7 +992,7 @@ def append(
         assumptions=assumptions,
         imported_at=imported_at,
     )
-    return _import(store, batches, origin, known_at=known_at, content=None)
+    return _import(store, batches, origin, known_at=known_at, content=None, bounds=bounds)
 
 
 def rule_words(known_at: KnownAt) -> str:
@@ -857,28 +1030,47 @@ def _rule_sql(known_at: KnownAt) -> str:
     return f"greatest(observed_at, CAST('{known_at.tz_convert('UTC').isoformat()}' AS TIMESTAMPTZ))"
 
 
-def _fingerprint(content: str, origin: Origin) -> str:
-    parts = (content, origin.reader, origin.file, origin.options, origin.known_at_rule)
+def _fingerprint(content: str, origin: Origin, bounds: Bounds) -> str:
+    parts = [content, origin.reader, origin.file, origin.options, origin.known_at_rule]
+    if unusual := bounds.words():
+        parts.append(unusual)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _known_import(store: Store, fingerprint: str) -> Appended | None:
-    rows = store.execute("SELECT added, repeated, rejected FROM imports WHERE fingerprint = ?", [fingerprint])
+    """What the newest import of the same brought; None if there was none, or if rows were in the future then."""
+    rows = store.execute(
+        "SELECT content, added, repeated, rejected FROM imports WHERE fingerprint = ? ORDER BY batch DESC",
+        [fingerprint],
+    )
     if not rows:
         return None
-    added, repeated, rejected = rows[0]
-    return Appended(added=0, repeated=added + repeated, rejected=rejected)
+    content, added, repeated, rejected = rows[0]
+    reasons = store.execute(
+        "SELECT reason, count(*) FROM rejected JOIN imports USING (batch) WHERE content = ? GROUP BY reason",
+        [content],
+    )
+    told = counted_reasons(reasons)
+    if any(reason.endswith(IN_THE_FUTURE) for reason in told):
+        return None
+    return Appended(added=0, repeated=added + repeated, rejected=rejected, reasons=told)
 
 
 def _import(
-    store: Store, batches: Iterable[Batch], origin: Origin, *, known_at: KnownAt, content: str | None
+    store: Store,
+    batches: Iterable[Batch],
+    origin: Origin,
+    *,
+    known_at: KnownAt,
+    content: str | None,
+    bounds: Bounds,
 ) -> Appended:
     with store.exclusive():
-        stage = Stage(store, _rule_sql(known_at))
+        stage = Stage(store, _rule_sql(known_at), bounds)
         try:
             digest = stage.fill(batches, hashed=content is None)
             content = content or digest
-            fingerprint = _fingerprint(content, origin)
+            fingerprint = _fingerprint(content, origin, bounds)
             known = _known_import(store, fingerprint)
             if known is not None:
                 return known
@@ -917,7 +1109,61 @@ def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Ap
         ],
     )
     keep_assumptions(store, origin.assumptions)
-    return Appended(added=added, repeated=repeated, rejected=rejected)
+    found = store.execute("SELECT reason, count(*) FROM staged_rejected GROUP BY reason") if rejected else []
+    return Appended(added=added, repeated=repeated, rejected=rejected, reasons=counted_reasons(found))
+
+
+# ---
+# Rejected rows out: how many for each kind of reason, and the newest of them as they were found.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """Rejected rows: ``reasons`` counts all that were asked for, most first; ``rows`` are the newest of them, newest first.
+
+    A row has source (the reader), imported_at (the logical time of its import, UTC, or None), file, line, reason and raw, the row
+    as it was found (JSON of its fields, or its text).
+    """
+
+    reasons: Mapping[str, int]
+    rows: Sequence[Mapping[str, Any]]
+
+
+def rejected_rows(
+    store: Store,
+    *,
+    source: str | None = None,
+    file: str | None = None,
+    reason: str | None = None,
+    most: int = 20,
+) -> Rejected:
+    """Rejected rows of a source (the reader, or a label that their rows give), of a file and of a reason.
+
+    ``file`` and ``reason`` are parts of what they must hold; case does not matter.
+    """
+    asked = (
+        "FROM rejected AS r JOIN imports AS i USING (batch) WHERE "
+        "($source IS NULL OR i.reader = $source OR i.file LIKE $source || ':%' "
+        "OR (try_cast(r.raw AS JSON) ->> '$.source') = $source) "
+        "AND ($file IS NULL OR contains(lower(r.file), lower($file)) OR contains(lower(i.file), lower($file))) "
+        "AND ($reason IS NULL OR contains(lower(r.reason), lower($reason)) OR list_contains($kinds, r.reason))"
+    )
+    # A kind leaves out what stands in its row only: it is no part of the reason of any.
+    every = store.execute("SELECT DISTINCT reason FROM rejected") if reason is not None else []
+    kinds = [one for (one,) in every if reason is not None and reason.lower() in kind_of_reason(one).lower()]
+    given = {"source": source, "file": file, "reason": reason, "kinds": kinds}
+    counts = store.execute(f"SELECT r.reason, count(*) {asked} GROUP BY r.reason", given)
+    names = ("source", "imported_at", "file", "line", "reason", "raw")
+    found = store.execute(
+        f"SELECT i.reader, epoch_us(i.imported_at), coalesce(nullif(r.file, ''), i.file), r.line, r.reason, r.raw {asked} "
+        "ORDER BY r.batch DESC, r.line DESC LIMIT $most",
+        {**given, "most": most},
+    )
+    rows = [dict(zip(names, row, strict=True)) for row in found]
+    for row in rows:
+        at = row["imported_at"]
+        row["imported_at"] = None if at is None else pd.Timestamp(at, unit="us", tz="UTC")
+    return Rejected(reasons=counted_reasons(counts), rows=rows)
 
 
 # ---

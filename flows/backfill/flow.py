@@ -13,6 +13,7 @@ from pydantic import Field
 
 from flows.backfill.run import Backfill, Outcome, Reprocess, Stretch, stretch_of
 from flows.backfill.run import backfill as make
+from flows.clock import now
 from flows.command import DEFAULT_DB, progress, say
 from flows.config import Settings, read_settings
 from flows.runs import Data, Db, SettingsFile, as_task, named_flow, run_name, utc_time
@@ -109,6 +110,7 @@ def run_backfill(db: Path, stretch: Stretch, settings: Settings, *, data: Path |
                 progress=made,
                 pause=lambda: time.sleep(BREATH),
                 part=lambda name, slots, work: as_task(name, work, run_name=f"{name} {slots}"),
+                clock=now(),
             )
         )
 

@@ -277,6 +277,8 @@ class Backfill:
     part: Callable[[str, str, Callable[[], None]], None] = field(default=lambda _name, _slots, work: work())
     #: Called between two openings, when the warehouse is free.
     pause: Callable[[], None] = field(default=lambda: None)
+    #: The present time, beside which rows of the future are told.
+    clock: pd.Timestamp | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -550,7 +552,7 @@ class _Opening:
     def _turn(self, at: pd.Timestamp) -> Turn:
         return Turn(
             store=self._store, at=at, settings=self._asked.settings, run_id=run_id_of(at), made=BACKFILL,
-            reads=self._reads, fan=self._fan,
+            reads=self._reads, fan=self._fan, clock=self._asked.clock,
         )  # fmt: skip
 
     def _ingest(self, turns: Sequence[Turn]) -> None:

@@ -25,13 +25,13 @@ def run(
     taken at the end of its own record; with --at, all are taken at that time.
     """
     from flows.engine.run import run_turn
-    from flows.turn.command import decision_table, turn_blocks
+    from flows.turn.command import decision_blocks, turn_blocks
     from flows.turn.report import decisions_summary
 
     shown: list[Block] = []
 
     def show(decisions: Sequence[Mapping[str, Any]]) -> None:
-        shown.append(decision_table("Decisions", decisions))
+        shown.extend(decision_blocks("Decisions", decisions))
         shown.append(decisions_summary(decisions) if decisions else "")
         session.show(shown)
 

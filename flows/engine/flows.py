@@ -26,6 +26,7 @@ from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTa
 from prefect.tasks import Task, exponential_backoff
 from pydantic import Field
 
+from flows.clock import now
 from flows.command import DEFAULT_DB, progress, say, words_of
 from flows.config import Settings, read_settings
 from flows.ledger.records import reason_of, worth_another_try
@@ -168,6 +169,7 @@ def opened_turn(
             fan=fan,
             say=say,
             show=SHOW.get(),
+            clock=now(),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import Answer, Query, QueryAt, option, parsed_time
+from flows.command import Answer, Query, QueryAt, option, parsed_time, say
 from flows.show.blocks import Column, Table
 
 if TYPE_CHECKING:
@@ -89,7 +89,16 @@ def fetch(
     span = (parsed_time(since, "--since"), parsed_time(until, "--until"))
     with session.writing() as store:
         transport = transport_for(feed, at, seed=config.seed)
-        fetched = fetch_feed(store, feed, at=at, transport=transport, span=span, clock=clock)
+        fetched = fetch_feed(
+            store,
+            feed,
+            at=at,
+            transport=transport,
+            span=span,
+            clock=clock,
+            bounds=config.bounds,
+            say=say,
+        )
     if fetched.status == "failed":
         raise FetchError(f"feed {name!r}: {fetched.reason}", remedy="`slackwater feeds` shows the last fetch")
     value = {"feed": name, "source": feed.source, **_fetched_row(fetched)}

@@ -5,25 +5,32 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import pandas as pd
 
-from flows.config import Feed, Settings
+from flows.config import BoundSettings, Feed, Settings
 from flows.show.formats import rows_of
-from warehouse.errors import FetchError, InputError, SettingsError
+from warehouse.errors import FetchError, InputError, Kept, SettingsError
 from warehouse.issued import read_rows, write_rows
-from warehouse.observations import FollowedSince, append
+from warehouse.observations import Bounds, FollowedSince, append
 from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.contract import FetchRequest, Listing, Mark, Page
+from warehouse.sources.live.contract import FetchRequest, Listing, Mark, Page, PartFailed
 from warehouse.sources.live.transport import SKEW_SECONDS, Retry, Transport
 from warehouse.store.connection import Store
+from warehouse.times import steady_seconds
 
 #: A reason longer than this tells nobody more.
 LONGEST_REASON = 2000
+#: Pages that come within this many seconds are kept together: to open the warehouse for each would take longer than to read it.
+GATHER_SECONDS = 5.0
+#: Reasons of rejected rows that are told, the most frequent ones.
+MOST_REASONS = 3
+USUAL_BOUNDS = BoundSettings.model_validate({})
 _SEED_BITS = 2**32
 
 
@@ -171,6 +178,8 @@ def fetch_due(
     at: pd.Timestamp,
     seed: int,
     say: Callable[[str], None],
+    clock: pd.Timestamp | None = None,
+    bounds: BoundSettings = USUAL_BOUNDS,
 ) -> dict[str, dict[str, int]]:
     """Fetch every feed that is due at a time; the rows added, repeated and rejected of each.
 
@@ -181,8 +190,8 @@ def fetch_due(
     for feed in feeds:
         if is_due(feed, last.get(feed.name), at):
             say(f"fetch {feed.name}")
-            transport = transport_for(feed, at, seed=seed)
-            fetched = fetch_feed(store, feed, at=at, transport=transport)
+            transport = transport_for(feed, at, seed=seed, budget=feed.budget_seconds)
+            fetched = fetch_feed(store, feed, at=at, transport=transport, clock=clock, bounds=bounds, say=say)
             counts[feed.name] = fetched.counts()
             if fetched.reason:
                 say(f"{feed.name} is {fetched.status}: {fetched.reason}")
@@ -208,11 +217,15 @@ def fetch_feed(
     transport: Transport,
     span: tuple[pd.Timestamp | None, pd.Timestamp | None] = (None, None),
     clock: pd.Timestamp | None = None,
+    bounds: BoundSettings = USUAL_BOUNDS,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Fetched:
     """Fetch one feed at a logical time and say what came of it; raises `InputError` for a time before its last fetch.
 
     ``span``: a range of history to read by hand, beside what is followed. ``clock``: the present time, if the caller knows it,
-    to compare the server's with. A fetch that is complete already at that time is not made again. Failures of the source are
+    to compare the server's with and to tell rows that are in the future, as ``bounds`` say; else the logical time.
+
+    A fetch that is complete already at that time is not made again. Failures of the source are
     in the result, not raised: ``status`` and ``reason``.
     """
     last = last_fetches(store).get(feed.name)
@@ -232,6 +245,7 @@ def fetch_feed(
         marks=marks_for(feed, last),
         since=None if span[0] is None else _plain(span[0]),
         until=None if span[1] is None else _plain(span[1]),
+        clock=_plain(at if clock is None else clock),
     )
     start = Fetched(
         feed=feed.name,
@@ -246,9 +260,20 @@ def fetch_feed(
         marks=asked.marks,
     )
     try:
-        return _Fetch(store, feed, asked, transport, start).run(clock)
+        return _Fetch(
+            store, feed, asked, transport, start, bounds.at(at if clock is None else clock), say
+        ).run(clock)
     finally:
         transport.close()
+
+
+def _said(error: BaseException) -> str:
+    """Why a fetch ended before its end; raises what is no fault of an answer."""
+    if isinstance(error, FetchError | SettingsError):
+        return str(error)
+    if isinstance(error, ValueError | TypeError | LookupError | ArithmeticError):
+        return f"an answer that cannot be read ({type(error).__name__}: {error})"
+    raise error
 
 
 def _plain(at: pd.Timestamp) -> datetime:
@@ -259,9 +284,18 @@ class _Fetch:
     """One attempt: pages in, and the row of ``fetches`` as it stands after each."""
 
     def __init__(
-        self, store: Store, feed: Feed, asked: FetchRequest, transport: Transport, start: Fetched
+        self,
+        store: Store,
+        feed: Feed,
+        asked: FetchRequest,
+        transport: Transport,
+        start: Fetched,
+        bounds: Bounds,
+        say: Callable[[str], None],
     ) -> None:
         self._store = store
+        self._say = say
+        self._reasons: Counter[str] = Counter()
         self._feed = feed
         self._asked = asked
         self._transport = transport
@@ -269,25 +303,49 @@ class _Fetch:
         self._before = start.requests
         self._pages = 0
         self._source = LIVE_SOURCES[feed.source]
+        # The usual convention holds for what an API documents; of any table over HTTP nobody knows.
+        self._bounds = replace(bounds, time_zone=self._source.time_zone(feed.options))
 
     def run(self, clock: pd.Timestamp | None) -> Fetched:
         failures: list[str] = []
         notes: list[str] = []
-        finished = True
-        try:
-            for item in self._source.fetch(self._asked, self._transport):
+        items = self._source.fetch(self._asked, self._transport)
+        more, ended = True, None
+        while more:
+            gathered, more, ended = self._gathered(items)
+            for item in gathered:
                 if isinstance(item, Page):
                     self._keep(item)
                     notes += [note for note in item.notes if note not in notes]
                 else:
                     failures.append(f"{item.part}: {item.reason}")
-        except (FetchError, SettingsError) as error:
-            failures.append(str(error))
-            finished = False
+        if ended is not None:
+            failures.append(_said(ended))
+        finished = ended is None and not self._transport.out_of_time
         notes += self._skew(clock)
+        if self._reasons:
+            told = [f"{count:,} {reason}" for reason, count in self._reasons.most_common(MOST_REASONS)]
+            self._say(f"rows of {self._feed.name} rejected: {'; '.join(told)} (`slackwater rejected`)")
         done = any(mark.done_at == self._asked.at for mark in self._row.marks.values())
         status = "done" if not failures else "partial" if self._pages or done else "failed"
         return self._save(status, "; ".join(failures + notes), finished=finished and status != "failed")
+
+    def _gathered(
+        self, items: Iterator[Page | PartFailed]
+    ) -> tuple[list[Page | PartFailed], bool, BaseException | None]:
+        """What comes in the next `GATHER_SECONDS`, whether there may be more, and what ended the fetch before its end.
+
+        Nobody is kept from writing while the network is waited for.
+        """
+        gathered: list[Page | PartFailed] = []
+        # Whoever stops a fetch loses none of what came before.
+        with self._store.released(), Kept() as kept:
+            end = steady_seconds() + GATHER_SECONDS
+            for item in items:
+                gathered.append(item)
+                if steady_seconds() >= end:
+                    return gathered, True, None
+        return gathered, False, kept.error
 
     def _keep(self, page: Page) -> None:
         """Commit a page: its rows, the mark behind it, and that the fetch is not at its end yet."""
@@ -311,7 +369,9 @@ class _Fetch:
                     imported_at=self._row.at,
                     file=f"{self._feed.name}:{page.part}",
                     assumptions=self._source.assumptions(self._feed.options),
+                    bounds=self._bounds,
                 )
+                self._reasons.update(kept.reasons)
                 row = replace(
                     row,
                     added=row.added + kept.added,
@@ -347,4 +407,5 @@ class _Fetch:
             return []
         words = "ahead of" if ahead > 0 else "behind"
         whose = "the logical time" if clock is None else "our clock"
-        return [f"the server's clock is {abs(ahead):,.0f} s {words} {whose}"]
+        believed = "" if self._asked.believes(date) else ", which is believed instead"
+        return [f"the server's clock is {abs(ahead):,.0f} s {words} {whose}{believed}"]

@@ -43,7 +43,7 @@ def plan(
     The joint plan looks some slots ahead, knows teams and caps and lets jobs move. It advises: nothing is stored.
     """
     from flows.fleet.plan import common_time, fleet_answer, read_terms, request_on
-    from flows.turn.command import decision_table
+    from flows.turn.command import decision_blocks
     from flows.turn.context import Turn, step_of
 
     config, terms = session.config, read_terms(teams)
@@ -55,7 +55,7 @@ def plan(
         value = fleet_answer(turn, terms, requests, window=window)
     title = f"{len(value['decisions'])} jobs together for the slot of {utc(value['slot'])}"
     blocks: list[Block] = [
-        decision_table("Decisions of that slot", value["decisions"]),
+        *decision_blocks("Decisions of that slot", value["decisions"]),
         Table("The joint plan beside them", value["jobs"], JOB_COLUMNS),
         Table("Markets in that slot", value["markets"], MARKET_COLUMNS),
     ]

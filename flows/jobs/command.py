@@ -231,9 +231,9 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Table) -> list[Block]:
     from flows.ledger.jobs import throughput_told
-    from flows.turn.command import decision_table
+    from flows.turn.command import decision_blocks
 
-    blocks: list[Block] = [request, decision_table("Decisions", value["decisions"])]
+    blocks: list[Block] = [request, *decision_blocks("Decisions", value["decisions"])]
     if value["reports"]:
         placed = {"market": "in"} if any(row.get("market") for row in value["reports"]) else {}
         told = [

@@ -486,6 +486,14 @@ DECISION: Final[dict[str, Field]] = {
         glance=True,
         shown=(TABLE,),
     ),
+    "stale": Field(
+        kind=str | None,
+        words="That the market's newest observation is older than `stale_hours`, and how old; null where it is not.",
+        value=lambda job, made: job.stale,
+        heading="old data",
+        shown=(JOB,),
+        place=3,
+    ),
     "planned": Field(
         kind=list[PlannedSlot] | None,
         words="What the plan behind the decision holds in the slots after it, which later decisions may change; null where the "
@@ -527,6 +535,22 @@ DECISION: Final[dict[str, Field]] = {
 def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
     """A decision as plain values, the form of ``decisions`` in the JSON answer but for why its policy was asked."""
     return {name: one.value(job, made) for name, one in DECISION.items() if one.value is not None}
+
+
+#: Markets with old data that are told of one by one.
+MOST_STALE = 3
+
+
+def stale_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What decisions say of old data, once a market (at its newest slot), and not of more than a few."""
+    newest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: str(row["slot"])):
+        newest[row["market"], row.get("source")] = row
+    told = [str(row["stale"]) for row in newest.values() if row.get("stale")]
+    more = len(told) - MOST_STALE
+    return told[:MOST_STALE] + (
+        [f"and so of {more} more markets" if more > 1 else "and so of another market"] if more > 0 else []
+    )
 
 
 def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from flows.show.formats import rows_of
+from flows.show.formats import rows_of, utc
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress, finished
 from optimization.job.request import FilledConfiguration, JobRequest, check_bounds, first_slot, job_on
@@ -22,6 +22,7 @@ from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
 from optimization.moving.terms import movable_job
 from optimization.replay.decision import LiveJob, Reported, live_job
 from optimization.window.plan import Allocation
+from warehouse.asof import PRICE_MAX_AGE
 from warehouse.errors import JobError
 from warehouse.history import History
 from warehouse.issued import read_rows, write_rows
@@ -256,10 +257,40 @@ def as_reported(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """How old the newest observation of a market may be before it is said: ``after``, at the slot that is decided.
+
+    ``clock``: the present time instead, where each market is taken at the end of its record and that may be long ago.
+    """
+
+    after: pd.Timedelta
+    clock: pd.Timestamp | None = None
+
+    def stale(self, history: History, slot: pd.Timestamp) -> str | None:
+        """That a market's newest count (without any, its price) is too old for a slot, and how old; None where it is not."""
+        name, seen, after = "count", history.newest_count, self.after
+        if seen is None:
+            name, seen, after = "price", history.newest_price, max(self.after, PRICE_MAX_AGE)
+        at = slot if self.clock is None else max(slot, self.clock)
+        if seen is None or at - seen <= after:
+            return None
+        what = "this slot" if at == slot else f"now, {utc(at)}: this slot is long over"
+        return (
+            f"the newest {name} of {history.market.key} is from {utc(seen)}, {_age(at - seen)} before {what}"
+        )
+
+
+def _age(length: pd.Timedelta) -> str:
+    hours = length / pd.Timedelta(hours=1)
+    return f"{hours:,.0f} hours" if hours < 96 else f"{hours / 24:,.0f} days"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenJob:
     """A request whose job is running on the market of ``history``, as it stands at the slot to decide.
 
-    ``reports`` are those that count by then. ``places`` names the markets of a job that may move, this one among them; ``others``
+    ``reports`` are those that count by then; ``fresh`` says which observation is old.
+    ``places`` names the markets of a job that may move, this one among them; ``others``
     is the job as it stands in each other of them.
     """
 
@@ -269,6 +300,12 @@ class OpenJob:
     reports: tuple[Report, ...] = ()
     places: tuple[str, ...] = ()
     others: tuple[LiveJob, ...] = ()
+    fresh: Freshness | None = None
+
+    @property
+    def stale(self) -> str | None:
+        """That the newest observation of its market is old, and how old; None where it is not, or where nobody asks."""
+        return None if self.fresh is None else self.fresh.stale(self.history, self.live.now)
 
     @property
     def on_demand_only_usd(self) -> float:
@@ -295,6 +332,7 @@ def open_job(
     forecasts: Sequence[Forecast] = (),
     peers: Sequence[History] = (),
     reports: Sequence[Report] = (),
+    fresh: Freshness | None = None,
 ) -> OpenJob:
     """Line a placed request up with its market's history; see `live_job`.
 
@@ -311,7 +349,7 @@ def open_job(
         peers=peers,
         reported=as_reported(said, request, job, start=start, step=history.step),
     )
-    return OpenJob(request=request, history=history, live=live, reports=tuple(said))
+    return OpenJob(request=request, history=history, live=live, reports=tuple(said), fresh=fresh)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +364,7 @@ class OpenMovable:
     live: LiveMovable
     reports: tuple[Report, ...] = ()
     because: str = ""
+    fresh: Freshness | None = None
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -342,6 +381,7 @@ class OpenMovable:
             reports=self.reports,
             places=self.places,
             others=tuple(live for k, live in enumerate(self.live.lives) if k != m),
+            fresh=self.fresh,
         )
 
 
@@ -354,6 +394,7 @@ def open_movable(
     peers: Sequence[Sequence[History]] | None = None,
     reports: Sequence[Report] = (),
     by: tuple[Mover[Any], str] = (LIVE_MOVER, ""),
+    fresh: Freshness | None = None,
 ) -> OpenMovable:
     """Line a placed request that may move up with the histories of its markets, its home first if it has one.
 
@@ -397,6 +438,7 @@ def open_movable(
         live=replace(live_movable(job, lives, held, _short_names(histories), reported, by[0]), places=places),
         reports=tuple(said),
         because=by[1],
+        fresh=fresh,
     )
 
 

@@ -58,7 +58,7 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
             for item in block.items:
                 yield from _hanging("* ", shown(item), style.width)
         elif isinstance(block, Verbatim):
-            yield from block.text.split("\n")
+            yield from map(shown, block.text.split("\n"))
         elif isinstance(block, Banner):
             yield from wrapped(shown(f"{block.label} {block.text}"), style.width)
         elif isinstance(block, Table):

@@ -209,6 +209,7 @@ def _opened_together(
                     forecasts=forecasts[markets[0]],
                     peers=peers[markets[0]],
                     reports=reports[name],
+                    fresh=turn.fresh,
                 )
             )
             continue
@@ -220,6 +221,7 @@ def _opened_together(
                 forecasts=[forecasts[one] for one in markets],
                 peers=[peers[one] for one in markets],
                 reports=reports[name],
+                fresh=turn.fresh,
             )
         except JobError as error:
             left_out.append(f"job {name} is not decided: {error}")
@@ -253,6 +255,7 @@ def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
         forecasts=forecasts_of(history, prepared.batches[followed], settings=settings),
         peers=peers_of(turn, [followed], start=record_start(first))[followed],
         reports=reports,
+        fresh=turn.fresh,
     )
 
 
@@ -287,6 +290,7 @@ def movable_as_of(
         peers=[peers[one] for one in places],
         reports=reports,
         by=by or read_pool(turn).movers_deciding([at])[0],
+        fresh=turn.fresh,
     )
 
 

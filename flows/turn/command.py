@@ -16,6 +16,7 @@ from flows.ledger.fields import (
     columns_of,
     folded,
     in_hindsight,
+    stale_told,
     stands_alone,
 )
 from flows.show.blocks import Block, Column, Notes, Table, Verbatim
@@ -52,9 +53,11 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
     ]  # fmt: skip
 
 
-def decision_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Decisions as every command and page shows them."""
-    return Table(title, rows, columns_of(DECISION, rows=rows), cards=True)
+def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Decisions as every command shows them, below what they say of old data."""
+    told = stale_told(rows)
+    warning: list[Block] = [Notes([f"OLD DATA: {text}" for text in told])] if told else []
+    return [*warning, Table(title, rows, columns_of(DECISION, rows=rows), cards=True)]
 
 
 def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
@@ -163,6 +166,7 @@ def plan(
     session: Session = Session(),
 ) -> Answer:
     """Decide the next slot of one job: instances to hold, expected cost and finish, and why. Nothing is stored."""
+    from flows.clock import now
     from flows.delivery import document
     from flows.turn.answer import planned_decision
     from flows.turn.context import Turn
@@ -170,11 +174,12 @@ def plan(
     with session.market_data() as store:
         at, own_end = session.moment(store)
         turn = Turn(
-            store=store, at=at, settings=session.config, run_id="plan", own_end=own_end, say=say, fan=counted
-        )
+            store=store, at=at, settings=session.config, run_id="plan", own_end=own_end, say=say, fan=counted,
+            clock=now(),
+        )  # fmt: skip
         decision = planned_decision(turn, job, market=market, policy=policy)
     title = f"Decision for {utc(decision['slot'])}"
-    return Answer(title=title, value=document(decision), blocks=[decision_table(title, [decision])])
+    return Answer(title=title, value=document(decision), blocks=decision_blocks(title, [decision]))
 
 
 def replay(

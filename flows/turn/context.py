@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs, unreadable_jobs
+from flows.ledger.jobs import Freshness, StoredJob, save_jobs, stored_jobs, unreadable_jobs
 from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
 from flows.show.formats import listed, plural, rows_of
 from forecasting.quantiles import Forecast
@@ -104,7 +104,8 @@ class Turn:
     instead, if that is earlier. ``run_id`` names the turn; the same one again writes nothing new. Only the process
     that holds ``store`` writes: what `fan` calls gets values and returns values. ``show`` is given the decisions when
     they are made. ``made`` says whether the turn is made in its own slot or afterwards; ``reads`` answers for the
-    observations, which are in by then.
+    observations, which are in by then. ``clock`` is the present time as the command line or the scheduler read it, beside which
+    rows from the future and a record that ended long ago are told; nothing is computed from it.
     """
 
     store: Store
@@ -117,11 +118,18 @@ class Turn:
     show: Callable[[Sequence[Mapping[str, Any]]], None] = field(default=lambda _: None)
     made: str = LIVE
     reads: Reads | None = None
+    clock: pd.Timestamp | None = None
 
     def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
         """The markets known at a time (None: the turn's), as rows."""
         reads = Reads(self.store) if self.reads is None else self.reads
         return reads.listed(self.at if at is None else at)
+
+    @property
+    def fresh(self) -> Freshness:
+        """Which observation is old: by the settings, and at least two slots."""
+        after = max(pd.Timedelta(hours=self.settings.stale_hours), 2 * step_of(self.settings))
+        return Freshness(after=after, clock=self.clock if self.own_end else None)
 
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
         """The row of the ledger that says that a stage of the turn is done."""

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.fields import BASELINES, BOARD, DECISION, beside_hindsight, columns_of, zone_of
+from flows.ledger.fields import BASELINES, BOARD, DECISION, beside_hindsight, columns_of, stale_told, zone_of
 from flows.ledger.jobs import find_job
 from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import (
@@ -453,7 +453,8 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
         "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
         "whole job, what was paid before this slot included."
     )
-    return Section("What to hold", [decisions_summary(decisions), table, note], "decisions")
+    old = [Notes(told)] if (told := [f"OLD DATA: {text}" for text in stale_told(decisions)]) else []
+    return Section("What to hold", [*old, decisions_summary(decisions), table, note], "decisions")
 
 
 def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:

@@ -60,7 +60,15 @@ from optimization.replay.decision import RAISED, Effort, Fan, Undecided, record_
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from warehouse.errors import InputError
 from warehouse.history import History
-from warehouse.observations import append, find_source, observed_sources, observed_span
+from warehouse.observations import (
+    USUAL,
+    Appended,
+    Bounds,
+    append,
+    find_source,
+    observed_sources,
+    observed_span,
+)
 from warehouse.observations import ingest as read_files
 from warehouse.sources.contract import Batch, Kind, SourceOptions
 from warehouse.sources.simulated import generate, said
@@ -73,6 +81,8 @@ if TYPE_CHECKING:
 # ---
 # Bring new observations into the warehouse: files of any source, or the simulated market up to the logical time.
 
+#: Reasons of rejected rows that are told, the most frequent ones.
+MOST_REASONS = 3
 #: Minutes between observations of the simulated market, at most.
 SIMULATED_STEP = 10
 
@@ -85,21 +95,37 @@ def ingest_paths(
     options: Mapping[str, str],
     known_at: pd.Timestamp | None,
     imported_at: pd.Timestamp,
+    bounds: Bounds = USUAL,
     progress: Callable[[str], None] = lambda _: None,
     rows: Callable[[str, int], None] = lambda _file, _rows: None,
-) -> Counts:
-    """`warehouse.ingest` of every file of a source below ``paths``, counted by source."""
-    done = read_files(
+) -> Appended:
+    """`warehouse.ingest` of every file of a source below ``paths``."""
+    return read_files(
         store,
         name,
         *paths,
         known_at=known_at,
         imported_at=imported_at,
+        bounds=bounds,
         progress=progress,
         rows=rows,
         **options,
     )
+
+
+def counts_of(name: str, done: Appended) -> Counts:
+    """Rows of one source by what became of them."""
     return {name: {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}}
+
+
+def say_rejected(say: Callable[[str], None], name: str, done: Appended) -> None:
+    """How many rows were rejected, for which reasons most; nothing where none was."""
+    if done.rejected:
+        most = [f"{count:,} {reason}" for reason, count in list(done.reasons.items())[:MOST_REASONS]]
+        more = (
+            [f"{len(done.reasons) - MOST_REASONS} more reasons"] if len(done.reasons) > MOST_REASONS else []
+        )
+        say(f"{done.rejected:,} rows of {name} rejected: {'; '.join([*most, *more])} (`slackwater rejected`)")
 
 
 def last_observed(folder: Path) -> pd.Timestamp:
@@ -150,7 +176,7 @@ def ingest_simulated(turn: Turn) -> Counts:
     done = append(
         turn.store, _joined(batches), source="simulated", assumptions=said(settings.seed), imported_at=turn.at
     )
-    return {"simulated": {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}}
+    return counts_of("simulated", done)
 
 
 def simulated_label(settings: Settings) -> str:
@@ -340,6 +366,7 @@ def _opened(
                         forecasts=forecasts[name, followed.key],
                         peers=peers[followed],
                         reports=reports[name],
+                        fresh=turn.fresh,
                     )
                 )
             except RAISED as error:
@@ -388,6 +415,7 @@ def _opened_movables(
                     peers=[peers[one] for one in markets],
                     reports=reports[name],
                     by=deciding[place],
+                    fresh=turn.fresh,
                 )
             )
         except RAISED as error:
@@ -599,18 +627,29 @@ def ingest(turn: Turn, found: Found) -> Found:
     turn.say("ingest")
     settings, fetched = turn.settings, None
     if found.data is None and settings.feeds and turn.made == LIVE:
-        fetched = fetch_due(turn.store, settings.feeds, at=turn.at, seed=settings.seed, say=turn.say)
+        fetched = fetch_due(
+            turn.store,
+            settings.feeds,
+            at=turn.at,
+            seed=settings.seed,
+            say=turn.say,
+            clock=turn.clock,
+            bounds=settings.bounds,
+        )
     with turn.store.transaction():
         if found.data is not None:
-            counts = ingest_paths(
+            done = ingest_paths(
                 turn.store,
                 "tabular",
                 [found.data],
                 options={},
                 known_at=None,
                 imported_at=turn.at,
+                bounds=settings.bounds.at(turn.clock),
                 progress=turn.say,
             )
+            counts = counts_of("tabular", done)
+            say_rejected(turn.say, "tabular", done)
         elif settings.feeds:
             counts = {} if fetched is None else fetched
         elif turn.made == LIVE:

@@ -34,6 +34,8 @@ from warehouse.history import History
 
 WorkUnit = Literal["tokens", "gpu_hours", "slots"]
 
+#: Characters of a job's name at most.
+LONGEST_NAME = 200
 #: Share added on top of the least must-finish value, so that rounding cannot turn the last choice into giving up.
 VALUE_MARGIN = 0.05
 
@@ -279,7 +281,7 @@ class JobRequest(_Part):
     ``throughput_on``. What only such a job says is not written for others.
     """
 
-    name: str = Field(min_length=1)
+    name: str = Field(min_length=1, max_length=LONGEST_NAME)
     market: str | None = None
     source: str | None = None
     start: datetime | None = None
@@ -299,6 +301,14 @@ class JobRequest(_Part):
     regions: tuple[str, ...] = Field((), exclude_if=_is_empty)
     moving: MovingTerms | None = Field(None, exclude_if=_is_empty)
     throughput_on: Mapping[str, ThroughputForm] = Field(default_factory=dict, exclude_if=_is_empty)
+
+    @field_validator("name")
+    @classmethod
+    def _printable(cls, name: str) -> str:
+        # It stands on terminals, in paths and in the documents of other programs.
+        if not name.isprintable():
+            raise ValueError(f"{name!a} holds a character that cannot be printed")
+        return name
 
     @field_validator("deadline_in", mode="before")
     @classmethod

@@ -8,6 +8,7 @@ counts and keeps the rows that cannot be used. A file that is not of the source'
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,6 +40,10 @@ AVAILABILITY_COLUMNS = (
 )  # fmt: skip
 #: Columns of a ``rejected`` batch: rows that could not even be taken apart.
 REJECTED_COLUMNS = ("file", "line", "raw", "reason")
+#: A count above this is none.
+LARGEST_COUNT = 2**31 - 1
+#: Why a row with half a surrogate pair in a text is rejected.
+HALF_CHARACTER = "has half a character in it"
 #: Most rows of a batch built row by row; files read through Arrow are cut by bytes instead.
 CHUNK_ROWS = 50_000
 
@@ -147,14 +152,44 @@ def pack(rows: Iterable[tuple[Kind, Row]], constants: Mapping[str, Any]) -> Iter
     for kind, row in rows:
         waiting[kind].append(row)
         if len(waiting[kind]) >= CHUNK_ROWS:
-            yield _pack_one(kind, waiting[kind], constants)
+            yield from _pack_all(kind, waiting[kind], constants)
             waiting[kind] = []
     for kind, left in waiting.items():
         if left:
-            yield _pack_one(kind, left, constants)
+            yield from _pack_all(kind, left, constants)
 
 
-def _pack_one(kind: Kind, rows: list[Row], constants: Mapping[str, Any]) -> Batch:
+def _pack_all(kind: Kind, rows: list[Row], constants: Mapping[str, Any]) -> Iterator[Batch]:
+    """A batch of the rows; those with a text that is none (JSON can write half a character) are rejected, not the others."""
+    try:
+        yield _pack_one(kind, rows, constants)
+    except UnicodeEncodeError:
+        usable = [row for row in rows if _half_character(row) is None]
+        if usable:
+            yield _pack_one(kind, usable, constants)
+        refused = [
+            {
+                "line": row.get("line"),
+                "raw": json.dumps(row, default=str),
+                "reason": f"{name} {HALF_CHARACTER}",
+            }
+            for row in rows
+            if (name := _half_character(row)) is not None
+        ]
+        yield _pack_one("rejected", refused, constants)
+
+
+def _half_character(row: Row) -> str | None:
+    """The column of the first text that cannot be written, None if there is none."""
+    for name, value in row.items():
+        try:
+            str(value).encode()
+        except UnicodeEncodeError:
+            return name
+    return None
+
+
+def _pack_one(kind: Kind, rows: Sequence[Row], constants: Mapping[str, Any]) -> Batch:
     columns: dict[str, Any] = {}
     for name in COLUMNS[kind]:
         default = constants.get(name)

@@ -482,9 +482,11 @@ class Store:
         name: str,
         read_only: bool,
         lock: WriterLock | None = None,
+        again: Callable[[], tuple[duckdb.DuckDBPyConnection, WriterLock]] | None = None,
     ) -> None:
         self._connection = connection
         self._lock = lock
+        self._again = again
         self._turn = threading.RLock()
         self._depth = 0
         self.name = name
@@ -517,6 +519,27 @@ class Store:
             lock, self._lock = self._lock, None
             if lock is not None:
                 lock.release(finished=finished, at_last=lambda: publish_at_close(lock))
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Within the block the file is closed and others may write, for waits that nobody knows the end of; then it is open again.
+
+        What was committed stays, but nothing is published for readers, as the turn is not at its end. A warehouse in memory stays
+        open. Raises `StoreError` inside a transaction, and at the end of the block what `open_store` raises.
+        """
+        with self._turn:
+            if self._depth:
+                raise StoreError(
+                    f"warehouse {self.name} let go inside a transaction", expected="one between two"
+                )
+            if self._again is None or self._lock is None:
+                yield
+                return
+            self._close(finished=False)
+            try:
+                yield
+            finally:
+                self._connection, self._lock = self._again()
 
     def close_into(self, file: Path) -> None:
         """Close the warehouse and put another file in its place, which the next one to open it finds.
@@ -642,14 +665,18 @@ def open_store(
     if read_only or opening.name == ":memory:":
         connection = opening.unlocked(opening.name, read_only=read_only)
         return Store(connection, name=opening.name, read_only=read_only)
-    patience = Patience(default_wait() if wait is None else wait, say)
-    lock = take_lock(database, patience)
-    try:
-        connection = opening.writing(lock, patience, say)
-    except BaseException:
-        lock.give_back()
-        raise
-    return Store(connection, name=opening.name, read_only=False, lock=lock)
+
+    def opened() -> tuple[duckdb.DuckDBPyConnection, WriterLock]:
+        patience = Patience(default_wait() if wait is None else wait, say)
+        lock = take_lock(database, patience)
+        try:
+            return opening.writing(lock, patience, say), lock
+        except BaseException:
+            lock.give_back()
+            raise
+
+    connection, lock = opened()
+    return Store(connection, name=opening.name, read_only=False, lock=lock, again=opened)
 
 
 def open_reader(path: Path | str) -> Store:

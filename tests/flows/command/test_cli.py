@@ -16,7 +16,8 @@ from warehouse.store.connection import open_store
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = (
-    "run", "ingest", "markets", "job", "forecast", "plan", "replay", "accuracy", "leaderboard", "experiment", "report", "serve",
+    "run", "ingest", "rejected", "markets",
+    "job", "forecast", "plan", "replay", "accuracy", "leaderboard", "experiment", "report", "serve",
     "status", "ui", "backfill", "feeds", "export", "import", "compact", "publish", "schema",
 )  # fmt: skip
 

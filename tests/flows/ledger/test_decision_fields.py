@@ -15,7 +15,7 @@ from flows.ledger.records import decisions_of, stored_decisions
 from flows.schemas.forms import schema
 from flows.show.blocks import Page
 from flows.show.page import render_page
-from flows.turn.command import decision_table
+from flows.turn.command import decision_blocks
 from flows.turn.report import decisions_section
 from flows.ui.jobs import decided_table
 from warehouse.errors import InputError
@@ -80,7 +80,7 @@ def test_a_field_more_is_stored_published_printed_and_drawn(store, tmp_path, mon
     rows = schema("run")["properties"]["decisions"]["items"]
     assert "water_litres" in rows["properties"]
 
-    terminal = printed([decision_table("Decisions", [before, now])])
+    terminal = printed(decision_blocks("Decisions", [before, now]))
     assert "energy, kWh" in terminal
     assert f"{energy:.4g}" in terminal
     assert list(columns_of(DECISION))[-4:] == ["water_litres", "late_probability", "policy", "reason"]
@@ -108,7 +108,7 @@ def test_rows_of_an_older_version_are_readable_everywhere(store, tmp_path):
     assert run == "run-old"
     assert found["expected_cost_usd"] is None
     assert {name: found[name] for name in ANCIENT} == ANCIENT
-    assert "—" in printed([decision_table("Decisions", [found])])
+    assert "—" in printed(decision_blocks("Decisions", [found]))
     assert "Whether the deadline will be met was not estimated." in rendered([found])
     with pytest.raises(InputError, match="older version: it has no market"):
         document(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from warehouse.sources.contract import Batch, Kind, Options, Row, label_option, pack, rejection
-from warehouse.sources.files.reading import FileSource, head, numbered_lines
+from warehouse.sources.files.reading import FileSource, head, loads, numbered_lines
 
 PER_GPU_MEDIAN = "per GPU, median over offers"
 PER_GPU_MIN = "per GPU, min over offers"
@@ -81,7 +80,7 @@ def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
             yield line, text, "empty line"
             continue
         try:
-            snapshot = json.loads(text)
+            snapshot = loads(text)
         except (ValueError, RecursionError) as error:
             yield line, text, f"not JSON ({error})"
             continue

@@ -10,7 +10,17 @@ from typing import Any, Literal, TypeGuard
 from pydantic import Field
 
 from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, Kind, Moment, Options, Row, label_option, pack, rejection
+from warehouse.sources.contract import (
+    LARGEST_COUNT,
+    Batch,
+    Kind,
+    Moment,
+    Options,
+    Row,
+    label_option,
+    pack,
+    rejection,
+)
 from warehouse.sources.files.reading import (
     UNDATED,
     FileSource,
@@ -154,4 +164,4 @@ def _capacity(path: Path, options: SkyPilotOptions, trace: Mapping[str, Any]) ->
     stated = options.capacity or nodes_in(path)
     if stated:
         return stated, False
-    return max((int(c) for c in trace["data"] if _number(c)), default=0), True
+    return max((int(c) for c in trace["data"] if _number(c) and c <= LARGEST_COUNT), default=0), True

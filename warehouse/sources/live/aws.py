@@ -1,11 +1,12 @@
 """AWS through boto3: spot prices from ``DescribeSpotPriceHistory``, and placement scores from ``GetSpotPlacementScores``.
 
-Credentials come from boto3's standard chain. What may be asked again is asked again by the `Transport`, as for every other
-API, so boto3's own retries are off. Times are left as the text they are written in.
+Credentials come from boto3's standard chain. Requests go through the `Transport`, as those of every other API: boto signs them
+and reads the answers, but neither sends nor repeats. Times are left as the text they are written in.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
@@ -35,7 +36,7 @@ from warehouse.sources.live.contract import (
     PartFailed,
     next_page,
 )
-from warehouse.sources.live.transport import Throttled, Transport, shown
+from warehouse.sources.live.transport import Throttled, Transport
 
 _THROTTLING = {
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
@@ -43,6 +44,7 @@ _THROTTLING = {
     "ServiceUnavailable", "Unavailable", "InternalError", "InternalFailure", "RequestTimeout",
 }  # fmt: skip
 _SERVER_ERROR = 500
+_OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
 HOME = "us-east-1"
 #: Where boto3 looks first.
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -153,11 +155,8 @@ class Aws:
 
     def _client(self, region: str) -> Any:
         if region not in self._clients:
-            limit = min(30.0, self._transport.seconds)
             config = import_module("botocore.config").Config(
-                connect_timeout=limit,
-                read_timeout=limit,
-                retries={"mode": "standard", "total_max_attempts": 1},
+                retries={"mode": "standard", "total_max_attempts": 1}
             )
             self._clients[region] = self._session.client(
                 "ec2", region_name=region, endpoint_url=self._access.endpoint_url, config=config
@@ -170,14 +169,14 @@ class Aws:
         try:
             method: Callable[..., dict[str, Any]] = getattr(self._client(region), operation)
             return method(**asked)
+        except FetchError as error:  # of the transport: what it could not send or read
+            raise FetchError(f"{name}: {error.found}", expected=error.expected, again=error.again) from error
         except faults.ClientError as error:
             raise _refused(name, error.response) from None
         except faults.NoCredentialsError:
             raise _no_credentials() from None
-        except faults.HTTPClientError as error:
-            # The text of the error may hold the whole URL.
-            where = f" at {shown(self._access.endpoint_url)}" if self._access.endpoint_url else ""
-            raise FetchError(f"{name}{where}: {type(error).__name__}", again=True) from None
+        except faults.HTTPClientError as error:  # of boto's own requests, for credentials
+            raise FetchError(f"{name}: {type(error).__name__}", again=True) from None
         except (
             import_module("botocore.parsers").ResponseParserError,
             ValueError,
@@ -205,6 +204,8 @@ def _session(access: AwsOptions, transport: Transport) -> Any:
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     try:
         core.register_component("data_loader", _api_descriptions(core.get_config_variable("data_path")))
+        core.register("before-send", _sent_through(transport))
+        transport.certificates = core.get_config_variable("ca_bundle")
         found = core.get_credentials()
         frozen = None if found is None else found.get_frozen_credentials()
     except (faults.BotoCoreError, faults.ClientError) as error:
@@ -217,6 +218,31 @@ def _session(access: AwsOptions, transport: Transport) -> Any:
     for value in (frozen.access_key, frozen.secret_key, frozen.token):
         transport.secrets.add(value)
     return boto3.Session(botocore_session=core)
+
+
+class _Body(io.BytesIO):
+    """A body as boto reads it."""
+
+    def stream(self) -> Iterator[bytes]:
+        """All of it."""
+        yield self.read()
+
+
+def _sent_through(transport: Transport) -> Callable[..., Any]:
+    """Sends boto's requests through the transport, as its own way bounds neither the time nor the size of an answer."""
+    response = import_module("botocore.awsrequest").AWSResponse
+
+    def send(request: Any, **_: Any) -> Any:
+        headers = {
+            name: value.decode("latin-1") if isinstance(value, bytes) else str(value)
+            for name, value in request.headers.items()
+        }
+        answer = transport.exchange(request.method, request.url, headers=headers, content=request.body)
+        # The body is decoded already.
+        told = {name: text for name, text in answer.headers.items() if name not in _OF_THE_BODY}
+        return response(request.url, answer.status, told, _Body(answer.body))
+
+    return send
 
 
 @cache

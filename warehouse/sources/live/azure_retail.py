@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from pydantic import Field, field_validator
 
@@ -130,8 +130,8 @@ def _listing(
         items = answer.get("Items") if isinstance(answer, dict) else None
         if not isinstance(items, list):
             raise FetchError("the price list answered without Items", expected='{"Items": [...]}')
-        link = answer.get("NextPageLink") or ""
-        query = urlsplit(str(link)).query or None
+        link = str(answer.get("NextPageLink") or "")
+        query = link.partition("#")[0].partition("?")[2] or None
         yield items, query
         if next_page(query, seen, "the price list", most=_MOST_PAGES) is None:
             return

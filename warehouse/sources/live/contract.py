@@ -26,6 +26,8 @@ from warehouse.sources.contract import Batch, OptionsT, help_of, read_options
 if TYPE_CHECKING:
     from warehouse.sources.live.transport import Transport
 
+#: A server's clock this far from ours is wrong.
+BELIEVED = timedelta(days=1)
 #: The part of a source that has no parts.
 WHOLE = "all"
 
@@ -101,7 +103,8 @@ def _time(text: str | None) -> datetime | None:
 class FetchRequest:
     """What a fetch is asked for: the logical time, how often the feed is fetched, where each part stands.
 
-    ``since`` and ``until`` bound a history that is read by hand; a snapshot has none and ignores them.
+    ``since`` and ``until`` bound a history that is read by hand; a snapshot has none and ignores them. ``clock`` is the present
+    time, by default the logical one.
     """
 
     options: Mapping[str, Any]
@@ -110,6 +113,7 @@ class FetchRequest:
     marks: Mapping[str, Mark] = field(default_factory=dict)
     since: datetime | None = None
     until: datetime | None = None
+    clock: datetime | None = None
 
     def mark(self, part: str) -> Mark:
         """Where a part stands; an empty mark for one never read."""
@@ -125,10 +129,19 @@ class FetchRequest:
         return own.token if own is not None and own.opened_at == self.at else None
 
     def observed_at(self, answered: datetime | None) -> datetime:
-        """When a snapshot that was answered at ``answered`` (the server's ``Date``) was true."""
+        """When a snapshot that was answered at ``answered`` (the server's ``Date``) was true.
+
+        A server whose clock is more than `BELIEVED` from ours is not believed: then ours says when it was answered.
+        """
+        if answered is not None and not self.believes(answered):
+            answered = self.clock
         if answered is not None and answered > self.at + self.every:
             return answered
         return self.at
+
+    def believes(self, answered: datetime) -> bool:
+        """Whether a server's time is near enough to ours."""
+        return abs(answered - (self.clock or self.at)) <= BELIEVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +205,14 @@ class LiveSource(ABC, Generic[OptionsT]):
         network, a probe that failed).
         """
         yield from self.pages(read_options(self.name, self.form, asked.options), asked, transport)
+
+    def time_zone(self, options: Mapping[str, Any]) -> str:
+        """The zone of times that name none: "UTC" where the API documents it, "" where nothing does."""
+        return self.zone_of(read_options(self.name, self.form, options))
+
+    def zone_of(self, options: OptionsT) -> str:
+        """`time_zone` of a source whose options say it."""
+        return "UTC"
 
     def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """In words, what is assumed of the answers."""

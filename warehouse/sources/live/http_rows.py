@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from warehouse.sources.live.transport import Response, Transport
 #: Columns that are ours to fill.
 _OWN = ("source", "file", "line", "known_at")
 _LARGEST_FIELD = 1_000_000
-_TIME_UNITS = {"iso": 0, "epoch_s": 1, "epoch_ms": 1000}
+_TIME_UNITS = {"epoch_s": 1, "epoch_ms": 1000}
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -58,8 +59,9 @@ class HttpOptions(Options):
     columns: Table = Field(
         {}, validate_default=True, description="table: column of ours -> field of a row, or =constant"
     )
-    time: Literal["iso", "epoch_s", "epoch_ms"] = Field(
-        "iso", description="how observed_at is written: iso (default), epoch_s or epoch_ms"
+    time: Literal["iso", "iso_utc", "epoch_s", "epoch_ms"] = Field(
+        "iso",
+        description="how observed_at is written: iso (default), iso_utc where times without a zone are in UTC, epoch_s or epoch_ms",
     )
     params: Table = Field({}, description="table of query parameters; ${NAME} is taken from the environment")
     headers: Table = Field({}, description="table of headers; ${NAME} is taken from the environment")
@@ -139,6 +141,10 @@ class HttpRows(LiveSource[HttpOptions]):
         if "observed_at" in options.columns:
             return ()
         return ("rows without a time of their own, observed when they were read",)
+
+    def zone_of(self, options: HttpOptions) -> str:
+        """Of any table nobody knows which zone its times are in, unless the option ``time`` says it."""
+        return "UTC" if options.time == "iso_utc" else ""
 
     def pages(
         self, options: HttpOptions, asked: FetchRequest, transport: Transport
@@ -235,9 +241,13 @@ def _next(
         raise FetchError(f"{answer.url} has a next page that is no text", expected="a link or cursor")
     if options.paging == "cursor":
         return found
-    link = urljoin(options.place, found)
+    try:
+        link = urljoin(options.place, found)
+        elsewhere = urlsplit(link)[:2] != urlsplit(options.place)[:2]
+    except ValueError as error:
+        raise FetchError(f"{answer.url} has a next page that is no address", expected="a link") from error
     # Headers with credentials go where the settings say, and nowhere an answer says.
-    if urlsplit(link)[:2] != urlsplit(options.place)[:2]:
+    if elsewhere:
         raise FetchError(
             f"{answer.url} has a next page on another host",
             expected=f"one on {urlsplit(options.place).netloc}",
@@ -293,8 +303,10 @@ def _row(line: int, row: object, options: HttpOptions) -> tuple[Kind, Row]:
             values[name] = field[1:]
         else:
             found = row.get(field) if options.format == "csv" else at_path(row, field)
+            if isinstance(found, list | Mapping):
+                return rejection(line, json.dumps(row, default=str)[:1000], f"{name} is a list or an object")
             values[name] = None if found is None else _plain(found)
-    if "observed_at" in values and options.time != "iso":
+    if "observed_at" in values and options.time in _TIME_UNITS:
         values["observed_at"] = _epoch(values["observed_at"], _TIME_UNITS[options.time])
     return options.kind, values
 

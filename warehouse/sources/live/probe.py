@@ -147,8 +147,9 @@ def run_command(command: Sequence[str], *, given: str, seconds: float) -> Output
         ) from error
     with child:
         try:
-            streams = _talk(child, given.encode(), seconds)
-            code = child.wait(timeout=max(0.1, seconds))
+            end = steady_seconds() + seconds
+            streams = _talk(child, given.encode(), end, seconds)
+            code = child.wait(timeout=max(0.1, end - steady_seconds()))
         except subprocess.TimeoutExpired as error:
             raise FetchError(f"probe {command[0]!r} did not end in {seconds:g} s") from error
         finally:
@@ -158,15 +159,14 @@ def run_command(command: Sequence[str], *, given: str, seconds: float) -> Output
     return Output(code=code, out=out, err=err)
 
 
-def _talk(child: subprocess.Popen[bytes], given: bytes, seconds: float) -> tuple[bytes, bytes]:
-    """Write the question and read both streams to their ends."""
+def _talk(child: subprocess.Popen[bytes], given: bytes, end: float, seconds: float) -> tuple[bytes, bytes]:
+    """Write the question and read both streams to their ends, until ``end`` on the stopwatch at most."""
     if child.stdin is None or child.stdout is None or child.stderr is None:
         raise FetchError("probe without streams")
     with suppress(BrokenPipeError):  # a command that asks nothing may be gone already
         child.stdin.write(given)
         child.stdin.close()
     read = {child.stdout: bytearray(), child.stderr: bytearray()}
-    end = steady_seconds() + seconds
     with selectors.DefaultSelector() as waiting:
         for stream in read:
             waiting.register(stream, selectors.EVENT_READ)

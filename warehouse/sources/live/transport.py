@@ -7,18 +7,21 @@ import logging
 import os
 import random
 import re
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from threading import Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
-from warehouse.errors import FetchError
+from warehouse.errors import FetchError, Kept
 from warehouse.times import steady_seconds
 
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|passw|credential)")
@@ -29,6 +32,10 @@ Answered = TypeVar("Answered")
 LARGEST_BODY = 64 * 1024 * 1024
 #: Server and own clock may differ by this much without a word.
 SKEW_SECONDS = 300.0
+#: So much of an answer that refuses is read: its reason.
+_LARGEST_REFUSAL = 65_536
+#: Seconds after which a connection that says nothing is given up, however long its request may take.
+_LONGEST_WAIT = 30.0
 _THROTTLED = 429
 _SERVER_ERROR = 500
 _HOPELESS_STATUS = (501, 505)
@@ -99,6 +106,49 @@ class Response:
             ) from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """An answer of any status: its headers, and its body decoded."""
+
+    status: int
+    reason: str
+    headers: httpx.Headers
+    body: bytes
+
+
+class _Line:
+    """A client with its connections, which another thread can cut."""
+
+    def __init__(self, seconds: float, certificates: str | None) -> None:
+        # Without any, those that httpx trusts; an empty name in the settings of a tool means the same.
+        trusted: Any = ssl.create_default_context(cafile=certificates) if certificates else True
+        self.client = httpx.Client(
+            timeout=httpx.Timeout(min(_LONGEST_WAIT, seconds)), follow_redirects=False, verify=trusted
+        )
+        self._streams: list[Any] = []
+        self._cut = False
+
+    def note(self, _: str, told: Mapping[str, Any]) -> None:
+        """Remember the connections that the client opens: httpx tells each of its steps."""
+        stream = told.get("return_value")
+        if hasattr(stream, "get_extra_info"):
+            self._streams.append(stream)
+            if self._cut:
+                self.cut()
+
+    def cut(self) -> None:
+        """End whatever its connections wait for; whoever waits for them closes the client then."""
+        self._cut = True
+        for stream in self._streams:
+            with suppress(OSError, AttributeError, ValueError):
+                stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+    def ended(self) -> None:
+        """A request is over."""
+        if self._cut:
+            self.client.close()
+
+
 def _head(text: str) -> str:
     return repr(text[:80] + ("..." if len(text) > 80 else ""))
 
@@ -116,8 +166,9 @@ def shown(url: str) -> str:
 class Transport:
     """What live sources ask through; counts requests and waits, remembers the server's time and what must stay secret.
 
-    Randomness comes from the seed, waiting from ``sleep``. ``seconds`` bounds one request as a whole, from connecting to the
-    last byte: a stopwatch, not a time of day, so results do not depend on it (M1.4).
+    Randomness comes from the seed, waiting from ``sleep``. ``seconds`` bounds one request as a whole, from its name server to the
+    last byte, and ``budget`` all requests together (None: no bound): stopwatches, not times of day, so results do not depend on
+    them (M1.4). ``certificates``: a file of those to trust instead of the usual ones.
     """
 
     def __init__(
@@ -129,24 +180,28 @@ class Transport:
         largest: int = LARGEST_BODY,
         sleep: Callable[[float], None] = time.sleep,
         secrets: Secrets | None = None,
+        budget: float | None = None,
     ) -> None:
         self.retry = retry or Retry()
         self.seconds = seconds
         self.largest = largest
         self.secrets = secrets or Secrets()
+        self.certificates: str | None = None
         self.requests = 0
         self.waited = 0.0
+        self.out_of_time = False
         self.first_date: datetime | None = None
         self.server_date: datetime | None = None
         self._random = random.Random(seed)
         self._sleep = sleep
-        self._client: httpx.Client | None = None
+        self._line: _Line | None = None
+        self._end = None if budget is None else steady_seconds() + budget
 
     def close(self) -> None:
         """Let go of open connections."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        if self._line is not None:
+            self._line.client.close()
+            self._line = None
 
     def ask(
         self,
@@ -179,6 +234,7 @@ class Transport:
         attempt = 0
         while True:
             attempt += 1
+            self._within_budget()
             self.requests += 1
             try:
                 return call()
@@ -190,6 +246,11 @@ class Transport:
                     raise self.told(error, tries=attempt) from error
                 self.waited += wait
                 self._sleep(wait)
+
+    def _within_budget(self) -> None:
+        if self._end is not None and steady_seconds() > self._end:
+            self.out_of_time = True
+            raise FetchError("the time for this fetch is over", remedy="the next one goes on from here")
 
     def told(self, error: FetchError, *, tries: int = 1) -> FetchError:
         """The error without secrets, and with the number of tries."""
@@ -207,9 +268,9 @@ class Transport:
             return
         try:
             at = parsedate_to_datetime(text)
-        except (TypeError, ValueError):
+            self.server_date = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+        except (TypeError, ValueError, OverflowError):
             return
-        self.server_date = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
         self.first_date = self.first_date or self.server_date
 
     def _ceiling(self, attempt: int) -> float:
@@ -225,43 +286,74 @@ class Transport:
         body: object = None,
     ) -> Response:
         """One request and no more, for callers that try again themselves; raises `FetchError`."""
-        if self._client is None:
-            limit = httpx.Timeout(min(30.0, self.seconds))
+        given = {} if body is None else {"json": body}
+        answer = self.exchange(method, url, params=params, headers=headers, **given)
+        if answer.status != httpx.codes.OK:
+            raise self._refusal(answer, url)
+        return Response(body=answer.body, content_type=answer.headers.get("content-type", ""), url=shown(url))
+
+    def exchange(self, method: str, url: str, **asked: Any) -> Exchange:
+        """One request and its answer of any status, within ``seconds`` whatever it is that takes long; raises `FetchError`.
+
+        ``asked`` are httpx's words for params, headers and body. The body of an answer other than 200 is read as far as it tells
+        why. The request runs in a thread of its own: a name server, a proxy or a server that sends a byte now and then (of its
+        handshake, headers, body, chunks or trailers) keeps every single wait short, so that only a clock beside it can end it.
+        """
+        if self._line is None:
             # At the level INFO every URL is logged whole, with whatever its parameters hold.
             logging.getLogger("httpx").addFilter(_is_serious)
-            self._client = httpx.Client(timeout=limit, follow_redirects=False)
-        with (
-            _as_fetch_error(url, self.seconds),
-            self._client.stream(method, url, params=params, headers=headers, json=body) as response,
-        ):
-            self.note_date(response.headers.get("date"))
-            if response.status_code != httpx.codes.OK:
-                raise self._refusal(response, url)
-            return Response(
-                body=self._read(response, url),
-                content_type=response.headers.get("content-type", ""),
-                url=shown(url),
+            self._line = _Line(self.seconds, self.certificates)
+        line, kept, answers = self._line, Kept(), list[Exchange]()
+
+        def request() -> None:
+            with kept, _as_fetch_error(url, self.seconds):
+                answers.append(self._exchanged(line, method, url, asked))
+            line.ended()
+
+        worker = Thread(target=request, name="request", daemon=True)
+        worker.start()
+        late = True
+        try:
+            worker.join(self.seconds)
+            late = not answers and kept.error is None
+        finally:
+            if late:
+                self._line = None
+                line.cut()
+        if late:
+            raise FetchError(f"{shown(url)} did not answer in {self.seconds:g} s", again=True)
+        if kept.error is not None:
+            raise kept.error
+        self.note_date(answers[0].headers.get("date"))
+        return answers[0]
+
+    def _exchanged(self, line: _Line, method: str, url: str, asked: Mapping[str, Any]) -> Exchange:
+        with line.client.stream(method, url, extensions={"trace": line.note}, **asked) as response:
+            good = response.status_code == httpx.codes.OK
+            parts: list[bytes] = []
+            # Why it refuses is told as far as it comes.
+            with suppress(*(() if good else (httpx.HTTPError,))):
+                size, most = 0, self.largest if good else _LARGEST_REFUSAL
+                for part in response.iter_bytes():
+                    size += len(part)
+                    if size > most:
+                        if good:
+                            raise FetchError(f"{shown(url)} answered with more than {most:,} bytes")
+                        break
+                    parts.append(part)
+            return Exchange(
+                status=response.status_code,
+                reason=response.reason_phrase,
+                headers=response.headers,
+                body=b"".join(parts),
             )
 
-    def _read(self, response: httpx.Response, url: str, most: int | None = None) -> bytes:
-        parts: list[bytes] = []
-        size, most = 0, most or self.largest
-        end = steady_seconds() + self.seconds
-        for part in response.iter_bytes():
-            size += len(part)
-            parts.append(part)
-            if size > most:
-                raise FetchError(f"{shown(url)} answered with more than {most:,} bytes")
-            if steady_seconds() > end:
-                raise FetchError(f"{shown(url)} did not finish its answer in {self.seconds:g} s", again=True)
-        return b"".join(parts)
-
-    def _refusal(self, response: httpx.Response, url: str) -> FetchError:
-        status = response.status_code
-        words = f"{shown(url)} answered {status} {response.reason_phrase}".rstrip()
+    def _refusal(self, answer: Exchange, url: str) -> FetchError:
+        status = answer.status
+        words = f"{shown(url)} answered {status} {answer.reason}".rstrip()
         if status == _THROTTLED or (status >= _SERVER_ERROR and status not in _HOPELESS_STATUS):
-            return Throttled(words, wait=self._retry_after(response.headers.get("retry-after")))
-        said = self._read(response, url, most=65_536).decode("utf-8", "replace").strip()
+            return Throttled(words, wait=self._retry_after(answer.headers.get("retry-after")))
+        said = answer.body.decode("utf-8", "replace").strip()
         return FetchError(f"{words}: {_head(said)}" if said else words)
 
     def _retry_after(self, text: str | None) -> float:
@@ -272,7 +364,7 @@ class Transport:
             return float(text.strip()[:9])
         try:
             until = parsedate_to_datetime(text)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return 0.0
         if self.server_date is None or until.tzinfo is None:
             return 0.0
@@ -293,8 +385,9 @@ def _as_fetch_error(url: str, seconds: float) -> Iterator[None]:
     try:
         yield
     except httpx.TimeoutException as error:
-        raise FetchError(f"{shown(url)} did not answer in {min(30.0, seconds):g} s", again=True) from error
-    except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.CookieConflict) as error:
+        waited = min(_LONGEST_WAIT, seconds)
+        raise FetchError(f"{shown(url)} did not answer in {waited:g} s", again=True) from error
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.CookieConflict, UnicodeError) as error:
         raise FetchError(
             f"{shown(url)} is not a URL that can be asked", expected="http://... or https://..."
         ) from error

@@ -1,0 +1,105 @@
+"""A decision on old data says so, and how old they are; a record that ended long ago too."""
+
+import pandas as pd
+import pytest
+from command_kit import call
+from test_turn import small_settings
+from tidy_folder import DAYS, START, write_tidy
+
+from flows.config import read_settings
+from flows.ledger.fields import DECISION, stale_told
+from flows.turn.command import decision_blocks
+from flows.turn.context import Turn
+from flows.turn.stages import whole_turn
+from optimization.job.request import read_request
+from warehouse.store.connection import open_store
+
+MARKET = "lab/r1/z1/a3-highgpu-1g"
+JOB = f"""
+name = "late"
+market = "{MARKET}"
+deadline_in = "6h"
+n_max = 4
+[workload]
+amount = 8
+unit = "gpu_hours"
+[throughput]
+form = "linear"
+[checkpoint]
+resumable = true
+overhead_minutes = 3
+"""
+#: The newest count: they are ten minutes apart.
+LAST = START + pd.Timedelta(days=DAYS) - pd.Timedelta(minutes=10)
+LATER = LAST.floor("30min") + pd.Timedelta(hours=41)
+TOLD = f"the newest count of {MARKET} is from {LAST:%Y-%m-%d %H:%M} UTC, 41 hours before this slot"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("stale")
+    write_tidy(place / "data")
+    small_settings(place)
+    (place / "late.toml").write_text(JOB)
+    return place
+
+
+def plan(folder, *more, settings="slackwater.toml"):
+    words = ("plan", str(folder / "late.toml"), "--data", str(folder / "data"), "--policy", "UP")
+    return call(*words, "--settings", str(folder / settings), *more)
+
+
+def test_a_plan_long_after_the_last_count_says_how_old_it_is(folder):
+    at = ("--at", LATER.isoformat())
+    assert plan(folder, *at, "--json").value["stale"] == TOLD
+    said = " ".join(plan(folder, *at).out.split())
+    assert said.count(f"OLD DATA: {TOLD}") == 1
+
+
+def test_a_plan_soon_after_the_last_count_says_nothing(folder):
+    assert plan(folder, "--at", LAST.ceil("30min").isoformat(), "--json").value["stale"] is None
+
+
+def test_a_plain_plan_of_a_record_that_ended_long_ago_says_so(folder):
+    told = plan(folder, "--json").value["stale"]
+    known = LAST.floor("30min") - pd.Timedelta(minutes=5)  # at the slot that is planned
+    assert told.startswith(f"the newest count of {MARKET} is from {known:%Y-%m-%d %H:%M} UTC, ")
+    assert told.endswith("this slot is long over")
+    assert "days before now" in told
+
+
+def test_the_bound_is_a_setting(folder):
+    (folder / "patient.toml").write_text("stale_hours = 100\n" + (folder / "slackwater.toml").read_text())
+    at = ("--at", LATER.isoformat(), "--json")
+    assert plan(folder, *at, settings="patient.toml").value["stale"] is None
+
+
+def test_a_turn_keeps_what_it_said(folder, tmp_path):
+    settings = read_settings(folder / "slackwater.toml")
+    with open_store(tmp_path / "w.duckdb") as store:
+        turn = Turn(store=store, at=LATER, settings=settings, run_id="r")
+        request = read_request(folder / "late.toml").placed(at=LATER, market=MARKET, source="lab:counts")
+        result = whole_turn(turn, data=folder / "data", requests=[request], report=tmp_path / "r.html")
+    (row,) = result.decisions
+    assert row["stale"] == TOLD
+    assert TOLD in " ".join((tmp_path / "r.html").read_text().split())
+    shown = call("job", "show", "late", "--db", str(tmp_path / "w.duckdb"), "--json").value
+    assert [one["stale"] for one in shown["decisions"]] == [TOLD]
+
+
+def row(job, market, slot="2026-01-05T12:00:00+00:00", stale="old"):
+    return dict.fromkeys(DECISION) | {
+        "job": job, "market": market, "source": "s", "slot": slot, "stale": stale and f"{market} is {stale}",
+    }  # fmt: skip
+
+
+def test_many_decisions_do_not_drown_what_they_say():
+    many = [row(f"j{k}", "a/b/c/d") for k in range(40)]
+    assert stale_told(many) == ["a/b/c/d is old"]
+    earlier = row("j", "a/b/c/d", slot="2026-01-04T12:00:00+00:00", stale="younger")
+    assert stale_told([*many, earlier]) == ["a/b/c/d is old"]
+    markets = [row("j", f"a/b/c/d{k}") for k in range(6)]
+    assert stale_told(markets) == [*(f"a/b/c/d{k} is old" for k in range(3)), "and so of 3 more markets"]
+    assert stale_told([row("j", "a/b/c/d", stale=None)]) == []
+    (note, _) = decision_blocks("Decisions", many)
+    assert len(note.items) == 1

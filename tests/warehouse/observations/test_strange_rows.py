@@ -1,0 +1,177 @@
+"""Rows that are well written and cannot be: of the future, dearer than anything, of no time zone, under no printable name."""
+
+import pandas as pd
+import pytest
+from storekit import DAY, HOUR, T0, count_row, counts, price_row, prices, reasons, text_rows
+
+from flows.config import BoundSettings
+from warehouse.asof import load_history
+from warehouse.history import Market
+from warehouse.observations import Bounds, append, ingest, kind_of_reason, rejected_rows
+from warehouse.store.connection import open_store
+
+NOW = Bounds(clock=T0 + DAY)
+
+
+@pytest.fixture
+def store():
+    with open_store(":memory:") as opened:
+        yield opened
+
+
+def put(store, rows, bounds=NOW):
+    return append(store, rows, source="t", bounds=bounds)
+
+
+def test_a_row_from_the_future_is_set_aside_and_spoils_no_other(store):
+    late = count_row(T0 + 3650 * DAY, 1, 2)
+    done = put(store, counts(count_row(T0, 3), late, count_row(T0 + HOUR, 4, 3)))
+    assert (done.added, done.rejected) == (2, 1)
+    assert done.reasons == {"observed_at is in the future": 1}
+    assert store.execute("SELECT max(observed_at) FROM availability")[0][0] == T0 + HOUR
+    market = Market(provider="aws", region="us-west-2", zone="us-west-2a", instance_type="p3.2xlarge")
+    put(store, prices(price_row(T0, 1.0)))
+    history = load_history(store, market, step=HOUR, known_at=T0 + HOUR, end=T0 + HOUR)
+    assert history.available.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("column", ["observed_at", "known_at"])
+def test_what_is_the_future_is_counted_from_the_clock_and_the_bound_is_a_setting(store, column):
+    at = NOW.clock + pd.Timedelta(hours=25)
+    row = count_row(at if column == "observed_at" else T0, 3) | {column: at}
+    assert put(store, counts(row)).rejected == 1
+    assert put(store, counts(row), BoundSettings(future_hours=48).at(NOW.clock)).added == 1
+    assert put(store, counts(row | {"line": 2}), BoundSettings().at(at)).repeated == 1
+
+
+def test_without_a_clock_and_long_ago_every_time_is_taken(store):
+    rows = counts(count_row(pd.Timestamp("1999-01-01T00:00Z"), 3), count_row(T0 + 3650 * DAY, 3, 2))
+    assert put(store, rows, Bounds()).added == 2
+    assert put(store, counts(count_row(pd.Timestamp("1998-01-01T00:00Z"), 3))).added == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"price_usd": 3061.0}, "price_usd 3061.0 is far above on-demand: more than 1000 times 3.06"),
+        ({"price_usd": 2001.0, "on_demand_usd": 2.0}, "price_usd 2001.0 is far above on-demand: more than 1000 times 2.0"),
+        ({"price_usd": 1.0, "on_demand_usd": 1e9}, "on_demand_usd 1000000000.0 is far above on-demand: more than 1000 times 3.06"),
+    ],
+)  # fmt: skip
+def test_a_price_far_above_on_demand_is_none(store, row, reason):
+    kept = [price_row(T0, 3059.0), price_row(T0 + HOUR, 1.0, 2), price_row(T0 + 2 * HOUR, 1.0, 3) | row]
+    assert put(store, prices(*kept)).added == 2
+    assert reasons(store) == [reason]
+    bounds = BoundSettings(price_times_on_demand=1e9).at(NOW.clock)
+    assert put(store, prices(*kept), bounds).added == 1
+
+
+def test_a_type_that_no_list_has_is_measured_by_the_dearest(store):
+    rows = [price_row(T0, usd, k, instance_type="own") for k, usd in enumerate((300.0, 1e6), start=1)]
+    assert put(store, prices(*rows)).rejected == 1
+
+
+@pytest.mark.parametrize("text", ["2023-03-01", "2023-03-01T00:00:00", "2023-03-01 00:00"])
+def test_a_time_without_a_zone_is_none_where_nobody_says_which_it_is(store, text):
+    (row,) = text_rows([price_row(T0, 1.0)])
+    none = Bounds(time_zone="")
+    assert put(store, prices(row | {"observed_at": text}), none).rejected == 1
+    assert reasons(store) == [f"observed_at {text} names no time zone"]
+    for stated in (
+        "2023-03-01T00:00:00Z",
+        "2023-03-01T01:00:00+01:00",
+        "2023-03-01 00:00Z",
+        "2023-02-28 19:00:00-05",
+    ):
+        assert put(store, prices(row | {"observed_at": stated}), none).rejected == 0, stated
+    assert put(store, prices(row | {"observed_at": text})).rejected == 0
+
+
+def test_a_timestamp_without_a_zone_is_none_likewise(store):
+    row = price_row(T0.tz_localize(None), 1.0)
+    assert put(store, prices(row), Bounds(time_zone="")).rejected == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a\x1b[31mb", "contains a character that cannot be printed"),
+        ("a\nb", "contains a character that cannot be printed"),
+        ("a\u202eb", "contains a character that cannot be printed"),
+        ("a\x00b", "contains a character that cannot be printed"),
+        ("x" * 201, "is longer than 200"),
+    ],
+)
+@pytest.mark.parametrize("column", ["region", "instance_type", "source", "product"])
+def test_a_name_that_cannot_be_printed_is_no_name(store, column, name, words):
+    done = put(store, prices(price_row(T0, 1.0) | {column: name}, price_row(T0, 1.0, 2)))
+    assert (done.added, done.rejected) == (1, 1)
+    (reason,) = reasons(store)
+    assert reason.endswith(words)
+    assert reason.isprintable()
+    assert len(reason) < 200
+    assert kind_of_reason(reason) == f"{column} {words.removesuffix(' 200')}"
+
+
+def test_names_of_any_language_are_names(store):
+    row = price_row(T0, 1.0) | {"region": "Z\u00fcrich-\u6771\u4eac", "instance_type": "x" * 200}
+    assert put(store, prices(row)).added == 1
+
+
+CSV = "provider,region,zone,instance_type,timestamp,available\n"
+
+
+def test_a_file_with_rows_of_the_future_is_read_again_until_they_are_none(store, tmp_path):
+    path = tmp_path / "availability.csv"
+    at = T0 + 10 * DAY
+    path.write_text(CSV + f"lab,r,z,h,{T0.isoformat()},3\nlab,r,z,h,{at.isoformat()},4\n")
+
+    def read(clock):
+        return ingest(store, "tabular", path, imported_at=clock, bounds=Bounds(clock=clock))
+
+    first, again, later = read(T0 + DAY), read(T0 + 2 * DAY), read(at)
+    assert (first.added, first.rejected) == (1, 1)
+    assert (again.added, again.repeated, again.rejected) == (0, 1, 1)
+    assert (later.added, later.repeated, later.rejected) == (1, 1, 0)
+    assert len(reasons(store)) == 1, "what was rejected is kept once"
+
+
+def test_other_bounds_read_a_file_again(store, tmp_path):
+    path = tmp_path / "prices.csv"
+    path.write_text(
+        CSV.replace("available", "spot_price_usd_per_hour") + f"aws,r,z,p3.2xlarge,{T0.isoformat()},9999\n"
+    )
+    assert ingest(store, "tabular", path).rejected == 1
+    assert ingest(store, "tabular", path, bounds=Bounds(price_times_on_demand=1e6)).added == 1
+
+
+def test_the_same_row_twice_is_a_repeat_and_no_rejection(store):
+    row = price_row(T0, 1.0)
+    done = put(store, prices(row, row, row | {"line": 9}))
+    assert (done.added, done.repeated, done.rejected) == (1, 2, 0)
+
+
+def test_rejected_rows_are_read_by_source_file_and_reason(store):
+    bad = [price_row(T0, -1.0, 1), price_row(T0, -2.0, 2), price_row(T0, 1.0, 3, region="a/b")]
+    append(store, prices(*bad), source="one", file="first.csv", imported_at=T0)
+    append(store, counts(count_row(T0, 99, 4, file="other.csv")), source="two", imported_at=T0 + DAY)
+    whole = rejected_rows(store)
+    assert whole.reasons == {
+        "price_usd is negative": 2,
+        "available is above the capacity": 1,
+        "region contains / or @": 1,
+    }
+    assert [row["line"] for row in whole.rows] == [4, 3, 2, 1]
+    assert whole.rows[0]["imported_at"] == T0 + DAY
+    assert '"available":99' in whole.rows[0]["raw"]
+    assert len(rejected_rows(store, most=1).rows) == 1
+
+    def lines(**asked):
+        return sorted(row["line"] for row in rejected_rows(store, **asked).rows)
+
+    assert lines(source="two") == [4]
+    assert lines(source="lab") == [1, 2, 3, 4]
+    assert lines(file="OTHER") == [4]
+    assert lines(reason="is negative") == lines(reason="price_usd is negative") == [1, 2]
+    assert lines(reason="-2") == [2]
+    assert lines(source="none") == []
