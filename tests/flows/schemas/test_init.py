@@ -8,7 +8,7 @@ import pytest
 import yaml
 from command_kit import call
 
-from flows.config import AlarmSettings, Settings, commented_settings, read_settings
+from flows.config import AlarmSettings, BoundSettings, Settings, commented_settings, read_settings
 from flows.engine.serving import prefect_yaml, zombies
 
 LINES = commented_settings().splitlines()
@@ -34,10 +34,10 @@ def test_with_every_comment_taken_off_it_says_the_defaults(tmp_path):
 
 def test_every_setting_stands_there_with_what_it_means():
     text = "\n".join(LINES)
-    for model in (Settings, AlarmSettings):
+    for model in (Settings, AlarmSettings, BoundSettings):
         for name, field in model.model_fields.items():
             assert re.search(rf"^# (# )?\[?\[?{name}\b", text, re.MULTILINE), name
-            assert name == "alarms" or re.sub(r" \(M[\d.]+\)", "", str(field.description)) in text
+            assert name in ("alarms", "bounds") or re.sub(r" \(M[\d.]+\)", "", str(field.description)) in text
     assert not re.search(r"\bM\d", text), "no rule numbers where there is no page of rules"
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from command_kit import call
 
-from flows.config import AlarmSettings, Settings, commented_settings, read_settings, variable_of
+from flows.config import (
+    AlarmSettings,
+    BoundSettings,
+    Settings,
+    commented_settings,
+    read_settings,
+    variable_of,
+)
 from warehouse.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -124,10 +131,11 @@ def test_commands_take_them_and_their_own_option_goes_first(tmp_path, monkeypatc
 
 
 def test_no_two_variables_have_one_name_and_all_are_told():
-    settings = [variable_of(name) for name in Settings.model_fields if name != "alarms"]
-    alarms = [variable_of("alarms", name) for name in AlarmSettings.model_fields]
+    tables = {"alarms": AlarmSettings, "bounds": BoundSettings}
+    settings = [variable_of(name) for name in Settings.model_fields if name not in tables]
+    inner = [variable_of(table, name) for table, model in tables.items() for name in model.model_fields]
     others = [f"SLACKWATER_{name}" for name in OTHERS]
-    every = [*settings, *alarms, *others, "SLACKWATER_DATA"]
+    every = [*settings, *inner, *others, "SLACKWATER_DATA"]
     assert len(set(every)) == len(every)
     text = PAGE.read_text(encoding="utf-8")
     assert all(f"`{name}`" in text for name in others)
