@@ -72,6 +72,7 @@ EXAMPLES: Final = {
     "job report": "slackwater job report llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6",
     "markets": "slackwater markets",
     "ingest": "slackwater ingest tabular data",
+    "rejected": "slackwater rejected --source aws-spot",
     "feeds": "slackwater feeds",
     "feeds fetch": "slackwater feeds fetch vast",
     "accuracy": "slackwater accuracy --data data --market 'gcp/*' --html accuracy.html",

@@ -333,7 +333,7 @@ def rejected_rows(facts: AlarmFacts) -> list[Finding]:
             text = (
                 f"{int(row['rejected'])} of {int(row['rows'])} rows of the last {facts.rules.recent_hours:g} h were rejected, "
                 f"most for: {row['reason']}; expected at most {100 * facts.rules.rejected_share:g} %; "
-                "the table `rejected` has them as found"
+                "`slackwater rejected` shows them as found"
             )
             subject = f"reader {row['reader']}"
             found.append(
