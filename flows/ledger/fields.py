@@ -544,8 +544,8 @@ MOST_STALE = 3
 def stale_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What decisions say of old data, once a market (at its newest slot), and not of more than a few."""
     newest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: str(row["slot"])):
-        newest[row["market"], row.get("source")] = row
+    for row in sorted(rows, key=lambda row: str(row.get("slot"))):
+        newest[row.get("market"), row.get("source")] = row
     told = [str(row["stale"]) for row in newest.values() if row.get("stale")]
     more = len(told) - MOST_STALE
     return told[:MOST_STALE] + (

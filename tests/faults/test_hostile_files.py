@@ -85,10 +85,8 @@ def test_a_folder_with_traps_gives_its_files_only(tmp_path, store):
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "secret.csv").symlink_to("/etc/passwd")
-    counts = ingest_paths(store, "tabular", [tmp_path], options={}, known_at=None, imported_at=None)[
-        "tabular"
-    ]
-    assert counts["added"] == 5
+    counts = ingest_paths(store, "tabular", [tmp_path], options={}, known_at=None, imported_at=None)
+    assert counts.added == 5
     assert "root:" not in " ".join(read_rows(store, "rejected")["raw"])
 
 

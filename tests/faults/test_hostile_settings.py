@@ -85,7 +85,7 @@ def test_hostile_names_of_markets_come_in_and_are_only_shown(tmp_path):
         counts = ingest_paths(
             store, "tabular", [tmp_path / "prices.csv"], options={}, known_at=None, imported_at=AT
         )
-    assert counts["tabular"]["added"] == 40
+    assert counts.added == 40
     pages = asyncio.run(every_page(db, f"aws/us-east-1/{shown}/g3.8xlarge"))
     assert any("alert(1)" in text for _, text in pages), "it is shown somewhere"
     for path, text in pages:

@@ -12,10 +12,13 @@ MARKETS = ("simulated/east/east-a/h100", "simulated/east/east-a/v100")
 
 
 def past_jobs(count: int, *, before: pd.Timestamp) -> list[JobRequest]:
-    """``count`` placed requests of twelve hours in simulated markets, the newest over an hour ``before`` a time."""
+    """``count`` placed requests of twelve hours in simulated markets, the newest over an hour ``before`` a time.
+
+    Every second one has no value: it had to be finished.
+    """
     job = read_request(EXAMPLE)
     return [
-        job.model_copy(update={"name": f"past-{i + 1}"}).placed(
+        job.model_copy(update={"name": f"past-{i + 1}"} | ({"value_usd": None} if i % 2 else {})).placed(
             at=before - pd.Timedelta(hours=13 + 11 * i), market=MARKETS[i % 2], source=None
         )
         for i in range(count)

@@ -198,11 +198,17 @@ def test_the_commands_show_it(tmp_path, capsys, monkeypatch):
 
 
 def test_a_filled_job_survives_its_file(tmp_path):
-    asked = filled_request(name='a "quoted" \\ näme\x7f\n')
+    asked = filled_request(name='a "quoted" \\ näme')
     file = tmp_path / "job.toml"
     file.write_text(job_text(asked, notes=["first\nsecond"]), encoding="utf-8")
     assert read_request(file) == asked
     assert (asked.market, asked.source) == (MARKET, SOURCE)
+
+
+@pytest.mark.parametrize("name", ["a\x7f", "a\nb", "a\x1b[31mb", "a\u202eb", "x" * 201])
+def test_a_name_that_no_terminal_should_print_is_refused(name):
+    with pytest.raises(JobError, match="name"):
+        filled_request(name=name)
 
 
 @pytest.mark.parametrize(

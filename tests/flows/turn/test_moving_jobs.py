@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call
+from past_jobs import past_jobs
 from published import keeps_to
 from test_turn import AT, dump, one_turn, small_settings
 
@@ -126,9 +127,9 @@ def test_the_work_of_a_turn_has_all_its_markets_and_only_while_it_runs(warehouse
 
 @pytest.fixture(scope="module")
 def three_turns(settings, tmp_path_factory):
-    """A warehouse with two jobs that may move, one of them at home in the west, after three turns."""
+    """A warehouse with two jobs that may move, one of them at home in the west, and one of one market, after three turns."""
     db = tmp_path_factory.mktemp("turns") / "w.duckdb"
-    asked = [request("free"), request("homed", market=HOME)]
+    asked = [request("free"), request("homed", market=HOME), *past_jobs(1, before=AT)]
     for k in range(3):
         one_turn(db, settings, at=AT + k * STEP, requests=asked if not k else ())
     return db
