@@ -58,6 +58,7 @@ from optimization.moving.terms import movable_job
 from optimization.policies.contract import Policy
 from optimization.replay.decision import RAISED, Effort, Fan, Undecided, record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from warehouse.amounts import plural
 from warehouse.errors import InputError
 from warehouse.history import History
 from warehouse.observations import (
@@ -697,7 +698,8 @@ def deliver(turn: Turn, found: Found) -> Found:
 def score(turn: Turn, found: Found) -> Found:
     """Replay the pool on every job that ended and add a round for each."""
     known = know(turn, found)
-    turn.say(f"replay the pool on {len(known.work.ended)} ended jobs")
+    if known.work.ended:
+        turn.say(f"replay the pool on {plural(len(known.work.ended), 'ended job')}")
     names, pool = score_jobs([turn], [known.work], known.pool)
     return replace(found, known=replace(known, pool=pool), scored=tuple(names[0]))
 
