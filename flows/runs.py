@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_type_hints
@@ -188,6 +189,18 @@ def as_task(name: str, work: Callable[[], R], *, run_name: str | None = None) ->
         return work()
     made: list[R] = []
     named = task(name=name, task_run_name=run_name or name, cache_policy=NO_CACHE, persist_result=False)
-    with transaction(commit_mode=CommitMode.EAGER):
-        named(lambda: made.append(work()))()
+    # The task itself holds nothing of the work: it goes along to the processes in which its own tasks run.
+    given = _WORK.set(lambda: made.append(work()))
+    try:
+        with transaction(commit_mode=CommitMode.EAGER):
+            named(_work)()
+    finally:
+        _WORK.reset(given)
     return made[0]
+
+
+_WORK: ContextVar[Callable[[], None]] = ContextVar("_WORK")
+
+
+def _work() -> None:
+    _WORK.get()()
