@@ -160,7 +160,8 @@ def test_every_deployment_runs_on_a_worker(shell):
     flows = {one["id"]: one["name"] for one in asked(shell, "flows/filter")}
     completed = {flows[run["flow_id"]] for run in runs_of(shell) if run["state"]["type"] == "COMPLETED"}
     assert completed >= {full_name(one).partition("/")[0] for one in DEPLOYMENTS}
-    assert not [run for run in runs_of(shell) if run["state"]["type"] != "COMPLETED"]
+    ended = {run["name"]: run["state"] for run in runs_of(shell)}
+    assert not {name: one for name, one in ended.items() if one["type"] != "COMPLETED"}
     check_turn(shell.folder / "march.duckdb", pd.Timestamp("2026-03-10T06:00Z"))
     queues = {one["name"] for one in asked(shell, f"work_pools/{POOL}/queues/filter")}
     assert queues <= {"default", BACKFILL_QUEUE}

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from test_turn import AT, dump, small_settings
 
-STAGES = ("ingest", "forecast", "replay", "decide", "report")
+STAGES = ("ingest", "forecast", "decide", "replay", "report")
 pytestmark = pytest.mark.slow
+KITS = Path(__file__).resolve().parents[2] / "kits"
 TURN = """
 import os, sys
 from pathlib import Path
@@ -22,13 +23,14 @@ import pandas as pd
 from flows.config import read_settings
 from flows.turn.context import Turn, run_id_of
 from flows.turn.stages import whole_turn
+from past_jobs import past_jobs
 from warehouse.store.connection import open_store
 
 at = pd.Timestamp(sys.argv[2])
 with open_store(sys.argv[1]) as store:
     turn = Turn(store=store, at=at, settings=read_settings(Path(sys.argv[3])), run_id=run_id_of(at),
                 say=lambda text: print(text, flush=True))
-    whole_turn(turn, data=None, requests=[], report=Path(sys.argv[1]).parent / "r.html")
+    whole_turn(turn, data=None, requests=past_jobs(2, before=at), report=Path(sys.argv[1]).parent / "r.html")
 """
 
 
@@ -39,7 +41,8 @@ def settings_file(tmp_path_factory) -> Path:
 
 def start(db: Path, settings: Path) -> subprocess.Popen:
     words = [sys.executable, "-c", TURN, str(db), AT.isoformat(), str(settings)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    path = os.pathsep.join(map(str, (KITS, KITS.parents[1])))
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
 
 
 def kill_when(db: Path, settings: Path, stage: str) -> None:
