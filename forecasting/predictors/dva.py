@@ -204,7 +204,7 @@ def taught(panel: Panel, how: Training, begin: Parameters | None = None) -> Para
     batches = min(how.epochs * len(given.x) / dva_network.BATCH, how.batches)
     again = begin is not None
     params, _ = dva_network.trained(
-        begin if begin is not None else dva_network.fresh(how.seed),
+        begin if begin is not None else dva_network.fresh(how.seed, length=LENGTH, columns=COLUMNS),
         given.x,
         np.where(known, given.y, 0.0).astype(np.float32),
         known.astype(np.float32),

@@ -24,8 +24,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from forecasting.predictors.dva import COLUMNS, LENGTH
-
 Params = dict[str, Any]
 
 #: So many columns of a window carry the values, the rest (what was observed, the clock, where it stands) stays without noise.
@@ -56,8 +54,11 @@ _KEPT, _KEPT_TARGET = (np.asarray(kept(scale), dtype=np.float32) for scale in (1
 # Parameters.
 
 
-def fresh(seed: int) -> dict[str, np.ndarray]:
-    """Parameters to begin with, by name."""
+def fresh(seed: int, *, length: int, columns: int) -> dict[str, np.ndarray]:
+    """Parameters to begin with, by name, of a network that sees ``length`` slots of ``columns`` and tells as many.
+
+    ``length`` is a multiple of four.
+    """
     rng = np.random.default_rng(seed)
     out: dict[str, np.ndarray] = {}
 
@@ -72,7 +73,7 @@ def fresh(seed: int) -> dict[str, np.ndarray]:
         dense(f"{name}.squeeze", WIDTH, WIDTH // 2)
         dense(f"{name}.excite", WIDTH // 2, WIDTH)
 
-    dense("stem", 2 * COLUMNS, WIDTH)
+    dense("stem", 2 * columns, WIDTH)
     dense("down", 2 * WIDTH, WIDTH)
     dense("up", WIDTH, 2 * WIDTH)
     for name in ("fine.1", "fine.2", "coarse.1", "coarse.2", "decode.coarse", "decode.fine", "post"):
@@ -83,9 +84,9 @@ def fresh(seed: int) -> dict[str, np.ndarray]:
     dense("bottom", WIDTH, 2 * LATENT, 0.3)
     for name in ("combine.top", "combine.bottom"):
         dense(name, WIDTH + LATENT, WIDTH)
-    out["begin"] = 0.3 * rng.normal(size=(LENGTH // 4, WIDTH))
+    out["begin"] = 0.3 * rng.normal(size=(length // 4, WIDTH))
     dense("head", WIDTH, 4, 0.1)
-    dense("energy.in", LENGTH + 2, HIDDEN)
+    dense("energy.in", length + 2, HIDDEN)
     dense("energy.mid", HIDDEN, HIDDEN)
     for name in ("energy.a", "energy.b", "energy.c"):
         dense(name, HIDDEN, 1, 0.1)
@@ -125,10 +126,10 @@ def _law(parts: Any) -> tuple[Any, Any]:
 
 
 def _forward(p: Params, x: Any, top: Any, bottom: Any) -> tuple[Any, Any, Any]:
-    """Mean and log standard deviation (n, `LENGTH`) of the target, and the latents' divergence (n,).
+    """Mean and log standard deviation (n, length) of the target, and the latents' divergence (n,).
 
-    Windows x are (n, `LENGTH`, `COLUMNS`);
-    ``top`` (n, `LENGTH` / 4, `LATENT`) and ``bottom`` (n, `LENGTH` / 2, `LATENT`) are standard normal draws.
+    Windows x are (n, length, columns);
+    ``top`` (n, length / 4, `LATENT`) and ``bottom`` (n, length / 2, `LATENT`) are standard normal draws.
     """
     fine = _cell(p, "fine.2", _cell(p, "fine.1", _dense(p, "stem", _halved(x))))
     coarse = _cell(p, "coarse.2", _cell(p, "coarse.1", _dense(p, "down", _halved(fine))))
@@ -146,12 +147,12 @@ def _forward(p: Params, x: Any, top: Any, bottom: Any) -> tuple[Any, Any, Any]:
     z = middle + shift + jnp.exp(own + stretch) * bottom
     h = h + _dense(p, "combine.bottom", jnp.concatenate([h, z], axis=-1))
     h = _cell(p, "post", _cell(p, "decode.fine", h))
-    head = _dense(p, "head", jax.nn.elu(h)).reshape(h.shape[0], LENGTH, 2)
+    head = _dense(p, "head", jax.nn.elu(h)).reshape(x.shape[0], x.shape[1], 2)
     return head[..., 0], _SOFT * jnp.tanh(head[..., 1] / _SOFT), apart
 
 
 def _energy(p: Params, y: Any, level: Any) -> Any:
-    """The energy of a predicted path y (`LENGTH`,) that begins at ``level`` (2,)."""
+    """The energy of a predicted path y (length,) that begins at ``level`` (2,)."""
     h = jnp.tanh(_dense(p, "energy.in", jnp.concatenate([y, level])))
     h = h + jax.nn.elu(_dense(p, "energy.mid", h))
     a, b, c = (_dense(p, f"energy.{name}", one)[0] for name, one in (("a", h), ("b", h), ("c", h**2)))
@@ -159,7 +160,7 @@ def _energy(p: Params, y: Any, level: Any) -> Any:
 
 
 def _cleaned(p: Params, y: Any, level: Any) -> Any:
-    """Paths y (n, `LENGTH`) after one step down the energy."""
+    """Paths y (n, length) after one step down the energy."""
     return y - jax.vmap(jax.grad(_energy, argnums=1), in_axes=(None, 0, 0))(p, y, level)
 
 
@@ -168,26 +169,26 @@ def _cleaned(p: Params, y: Any, level: Any) -> Any:
 
 
 def _loss(p: Params, key: Any, x: Any, y: Any, known: Any) -> Any:
-    """The mean loss of windows x and targets y (n, `LENGTH`), of which ``known`` were observed."""
+    """The mean loss of windows x and targets y (n, length), of which ``known`` were observed."""
     steps, first, second, third, fourth, fifth = jax.random.split(key, 6)
-    n = x.shape[0]
+    n, length = y.shape
     at = jax.random.randint(steps, (n,), 0, DIFFUSION)
     kept, kept_target = jnp.asarray(_KEPT)[at][:, None, None], jnp.asarray(_KEPT_TARGET)[at][:, None]
-    noise = jax.random.normal(first, (n, LENGTH, NOISY))
+    noise = jax.random.normal(first, (n, length, NOISY))
     values = jnp.sqrt(kept) * x[..., :NOISY] + jnp.sqrt(1 - kept) * noise
     x_noisy = jnp.concatenate([values, x[..., NOISY:]], axis=-1)
     y_noisy = jnp.sqrt(kept_target) * y + jnp.sqrt(1 - kept_target) * jax.random.normal(second, y.shape)
-    top = jax.random.normal(third, (n, LENGTH // 4, LATENT))
-    bottom = jax.random.normal(fourth, (n, LENGTH // 2, LATENT))
+    top = jax.random.normal(third, (n, length // 4, LATENT))
+    bottom = jax.random.normal(fourth, (n, length // 2, LATENT))
     mean, log, apart = _forward(p, x_noisy, top, bottom)
     total = jnp.maximum(known.sum(), 1.0)
     squared = (known * (y_noisy - mean) ** 2).sum() / total
     surprise = (known * (0.5 * ((y_noisy - mean) * jnp.exp(-log)) ** 2 + log)).sum() / total
     # The energy learns from what the autoencoder draws and does not pull at it.
     drawn = lax.stop_gradient(mean + jnp.exp(log) * jax.random.normal(fifth, y.shape))
-    missed = known * (y - _cleaned(p, drawn, x[:, 0, COLUMNS - 2 :]))
+    missed = known * (y - _cleaned(p, drawn, x[:, 0, -2:]))
     score = (missed**2).sum() / total
-    return squared + ZETA * surprise + KAPPA * apart.mean() / LENGTH + ETA * score
+    return squared + ZETA * surprise + KAPPA * apart.mean() / length + ETA * score
 
 
 def _adam(
@@ -223,7 +224,7 @@ def trained(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Parameters after so many batches (up to the next multiple of `CALL`), and the loss of each.
 
-    Windows x have shape (n, `LENGTH`, `COLUMNS`), targets y and ``known`` (1 where observed) (n, `LENGTH`), n at least 1.
+    Windows x have shape (n, length, columns), targets y and ``known`` (1 where observed) (n, length), n at least 1.
     The rate rises for a tenth and falls to 0 as a cosine.
     """
     rng = np.random.default_rng(seed)
@@ -248,12 +249,12 @@ def trained(
 
 
 def _draw(clean: bool, p: Params, noise: tuple[Any, Any, Any], x: Any) -> Any:
-    """Paths (`DRAWS`, `LENGTH`) of one window."""
+    """Paths (`DRAWS`, length) of one window."""
     top, bottom, last = noise
     windows = jnp.broadcast_to(x, (DRAWS, *x.shape))
     mean, log, _ = _forward(p, windows, top, bottom)
     paths = mean + jnp.exp(log) * last
-    return _cleaned(p, paths, windows[:, 0, COLUMNS - 2 :]) if clean else paths
+    return _cleaned(p, paths, windows[:, 0, -2:]) if clean else paths
 
 
 @cache
@@ -263,19 +264,20 @@ def _prediction(clean: bool) -> Any:
 
 
 def drawn(p: Mapping[str, np.ndarray], x: np.ndarray, *, seed: int, clean: bool = True) -> np.ndarray:
-    """Paths (n, `DRAWS`, `LENGTH`) of windows x (n, `LENGTH`, `COLUMNS`), every window with the same random numbers.
+    """Paths (n, `DRAWS`, length) of windows x (n, length, columns), every window with the same random numbers.
 
     Unless ``clean`` they are as the autoencoder draws them.
     """
     rng = np.random.default_rng(seed)
-    shapes = ((LENGTH // 4, LATENT), (LENGTH // 2, LATENT), (LENGTH,))
+    length = x.shape[1]
+    shapes = ((length // 4, LATENT), (length // 2, LATENT), (length,))
     half = [rng.normal(size=(DRAWS // 2, *shape)).astype(np.float32) for shape in shapes]
     noise = tuple(np.concatenate([one, -one]) for one in half)
     params = {name: jnp.asarray(value) for name, value in p.items()}
-    out = np.empty((x.shape[0], DRAWS, LENGTH), dtype=np.float32)
+    out = np.empty((x.shape[0], DRAWS, length), dtype=np.float32)
     for begin in range(0, x.shape[0], ORIGINS):
         part = x[begin : begin + ORIGINS]
-        padded = np.zeros((ORIGINS, LENGTH, COLUMNS), dtype=np.float32)
+        padded = np.zeros((ORIGINS, *x.shape[1:]), dtype=np.float32)
         padded[: len(part)] = part
         out[begin : begin + ORIGINS] = np.asarray(_prediction(clean)(params, noise, padded))[: len(part)]
     return out

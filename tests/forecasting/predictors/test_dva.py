@@ -14,6 +14,7 @@ from series_kit import history, wandering
 from forecasting.predictor import NEVER_SEEN, Panel
 from forecasting.predictors import PREDICTORS, Entry, make_predictor, predictor_names
 from forecasting.predictors.dva import (
+    COLUMNS,
     GROWN,
     LENGTH,
     UNTAUGHT,
@@ -189,7 +190,7 @@ def test_training_is_the_same_again_and_lowers_its_loss():
     given = lessons(Panel(series=(series_of(tide(400), "count"),)), seed=1)
     known = np.isfinite(given.y)
     y = np.where(known, given.y, 0).astype(np.float32)
-    begin = dva_network.fresh(1)
+    begin = dva_network.fresh(1, length=LENGTH, columns=COLUMNS)
     made = [
         dva_network.trained(begin, given.x, y, known.astype(np.float32), batches=100, seed=2) for _ in "ab"
     ]
