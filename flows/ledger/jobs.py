@@ -274,7 +274,7 @@ class Freshness:
         at = slot if self.clock is None else max(slot, self.clock)
         if seen is None or at - seen <= after:
             return None
-        what = "this slot" if at == slot else f"now, {utc(at)}: this slot is long over"
+        what = "this slot" if at == slot else "now: this slot is long over"
         return (
             f"the newest {name} of {history.market.key} is from {utc(seen)}, {_age(at - seen)} before {what}"
         )

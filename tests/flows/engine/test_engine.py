@@ -1,6 +1,5 @@
 """The same turn on the real engine: equal answers, artifacts, typed parameters, the single flows, and batches of replays."""
 
-import os
 import threading
 from datetime import UTC
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from accuracy_demo import same_tables
+from engine_kit import own_engine
 from test_turn import AT, dump, one_turn, panel_settings, small_settings
 from tidy_folder import write_tidy
 
@@ -16,7 +16,6 @@ from flows.accuracy.report import AccuracyOptions, course_of, read_measured
 from flows.accuracy.units import run_course
 from flows.command import Session
 from flows.config import Settings, read_settings
-from flows.engine.run import ENGINE_SETTINGS, prepare_engine
 from optimization import Job
 from optimization.job.definition import Linear
 from optimization.market.window import market_window
@@ -33,14 +32,8 @@ pytestmark = pytest.mark.engine
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     """The embedded engine with a home of its own."""
-    home = tmp_path_factory.mktemp("engine")
-    before = dict(os.environ)
-    for name in ("PREFECT_HOME", "PREFECT_API_URL", *ENGINE_SETTINGS):
-        os.environ.pop(name, None)
-    prepare_engine(home)
-    yield home
-    os.environ.clear()
-    os.environ.update(before)
+    with own_engine(tmp_path_factory.mktemp("engine")) as home:
+        yield home
 
 
 @pytest.fixture(scope="module")

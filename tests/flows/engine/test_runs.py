@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from engine_kit import own_engine
 from test_turn import AT, small_settings
 
-from flows.engine.run import ENGINE_SETTINGS, prepare_engine
 from flows.engine.serving import keep_automation, running_server, zombies
 from warehouse.errors import InputError
 from warehouse.issued import read_rows
@@ -23,20 +23,14 @@ pytestmark = pytest.mark.engine
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A Prefect server; the folder that it keeps its state in."""
-    home = tmp_path_factory.mktemp("server")
-    before = dict(os.environ)
-    for name in ("PREFECT_HOME", "PREFECT_API_URL", *ENGINE_SETTINGS):
-        os.environ.pop(name, None)
-    prepare_engine(home)
-    Path(os.environ["PREFECT_HOME"]).mkdir()
-    with running_server(home / "server.log") as url:
-        os.environ["PREFECT_API_URL"] = url
-        from prefect.settings import PREFECT_API_URL, temporary_settings
+    with own_engine(tmp_path_factory.mktemp("server")) as home:
+        Path(os.environ["PREFECT_HOME"]).mkdir()
+        with running_server(home / "server.log") as url:
+            os.environ["PREFECT_API_URL"] = url
+            from prefect.settings import PREFECT_API_URL, temporary_settings
 
-        with temporary_settings({PREFECT_API_URL: url}):  # Prefect may have been imported before
-            yield home
-    os.environ.clear()
-    os.environ.update(before)
+            with temporary_settings({PREFECT_API_URL: url}):  # Prefect may have been imported before
+                yield home
 
 
 @pytest.fixture(scope="module")
