@@ -218,8 +218,8 @@ def feed_stage(url: str) -> Stage:
         name="feed",
         before=(),
         work=lambda: fetch(url),
-        without=("batch", "sid", "mid"),
-        tables=("markets", "price", "availability", "rejected", "assumptions"),
+        without=("batch", "sid", "mid", "fetches.requests", "fetches.reason"),
+        tables=("markets", "price", "availability", "rejected", "assumptions", "fetches"),
     )
 
 
