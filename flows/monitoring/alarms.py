@@ -437,11 +437,12 @@ def effective(hits: np.ndarray) -> float:
 
 def improbable(share: float, n: float, *, below: bool) -> float:
     """Probability that ``n`` independent values, each inside with probability 0.8, give this share or a more extreme one."""
-    from scipy.stats import binom
+    # Not scipy.stats, which takes longer to load than a whole turn's alarms.
+    from scipy.special import bdtr, bdtrc
 
     whole = int(n)
     hits = round(share * whole)
-    return float(binom.cdf(hits, whole, _NOMINAL) if below else binom.sf(hits - 1, whole, _NOMINAL))
+    return float(bdtr(hits, whole, _NOMINAL) if below else bdtrc(hits - 1, whole, _NOMINAL))
 
 
 def band(n: float, chance: float) -> tuple[float, float]:
