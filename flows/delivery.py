@@ -244,7 +244,7 @@ class Delivery:
 
 
 @dataclass(slots=True, kw_only=True)
-class Pace:
+class Timing:
     """What a delivery may wait for: how to ``sleep``, and a steady ``clock`` in seconds."""
 
     sleep: Callable[[float], None] = field(default=time.sleep)
@@ -258,7 +258,7 @@ def deliver(
     *,
     at: pd.Timestamp,
     say: Callable[[str], None],
-    pace: Pace | None = None,
+    pace: Timing | None = None,
 ) -> list[Delivery]:
     """Hand the decisions of the turn at a time to every sink, and those that earlier turns could not.
 
@@ -269,7 +269,7 @@ def deliver(
     done: list[Delivery] = []
     for sink in sinks:
         due = _due(store, sink, decisions, at)
-        done += _handed_over(store, sink, due, at, pace or Pace())
+        done += _handed_over(store, sink, due, at, pace or Timing())
     failed = [one for one in done if one.status != SENT]
     for sink in sinks:
         of_sink = [one for one in failed if one.sink == sink.name]
@@ -354,7 +354,7 @@ def _left_behind(store: Store, sink: Sink, at: pd.Timestamp) -> list[dict[str, A
 
 
 def _handed_over(
-    store: Store, sink: Sink, due: Sequence[_Due], at: pd.Timestamp, pace: Pace
+    store: Store, sink: Sink, due: Sequence[_Due], at: pd.Timestamp, pace: Timing
 ) -> list[Delivery]:
     """Try every decision that is due within the sink's time; each result is kept before the next is tried."""
     end = pace.clock() + sink.budget_seconds
@@ -386,7 +386,7 @@ def _remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
         write_rows(store, "deliveries", pd.DataFrame([delivery.row() | {"logical_at": at}]))
 
 
-def _tried(sink: Sink, one: _Due, pace: Pace, end: float) -> Attempt:
+def _tried(sink: Sink, one: _Due, pace: Timing, end: float) -> Attempt:
     """Hand one decision over, with the attempts and waits that the sink's settings and time allow."""
     try:
         whole = document(one.decision)
@@ -402,7 +402,7 @@ def _tried(sink: Sink, one: _Due, pace: Pace, end: float) -> Attempt:
     return _posted(sink, body, headers, pace, end)
 
 
-def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Pace, end: float) -> Attempt:
+def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Timing, end: float) -> Attempt:
     """Post until it is taken or refused for good, or the attempts or the time until ``end`` are used up."""
     answer = Attempt(reason="no time was left for it in this turn", tried=False)
     for attempt in range(sink.attempts):

@@ -26,7 +26,7 @@ from optimization.fleet.stream import (
     PRIORITIES,
     Arrival,
     Planner,
-    Run,
+    StreamRun,
     World,
     draw_stream,
     jain,
@@ -61,12 +61,12 @@ METHODS = (TOGETHER, *(f"one by one, {order}" for order in Order), ALONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One world, forecaster and scarcity: per stream and method a `Run`; ``starts`` (streams,) are their first slots."""
+    """One world, forecaster and scarcity: per stream and method a `StreamRun`; ``starts`` (streams,) are their first slots."""
 
     world: World
     forecaster: str
     scarcity: float
-    runs: list[dict[str, Run]]
+    runs: list[dict[str, StreamRun]]
     starts: Sequence[int]
 
 
@@ -113,7 +113,7 @@ def fleet_answer(data: Path, *, seed: int, fast: bool, tell: Any) -> dict[str, A
     }  # fmt: skip
 
 
-def run_methods(world: World, arrivals: Sequence[Arrival]) -> dict[str, Run]:
+def run_methods(world: World, arrivals: Sequence[Arrival]) -> dict[str, StreamRun]:
     """One stream under every method."""
     planners: dict[str, Planner] = {TOGETHER: partial(plan_jointly, effort=EFFORT), ALONE: _apart}
     planners |= {f"one by one, {order}": partial(_one_by_one, order) for order in Order}
@@ -128,7 +128,7 @@ def _apart(problem: JointProblem) -> JointPlan:
     return plan_apart(problem, searching=Search(problem, cells=EFFORT.cells, width=EFFORT.width))
 
 
-def weighted(run: Run) -> float:
+def weighted(run: StreamRun) -> float:
     """Mean of priority x utility over a stream's jobs; 0 for a stream without jobs."""
     return float(np.mean([end.priority * end.utility for end in run.ended])) if run.ended else 0.0
 

@@ -120,7 +120,7 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Design:
     """The worlds and cells of the experiment, shared by all jobs; ``small`` cells are those of jobs of one instance.
 
     ``ahead`` has for each world and zone what would have been forecast in each slot of the later half, by the zone's name.
@@ -133,7 +133,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class MoverRun:
     """What one mover made of one job in one cell: ``cost`` is what it paid and lost of the value, in on-demand-only costs."""
 
     world: int
@@ -153,18 +153,18 @@ def markets_study(study: StudyOptions, *, processes: int | None = None) -> Answe
     """E6 on a folder."""
     say(f"read {study.data}")
     worlds, notes = measured_worlds(study.data)
-    stage = stage_of([world for world, _ in worlds], fast=study.fast)
+    design = design_of([world for world, _ in worlds], fast=study.fast)
     drawn = [
-        draw for w in range(len(worlds)) for draw in draws_of(stage.worlds[w], w, seed=study.seed, fast=study.fast)
+        draw for w in range(len(worlds)) for draw in draws_of(design.worlds[w], w, seed=study.seed, fast=study.fast)
     ]  # fmt: skip
     with progress("series forecast") as tell:
         ahead = tuple(
             forecasts_of(world, zones, planner=FAST_PLANNER if study.fast else None, progress=tell)
             for world, zones in worlds
         )
-    stage = replace(stage, ahead=ahead)
+    design = replace(design, ahead=ahead)
     with progress("jobs") as tell:
-        found = list(spread(run_draw, drawn, stage, processes=study.workers(processes), progress=tell))
+        found = list(spread(run_draw, drawn, design, processes=study.workers(processes), progress=tell))
     runs = pd.DataFrame([run for runs in found for run in runs])
     return markets_report(
         markets_answer(runs, worlds, notes, data=str(study.data), seed=study.seed, fast=study.fast)
@@ -251,7 +251,7 @@ def sizes_of(world: World) -> tuple[int, ...]:
     return tuple(n for n in SIZES if n <= most) or (most,)
 
 
-def stage_of(worlds: Sequence[World], *, fast: bool) -> Stage:
+def design_of(worlds: Sequence[World], *, fast: bool) -> Design:
     """The cells of each world: around the centre one thing is varied at a time."""
     cells, small = [], []
     for world in worlds:
@@ -283,7 +283,7 @@ def stage_of(worlds: Sequence[World], *, fast: bool) -> Stage:
             if several
             else ()
         )
-    return Stage(worlds=tuple(worlds), cells=tuple(cells), small=tuple(small))
+    return Design(worlds=tuple(worlds), cells=tuple(cells), small=tuple(small))
 
 
 def move_name(taken: float, usd: float) -> str:
@@ -389,14 +389,14 @@ def scene_of(world: World, draw: Draw) -> Scene:
     )
 
 
-def run_draw(draw: Draw, stage: Stage) -> list[Run]:
+def run_draw(draw: Draw, design: Design) -> list[MoverRun]:
     """Every mover in every cell of one job; all outcomes are audited (M3.5)."""
-    whole = scene_of(stage.worlds[draw.world], draw)
+    whole = scene_of(design.worlds[draw.world], draw)
     cells = (
-        stage.small[draw.world] if draw.n_max == 1 and stage.small[draw.world] else stage.cells[draw.world]
+        design.small[draw.world] if draw.n_max == 1 and design.small[draw.world] else design.cells[draw.world]
     )
     shared = Grounds(whole.movable(cells[0], draw.home), whole.windows, records=whole.records)
-    found: list[Run] = []
+    found: list[MoverRun] = []
     for cell in cells if draw.varied else cells[:1]:
         scene, grounds = whole, shared
         if cell.markets:
@@ -405,7 +405,7 @@ def run_draw(draw: Draw, stage: Stage) -> list[Run]:
         job = scene.movable(cell, draw.home)
         grounds = grounds.of(job)
         told = partial(
-            Run, world=draw.world, axis=cell.axis, value=cell.value, first=draw.first, n_max=draw.n_max, load=draw.load,
+            MoverRun, world=draw.world, axis=cell.axis, value=cell.value, first=draw.first, n_max=draw.n_max, load=draw.load,
             varied=draw.varied,
         )  # fmt: skip
         for name, outcome in outcomes_of(job, scene, cell, grounds, draw):
@@ -418,13 +418,13 @@ def run_draw(draw: Draw, stage: Stage) -> list[Run]:
             )  # fmt: skip
         if cell.axis == CENTRE:
             found += _singles(job, scene, grounds, told)
-            if stage.ahead:
-                zones = stage.ahead[draw.world]
+            if design.ahead:
+                zones = design.ahead[draw.world]
                 outcome = replay_mover(
                     MeanField(), job, scene.windows, records=scene.records,
                     forecasts=[
                         [zones[zone][draw.first + t] for t in range(DEADLINE)]
-                        for zone in stage.worlds[draw.world].counts
+                        for zone in design.worlds[draw.world].counts
                     ],
                 )  # fmt: skip
                 audit_moved(job, scene.windows, outcome)
@@ -454,7 +454,7 @@ def outcomes_of(
         yield mover.name, replay_mover(mover, job, scene.windows, grounds=grounds)
 
 
-def _singles(job: MovableJob, scene: Scene, grounds: Grounds, told: Any) -> list[Run]:
+def _singles(job: MovableJob, scene: Scene, grounds: Grounds, told: Any) -> list[MoverRun]:
     """Every market alone under every policy: in the mean, and in the markets that one could have chosen."""
     value, unit, found = job.job.value, scene.unit, []
     chosen = {

@@ -74,7 +74,7 @@ def experiment_types() -> list[JobType]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Trial:
     """One count series joined with one price path, and one stream of jobs on it; money in on-demand instance-hours."""
 
     counts: Tape
@@ -107,7 +107,7 @@ def joins(folder: Path, *, fast: bool) -> list[tuple[Tape, Tape]]:
     return found[::3] if fast else found
 
 
-def make_stage(counts: Tape, path: Tape, outlooks: Outlooks, seed: int) -> Stage:
+def make_trial(counts: Tape, path: Tape, outlooks: Outlooks, seed: int) -> Trial:
     """A stream on a join; the first `WARM_SLOTS` of the record are only learned from."""
     types, step = experiment_types(), counts.step.total_seconds() / 3600.0
     slots = len(counts) - WARM_SLOTS
@@ -115,7 +115,7 @@ def make_stage(counts: Tape, path: Tape, outlooks: Outlooks, seed: int) -> Stage
     stream = job_stream(
         types, hours=ARRIVING * slots * step, arrivals="poisson", sizes=Exponential(), rng=rng
     )
-    return Stage(
+    return Trial(
         counts=counts, path=path, stream=stream, types=tuple(types), outlooks=outlooks, slots=slots, step=step
     )
 
@@ -136,31 +136,31 @@ def outlooks_of(counts: Tape, path: Tape) -> Outlooks:
     return Outlooks(record=record, on_demand_usd=1.0, capacity=int(counts.bound), fleet=BUDGET, horizon=24)
 
 
-def play(stage: Stage, renter: Renter) -> Rented:
-    """One renter on a stage."""
-    record = stage.outlooks.record
+def play(trial: Trial, renter: Renter) -> Rented:
+    """One renter on a trial."""
+    record = trial.outlooks.record
     window = market_window(
-        record.price[WARM_SLOTS:], record.available[WARM_SLOTS:], on_demand_usd=1.0, slot_hours=stage.step
+        record.price[WARM_SLOTS:], record.available[WARM_SLOTS:], on_demand_usd=1.0, slot_hours=trial.step
     )
     rules = Rules(widths=np.arange(1, WIDEST + 1), restart_hours=RESTART_HOURS)
-    return rent_on_market(stage.types, stage.stream, window, renter, outlook=stage.outlooks.at, rules=rules)
+    return rent_on_market(trial.types, trial.stream, window, renter, outlook=trial.outlooks.at, rules=rules)
 
 
-def plan_of(stage: Stage, *, varies: bool) -> SpendingPlan:
+def plan_of(trial: Trial, *, varies: bool) -> SpendingPlan:
     """The budget per slot: even, or more by day."""
-    average = BUDGET * stage.step
+    average = BUDGET * trial.step
     if not varies:
-        return SpendingPlan(budget=np.full(stage.slots, average))
-    return daily_plan(stage.slots, average=average, busy=BUSY, slot_hours=stage.step)
+        return SpendingPlan(budget=np.full(trial.slots, average))
+    return daily_plan(trial.slots, average=average, busy=BUSY, slot_hours=trial.step)
 
 
-def renters_of(stage: Stage, plan: SpendingPlan) -> dict[str, Callable[[], Renter]]:
-    """How each renter but hindsight is made for a stage; ``plan`` is known beforehand, the market is not."""
-    types, budget = stage.types, plan.budget / stage.step
+def renters_of(trial: Trial, plan: SpendingPlan) -> dict[str, Callable[[], Renter]]:
+    """How each renter but hindsight is made for a trial; ``plan`` is known beforehand, the market is not."""
+    types, budget = trial.types, plan.budget / trial.step
 
     @lru_cache(maxsize=4096)
     def rental(slot: int, usd: float) -> Rental:
-        price = affordable(stage.outlooks.at(slot), usd, overhead_hours=RESTART_HOURS)
+        price = affordable(trial.outlooks.at(slot), usd, overhead_hours=RESTART_HOURS)
         slowed = [replace(kind, mean_hours=kind.mean_hours * (1.0 + price.lost)) for kind in types]
         return covered_rental(slowed, usd, price.paid_usd)
 
@@ -176,33 +176,33 @@ def renters_of(stage: Stage, plan: SpendingPlan) -> dict[str, Callable[[], Rente
         "list price": lambda: FixedRenter(listed, uses_spot=False),
         "same widths on spot": lambda: FixedRenter(listed, uses_spot=True),
         "effective price": lambda: EffectiveRenter(
-            types, planned, stage.outlooks.at, restart_hours=RESTART_HOURS, every=REPLAN_SLOTS
+            types, planned, trial.outlooks.at, restart_hours=RESTART_HOURS, every=REPLAN_SLOTS
         ),
         "dual price": lambda: PlanRenter(factor, plan.average, base(lambda slot: BUDGET)),
         "spending plan": lambda: PlanRenter(factor, plan, base(planned)),
     }
 
 
-def hindsight(stage: Stage) -> Rented:
+def hindsight(trial: Trial) -> Rented:
     """The least fixed multiplier that keeps the budget over the whole stream, found with the whole stream known."""
     low, high = -6.0, 6.0
-    kept = play(stage, MultiplierRenter(float(np.exp(high))))
+    kept = play(trial, MultiplierRenter(float(np.exp(high))))
     for _ in range(HINDSIGHT_HALVINGS):
         middle = (low + high) / 2.0
-        found = play(stage, MultiplierRenter(float(np.exp(middle))))
-        if found.cost_usd.sum() > BUDGET * stage.stream.hours:
+        found = play(trial, MultiplierRenter(float(np.exp(middle))))
+        if found.cost_usd.sum() > BUDGET * trial.stream.hours:
             low = middle
         else:
             high, kept = middle, found
     return kept
 
 
-def measures(stage: Stage, plan: SpendingPlan, rented: Rented) -> dict[str, float]:
+def measures(trial: Trial, plan: SpendingPlan, rented: Rented) -> dict[str, float]:
     """What is reported of one run; money in on-demand instance-hours an hour, lateness of jobs with a deadline."""
-    stream, hours = stage.stream, stage.stream.hours
+    stream, hours = trial.stream, trial.stream.hours
     lost = np.zeros(len(stream.time))
     late: list[np.ndarray] = []
-    for i, kind in enumerate(stage.types):
+    for i, kind in enumerate(trial.types):
         own = stream.kind == i
         lost[own] = kind.delay.cost(rented.response_hours[own])
         if isinstance(kind.delay, DeadlineDelay):
@@ -213,15 +213,15 @@ def measures(stage: Stage, plan: SpendingPlan, rented: Rented) -> dict[str, floa
         "response_hours": float(rented.response_hours.mean()),
         "late": float(np.concatenate(late).mean()),
         "spot_share": rented.spot_gpu_hours / rented.gpu_hours,
-        "plan_error": _plan_error(stage, plan, rented),
+        "plan_error": _plan_error(trial, plan, rented),
         "gpus": rented.gpu_hours / hours,
     }
 
 
-def _plan_error(stage: Stage, plan: SpendingPlan, rented: Rented) -> float:
+def _plan_error(trial: Trial, plan: SpendingPlan, rented: Rented) -> float:
     """Mean over half days of |paid - planned|, as a share of the average; half days begin at 8 and 20 h."""
-    slots = min(int(stage.stream.hours / stage.step), len(rented.slot_usd), stage.slots)
-    part = ((np.arange(slots) * stage.step - 8.0) // 12.0).astype(int) + 1
+    slots = min(int(trial.stream.hours / trial.step), len(rented.slot_usd), trial.slots)
+    part = ((np.arange(slots) * trial.step - 8.0) // 12.0).astype(int) + 1
     gap = np.bincount(part, weights=rented.slot_usd[:slots] - plan.budget[:slots])
     return float(np.abs(gap[1:-1]).mean() / (12.0 * BUDGET))
 
@@ -240,13 +240,13 @@ def run_experiment(
         outlooks = outlooks_of(counts, path)
         per_seed: dict[tuple[str, str], list[dict[str, float]]] = {}
         for one in seeds:
-            stage = make_stage(counts, path, outlooks, one)
-            bound = hindsight(stage)
+            trial = make_trial(counts, path, outlooks, one)
+            bound = hindsight(trial)
             for arm in ("even", "by day"):
-                plan = plan_of(stage, varies=arm == "by day")
-                runs = {name: play(stage, make()) for name, make in renters_of(stage, plan).items()}
+                plan = plan_of(trial, varies=arm == "by day")
+                runs = {name: play(trial, make()) for name, make in renters_of(trial, plan).items()}
                 for name, rented in (runs | {"hindsight": bound}).items():
-                    per_seed.setdefault((arm, name), []).append(measures(stage, plan, rented))
+                    per_seed.setdefault((arm, name), []).append(measures(trial, plan, rented))
         for key, rows in per_seed.items():
             mean = {name: float(np.mean([row[name] for row in rows])) for name in MEASURES}
             table.setdefault(key, []).append(mean)

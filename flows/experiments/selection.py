@@ -85,7 +85,7 @@ class Rounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedOrder:
     """All learners on one order of the jobs; the market changed after the rounds ``cuts``."""
 
     rounds: Rounds
@@ -103,7 +103,7 @@ class SelectionResult:
 
     trained: pd.DataFrame
     chosen: str
-    played: dict[str, Played]
+    played: dict[str, PlayedOrder]
     tight: dict[str, SelectionSummary]
     bandits: BanditResult
 
@@ -245,8 +245,8 @@ def selection_experiment(
 
 def _played(
     rounds: Rounds, cuts: tuple[int, ...], learners: Mapping[str, Learner[Any]], chosen: str, seed: int
-) -> Played:
-    return Played(
+) -> PlayedOrder:
+    return PlayedOrder(
         rounds=rounds,
         cuts=cuts,
         summaries={
@@ -297,7 +297,7 @@ def selection_answer(result: SelectionResult, *, data: str, seed: int, fast: boo
     return answer | {"findings": findings(answer)}
 
 
-def order_answer(played: Played, chosen: str) -> dict[str, Any]:
+def order_answer(played: PlayedOrder, chosen: str) -> dict[str, Any]:
     """All learners on one order of the jobs, and the weights and changes of leader of the chosen one."""
     some = next(iter(played.summaries.values()))
     return {
@@ -377,7 +377,7 @@ def weights_answer(summary: SelectionSummary) -> dict[str, Any]:
     }
 
 
-def bounds_answer(played: Played, tight: Mapping[str, SelectionSummary]) -> dict[str, Any]:
+def bounds_answer(played: PlayedOrder, tight: Mapping[str, SelectionSummary]) -> dict[str, Any]:
     """How wide the fixed bounds are beside what policies differ by, and what tighter ones are worth to each learner."""
     rounds = played.rounds
     return {
@@ -740,7 +740,7 @@ def selection_report(result: SelectionResult, answer: Mapping[str, Any]) -> Answ
 
 
 def _order_sections(
-    name: str, title: str, played: Played, answer: Mapping[str, Any], chosen: str
+    name: str, title: str, played: PlayedOrder, answer: Mapping[str, Any], chosen: str
 ) -> list[Section]:
     """Table, regrets and weights of one order of the jobs."""
     own, cut = answer[name], played.cuts[0] if played.cuts else None

@@ -686,7 +686,7 @@ class MeasuredRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class ReportedStretch:
     """A report and what went before it: the report that last said progress (None: the job's start), and those between."""
 
     report: Report
@@ -695,7 +695,7 @@ class Stretch:
 
 
 def measured_run(
-    stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], stretch: Stretch
+    stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], stretch: ReportedStretch
 ) -> MeasuredRun | str:
     """The throughput that a report shows, or why it shows none (ours).
 
@@ -734,7 +734,10 @@ def measured_run(
 
 
 def _sizes(
-    stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], stretch: Stretch, since: pd.Timestamp
+    stored: StoredJob,
+    decided: Mapping[pd.Timestamp, Allocation],
+    stretch: ReportedStretch,
+    since: pd.Timestamp,
 ) -> set[int]:
     """The different sizes that were held from ``since`` to the report, as far as is known."""
     told = {one.held.total for one in (*stretch.between, stretch.report) if one.held is not None}
@@ -753,7 +756,7 @@ def _sizes(
 
 
 def _overhead(
-    stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], stretch: Stretch, instances: int
+    stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], stretch: ReportedStretch, instances: int
 ) -> float:
     """Minutes that a change of size at the beginning took."""
     point = stored.request.checkpoint
@@ -771,13 +774,13 @@ def _overhead(
     return point.overhead_minutes if instances > earlier or shrink is None else shrink
 
 
-def stretches(reports: Sequence[Report]) -> list[Stretch]:
+def stretches(reports: Sequence[Report]) -> list[ReportedStretch]:
     """The reports that count, ascending, each with what went before it."""
-    found: list[Stretch] = []
+    found: list[ReportedStretch] = []
     before: Report | None = None
     between: list[Report] = []
     for report in reports:
-        found.append(Stretch(report=report, before=before, between=tuple(between)))
+        found.append(ReportedStretch(report=report, before=before, between=tuple(between)))
         if report.progress is not None:
             before, between = report, []
         else:

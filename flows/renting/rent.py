@@ -28,8 +28,8 @@ from optimization.renting.price import (
 )
 from optimization.renting.simulation import (
     Estimate,
-    Played,
     Renting,
+    StreamMeans,
     budget_frontier,
     drawn_widths,
     elasticity,
@@ -354,7 +354,7 @@ def _compared(name: str, question: Question, make: Callable[[], Rental]) -> dict
 def _rental_row(name: str, question: Question, rental: Rental) -> dict[str, Any]:
     types = [one.kind for one in rental.types]
 
-    def play(rng: np.random.Generator) -> Played:
+    def play(rng: np.random.Generator) -> StreamMeans:
         stream = job_stream(types, hours=_hours(question), arrivals="poisson", sizes=Exponential(), rng=rng)
         return play_widths(types, drawn_widths(rental, stream, rng), stream)
 
@@ -384,7 +384,7 @@ def _sharing_row(question: Question, cluster: int) -> dict[str, Any]:
     types = question.renting.types
     name = f"cluster of {cluster}, equal sharing"
 
-    def play(rng: np.random.Generator) -> Played:
+    def play(rng: np.random.Generator) -> StreamMeans:
         stream = job_stream(types, hours=_hours(question), arrivals="poisson", sizes=Exponential(), rng=rng)
         return play_sharing(types, cluster, stream)
 
@@ -400,7 +400,7 @@ def _fifo_row(question: Question, cluster: int) -> dict[str, Any]:
     best: tuple[Estimate, int] | None = None
     for width in _group_sizes(cluster):
 
-        def play(rng: np.random.Generator, width: int = width) -> Played:
+        def play(rng: np.random.Generator, width: int = width) -> StreamMeans:
             stream = job_stream(
                 types, hours=_hours(question), arrivals="poisson", sizes=Exponential(), rng=rng
             )

@@ -14,7 +14,7 @@ from optimization.job.definition import needed, rates
 from optimization.kernels.routes import (
     MOVE,
     Asked,
-    Held,
+    InGroup,
     RouteTerms,
     best_ending,
     held_in,
@@ -134,12 +134,12 @@ class Search:
     def route(self, j: int, chosen: Sequence[int] | np.ndarray, asked: Asked) -> Route:
         """The route of states ``chosen`` with the spot instances and the ending that ``asked`` makes best."""
         terms, job = self.terms[j], self.problem.jobs[j]
-        z, before, paid, priced = terms.done, Held(terms.group_before, terms.n_before), 0.0, 0.0
+        z, before, paid, priced = terms.done, InGroup(terms.group_before, terms.n_before), 0.0, 0.0
         places = []
         for i, k in enumerate(chosen):
             if z >= terms.line or k == terms.n.size:
                 places.append(NOWHERE)
-                before = before if z >= terms.line else Held(-1, 0)
+                before = before if z >= terms.line else InGroup(-1, 0)
                 continue
             came = way(terms, k, before)
             m, n, spot = int(terms.market[k]), int(terms.n[k]), int(asked.spot[i, k])

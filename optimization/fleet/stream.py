@@ -70,7 +70,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class StreamRun:
     """A stream under one planner: its jobs as they ended, gaps of the plans made, spot instances asked for and not there."""
 
     ended: tuple[Ended, ...]
@@ -129,7 +129,7 @@ def _arrival(world: World, name: str, at: int, allowed: Sequence[str], rng: np.r
 
 def run_stream(
     world: World, arrivals: Sequence[Arrival], planner: Planner, *, window: int, move_hours: float = 0.0
-) -> Run:
+) -> StreamRun:
     """Plan all running jobs in every slot, take the first slot of the plan, and see what is there (M2.4).
 
     Where plans together ask for more spot than there is, who came first is served first. A job open at its deadline ends on demand
@@ -163,7 +163,7 @@ def run_stream(
                 running.append(one)
             else:
                 ended.append(end)
-    return Run(
+    return StreamRun(
         ended=tuple(sorted(ended, key=lambda end: end.name)), gaps=tuple(gaps), refused=refused, held=held
     )
 

@@ -76,7 +76,7 @@ class Asked(NamedTuple):
     most: float
 
 
-class Held(NamedTuple):
+class InGroup(NamedTuple):
     """Instances in an allowed market (-1: in none of those)."""
 
     group: int
@@ -121,7 +121,7 @@ def priced_states(
 
 
 @part
-def way(terms: RouteTerms, k: int, before: Held) -> int:
+def way(terms: RouteTerms, k: int, before: InGroup) -> int:
     """How one comes into state ``k`` from what was held."""
     if before.n == 0:
         return BEGIN
@@ -280,12 +280,12 @@ def optimistic(terms: RouteTerms, asked: Asked, room: np.ndarray) -> tuple[float
     induct(terms, asked, room[terms.slots], room[terms.slots], terms.slots, cell, top, scratch)
     for i in range(terms.slots - 1, 0, -1):
         induct(terms, asked, room[i + 1], room[i], i, cell, top, scratch)
-    before, first = Held(terms.group_before, terms.n_before), terms.slots - terms.slots
+    before, first = InGroup(terms.group_before, terms.n_before), terms.slots - terms.slots
     return cell, onward(terms, asked, room, cell, before, first, terms.done, 0.0).worth
 
 
 @kernel
-def best_ending(terms: RouteTerms, asked: Asked, z: float, before: Held, paid: float) -> Last:
+def best_ending(terms: RouteTerms, asked: Asked, z: float, before: InGroup, paid: float) -> Last:
     """The best ending of a route that has done ``z`` and paid, within ``asked.most`` of priced cost in all."""
     if z >= terms.line:
         return Last(asked.weight * terms.value.usd, -1, 0)
@@ -301,11 +301,11 @@ def best_ending(terms: RouteTerms, asked: Asked, z: float, before: Held, paid: f
 
 
 @part
-def held_in(terms: RouteTerms, k: int | np.int64) -> Held:
+def held_in(terms: RouteTerms, k: int | np.int64) -> InGroup:
     """What a state holds."""
     if k == terms.n.size:
-        return Held(-1, 0)
-    return Held(terms.group[k], terms.n[k])
+        return InGroup(-1, 0)
+    return InGroup(terms.group[k], terms.n[k])
 
 
 @part
@@ -322,7 +322,7 @@ def onward(
     asked: Asked,
     room: np.ndarray,
     cell: float,
-    before: Held,
+    before: InGroup,
     i: int,
     z: float,
     paid: float,
@@ -346,7 +346,7 @@ def onward(
 def follow(terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float, chosen: np.ndarray) -> float:
     """Write the route that the optimistic worths point out, in exact progress, to ``chosen`` (w,); its true worth."""
     chosen[:] = terms.n.size
-    z, before, paid = terms.done, Held(terms.group_before, terms.n_before), 0.0
+    z, before, paid = terms.done, InGroup(terms.group_before, terms.n_before), 0.0
     for i in range(terms.slots):
         if z >= terms.line:
             break
@@ -403,7 +403,7 @@ def extend(
     states, finisher = terms.n.size, -1
     before = held_in(terms, state)
     if label == 0:
-        before = Held(terms.group_before, terms.n_before)
+        before = InGroup(terms.group_before, terms.n_before)
     for k in range(states + 1):
         later, cost = z, c
         if k < states:
@@ -461,7 +461,7 @@ def search(
     """
     states, chosen, best = terms.n.size, np.empty(terms.slots, np.int64), np.empty(2)
     best[0] = follow(terms, asked, room, cell, chosen)
-    idle = best_ending(terms, asked, terms.done, Held(-1, 0), 0.0).worth
+    idle = best_ending(terms, asked, terms.done, InGroup(-1, 0), 0.0).worth
     if idle > best[0]:
         chosen[:], best[0] = states, idle
     dearest = terms.on_demand[0]

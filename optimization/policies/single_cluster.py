@@ -26,7 +26,7 @@ from optimization.window.plan import Allocation
 from warehouse.errors import SettingsError
 
 
-class Held(StrEnum):
+class Holding(StrEnum):
     """What the cluster was on in the slot before; `TO_THE_END` is on-demand that the safety net will not leave any more."""
 
     NOTHING = "nothing"
@@ -64,50 +64,50 @@ class SingleCluster:
         said = [*([] if hours is None else [f"{hours:g}"]), *(["guard"] if self.guard else [])]
         object.__setattr__(self, "name", f"UP-single({','.join(said)})" if said else "UP-single")
 
-    def start(self, job: Job) -> Held:
+    def start(self, job: Job) -> Holding:
         """Nothing held; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
-        return Held.NOTHING
+        return Holding.NOTHING
 
-    def decide(self, state: Held, view: View) -> tuple[Allocation, Held]:
+    def decide(self, state: Holding, view: View) -> tuple[Allocation, Holding]:
         """The paper's rules in their order, over the exact net."""
         if is_done(view):
-            return HOLD_NOTHING, Held.NOTHING
+            return HOLD_NOTHING, Holding.NOTHING
         n = cluster_size(view)
         after = self._next(state, view, n)
-        if self.guard and after in (Held.NOTHING, Held.SPOT) and not guarded(view):
-            after = Held.TO_THE_END
-        wish = {Held.NOTHING: HOLD_NOTHING, Held.SPOT: Allocation(0, n)}.get(after, Allocation(n, 0))
+        if self.guard and after in (Holding.NOTHING, Holding.SPOT) and not guarded(view):
+            after = Holding.TO_THE_END
+        wish = {Holding.NOTHING: HOLD_NOTHING, Holding.SPOT: Allocation(0, n)}.get(after, Allocation(n, 0))
         held = safety_net(view, wish)
         if held.on_demand:
-            after = after if after is Held.TO_THE_END else Held.ON_DEMAND
+            after = after if after is Holding.TO_THE_END else Holding.ON_DEMAND
             return Allocation(held.total, 0), after
         return held, after
 
-    def explain(self, state: Held, view: View, allocation: Allocation) -> str:
+    def explain(self, state: Holding, view: View, allocation: Allocation) -> str:
         """Pace, slack and spot of the slot, and which of the rules holds the cluster where it is."""
         after = self.decide(state, view)[1]
         rule = ""
-        if after is Held.TO_THE_END:
+        if after is Holding.TO_THE_END:
             rule = "less than two changeovers would be left, so to the end"
-        elif after is state is Held.ON_DEMAND and not self._behind(view, 0.0):
+        elif after is state is Holding.ON_DEMAND and not self._behind(view, 0.0):
             rule = LEFT_FOR_SPOT
         return narrate(view, allocation, rule=rule)
 
-    def _next(self, state: Held, view: View, n: int) -> Held:
+    def _next(self, state: Holding, view: View, n: int) -> Holding:
         spot = view.observed and spot_is_cheaper(view) and view.available >= n
-        if state is Held.TO_THE_END:
+        if state is Holding.TO_THE_END:
             return state
-        if state is Held.SPOT and spot:
-            return Held.SPOT
+        if state is Holding.SPOT and spot:
+            return Holding.SPOT
         lead = 2.0 * self._changeover_slots(view, n)
-        if state is Held.ON_DEMAND and on_demand_stays(spot, self._behind(view, lead)):
-            return Held.ON_DEMAND
+        if state is Holding.ON_DEMAND and on_demand_stays(spot, self._behind(view, lead)):
+            return Holding.ON_DEMAND
         if self._runs_out(view, n, lead):
-            return Held.TO_THE_END
+            return Holding.TO_THE_END
         if spot:
-            return Held.SPOT
-        return Held.ON_DEMAND if view.observed and self._behind(view, 0.0) else Held.NOTHING
+            return Holding.SPOT
+        return Holding.ON_DEMAND if view.observed and self._behind(view, 0.0) else Holding.NOTHING
 
     def _changeover_slots(self, view: View, n: int) -> float:
         if self.changeover_hours is None:

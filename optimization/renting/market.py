@@ -219,7 +219,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Arrival:
     """What is known when a job arrives: per width its expected loss and cost, shapes (K,).
 
     ``ticket`` is a uniform draw of the job's own, for renters that mix widths.
@@ -242,8 +242,8 @@ class Renter(Protocol):
         return
 
     @abstractmethod
-    def width(self, offer: Offer) -> int:
-        """Index of the width for the job of an offer."""
+    def width(self, arrival: Arrival) -> int:
+        """Index of the width for the job that arrived."""
 
     def slot_ends(self, slot: int, committed: float, paid: float) -> None:
         """A slot ended in which jobs of expected cost ``committed`` were let in and ``paid`` was paid for all that ran."""
@@ -319,7 +319,9 @@ def rent_on_market(
             kind = int(stream.kind[following])
             held = sum(one.width for one in running)
             offer = _offer(types[kind], paces[kind], outlook(slot), held, rules, step, renter.uses_spot)
-            made = Offer(slot=slot, kind=kind, ticket=float(ticket[following]), loss=offer[0], cost=offer[1])
+            made = Arrival(
+                slot=slot, kind=kind, ticket=float(ticket[following]), loss=offer[0], cost=offer[1]
+            )
             i = renter.width(made)
             committed += float(made.cost[i])
             width = int(rules.widths[i])
@@ -442,10 +444,10 @@ class FixedRenter(Renter):
         self.rental = rental
         self.uses_spot = uses_spot
 
-    def width(self, offer: Offer) -> int:
+    def width(self, arrival: Arrival) -> int:
         """By the shares of the job's type and its ticket."""
-        shares = self.rental.types[offer.kind].shares
-        last = offer.ticket >= shares[0].probability
+        shares = self.rental.types[arrival.kind].shares
+        last = arrival.ticket >= shares[0].probability
         return round(shares[-1 if last else 0].width) - 1
 
 
@@ -483,9 +485,9 @@ class MultiplierRenter(Renter):
     def __init__(self, price: float) -> None:
         self.dual = DualPrice(price=price, step=1.0)
 
-    def width(self, offer: Offer) -> int:
+    def width(self, arrival: Arrival) -> int:
         """argmin of loss + price x cost."""
-        return self.dual.choose(offer.loss, offer.cost)
+        return self.dual.choose(arrival.loss, arrival.cost)
 
 
 class PlanRenter(MultiplierRenter):

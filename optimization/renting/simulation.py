@@ -38,7 +38,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class StreamMeans:
     """What became of a stream: mean response time of jobs that came after the warm-up, and mean GPUs held from then on."""
 
     response_hours: float
@@ -76,12 +76,12 @@ def drawn_widths(rental: Rental, stream: Stream, rng: np.random.Generator) -> np
     return np.asarray(np.where(ticket < chance[stream.kind], first[stream.kind], last[stream.kind]))
 
 
-def play_widths(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> Played:
+def play_widths(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> StreamMeans:
     """Every job gets its width at once and holds it to its end: nothing queues (M8.1)."""
     took = stream.size / paces(types, width, stream)
     begin, end = np.maximum(stream.time, stream.warm), np.minimum(stream.time + took, stream.hours)
     held = float((width * np.maximum(end - begin, 0.0)).sum()) / (stream.hours - stream.warm)
-    return Played(response_hours=_mean_response(stream, took), gpus=held)
+    return StreamMeans(response_hours=_mean_response(stream, took), gpus=held)
 
 
 def paces(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> np.ndarray:
@@ -93,7 +93,7 @@ def paces(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> np.nda
     return found
 
 
-def play_fifo(types: Sequence[JobType], gpus: int, width: int, stream: Stream) -> Played:
+def play_fifo(types: Sequence[JobType], gpus: int, width: int, stream: Stream) -> StreamMeans:
     """A cluster of ``gpus``, cut into groups of ``width``; jobs wait in order of arrival for a free group.
 
     Raises `SettingsError` if the load is more than the groups can do.
@@ -109,10 +109,10 @@ def play_fifo(types: Sequence[JobType], gpus: int, width: int, stream: Stream) -
     for i, (arrived, took) in enumerate(zip(stream.time.tolist(), service.tolist(), strict=True)):
         end[i] = max(arrived, free[0]) + took
         heapreplace(free, float(end[i]))
-    return Played(response_hours=_mean_response(stream, end - stream.time), gpus=float(gpus))
+    return StreamMeans(response_hours=_mean_response(stream, end - stream.time), gpus=float(gpus))
 
 
-def play_sharing(types: Sequence[JobType], gpus: int, stream: Stream) -> Played:
+def play_sharing(types: Sequence[JobType], gpus: int, stream: Stream) -> StreamMeans:
     """A cluster of ``gpus`` of which every present job has an equal part, less than one GPU if they are many.
 
     Raises `SettingsError` if the load is more than the cluster can do.
@@ -127,7 +127,7 @@ def play_sharing(types: Sequence[JobType], gpus: int, stream: Stream) -> Played:
         raise SettingsError(
             f"more than {most} jobs at once on {gpus} GPUs", expected="a cluster that keeps up"
         )
-    return Played(response_hours=_mean_response(stream, end - stream.time), gpus=float(gpus))
+    return StreamMeans(response_hours=_mean_response(stream, end - stream.time), gpus=float(gpus))
 
 
 def shared_pace(speedup: Speedup, width: float) -> float:
@@ -168,7 +168,7 @@ def _share(time: np.ndarray, kind: np.ndarray, size: np.ndarray, pace: np.ndarra
     return end
 
 
-def estimate(play: Callable[[np.random.Generator], Played], *, streams: int, seed: int) -> Estimate:
+def estimate(play: Callable[[np.random.Generator], StreamMeans], *, streams: int, seed: int) -> Estimate:
     """Means of ``play`` over ``streams`` independent streams, with the standard errors of those means.
 
     Equal seeds give equal streams to whatever is compared. Raises `SettingsError` for fewer than two streams.

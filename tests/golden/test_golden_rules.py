@@ -20,7 +20,7 @@ from optimization.kernels import rules
 from optimization.kernels.compiling import kernel
 from optimization.kernels.induction import Game, induct
 from optimization.kernels.labels import end_value
-from optimization.kernels.routes import Asked, Held, best_ending, priced_states, share, way
+from optimization.kernels.routes import Asked, InGroup, best_ending, priced_states, share, way
 from optimization.market.window import market_window
 from optimization.policies.contract import View
 from optimization.policies.pace import pace
@@ -110,7 +110,7 @@ def test_mu(case):
         "pace": pace(job, 1.0).work[before][n] / n,
         "pyomo": pyo.value(model.work[0]) * job.workload / n,
         "joint job": one.efficiency("here", n, ("here", before), 1.0),
-        "joint routes": share(terms, k, way(terms, k, Held(0, before))),
+        "joint routes": share(terms, k, way(terms, k, InGroup(0, before))),
     }
     assert told == pytest.approx(dict.fromkeys(told, mu), rel=1e-12)
     assert rules.least_efficiency(restart, n) <= mu
@@ -189,7 +189,7 @@ def endings_of(case) -> dict[str, float]:
     one = np.zeros((1, len(sizes) - 1))
     free = Asked(1.0, 1.0, 1.0, False, one, one.astype(np.int64), np.inf)
     told["joint routes"] = best_ending(
-        joint(job, slot - 1, before, window)[1], free, done, Held(0, before), 0.0
+        joint(job, slot - 1, before, window)[1], free, done, InGroup(0, before), 0.0
     )[0]
     if slot == job.deadline_slots:
         slack = TOLERANCE * job.workload

@@ -15,7 +15,7 @@ from advice_kit import BEGIN, SETTINGS, STEP, add_job, decided_row, handed, keep
 from pydantic import ValidationError
 
 from flows.config import Sink, read_settings
-from flows.delivery import Pace, deliveries_of, document, file_name, folder_name, signature
+from flows.delivery import Timing, deliveries_of, document, file_name, folder_name, signature
 from flows.ledger.jobs import Report, find_job, save_report
 from flows.turn import stages
 from flows.turn.context import Turn
@@ -107,7 +107,7 @@ class Watch:
         self.waits, self.time, self.tick = [], 0.0, tick
 
     def pace(self):
-        return Pace(sleep=self.sleep, clock=self.clock)
+        return Timing(sleep=self.sleep, clock=self.clock)
 
     def clock(self):
         self.time += self.tick

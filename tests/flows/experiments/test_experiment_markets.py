@@ -26,6 +26,7 @@ from flows.experiments.markets import (
     SIGHT,
     SMALL,
     START,
+    design_of,
     draws_of,
     findings,
     forecasts_of,
@@ -36,7 +37,6 @@ from flows.experiments.markets import (
     row_of,
     run_draw,
     scene_of,
-    stage_of,
 )
 from flows.experiments.pool import FAST_PLANNER
 from optimization.moving.movers import MeanField
@@ -107,12 +107,12 @@ def read(folder):
 @pytest.fixture(scope="module")
 def runs(read):
     worlds, _ = read
-    stage = replace(
-        stage_of([world for world, _ in worlds], fast=True),
+    design = replace(
+        design_of([world for world, _ in worlds], fast=True),
         ahead=tuple(forecasts_of(world, zones, planner=FAST_PLANNER) for world, zones in worlds),
     )
     drawn = [d for w, (world, _) in enumerate(worlds) for d in draws_of(world, w, seed=2, fast=True)]
-    return pd.DataFrame([run for draw in drawn for run in run_draw(draw, stage)])
+    return pd.DataFrame([run for draw in drawn for run in run_draw(draw, design)])
 
 
 @pytest.fixture(scope="module")
@@ -188,10 +188,10 @@ def test_nothing_after_the_start_is_in_what_was_saved_and_nothing_after_the_dead
 def test_a_job_shares_what_its_cells_see_and_pays_its_own_moves(read, runs):
     """The grounds that cells share change nothing: alone, each run comes to the same."""
     world = read[0][0][0]
-    stage, draw = stage_of([world], fast=True), draws_of(world, 0, seed=2, fast=True)[0]
+    design, draw = design_of([world], fast=True), draws_of(world, 0, seed=2, fast=True)[0]
     whole = scene_of(world, draw)
     own = runs[(runs["world"] == 0) & (runs["first"] == draw.first) & (runs["n_max"] == draw.n_max)]
-    for cell in stage.cells[0]:
+    for cell in design.cells[0]:
         if cell.axis in (MOVES, PLACE):
             job = whole.movable(cell, draw.home)
             outcome = replay_mover(MeanField(), job, whole.windows, records=whole.records)

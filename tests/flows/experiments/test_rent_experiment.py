@@ -12,7 +12,7 @@ from flows.experiments.renting import (
     RENTERS,
     hindsight,
     joins,
-    make_stage,
+    make_trial,
     measures,
     outlooks_of,
     plan_of,
@@ -60,15 +60,15 @@ def test_forecasts_buy_more_than_list_price_on_real_markets():
     better, spend = 0, []
     chosen = joins(DATA, fast=True)
     for counts, path in chosen:
-        stage = make_stage(counts, path, outlooks_of(counts, path), 11)
-        plan = plan_of(stage, varies=False)
-        made = renters_of(stage, plan)
+        trial = make_trial(counts, path, outlooks_of(counts, path), 11)
+        plan = plan_of(trial, varies=False)
+        made = renters_of(trial, plan)
         rows = {
-            name: measures(stage, plan, play(stage, made[name]())) for name in ("list price", "dual price")
+            name: measures(trial, plan, play(trial, made[name]())) for name in ("list price", "dual price")
         }
         better += rows["dual price"]["loss"] < rows["list price"]["loss"]
         spend.append(rows["dual price"]["spend"])
-        bound = measures(stage, plan, hindsight(stage))
+        bound = measures(trial, plan, hindsight(trial))
         assert bound["spend"] <= 8.0 + 1e-9
     assert better >= len(chosen) - 1
     assert np.mean(spend) < 8.0 * 1.15

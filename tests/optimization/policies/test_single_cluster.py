@@ -12,7 +12,7 @@ from optimization import Allocation, Job, Progress, View
 from optimization.job.definition import Linear, Table
 from optimization.market.window import market_window
 from optimization.policies.pool import expand, policy_named
-from optimization.policies.single_cluster import Held, SingleCluster, cluster_size
+from optimization.policies.single_cluster import Holding, SingleCluster, cluster_size
 from optimization.policies.stochastic import Stochastic
 from optimization.replay.run import replay
 from warehouse.errors import SettingsError
@@ -28,7 +28,7 @@ def view(job: Job = JOB, **changes: Any) -> View:
     return replace(base, progress=Progress(**progress), **changes)
 
 
-def after(policy: SingleCluster, state: Held, seen: View) -> tuple[Allocation, Held]:
+def after(policy: SingleCluster, state: Holding, seen: View) -> tuple[Allocation, Holding]:
     return policy.decide(state, seen)
 
 
@@ -37,23 +37,26 @@ SPOT, ON_DEMAND, NOTHING = Allocation(0, 4), Allocation(4, 0), Allocation(0, 0)
 
 
 def test_all_or_nothing():
-    assert after(UP, Held.NOTHING, view()) == (SPOT, Held.SPOT)
-    assert after(UP, Held.NOTHING, view(available=3)) == (NOTHING, Held.NOTHING)
-    assert after(UP, Held.NOTHING, view(price=1.0)) == (NOTHING, Held.NOTHING)
-    assert after(UP, Held.NOTHING, view(slot=3, done=4.0, available=3)) == (ON_DEMAND, Held.ON_DEMAND)
+    assert after(UP, Holding.NOTHING, view()) == (SPOT, Holding.SPOT)
+    assert after(UP, Holding.NOTHING, view(available=3)) == (NOTHING, Holding.NOTHING)
+    assert after(UP, Holding.NOTHING, view(price=1.0)) == (NOTHING, Holding.NOTHING)
+    assert after(UP, Holding.NOTHING, view(slot=3, done=4.0, available=3)) == (ON_DEMAND, Holding.ON_DEMAND)
 
 
 def test_exploitation_stays_on_spot_even_behind_and_short_of_time():
     # 10 slots of work in 11: no start of anything is safe with a changeover of 1, but spot is held already
     slow = SingleCluster(changeover_hours=1.0)
-    assert after(slow, Held.SPOT, view(slot=9, n_previous=4)) == (SPOT, Held.SPOT)
-    assert after(slow, Held.NOTHING, view(slot=9)) == (ON_DEMAND, Held.TO_THE_END)
-    assert after(slow, Held.SPOT, view(slot=9, available=3, n_previous=4)) == (ON_DEMAND, Held.TO_THE_END)
+    assert after(slow, Holding.SPOT, view(slot=9, n_previous=4)) == (SPOT, Holding.SPOT)
+    assert after(slow, Holding.NOTHING, view(slot=9)) == (ON_DEMAND, Holding.TO_THE_END)
+    assert after(slow, Holding.SPOT, view(slot=9, available=3, n_previous=4)) == (
+        ON_DEMAND,
+        Holding.TO_THE_END,
+    )
 
 
 def test_the_end_is_not_left_for_spot():
     slow = SingleCluster(changeover_hours=1.0)
-    assert after(slow, Held.TO_THE_END, view(slot=12, done=16.0)) == (ON_DEMAND, Held.TO_THE_END)
+    assert after(slow, Holding.TO_THE_END, view(slot=12, done=16.0)) == (ON_DEMAND, Holding.TO_THE_END)
 
 
 @pytest.mark.parametrize(("hours", "slot_hours"), [(0.5, 1.0), (3.0, 1.0), (0.3, 0.1)])
@@ -66,58 +69,63 @@ def test_on_demand_is_left_two_changeovers_ahead(hours, slot_hours):
     seen = view(job, slot=3, slot_hours=slot_hours, n_previous=4)
     short = replace(seen, progress=Progress(done=3.0 + lead - 0.01, n_previous=4))
     enough = replace(seen, progress=Progress(done=3.0 + lead + 0.01, n_previous=4))
-    assert after(policy, Held.ON_DEMAND, short) == (ON_DEMAND, Held.ON_DEMAND)
-    assert after(policy, Held.ON_DEMAND, enough) == (SPOT, Held.SPOT)
-    assert "two changeovers ahead" in policy.explain(Held.ON_DEMAND, short, ON_DEMAND)
+    assert after(policy, Holding.ON_DEMAND, short) == (ON_DEMAND, Holding.ON_DEMAND)
+    assert after(policy, Holding.ON_DEMAND, enough) == (SPOT, Holding.SPOT)
+    assert "two changeovers ahead" in policy.explain(Holding.ON_DEMAND, short, ON_DEMAND)
 
 
 def test_on_demand_is_never_left_for_nothing():
     far = view(slot=3, done=30.0, n_previous=4)  # 15 slots ahead
-    assert after(UP, Held.ON_DEMAND, far) == (SPOT, Held.SPOT)
+    assert after(UP, Holding.ON_DEMAND, far) == (SPOT, Holding.SPOT)
     for seen in (
         replace(far, available=3),
         replace(far, price=1.0),
         replace(far, available=0, observed=False, price=1.0),
     ):
-        assert after(UP, Held.ON_DEMAND, seen) == (ON_DEMAND, Held.ON_DEMAND)
-        assert after(UP, Held.NOTHING, seen) == after(UP, Held.SPOT, seen) == (NOTHING, Held.NOTHING)
-    assert "left only for spot" in UP.explain(Held.ON_DEMAND, replace(far, available=0), ON_DEMAND)
+        assert after(UP, Holding.ON_DEMAND, seen) == (ON_DEMAND, Holding.ON_DEMAND)
+        assert after(UP, Holding.NOTHING, seen) == after(UP, Holding.SPOT, seen) == (NOTHING, Holding.NOTHING)
+    assert "left only for spot" in UP.explain(Holding.ON_DEMAND, replace(far, available=0), ON_DEMAND)
 
 
 def test_the_net_keeps_two_changeovers():
     # R - 1 < C + 2 delta: with 10 slots of work and delta = 1.5 the last idle slot is that with R = 14
     policy = SingleCluster(changeover_hours=1.5)
-    held = {slot: after(policy, Held.NOTHING, view(slot=slot, done=0.0, available=0))[1] for slot in (6, 7)}
-    assert held == {6: Held.ON_DEMAND, 7: Held.TO_THE_END}  # behind at 6 already, but not yet to the end
+    held = {
+        slot: after(policy, Holding.NOTHING, view(slot=slot, done=0.0, available=0))[1] for slot in (6, 7)
+    }
+    assert held == {
+        6: Holding.ON_DEMAND,
+        7: Holding.TO_THE_END,
+    }  # behind at 6 already, but not yet to the end
     none = SingleCluster(changeover_hours=0.0)
-    assert after(none, Held.NOTHING, view(slot=9, available=0))[1] is Held.ON_DEMAND
-    assert after(none, Held.NOTHING, view(slot=10, available=0))[1] is Held.TO_THE_END
-    assert "to the end" in policy.explain(Held.NOTHING, view(slot=7, available=0), ON_DEMAND)
+    assert after(none, Holding.NOTHING, view(slot=9, available=0))[1] is Holding.ON_DEMAND
+    assert after(none, Holding.NOTHING, view(slot=10, available=0))[1] is Holding.TO_THE_END
+    assert "to the end" in policy.explain(Holding.NOTHING, view(slot=7, available=0), ON_DEMAND)
 
 
 def test_without_a_time_the_changeover_is_the_jobs():
     job = replace(JOB, mu_up=-1.5)  # 2.5 slots
     for done in np.linspace(-5, 30, 30):
         for slot in range(0, 18, 3):
-            for state in Held:
+            for state in Holding:
                 seen = view(
-                    job, slot=slot, done=float(done), n_previous=4 if state is not Held.NOTHING else 0
+                    job, slot=slot, done=float(done), n_previous=4 if state is not Holding.NOTHING else 0
                 )
                 assert after(UP, state, seen) == after(SingleCluster(changeover_hours=2.5), state, seen)
 
 
 def test_a_gap_begins_nothing_until_the_net_calls():
     gap = view(available=0, observed=False, price=1.0, slot=4, done=6.0, n_previous=4)
-    assert after(UP, Held.NOTHING, gap) == (NOTHING, Held.NOTHING)  # though behind
-    assert after(UP, Held.ON_DEMAND, gap) == (ON_DEMAND, Held.ON_DEMAND)
-    assert after(UP, Held.SPOT, replace(gap, slot=13)) == (ON_DEMAND, Held.TO_THE_END)
+    assert after(UP, Holding.NOTHING, gap) == (NOTHING, Holding.NOTHING)  # though behind
+    assert after(UP, Holding.ON_DEMAND, gap) == (ON_DEMAND, Holding.ON_DEMAND)
+    assert after(UP, Holding.SPOT, replace(gap, slot=13)) == (ON_DEMAND, Holding.TO_THE_END)
 
 
 def test_the_guard_leaves_a_slot_and_a_restart():
     # 10 slots of work in 20, a restart of half a slot: 19 - t - 10 >= 1.5 up to t = 7
     job = replace(JOB, mu_up=0.5, n_min=4)
     for policy in (SingleCluster(guard=True), Stochastic(guard=True)):
-        for state, before in ((Held.NOTHING, 0), (Held.SPOT, 4)):
+        for state, before in ((Holding.NOTHING, 0), (Holding.SPOT, 4)):
             state = state if isinstance(policy, SingleCluster) else None
             ahead = view(job, slot=7, n_previous=before)
             assert policy.decide(state, ahead)[0] == SPOT
@@ -129,7 +137,7 @@ def test_the_guard_leaves_a_slot_and_a_restart():
                 ]
                 == SPOT
             )
-    assert UP.decide(Held.SPOT, view(job, slot=8, n_previous=4))[0] == SPOT
+    assert UP.decide(Holding.SPOT, view(job, slot=8, n_previous=4))[0] == SPOT
     free = replace(job, n_min=1)  # of jobs that may hold less the guard says nothing
     assert Stochastic(guard=True).decide(None, view(free, slot=8, n_previous=4))[0].on_demand == 0
 
@@ -137,7 +145,7 @@ def test_the_guard_leaves_a_slot_and_a_restart():
 def test_the_cluster_is_the_fastest_size():
     job = replace(JOB, throughput=Table(rates=(1.0, 2.2, 4.0, 3.0)))
     assert cluster_size(view(job)) == 3
-    assert after(UP, Held.NOTHING, view(job, available=3)) == (Allocation(0, 3), Held.SPOT)
+    assert after(UP, Holding.NOTHING, view(job, available=3)) == (Allocation(0, 3), Holding.SPOT)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -8,11 +8,11 @@ import pytest
 from optimization.market.window import market_window, record_of
 from optimization.renting.budget import JobType
 from optimization.renting.market import (
+    Arrival,
     DualPrice,
     EffectiveRenter,
     FixedRenter,
     MultiplierRenter,
-    Offer,
     PlanRenter,
     Renter,
     Rules,
@@ -108,7 +108,7 @@ class Always(Renter):
     def __init__(self, width, uses_spot=True):
         self._width, self.uses_spot = width, uses_spot
 
-    def width(self, offer: Offer) -> int:
+    def width(self, arrival: Arrival) -> int:
         return self._width - 1
 
 
@@ -173,8 +173,8 @@ def test_no_renter_sees_a_later_slot(name):
         widths: list[tuple[int, int]] = []
         ask = renter.width
 
-        def kept(offer, ask=ask, widths=widths):
-            widths.append((offer.slot, ask(offer)))
+        def kept(arrival, ask=ask, widths=widths):
+            widths.append((arrival.slot, ask(arrival)))
             return widths[-1][1]
 
         renter.width = kept  # type: ignore[method-assign]
