@@ -544,6 +544,10 @@ class Program:
         overview = not words or words[-1] in HELP or words[-1] in self.groups
         app = self.app(known=overview or words[0] == COMPLETION)
         command, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+        bound.apply_defaults()
+        for value in bound.arguments.values():
+            if isinstance(value, Warehouse):
+                _ = value.config  # a misspelled setting or variable is told by commands that need none, too
         result = command(*bound.args, **bound.kwargs)
         if not isinstance(
             result, Answer

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.fields import FieldInfo
 
 from forecasting.predictors import DEFAULT, TURN, predictor_names
-from warehouse.errors import SettingsError
+from warehouse.errors import SettingsError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -384,6 +384,27 @@ PREFIX = "SLACKWATER_"
 FILE_VARIABLE = f"{PREFIX}SETTINGS"
 
 
+#: Every other variable of that name, and what it is for; `docs/how-to-run-it.md` tells a user's.
+OTHER_VARIABLES = {
+    FILE_VARIABLE: "the settings file",
+    f"{PREFIX}DB": "the warehouse of commands",
+    f"{PREFIX}THREADS": "threads of DuckDB in each process",
+    f"{PREFIX}SNAPSHOTS": "whether a copy is kept for readers",
+    f"{PREFIX}LOCK_WAIT": "seconds that a writer waits for another",
+    f"{PREFIX}RUNNER": "who does the tasks of a turn",
+    f"{PREFIX}WORKERS": "how many of them",
+    f"{PREFIX}DASK_ADDRESS": "the cluster that does them",
+    f"{PREFIX}JOB": "the job, in a task that examples/decision_to_skypilot.py makes",
+    f"{PREFIX}KEY": "its decision's key, there",
+    f"{PREFIX}VALID_UNTIL": "until when it holds, there",
+    f"{PREFIX}DATA": "measured prices and counts, for tests and benchmarks",
+    f"{PREFIX}OTHER_DUCKDB": "another release of DuckDB, for tests",
+    f"{PREFIX}PEERS": "an environment of other forecasters, for benchmarks",
+    f"{PREFIX}PEER_SLOTS": "slots that they see, for benchmarks",
+    f"{PREFIX}BACKFILL_DAYS": "days that are made, for benchmarks",
+}
+
+
 def variable_of(*key: str) -> str:
     """The environment variable of a setting.
 
@@ -420,7 +441,8 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
     """Settings from the environment, else from a file, else the defaults.
 
     The file is ``path``, else the one that `FILE_VARIABLE` names, else ``slackwater.toml`` in the working folder if it is there.
-    Raises `SettingsError` naming the variable, or the file and the key, and what was expected.
+    Raises `SettingsError` naming the variable, or the file and the key, and what was expected; of a name that is none, whether of
+    a variable or a key, the nearest ones.
     """
     values: dict[str, Any] = {}
     if path is not None:
@@ -442,7 +464,7 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
         if isinstance(table, dict):  # else it is the file's error
             table[name] = _as_in_file(text, field)
     try:
-        return Settings.model_validate(values)
+        settings = Settings.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         key = tuple(str(part) for part in first["loc"])
@@ -453,10 +475,39 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
                 found = variable_of(*used) + ("" if used[0] in _EXAMPLES else f"={text!r}")
                 inner = f"{'.'.join(key[len(used) :])}: " if len(key) > len(used) else ""
                 raise SettingsError(f"{found}: {inner}{first['msg']}", expected=_words(field)) from error
-        raise SettingsError(
-            f"settings file {path}: {'.'.join(key)}: {first['msg']}",
-            expected=f"one of {sorted(Settings.model_fields)}",
-        ) from error
+        if first["type"] == "extra_forbidden":
+            raise SettingsError(
+                f"settings file {path}: {'.'.join(key)} is no setting",
+                expected=nearest(key[-1], _names_beside(key)),
+                remedy="`slackwater init` writes every setting with what it means",
+            ) from error
+        raise SettingsError(f"settings file {path}: {'.'.join(key)}: {first['msg']}") from error
+    _check_variables(environment, settings)
+    return settings
+
+
+def _names_beside(key: tuple[str, ...]) -> Iterable[str]:
+    """The names that could have stood in the place of the last one of a key."""
+    tables: dict[str, type[BaseModel]] = {
+        "feeds": Feed,
+        "sinks": Sink,
+        "alarms": AlarmSettings,
+        "bounds": BoundSettings,
+    }
+    return (tables[key[0]] if len(key) > 1 else Settings).model_fields
+
+
+def _check_variables(environment: Mapping[str, str], settings: Settings) -> None:
+    """Raise `SettingsError` for a variable that looks like a setting's and is none, as for a key of the file."""
+    known = [variable_of(*key) for key, _ in _keys()] + list(OTHER_VARIABLES)
+    secrets = {name for sink in settings.sinks for name in (sink.token_env, sink.secret_env)}
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and environment[name].strip() and name not in {*known, *secrets}:
+            raise SettingsError(
+                f"environment variable {name} is no setting",
+                expected=nearest(name, known),
+                remedy="`slackwater init` writes every setting with what it means; unset the variable if it is not slackwater's",
+            )
 
 
 def _read_file(path: Path, called: str) -> dict[str, Any]:

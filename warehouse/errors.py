@@ -21,6 +21,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -38,6 +39,18 @@ class SlackwaterError(Exception):
         if remedy:
             parts.append(remedy)
         super().__init__("; ".join(parts))
+
+
+def nearest(name: str, known: Iterable[str], *, most: int = 3) -> str:
+    """The known names that a misspelled one is most likely meant to be, joined by commas; the first ones where none is near.
+
+    >>> nearest("risk_pahts", ["horizon", "risk_paths", "seed"])
+    'risk_paths'
+    """
+    from difflib import get_close_matches
+
+    names = list(known)
+    return ", ".join(get_close_matches(name, names, n=most) or names[:most])
 
 
 class InputError(SlackwaterError):

@@ -392,7 +392,7 @@ _SAID = (
     "is not a positive number", "is not a whole number", "is above the capacity", "is far above on-demand", "is not true or false",
 )  # fmt: skip
 _OF_A_COLUMN = re.compile(rf"([a-z_]+) (?:.*) ({'|'.join(map(re.escape, _SAID))}).*", re.S)
-_OWN_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|(?<![\w.])-?\d[\w.:+-]*")
+_OWN_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|(?<![\w.-])-?\d[\w.:+-]*")
 
 
 def kind_of_reason(reason: str) -> str:

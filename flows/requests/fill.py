@@ -33,6 +33,7 @@ from forecasting.configurations.model import ConfigurationModel, fit_configurati
 from forecasting.configurations.runs import runs_frame
 from optimization.job.gpus import GpuType, gpu_type_of, gpu_types
 from optimization.job.request import JobRequest, first_slot, job_on
+from optimization.market.lately import LATELY
 from optimization.policies import OnDemandOnly
 from optimization.policies.contract import Policy
 from optimization.policies.pool import policy_named
@@ -41,7 +42,6 @@ from optimization.replay.run import PlanMemo, replay_pool
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from optimization.requests import choice as filling
 from optimization.requests.candidates import (
-    LATELY,
     Candidate,
     Knowledge,
     Offer,

@@ -212,6 +212,17 @@ class Bracket(TypedDict):
     cost_usd: float
 
 
+Valued = Annotated[float | None, Keys(description="USD; null of a job without a value of its own.")]
+
+
+class ReplayedBracket(TypedDict):
+    """The same of a replayed job."""
+
+    low: Valued
+    high: Valued
+    cost_usd: float
+
+
 _From = TypedDict("_From", {"from": datetime})
 
 
@@ -226,9 +237,14 @@ class ReplayedPolicy(_From):
     deadline: datetime
     deadline_slots: int
     cost_usd: float
-    value_usd: float
-    utility_usd: float
-    utility: Annotated[float, Keys(description="In units of what the job costs on on-demand alone.")]
+    value_usd: Valued
+    utility_usd: Valued
+    utility: Annotated[
+        float | None,
+        Keys(
+            description="In units of what the job costs on on-demand alone; null of a job without a value of its own."
+        ),
+    ]
     finish: Annotated[datetime | None, Keys(description="Null where it was given up.")]
     finish_slots: float | None
     on_time: bool
@@ -236,15 +252,15 @@ class ReplayedPolicy(_From):
     on_demand_only_usd: float
     saved_usd: Annotated[float, Keys(description="What the cost is below that; negative where it is above.")]
     saved_share: Annotated[float, Keys(description="The same as a share of it.")]
-    hindsight: Bracket
+    hindsight: ReplayedBracket
     gap_to_hindsight: float
     must_finish: bool
     gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots that were not observed.")]
     synthetic: Sentences
 
 
-class ReplayAnswer(ReplayedPolicy):
-    """One policy, slot by slot: ``slackwater replay --json``."""
+class ReplayedSlots(ReplayedPolicy):
+    """One policy, slot by slot."""
 
     allocations: list[Held]
 
@@ -263,13 +279,29 @@ class MovedPolicy(ReplayedPolicy):
     moving_usd: float
 
 
-class MovedAnswer(MovedPolicy):
-    """One mover, slot by slot: ``slackwater replay --json`` of a job that may move."""
+class MovedSlots(MovedPolicy):
+    """One mover, slot by slot."""
 
     allocations: list[MovedSlot]
 
 
-class ReplaysAnswer(TypedDict):
+#: Version 2: what hangs on the value of a job is null where the job has none (1: the value that was made up for it).
+REPLAY: Final = "slackwater.replay/2"
+
+
+class _Replay(TypedDict):
+    schema: Literal["slackwater.replay/2"]
+
+
+class ReplayAnswer(_Replay, ReplayedSlots):
+    """One policy: ``slackwater replay --json``."""
+
+
+class MovedAnswer(_Replay, MovedSlots):
+    """One mover: ``slackwater replay --json`` of a job that may move."""
+
+
+class ReplaysAnswer(_Replay):
     """The whole pool, the best first: ``slackwater replay --policy all --json``."""
 
     replays: list[ReplayedPolicy] | list[MovedPolicy]
@@ -855,7 +887,8 @@ def schema(name: str) -> dict[str, Any]:
     if name not in FORMS:
         raise InputError(f"no schema {name!r}", expected=f"one of {', '.join(names())}")
     title, form = FORMS[name]
-    return head | {"title": title} | schema_of(form)
+    version = {"replay": f":{REPLAY.rpartition('/')[2]}"}.get(name, "")
+    return head | {"$id": head["$id"] + version, "title": title} | schema_of(form)
 
 
 def names() -> list[str]:

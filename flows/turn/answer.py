@@ -69,10 +69,10 @@ if TYPE_CHECKING:
     from flows.schemas.forms import (
         ForecastRow,
         Held,
-        MovedAnswer,
         MovedSlot,
-        ReplayAnswer,
+        MovedSlots,
         ReplayedPolicy,
+        ReplayedSlots,
         SlotQuantiles,
     )
     from optimization.market.window import MarketWindow
@@ -350,7 +350,7 @@ def _market_text(request: JobRequest, market: str | None) -> str:
 
 def replayed(
     turn: Turn, job: JobRequest, *, market: str, policy: str, start: pd.Timestamp | None, model: str | None
-) -> list[ReplayAnswer]:
+) -> list[ReplayedSlots]:
     """What one policy, or ``all`` of the pool, would have made of one job on a market's record, the best first.
 
     Raises `MarketError` if the job starts after the record.
@@ -371,15 +371,19 @@ def replayed(
     if policy != "OD-only":
         check_job(ended.job, uses_spot=True)
     scored = score_job(ended, policies)
-    rows: list[ReplayAnswer] = []
-    for i, outcome in enumerate(scored.outcomes):
+    rows: list[ReplayedSlots] = []
+    for i in _best_first(scored):
         slots = [
             held_in(ended.window, t, ended.start + t * step, held)
-            for t, held in enumerate(outcome.allocations)
+            for t, held in enumerate(scored.outcomes[i].allocations)
         ]
         row = replayed_row(scored, i, followed.market, followed.source, planner)
         rows.append({**row, "allocations": slots})
-    return sorted(rows, key=lambda row: -row["utility_usd"])
+    return rows
+
+
+def _best_first(scored: Scored) -> list[int]:
+    return sorted(range(len(scored.outcomes)), key=lambda i: -scored.outcomes[i].utility_usd)
 
 
 def _placed_in_record(
@@ -422,11 +426,13 @@ def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner
 def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: str) -> ReplayedPolicy:
     """One replay as plain values but for what was held: cost, utility, finish, hindsight bracket.
 
-    ``market`` and ``source`` are the job's home, or the first it could have been in.
+    ``market`` and ``source`` are the job's home, or the first it could have been in. Of a job without a value of its own nothing is
+    said that hangs on the one that was made up for it, as in `outcomes_of`.
     """
     ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
     step = pd.Timedelta(hours=ended.window.slot_hours)
     finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
+    valued = not ended.job.must_finish
     return {
         "job": ended.job.name,
         "market": market.key,
@@ -437,9 +443,9 @@ def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: s
         "deadline": ended.start + ended.job.deadline_slots * step,
         "deadline_slots": ended.job.deadline_slots,
         "cost_usd": outcome.total_cost_usd,
-        "value_usd": outcome.value_usd,
-        "utility_usd": outcome.utility_usd,
-        "utility": row.utility,
+        "value_usd": outcome.value_usd if valued else None,
+        "utility_usd": outcome.utility_usd if valued else None,
+        "utility": row.utility if valued else None,
         "finish": finish,
         "finish_slots": outcome.finish_slots,
         "on_time": outcome.on_time,
@@ -448,8 +454,8 @@ def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: s
         "saved_usd": row.on_demand_only_usd - outcome.total_cost_usd,
         "saved_share": 1.0 - outcome.total_cost_usd / row.on_demand_only_usd,
         "hindsight": {
-            "low": scored.hindsight_low,
-            "high": scored.hindsight_high,
+            "low": scored.hindsight_low if valued else None,
+            "high": scored.hindsight_high if valued else None,
             "cost_usd": scored.hindsight_usd,
         },
         "gap_to_hindsight": row.gap_to_hindsight,
@@ -483,7 +489,7 @@ def replayed_over_markets(
     policy: str,
     start: pd.Timestamp | None,
     model: str | None,
-) -> list[MovedAnswer]:
+) -> list[MovedSlots]:
     """What one mover, or ``all``, would have made of a job that may move on the records of its markets, the best first.
 
     ``market`` is its home if given. Raises `PolicyError` for a mover that there is not, `MarketError` if the job starts after the
@@ -513,13 +519,12 @@ def replayed_over_markets(
         markets=tuple(one.market.key for one in places),
     )
     scored = score_movable(ended, chosen, each_market=policy == "all")
-    rows = [_moved_row(scored, i, ended, places, planner) for i in range(len(scored.outcomes))]
-    return sorted(rows, key=lambda row: -row["utility_usd"])
+    return [_moved_row(scored, i, ended, places, planner) for i in _best_first(scored)]
 
 
 def _moved_row(
     scored: Scored, i: int, ended: EndedMovable, places: Sequence[Followed], planner: str
-) -> MovedAnswer:
+) -> MovedSlots:
     outcome, first = cast("MovedOutcome", scored.outcomes[i]), scored.ended
     step = pd.Timedelta(hours=first.window.slot_hours)
     slots: list[MovedSlot] = []

@@ -210,6 +210,7 @@ def replay(
     session: Session = Session(),
 ) -> Answer:
     """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
+    from flows.schemas.forms import REPLAY
     from flows.turn.answer import replayed, replayed_over_markets
     from flows.turn.context import Turn
     from optimization.job.request import may_move_among, read_request, stays_in
@@ -240,7 +241,7 @@ def replay(
             rows = replayed(turn, request, market=market or "", policy=by, start=first, model=model)
     best: Any = rows[0]
     short = [{key: value for key, value in row.items() if key != "allocations"} for row in rows]
-    value = best if by != "all" else {"replays": short}
+    value = {"schema": REPLAY, **(best if by != "all" else {"replays": short})}
     where = f"{len(best['markets'])} markets" if request.may_move else best["market"]
     title = f"{best['job']} on {where} from {utc(best['from'])}, {best['deadline_slots']} slots"
     return Answer(title=title, value=value, blocks=replay_blocks(title, rows))
@@ -253,8 +254,7 @@ REPLAY_ROWS = 20
 def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The outcomes beside hindsight's cost, those of the same decisions in one row, and for a single policy the slots."""
     best = rows[0]
-    own = [row | {"utility_usd": None} if row["must_finish"] else row for row in map(dict, rows)]
-    told = [*folded(own), in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"])]
+    told = [*folded(rows), in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"])]
     blocks: list[Block] = [
         Table(title, told, columns_of(OUTCOME, rows=told), most=REPLAY_ROWS, marked=stands_alone),
         *(f"synthetic: {text}" for text in best["synthetic"]),

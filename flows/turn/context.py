@@ -21,6 +21,7 @@ from flows.show.formats import listed, plural, rows_of
 from forecasting.quantiles import Forecast
 from optimization.job.gpus import gpu_type_of
 from optimization.job.request import JobRequest, check_bounds, first_slot, read_request
+from optimization.market.lately import LATELY, shown_lately
 from optimization.moving.definition import Mover
 from optimization.moving.score import MOVERS
 from optimization.moving.terms import check_types, fits, may_run_in
@@ -31,6 +32,7 @@ from optimization.selection.contract import Learner, Weights, weigh
 from optimization.selection.learned import Rounds, leading
 from optimization.selection.learners import learner_named
 from optimization.selection.prior import DEFAULT_PRIOR, MeasuredWorld, informed, prior_rounds, read_prior
+from warehouse.amounts import price
 from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
 from warehouse.errors import InputError, JobError, MarketError
 from warehouse.history import History, Market
@@ -413,45 +415,77 @@ def placed_among(
     return request.placed(at=found[0].at, market=request.market, source=request.source), found
 
 
-def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
-    """A request without a market as one that may move among all followed ones that its throughput is of, and which and why (ours).
+#: Other instance types that a proposal names.
+MOST_OTHERS = 4
 
-    A throughput is that of one instance type: of the type whose GPUs the request was filled for or asks for (``gpu_type``), of
-    several the one in most markets; else of the only one that is followed. Raises `JobError` where that does not tell one.
+
+def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
+    """A request without a market as one that may move among all followed ones of one instance type, and which and why (ours).
+
+    A throughput is that of one instance type. Those whose GPUs the request was filled for or asks for (``gpu_type``) may be it,
+    else any. Of several the one with the cheapest market by its last day is taken, as `Lately.screened_usd` ranks markets for a
+    request too, those whose GPU is known before others. Raises `JobError` where none is followed.
     """
     step, filled = step_of(turn.settings), request.configuration
-    markets: dict[str, set[str]] = {}
-    patterns: dict[str, set[str]] = {}
+    found: dict[str, list[Followed]] = {}
     for row in turn.listed():
         market = Market.parse(row["market"])
         held = gpu_type_of(market)
         own = None if held is None else (held.gpu_model, held.gpus)
         fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
         if fits_filled and may_run_in(request, market) and _is_followed(row, turn, step, turn.at):
-            markets.setdefault(market.instance_type, set()).add(market.key)
-            patterns.setdefault(market.instance_type, set()).add(
-                f"{market.provider}/*/*/{market.instance_type}"
-            )
-    ranked = sorted(markets, key=lambda name: (-len(markets[name]), name))
-    told = [f"{name} in {plural(len(markets[name]), 'market')}" for name in ranked]
-    wanted = request.gpu_type or (filled.gpu_model if filled else None)
-    if not ranked or (wanted is None and len(ranked) > 1):
-        example = sorted(patterns[ranked[0]])[0] if ranked else "gcp/*/*/a3-highgpu-1g"
+            at = own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end)
+            followed = Followed(market=market, source=str(row["source"]), at=at)
+            found.setdefault(market.instance_type, []).append(followed)
+    if not found:
         raise JobError(
-            f"job {request.name!r} names no market, and "
-            + (f"its throughput may be of {listed(told[:5])}" if ranked else "none is followed that fits it"),
+            f"job {request.name!r} names no market, and none is followed that fits it",
             expected="market, the one it runs in (its home, if it may move), or markets, those it may move among",
-            remedy=f'add markets = ["{example}"], or gpu_type = "H100", or give --market MARKET',
+            remedy='add markets = ["gcp/*/*/a3-highgpu-1g"], or gpu_type = "H100", or give --market MARKET',
         )
-    chosen = ranked[0]
-    names = tuple(sorted(patterns[chosen]))
-    why = "the only instance type that fits" if len(ranked) == 1 else f"of {listed(told)} the most"
-    if wanted is not None:
-        why += f" with {wanted}"
-    return request.model_copy(update={"markets": names}), (
-        f"job {request.name} names no market: it may move among the {plural(len(markets[chosen]), 'market')} of "
-        f"{chosen}, {why}; markets = {json.dumps(list(names))}"
+    (chosen, why), *others = _types_by_price(turn, found, request.n_max) if len(found) > 1 else [(*found, "")]
+    names = _patterns(found[chosen])
+    told = (
+        f"of {plural(len(found), 'instance type')} the cheapest{why}"
+        if others
+        else "the only instance type that fits"
     )
+    wanted = request.gpu_type or (filled.gpu_model if filled else None)
+    if wanted is not None:
+        told += f" with {wanted}"
+    if others:
+        more = [f"{name}{its}" for name, its in others[:MOST_OTHERS]]
+        more += [f"{len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
+        told += (
+            f", and its throughput is taken to be theirs; else {listed(more)}: "
+            f"name it in the file, as markets = {json.dumps(_patterns(found[others[0][0]]))}, or give --market MARKET"
+        )
+    return request.model_copy(update={"markets": tuple(names)}), (
+        f"job {request.name} names no market: it may move among the "
+        f"{plural(len({one.market.key for one in found[chosen]}), 'market')} of {chosen}, {told}; "
+        f"markets = {json.dumps(names)}"
+    )
+
+
+def _patterns(found: Iterable[Followed]) -> list[str]:
+    """The markets of one instance type as a job file names them."""
+    return sorted({f"{one.market.provider}/*/*/{one.market.instance_type}" for one in found})
+
+
+def _types_by_price(
+    turn: Turn, found: Mapping[str, Sequence[Followed]], instances: int
+) -> list[tuple[str, str]]:
+    """Instance types by what ``instances`` cost in the cheapest market of each, and in words what one costs there."""
+    asked = [(one, one.at - LATELY) for own in found.values() for one in own]
+    histories = dict(zip((one for one, _ in asked), try_histories(turn, asked), strict=True))
+    ranked = []
+    for name, own in found.items():
+        read = [shown_lately(history) for one in own if isinstance(history := histories[one], History)]
+        priced = [(usd, one.key) for one in read if not np.isnan(usd := one.screened_usd(instances))]
+        usd, key = min(priced, default=(np.inf, ""))
+        words = f" ({price(usd / instances)} USD an instance-hour by its last day in {key})" if key else ""
+        ranked.append((all(gpu_type_of(one.market) is None for one in own), usd, name, words))
+    return [(name, words) for _, _, name, words in sorted(ranked)]
 
 
 def _cheapest(row: Mapping[str, Any]) -> tuple[float, float, str]:

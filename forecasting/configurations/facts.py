@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from scipy.optimize import minimize
 
-from warehouse.errors import InputError
+from warehouse.errors import InputError, nearest
 
 # ---
 # What is known before anything is measured, and the values of configuration knowledge: models, GPUs, configurations (M9).
@@ -116,7 +116,7 @@ def architecture(model_name: str) -> Architecture:
     if sized is None:
         raise InputError(
             f"model {model_name!r} is not known",
-            expected=f"one of {len(known_models())} known models ({_nearest(model_name)}), or a name with a size",
+            expected=f"one of {len(known_models())} known models ({nearest(model_name, known_models())}), or a name with a size",
             remedy=f"give its parameters in billions: {model_name.split('@')[0]}@7.2b",
         )
     params_b = float(sized["size"])
@@ -139,12 +139,6 @@ def gpu(gpu_model: str) -> Gpu:
             remedy="choose one of these, or add its data sheet's figures to forecasting/data/gpus.toml",
         )
     return known
-
-
-def _nearest(name: str) -> str:
-    from difflib import get_close_matches
-
-    return ", ".join(get_close_matches(name, known_models(), n=3, cutoff=0.3) or list(known_models())[:3])
 
 
 def _assumed(name: str, params_b: float) -> Architecture:

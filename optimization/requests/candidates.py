@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
-import numpy as np
 import pandas as pd
 
 from forecasting.configurations.facts import Configuration, Predicted, Validity, architecture, gpu
@@ -14,55 +13,24 @@ from optimization.job.definition import Job, Table, needed, rates
 from optimization.job.gpus import GpuType, gpu_type_of, gpu_types
 from optimization.job.request import FilledConfiguration, JobRequest, MovingTerms, parse_request, slot_job
 from optimization.kernels.rules import after_growing, slots_needed
+from optimization.market.lately import Lately, shown_lately
 from optimization.requests.request import Completed
 from warehouse.amounts import price
 from warehouse.errors import JobError, MarketError
-from warehouse.history import AVAILABLE, PRICE, History, Market
+from warehouse.history import History
 
 # ---
 # Markets that a request could run on: which GPUs their instances hold, and what they have shown lately (M9.1, M1.2).
 
-#: What a market has shown lately is read over this long.
-LATELY = pd.Timedelta(days=1)
 #: Markets of the same GPU and the same number of GPUs an instance that are looked at closely.
 EACH_KIND = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """A market with what its instances hold and what it has shown over `LATELY`.
+class Offer(Lately):
+    """A market with what its instances hold and what it has shown lately."""
 
-    ``at`` is the time it is looked at. ``spot_usd`` is its last observed spot price, NaN where none was observed lately, and
-    ``on_demand_usd`` the on-demand price, both USD per instance-hour. ``counts`` are the counts of its observed slots.
-    """
-
-    market: Market
-    source: str
-    at: pd.Timestamp
     gpu: GpuType
-    on_demand_usd: float
-    spot_usd: float
-    counts: tuple[int, ...]
-
-    @property
-    def key(self) -> str:
-        """``market@source``: how the command line and the tables name it."""
-        return f"{self.market.key}@{self.source}"
-
-    def spot_share(self, instances: int) -> float:
-        """Mean share of ``instances`` that spot could have given lately; 0 if nothing was observed."""
-        if not self.counts:
-            return 0.0
-        return float(np.minimum(np.array(self.counts), instances).mean() / instances)
-
-    def screened_usd(self, instances: int) -> float:
-        """What ``instances`` cost an hour if spot goes on as lately and on-demand gives the rest: a guess, for ranking only
-        (ours).
-        """
-        if np.isnan(self.spot_usd):
-            return instances * self.on_demand_usd
-        share = self.spot_share(instances) if self.spot_usd < self.on_demand_usd else 0.0
-        return instances * (share * self.spot_usd + (1.0 - share) * self.on_demand_usd)
 
 
 def offer_of(history: History) -> Offer:
@@ -73,17 +41,8 @@ def offer_of(history: History) -> Offer:
             f"{history.market.key}: which GPU its instance type has is not known",
             expected=f"one of {', '.join(sorted({one.instance_type for one in gpu_types()}))}",
         )
-    lately = history.frame.loc[history.known_at - LATELY :]
-    prices, counts = lately[PRICE].dropna(), lately[AVAILABLE].dropna()
-    return Offer(
-        market=history.market,
-        source=history.source,
-        at=history.known_at,
-        gpu=gpu,
-        on_demand_usd=history.on_demand_usd,
-        spot_usd=float(prices.iloc[-1]) if len(prices) else float("nan"),
-        counts=tuple(int(count) for count in counts),
-    )
+    lately = shown_lately(history)
+    return Offer(**{part.name: getattr(lately, part.name) for part in fields(lately)}, gpu=gpu)
 
 
 def cheapest_offers(offers: Sequence[Offer], left_out: list[str]) -> list[Offer]:

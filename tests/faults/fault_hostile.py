@@ -1,16 +1,20 @@
 """Files as an enemy or a bad disk would make them: one of a source's own, broken in one way or several."""
 
+import json
 import random
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from fault_samples import OPTIONS, sample_files
 from fault_tables import digest_of, imported
 
-from warehouse.errors import SlackwaterError
+from warehouse.errors import InputError, SlackwaterError
 from warehouse.observations import Appended, ingest_file
 from warehouse.sources import SOURCES
 from warehouse.sources.contract import SourceOptions
@@ -96,6 +100,26 @@ CHANGES: dict[str, Change] = {
 }  # fmt: skip
 
 
+def _cells(rng: random.Random, content: bytes) -> bytes:
+    """A Parquet table of the same columns, as text, some of whose cells are absurd, hostile or no text at all."""
+    table = pq.read_table(pa.BufferReader(content))
+    columns = {}
+    for name in table.column_names:
+        cells = [str(cell).encode() for cell in table[name].to_pylist()]
+        for _ in range(rng.choice((0, 0, 1, 3))):
+            cells[rng.randrange(len(cells))] = rng.choice((*ABSURD, *NAMES[:-6], b"\xc3", b"\xed\xa0\x80"))
+        columns[name] = pa.array(cells, pa.binary()).cast(pa.string(), safe=False)
+    made = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), made, row_group_size=rng.choice((7, 1000)))
+    return made.getvalue().to_pybytes()
+
+
+#: What is done to tables that are not text.
+TABLE_CHANGES: dict[str, Change] = {
+    "cells": _cells, **{name: CHANGES[name] for name in ("cut", "cut in front", "hole", "twice", "flipped bytes", "nul bytes")},
+}  # fmt: skip
+
+
 @dataclass(slots=True)
 class Fuzzed:
     """What became of hostile files."""
@@ -109,30 +133,77 @@ class Fuzzed:
     failures: list[str] = field(default_factory=list)
 
 
-def fuzz(folder: Path, *, files: int, seed: int) -> Fuzzed:
-    """Ingest ``files`` broken files of every source in turn into one warehouse, and at the end good ones beside them."""
-    told, rng = Fuzzed(), random.Random(f"{seed} hostile")
-    samples = [
-        (source, name, text.encode())
-        for source, own in sample_files(30).items()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A good file of one form of a source."""
+
+    source: str
+    name: str
+    content: bytes
+
+    @property
+    def form(self) -> str:
+        """What the form is called: the source and the file's name."""
+        return f"{self.source} {self.name}"
+
+
+def samples(rows: int = 30) -> list[Sample]:
+    """One file of every form of every source, the tidy tables as Parquet, too."""
+    found = [
+        Sample(source=source, name=name, content=text.encode())
+        for source, own in sample_files(rows).items()
         for name, text in own.items()
+        if name not in ("h100_1.json", "h100_2.json")  # of the form of the first
     ]
+    for one in [one for one in found if one.source == "tabular"]:
+        head, *lines = [line.split(",") for line in one.content.decode().splitlines()]
+        whole = [line for line in lines if len(line) == len(head)]
+        made = pa.BufferOutputStream()
+        pq.write_table(pa.table({name: [line[i] for line in whole] for i, name in enumerate(head)}), made)
+        name = one.name.replace(".csv", ".parquet")
+        found.append(Sample(source=one.source, name=name, content=made.getvalue().to_pybytes()))
+    return found
+
+
+#: Files that go into one warehouse, and how many spoiled ones of a form go into it at most.
+TOGETHER = 100
+
+
+def fuzz(folder: Path, *, files: int, seed: int) -> Fuzzed:
+    """Ingest ``files`` broken files of every form in turn into one warehouse, and at the end good ones beside them."""
+    told, rng, every = Fuzzed(), random.Random(f"{seed} hostile"), samples()
     with open_store(":memory:") as store:
         for number in range(files):
-            source, name, content = samples[number % len(samples)]
-            changes = [rng.choice(list(CHANGES)) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
-            for change in changes:
-                content = CHANGES[change](rng, content)
-            path = folder / source / str(number) / name
-            path.parent.mkdir(parents=True)
-            path.write_bytes(content)
-            told.changes += Counter(changes)
-            _ingest_one(
-                store, source, path, told, f"file {number} of seed {seed} ({name}: {', '.join(changes)})"
-            )
-            told.files += 1
+            _broken(store, folder, every[number % len(every)], rng, told, f"file {number} of seed {seed}")
         _good_ones_beside(store, folder, told)
     return told
+
+
+def fuzz_form(folder: Path, sample: Sample, *, files: int, seed: int) -> Fuzzed:
+    """``files`` broken files of one form, `TOGETHER` into each warehouse."""
+    told, rng = Fuzzed(), random.Random(f"{seed} {sample.form}")
+    for start in range(0, files, TOGETHER):
+        with open_store(":memory:") as store, tempfile.TemporaryDirectory(dir=folder) as own:
+            for number in range(start, min(start + TOGETHER, files)):
+                _broken(store, Path(own), sample, rng, told, f"file {number} of seed {seed}")
+    return told
+
+
+def _broken(store: Store, folder: Path, sample: Sample, rng: random.Random, told: Fuzzed, which: str) -> None:
+    """One broken file of a form under a name that is good."""
+    known = TABLE_CHANGES if sample.name.endswith(".parquet") else CHANGES
+    content = sample.content
+    changes = [rng.choice(list(known)) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+    if "cells" in changes:
+        changes = ["cells", *(one for one in changes if one != "cells")]  # of a table that can still be read
+    for change in changes:
+        content = known[change](rng, content)
+    path = folder / sample.source / str(told.files) / sample.name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    told.changes += Counter(changes)
+    _ingest_one(store, sample.source, path, told, f"{which} ({sample.name}: {', '.join(changes)})")
+    told.files += 1
 
 
 def _ingest_one(store: Store, source: str, path: Path, told: Fuzzed, where: str) -> None:
@@ -145,11 +216,14 @@ def _ingest_one(store: Store, source: str, path: Path, told: Fuzzed, where: str)
         told.refused += 1
         if digest_of(store) != before or not str(error).strip() or len(str(error)) > 5000:
             told.failures.append(f"{where}: refused ({str(error)[:200]}), but something of it stayed")
+        if not isinstance(error, InputError):
+            told.failures.append(f"{where}: refused by {type(error).__name__} ({str(error)[:200]})")
         return
     except Exception as error:
         told.failures.append(f"{where}: {error!r}"[:500])
         return
-    read = sum(batch.table.num_rows for batch in SOURCES[source].read(path, options))
+    batches = list(SOURCES[source].read(path, options))
+    read = sum(batch.table.num_rows for batch in batches)
     told.kept += 1
     told.read += read
     told.rows += Counter(added=done.added, repeated=done.repeated, rejected=done.rejected)
@@ -158,6 +232,35 @@ def _ingest_one(store: Store, source: str, path: Path, told: Fuzzed, where: str)
         told.failures.append(f"{where}: {read} rows read, {done} accounted for")
     if counted["added"] != counted["held"] or counted["unkept"]:
         told.failures.append(f"{where}: the warehouse holds other rows than it counted: {counted}")
+    lines = {int(line) for batch in batches for line in batch.table["line"].to_pylist() if line is not None}
+    missing = sorted(rows_of_file(path) - lines)
+    if missing:
+        told.failures.append(
+            f"{where}: nothing is told of {len(missing)} of its rows, the first {missing[:5]}"
+        )
+
+
+_AN_EVENT = re.compile(rb"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*")
+
+
+def rows_of_file(path: Path) -> set[int]:
+    """The rows of a file that is of its form, numbered as its source does, found without the source."""
+    content = path.read_bytes()
+    if path.suffix == ".parquet":
+        return set(range(1, pq.read_metadata(path).num_rows + 1))
+    if path.suffix == ".json":
+        found = json.loads(content.decode("utf-8-sig", "surrogateescape"), parse_int=str)
+        rows = found.get("SpotPriceHistory") or found.get("data") or found.get("zone_results")
+        return set(range(1, len(rows) + 1))
+    by_arrow = path.suffix in (".csv", ".tsv") and path.name != "events.csv"
+    lines = re.split(rb"\r\n|\r|\n" if by_arrow and b'"' not in content else rb"\n", content)
+    if not lines[-1]:
+        lines.pop()
+    first = 2 if by_arrow and path.suffix == ".csv" else 1
+    every = set(range(first, len(lines) + 1))
+    if path.name == "events.csv":  # an event is no row: it changes the counts of minutes
+        every -= {number for number in every if _AN_EVENT.fullmatch(lines[number - 1])}
+    return every
 
 
 def _good_ones_beside(store: Store, folder: Path, told: Fuzzed) -> None:

@@ -1,4 +1,4 @@
-"""Break things on purpose and count what is lost: ``python tests/faults/faults.py [--kills N] [--seed S] [--only PART ...]``.
+"""Break things on purpose and count what is lost: ``python tests/faults/faults.py [--kills N] [--files N] [--only PART ...]``.
 
 One JSON object on standard output, exit code 1 if anything was lost, doubled or half seen. It must be a process of its own:
 its children are forked, so this process never opens a warehouse.
@@ -23,6 +23,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "kits"), str(HERE.parents[1])]
 
+from fault_hostile import fuzz_form, samples  # noqa: E402
 from fault_kills import kill_stage, preview_is_what_is_done, warm  # noqa: E402
 from fault_network import FeedServer, soak  # noqa: E402
 from fault_room import full_disk, full_tmpfs  # noqa: E402
@@ -35,6 +36,10 @@ SUMMED = ("kills", "at_a_moment", "after_a_time", "reruns", "rounds", "lost", "d
 ROWS = ("added", "repeated", "rejected")
 #: Of a full run: writers that meet in each round; fetches; rounds without room; megabytes of small disks.
 WRITERS, FETCHES, ROOMLESS, DISKS = [2, 2, 2, 5, 5, 5], 50, 8, (16, 20, 28)
+
+
+#: Mutated files of every form of file.
+FILES = 200
 
 
 def say(text: str) -> None:
@@ -57,6 +62,8 @@ class Harness:
     seed: int
     stages: tuple[Stage, ...]
     bases: dict[str, Path]
+    files: int
+    forms: tuple[str, ...]
 
     @property
     def share(self) -> float:
@@ -113,8 +120,23 @@ def roomless(run: Harness) -> dict[str, Any]:
     return told
 
 
+def spoiled(run: Harness) -> dict[str, Any]:
+    """Mutated files of every form of every source."""
+    told: dict[str, Any] = {}
+    for sample in samples():
+        if not run.forms or any(word in sample.form for word in run.forms):
+            told[sample.form] = plain(fuzz_form(run.folder, sample, files=run.files, seed=run.seed))
+            say(f"{sample.form}: {told[sample.form]['rows']}, {len(told[sample.form]['failures'])} failures")
+    total: Counter[str] = Counter()
+    for one in told.values():
+        total += Counter({name: one[name] for name in ("files", "refused", "kept", "read")}) + Counter(
+            one["rows"]
+        )
+    return {**total, "forms": told}
+
+
 PARTS: dict[str, Callable[[Harness], dict[str, Any]]] = {
-    "kills": killed, "writers": at_once, "network": soaked, "room": roomless,
+    "kills": killed, "writers": at_once, "network": soaked, "room": roomless, "files": spoiled,
 }  # fmt: skip
 
 
@@ -140,7 +162,15 @@ def run_all(words: argparse.Namespace, folder: Path) -> dict[str, Any]:
         needed |= {"turn"} if {"writers", "room"} & {*words.only} else set()
         needed |= {"ingest"} if "room" in words.only else set()
         bases = warm(tuple(stage for stage in every if stage.name in needed), folder)
-        run = Harness(folder=folder, kills=words.kills, seed=words.seed, stages=asked, bases=bases)
+        run = Harness(
+            folder=folder,
+            kills=words.kills,
+            seed=words.seed,
+            stages=asked,
+            bases=bases,
+            files=words.files,
+            forms=tuple(words.form),
+        )
         say(f"{len(bases)} folders prepared")
         for part in words.only:
             began = time.monotonic()
@@ -159,6 +189,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=tuple(PARTS), default=list(PARTS))
     parser.add_argument("--stage", nargs="+", choices=tuple(SHARES), default=list(SHARES))
+    parser.add_argument("--files", type=int, default=FILES, help="mutated files of every form of file")
+    parser.add_argument("--form", nargs="+", default=[], help="of the forms whose name holds one of these")
     words = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         answer = run_all(words, Path(folder))

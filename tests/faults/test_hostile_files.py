@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fault_hostile import CHANGES, fuzz
+from fault_hostile import CHANGES, TABLE_CHANGES, fuzz, fuzz_form, samples
 from fault_samples import OPTIONS, sample_files, tidy_prices
 
 from flows.turn.stages import ingest_paths
 from warehouse.errors import InputError, SlackwaterError, SourceFileError
 from warehouse.issued import read_rows
-from warehouse.observations import ingest_file, list_markets
+from warehouse.observations import ingest_file, list_markets, rejected_rows
 from warehouse.sources import SOURCES
 from warehouse.sources.contract import SourceOptions
 from warehouse.store.connection import open_store
@@ -52,15 +52,107 @@ def test_broken_files_of_every_source_are_refused_or_accounted_for(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sample", samples(), ids=lambda one: one.form)
+def test_mutated_files_of_every_form(tmp_path, sample):
+    """Every row of the file, counted without its source, is stored, repeated or set aside; or the file is refused whole."""
+    told = fuzz_form(tmp_path, sample, files=100, seed=1)
+    assert told.failures == []
+    assert told.files == told.refused + told.kept == 100
+    assert told.kept > 10
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 7))
 def test_many_broken_files(tmp_path, seed):
     told = fuzz(tmp_path, files=300, seed=seed)
     assert told.failures == []
-    assert set(told.changes) == set(CHANGES)
+    assert set(told.changes) == {*CHANGES, *TABLE_CHANGES}
 
 
 def test_a_sample_of_every_source_is_there():
     assert set(sample_files()) == set(OPTIONS) == set(SOURCES) - {"simulated"}
+
+
+#: A word of one row of each sample, by file, and as it stands where a text is wanted.
+WORDS = {
+    "history.json": "p3.2xlarge", "prices.tsv": "p3.2xlarge", "v100x1-east1c.txt": "2021-12-10", "events.csv": "add",
+    "h100.jsonl": '"b', "us-west-2a_v100_1.csv": "2023-02-15", "h100_1.json": '"us-east4-b', "us-west-2a_v100_1.json": "9, 10",
+    "prices.csv": "us-east-1a", "availability.csv": "us-east1-c", "observations.csv": "US",
+}  # fmt: skip
+SAMPLES = [
+    (source, name, text)
+    for source, own in sample_files().items()
+    for name, text in own.items()
+    if name in WORDS
+]
+
+
+@pytest.mark.parametrize(
+    "bad", [b"\xff", b"\xed\xa0\x80", b"\xc3", b"\\ud83d"], ids=["byte", "surrogate", "cut", "escaped"]
+)
+@pytest.mark.parametrize(("source", "name", "text"), SAMPLES, ids=[f"{s}-{n}" for s, n, _ in SAMPLES])
+def test_bytes_that_are_no_text_cost_their_own_rows_only(tmp_path, store, source, name, text, bad):
+    """A byte that is not UTF-8, half a character as bytes or (in JSON) as an escape: its rows are set aside, counted and shown."""
+    word = WORDS[name].encode()
+    if name == "us-west-2a_v100_1.json":
+        bad = b'"' + bad + b'", 10'  # counts: a text in the place of one
+        spoiled = text.encode().replace(word, bad, 1)
+    else:
+        first, second, third = text.encode().partition(word)
+        spoiled = first + second + third.replace(word, word + bad, 1)
+    assert spoiled != text.encode()
+    options, done = SourceOptions(values={**OPTIONS[source], "source": "own"}), {}
+    for label, content in (("clean", text.encode()), ("spoiled", spoiled)):
+        path = tmp_path / label / name
+        path.parent.mkdir()
+        path.write_bytes(content)
+        with open_store(":memory:") as fresh:
+            done[label] = ingest_file(fresh, SOURCES[source], path, options=options)
+            shown = rejected_rows(fresh)
+    clean, own = done["clean"], done["spoiled"]
+    escaped = bad.startswith(b"\\")
+    text_only = not name.endswith((".json", ".jsonl"))
+    if escaped and text_only:
+        return  # five characters like others
+    lost = clean.added + clean.repeated - own.added - own.repeated
+    most = (
+        30 if name == "events.csv" else 9
+    )  # a count a minute changes with every event; a snapshot is one line
+    assert 1 <= own.rejected - clean.rejected <= 2 * most
+    assert 0 <= lost <= most
+    reasons = set(own.reasons) - set(clean.reasons)
+    if name not in ("us-west-2a_v100_1.json", "h100_1.json"):
+        assert any(word in reason for reason in reasons for word in ("not UTF-8", "half a character"))
+    assert any("\\x" in row["raw"] or "\\ud" in row["raw"] for row in shown.rows)
+
+
+def test_text_of_parquet_that_is_none_costs_its_own_row_only(tmp_path, store):
+    ends = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 4, 8, 12)))
+    zones = pa.StringArray.from_buffers(3, ends, pa.py_buffer(b"us-aus-\xffus-c"))
+    place = {name: [name] * 3 for name in ("provider", "region", "instance_type")}
+    path = tmp_path / "availability.parquet"
+    for column in (zones, zones.dictionary_encode()):
+        times = [f"2021-03-0{day}" for day in (1, 2, 3)]
+        pq.write_table(pa.table({**place, "zone": column, "timestamp": times, "available": [1, 2, 3]}), path)
+        with open_store(":memory:") as fresh:
+            done = ingest_file(fresh, SOURCES["tabular"], path, options=NONE)
+            assert (done.added, done.rejected, done.reasons) == (2, 1, {"bytes that are not UTF-8": 1})
+            [row] = rejected_rows(fresh).rows
+            assert (row["line"], row["raw"]) == (2, "provider,region,instance_type,us-\\xff,2021-03-02,2")
+
+
+def test_a_text_that_all_rows_of_a_file_share_refuses_it_in_one_line(tmp_path, store):
+    path = tmp_path / "h100_1.json"
+    path.write_bytes(sample_files()["skynomad"]["h100_1.json"].encode().replace(b"2025-10-03T11:10", b"\xff"))
+    with pytest.raises(SourceFileError, match="not UTF-8, and no other line can be used"):
+        ingest_file(store, SOURCES["skynomad"], path, options=NONE)
+
+
+def test_a_header_of_bytes_that_are_no_text_refuses_the_file(tmp_path, store):
+    path = tmp_path / "prices.csv"
+    path.write_bytes(b"\xff" + tidy_prices(5).encode())
+    with pytest.raises(SourceFileError, match="line 1: bytes that are not UTF-8"):
+        ingest_file(store, SOURCES["tabular"], path, options=NONE)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "absent", "link to nothing", "link to itself"])

@@ -9,6 +9,7 @@ counts and keeps the rows that cannot be used. A file that is not of the source'
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,6 +45,9 @@ REJECTED_COLUMNS = ("file", "line", "raw", "reason")
 LARGEST_COUNT = 2**31 - 1
 #: Why a row with half a surrogate pair in a text is rejected.
 HALF_CHARACTER = "has half a character in it"
+#: The reason of a row with bytes that are no text. Until it is set aside they stand in its texts as `surrogateescape` has them.
+NOT_UTF8 = "bytes that are not UTF-8"
+_LOOSE_BYTE = re.compile("[\udc80-\udcff]")
 #: Most rows of a batch built row by row; files read through Arrow are cut by bytes instead.
 CHUNK_ROWS = 50_000
 
@@ -164,29 +168,40 @@ def _pack_all(kind: Kind, rows: list[Row], constants: Mapping[str, Any]) -> Iter
     try:
         yield _pack_one(kind, rows, constants)
     except UnicodeEncodeError:
-        usable = [row for row in rows if _half_character(row) is None]
+        wanted = COLUMNS[kind]
+        said = {name: value for name, value in constants.items() if name in wanted and name != "file"}
+        reasons = [_half_character({**said, **row}) for row in rows]
+        usable = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
         if usable:
             yield _pack_one(kind, usable, constants)
         refused = [
-            {
-                "line": row.get("line"),
-                "raw": json.dumps(row, default=str),
-                "reason": f"{name} {HALF_CHARACTER}",
-            }
-            for row in rows
-            if (name := _half_character(row)) is not None
+            {"line": row.get("line"), "raw": json.dumps({**said, **row}, default=str), "reason": reason}
+            for row, reason in zip(rows, reasons, strict=True)
+            if reason is not None
         ]
         yield _pack_one("rejected", refused, constants)
 
 
 def _half_character(row: Row) -> str | None:
-    """The column of the first text that cannot be written, None if there is none."""
+    """Why a row cannot be written because of the first text that is none, None if it can."""
     for name, value in row.items():
         try:
             str(value).encode()
-        except UnicodeEncodeError:
-            return name
+        except UnicodeEncodeError as error:
+            return NOT_UTF8 if _LOOSE_BYTE.match(error.object[error.start]) else f"{name} {HALF_CHARACTER}"
     return None
+
+
+def is_text(text: str) -> bool:
+    """Whether no byte of a line that was read with `surrogateescape` was other than UTF-8."""
+    return text.isascii() or _LOOSE_BYTE.search(text) is None
+
+
+def _readable(raw: str, reason: str) -> tuple[str, str]:
+    r"""What was found of a rejected row with bytes that are no text written as ``\xff``, and the reason, which then is these."""
+    if is_text(raw):
+        return raw, reason
+    return _LOOSE_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", raw), NOT_UTF8
 
 
 def _pack_one(kind: Kind, rows: Sequence[Row], constants: Mapping[str, Any]) -> Batch:
@@ -202,12 +217,14 @@ def _pack_one(kind: Kind, rows: Sequence[Row], constants: Mapping[str, Any]) -> 
 
 def rejection(line: int, raw: str, reason: str) -> tuple[Kind, Row]:
     """A line that cannot be taken apart, as a row of a ``rejected`` batch."""
+    raw, reason = _readable(raw, reason)
     return "rejected", {"line": line, "raw": raw, "reason": reason}
 
 
 def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batch:
     """A ``rejected`` batch of (line, raw text, reason) triples."""
-    lines, raw, reasons = zip(*rejected, strict=True) if rejected else ((), (), ())
+    told = [(line, *_readable(raw, reason)) for line, raw, reason in rejected]
+    lines, raw, reasons = zip(*told, strict=True) if told else ((), (), ())
     return batch_of(
         "rejected", len(rejected), {"file": str(path), "line": lines, "raw": raw, "reason": reasons}
     )

@@ -12,6 +12,7 @@ from published import keeps_to
 from test_turn import AT, tidy_tables
 
 from flows import cli
+from flows.schemas.forms import schema
 from warehouse.store.connection import open_store
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -178,6 +179,42 @@ def test_replay_answers_for_any_policy(call, data, market):
         assert pd.Timestamp(row["deadline"]) == AT + pd.Timedelta("30min")
     early = json.loads(call(*words, "--from", (AT - pd.Timedelta(days=2)).isoformat())[1])
     assert pd.Timestamp(early["from"]) == AT - pd.Timedelta(days=2)
+
+
+def test_a_replay_says_nothing_of_the_value_that_a_job_does_not_have(call, data, market, tmp_path):
+    text = (ROOT / "examples" / "llama-8b-lora.toml").read_text(encoding="utf-8")
+    valued, without = tmp_path / "valued.toml", tmp_path / "without.toml"
+    valued.write_text(text)
+    without.write_text("".join(line for line in text.splitlines(keepends=True) if "value_usd" not in line))
+    where = ("--market", market, "--data", data, "--json")
+    more = {
+        "one": ("--policy", "MSU"),
+        "all": ("--policy", "all"),
+        "mover": (
+            "--markets",
+            market.rpartition("/")[0].rpartition("/")[0] + "/*/" + market.rpartition("/")[2],
+        ),
+    }
+    for name in ("one", "all", "mover"):
+        told = {
+            file: json.loads(call("replay", "--job", file, *where, *more[name])[1])
+            for file in (valued, without)
+        }
+        for file, value in told.items():
+            keeps_to("replay", value)
+            assert value["schema"] == "slackwater.replay/2"
+            for row in value.get("replays", [value]):
+                hang = [
+                    row["value_usd"],
+                    row["utility_usd"],
+                    row["utility"],
+                    row["hindsight"]["low"],
+                    row["hindsight"]["high"],
+                ]
+                assert all((one is None) == (file == without) for one in hang)
+                assert row["cost_usd"] >= 0
+                assert row["hindsight"]["cost_usd"] > 0
+    assert schema("replay")["$id"] == "urn:slackwater:replay:2"
 
 
 def test_replay_outside_the_record_says_so(call, data, market):

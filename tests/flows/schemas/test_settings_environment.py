@@ -9,6 +9,8 @@ import pytest
 from command_kit import call
 
 from flows.config import (
+    OTHER_VARIABLES,
+    PREFIX,
     AlarmSettings,
     BoundSettings,
     Settings,
@@ -20,8 +22,6 @@ from warehouse.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "how-to-run-it.md"
-#: Variables of the program that are no settings of a turn.
-OTHERS = ("DB", "SETTINGS", "THREADS", "SNAPSHOTS", "LOCK_WAIT", "RUNNER", "WORKERS", "DASK_ADDRESS")
 
 
 @pytest.fixture
@@ -134,11 +134,11 @@ def test_no_two_variables_have_one_name_and_all_are_told():
     tables = {"alarms": AlarmSettings, "bounds": BoundSettings}
     settings = [variable_of(name) for name in Settings.model_fields if name not in tables]
     inner = [variable_of(table, name) for table, model in tables.items() for name in model.model_fields]
-    others = [f"SLACKWATER_{name}" for name in OTHERS]
-    every = [*settings, *inner, *others, "SLACKWATER_DATA"]
+    every = [*settings, *inner, *OTHER_VARIABLES]
     assert len(set(every)) == len(every)
     text = PAGE.read_text(encoding="utf-8")
-    assert all(f"`{name}`" in text for name in others)
+    own = set(list(OTHER_VARIABLES)[:8])  # a user's; the rest is for tests, benchmarks and an example
+    assert all(f"`{name}`" in text for name in own)
     head = "\n".join(commented_settings().splitlines()[:5])
     for name in (
         "SLACKWATER_RISK_PATHS",
@@ -148,8 +148,61 @@ def test_no_two_variables_have_one_name_and_all_are_told():
     ):
         assert name in head
         assert name in text
-    named = set()
-    for layer in ("flows", "forecasting", "optimization", "warehouse"):
-        for path in (ROOT / layer).rglob("*.py"):
-            named |= set(re.findall(r'"(SLACKWATER_[A-Z_]*[A-Z])"', path.read_text(encoding="utf-8")))
-    assert named <= set(others), "a variable that the page does not tell"
+    named, used = set(), set()
+    for folder in ("flows", "forecasting", "optimization", "warehouse", "tests", "benchmarks", "examples"):
+        for path in (ROOT / folder).rglob("*.py"):
+            found = set(re.findall(r"\b(SLACKWATER_[A-Z_]*[A-Z])\b", path.read_text(encoding="utf-8")))
+            used |= found if path != Path(__file__) else set()
+            named |= found if folder in ("flows", "warehouse") else set()
+    assert used <= set(every), "a variable that the list does not have"
+    assert named <= own | set(settings) | set(inner), "a variable that the page does not tell"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("RISK_PAHTS", "RISK_PATHS"), ("ALARM_FLAT_FACTOR", "ALARMS_FLAT_FACTOR"),
+        ("SNAPSHOT", "SNAPSHOTS"), ("SETTING", "SETTINGS"),
+    ],
+)  # fmt: skip
+def test_a_misspelled_variable_is_refused_with_the_nearest_setting(file, name, meant):
+    with pytest.raises(
+        SettingsError, match=f"variable {PREFIX}{name} is no setting; expected {PREFIX}{meant}\\b"
+    ) as caught:
+        read_settings(environment={f"{PREFIX}{name}": "geheim"})
+    assert "slackwater init" in caught.value.remedy
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_misspelled_key_is_refused_with_the_nearest_of_its_table(file):
+    for text, said in (
+        ("risk_pahts = 5", "risk_pahts is no setting; expected risk_paths"),
+        ("[alarms]\nflat_facter = 5", "alarms.flat_facter is no setting; expected flat_factor"),
+        (
+            '[[sinks]]\nname = "d"\nkind = "file"\nfolder = "x"\ntries = 2',
+            "sinks.0.tries is no setting; expected",
+        ),
+    ):
+        file.write_text(text)
+        with pytest.raises(SettingsError, match=said):
+            read_settings(environment={})
+
+
+def test_variables_that_are_no_settings_are_known(file):
+    file.write_text(
+        '[[sinks]]\nname = "w"\nkind = "webhook"\nurl = "https://h/x"\n'
+        'token_env = "SLACKWATER_HOOK_TOKEN"\nsecret_env = "SLACKWATER_HOOK_SECRET"\n'
+    )
+    others = dict.fromkeys(OTHER_VARIABLES, "x") | {f"{PREFIX}SETTINGS": str(file)}
+    tokens = {"SLACKWATER_HOOK_TOKEN": "a", "SLACKWATER_HOOK_SECRET": "b", "SLACKWATER_NOTHING": " "}
+    assert read_settings(environment={**others, **tokens}).sinks[0].name == "w"
+
+
+def test_commands_that_need_no_settings_refuse_it_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLACKWATER_DBS", "here.duckdb")
+    for words in (("job", "list"), ("rejected",), ("markets",)):
+        called = call(*words)
+        assert called.code == 2
+        assert "SLACKWATER_DBS is no setting; expected SLACKWATER_DB" in called.err
+    assert call("markets", "--help").code == 0

@@ -20,6 +20,7 @@ from flows.delivery import document
 from flows.ledger.fields import zone_of
 from flows.ledger.jobs import stored_jobs
 from flows.ledger.records import decisions_of
+from flows.requests.fill import offers_of
 from flows.schemas.forms import schema
 from flows.show.formats import rows_of
 from flows.turn.context import Turn, find_work, places_of, read_pool, run_id_of
@@ -361,18 +362,31 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     text = FILE.format(name="any", home="").replace("moving = { minutes = 2, usd = 1.5 }", "")
     named = 'markets = ["simulated/*/*/h100"]'
     file.write_text(text.replace(named, ""))
-    # Several types are followed, and what its throughput was measured on is not said.
-    for words in (("job", "add"), ("plan",), ("markets", "--for")):
-        refused = call(*words, file, *where)
-        assert refused.code == 2
-        for word in (
-            "names no market",
-            "h100 in 3 markets",
-            "its home",
-            "gpu_type",
-            'markets = ["simulated/',
-        ):
-            assert word in refused.err
+    # Several types are followed, and what its throughput was measured on is not said: the cheapest by its last day, as `fill`
+    # ranks markets; which others there are, and words that name one.
+    added = call("job", "add", file, *where, "--name", "cheapest", "--json").value
+    told = [call("plan", file, *where).err, added["proposed"]]
+    with open_store(db) as store:
+        turn = turn_on(store, settings)
+        lately = offers_of(turn, asked=(), gpu_model=None, left_out=[])
+    cheapest = min(lately, key=lambda one: (one.screened_usd(4), one.key))
+    types = {one.market.instance_type for one in lately} - {cheapest.market.instance_type}
+    assert len(types) == 2
+    for said in told:
+        assert f"of {cheapest.market.instance_type}, of 3 instance types the cheapest" in said
+        assert cheapest.key in said
+        assert "--market MARKET" in said
+        assert all(f"{name} (" in said.split("; else ")[1] for name in types)
+        assert any(f'as markets = ["simulated/*/*/{name}"]' in said for name in types)
+    assert "names no market" in call("markets", "--for", file, *where).err
+    planned = call("plan", file, *where, "--market", HOME)
+    assert "names no market" not in planned.err
+    assert planned.code == 0
+    # Nothing that is followed fits it.
+    file.write_text(text.replace(named, 'regions = ["nowhere"]'))
+    refused = call("plan", file, *where)
+    assert refused.code == 2
+    assert "none is followed that fits it" in refused.err
     file.write_text(text.replace(named, 'gpu_type = "H100"'))
     planned = call("plan", file, *where)
     assert "may move among the 3 markets of h100" in planned.err

@@ -11,7 +11,17 @@ from typing import Any
 
 from pydantic import Field
 
-from warehouse.sources.contract import Batch, Kind, Moment, Options, Row, label_option, pack, rejection
+from warehouse.sources.contract import (
+    Batch,
+    Kind,
+    Moment,
+    Options,
+    Row,
+    is_text,
+    label_option,
+    pack,
+    rejection,
+)
 from warehouse.sources.files.reading import (
     UNDATED,
     FileSource,
@@ -158,7 +168,7 @@ def _events(path: Path) -> tuple[list[_Event], list[tuple[Kind, Row]]]:
     """Usable events in time order (file order within a millisecond) and the rejected lines."""
     found, rejected = [], []
     for line, text in numbered_lines(path):
-        match = _EVENT.match(text)
+        match = _EVENT.match(text) if is_text(text) else None
         if match is None:
             reason = "not `milliseconds,add|remove,node`" if text.strip() else "empty line"
             rejected.append(rejection(line, text, reason))

@@ -20,7 +20,16 @@ import pyarrow.csv as pacsv
 
 from warehouse.errors import SourceFileError
 from warehouse.packaged import read_data
-from warehouse.sources.contract import Batch, OptionsT, SourceOptions, help_of, read_options, rejected_batch
+from warehouse.sources.contract import (
+    NOT_UTF8,
+    Batch,
+    OptionsT,
+    SourceOptions,
+    help_of,
+    is_text,
+    read_options,
+    rejected_batch,
+)
 
 # ---
 # What readers of files share: a format as a class, and text, JSON and delimited files with the line of every row.
@@ -169,7 +178,7 @@ def collect(
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(1-based line, text without line end) of a UTF-8 file; raises `SourceFileError` at the first line that is not UTF-8."""
+    """(1-based line, text without line end) of a UTF-8 file; a byte that is not UTF-8 is in it as `surrogateescape` has it."""
     number = 0
     try:
         with open_bytes(path) as stream:
@@ -177,9 +186,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, raw in enumerate(lines, start=1):
                 if len(raw) > _LONGEST_LINE:
                     raise _too_large(path, number, "a line", _LONGEST_LINE)
-                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise not_text(path, number, error) from error
+                encoding = "utf-8-sig" if number == 1 else "utf-8"
+                yield number, raw.decode(encoding, "surrogateescape").rstrip("\r\n")
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -194,27 +202,22 @@ def _too_large(path: Path, line: int, what: str, most: int) -> SourceFileError:
     )
 
 
-def not_text(path: Path, line: int, error: UnicodeDecodeError) -> SourceFileError:
-    """The error of a line that is not UTF-8."""
-    return SourceFileError(
-        path,
-        line,
-        f"bytes that are not UTF-8 ({error.reason})",
-        expected="UTF-8 text",
-        remedy="convert the file",
-    )
+def not_text(path: Path, line: int) -> SourceFileError:
+    """The error of a file that stands or falls with a line that is not UTF-8."""
+    return SourceFileError(path, line, NOT_UTF8, expected="UTF-8 text", remedy="convert the file")
 
 
 def read_json(path: Path, *, expected: str, remedy: str) -> Any:
-    """Parse a whole JSON file; raises `SourceFileError` with the line where it stops being JSON."""
+    """Parse a whole JSON file; raises `SourceFileError` with the line where it stops being JSON.
+
+    A byte that is not UTF-8 is in a text as `surrogateescape` has it, which costs the row of this text (`pack`).
+    """
     try:
         with open_bytes(path) as stream:
             raw = stream.read(_LARGEST_JSON + 1)
         if len(raw) > _LARGEST_JSON:
             raise _too_large(path, 0, "JSON", _LARGEST_JSON)
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise not_text(path, error.object[: error.start].count(b"\n") + 1, error) from error
+        text = raw.decode("utf-8-sig", "surrogateescape")
     except OSError as error:
         raise unreadable(path, error) from error
     if not text.strip():
@@ -223,6 +226,8 @@ def read_json(path: Path, *, expected: str, remedy: str) -> Any:
         return loads(text)
     except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
+        if isinstance(error, json.JSONDecodeError) and not is_text(text[: error.pos + 1]):
+            raise not_text(path, line) from error
         raise SourceFileError(path, line, f"not JSON ({error})", expected=expected, remedy=remedy) from error
 
 
@@ -235,25 +240,39 @@ def loads(text: str) -> Any:
     return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= _LONGEST_INT else digits)
 
 
-class _CheckedText(io.RawIOBase):
-    """Bytes passed on after a check that they are UTF-8: Arrow loses the line of those that are not."""
+#: Stands before every byte that is not UTF-8, which is written as ``\\xff``: Arrow takes nothing but text. It is no character.
+_MARK = "\U0010ffff"
 
-    def __init__(self, stream: io.BufferedReader, path: Path) -> None:
-        self._stream, self._path, self._lines = stream, path, 0
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    found = error.object[error.start : error.end]
+    return "".join(f"{_MARK}\\x{byte:02x}" for byte in found), error.end
+
+
+codecs.register_error("slackwater.marked", _marked)
+
+
+class _MarkedText(io.RawIOBase):
+    """Bytes passed on as UTF-8, with a mark where they are none, so that the row can be told from others."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("slackwater.marked")
+        self._ready, self._ended = b"", False
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        try:
-            self._decoder.decode(data, final=not data)
-        except UnicodeDecodeError as error:
-            line = self._lines + error.object[: error.start].count(b"\n") + 1
-            raise not_text(self._path, line, error) from error
-        self._lines += data.count(b"\n")
-        return data
+        while not self._ready and not self._ended:
+            data = self._stream.read(size)
+            self._ended = not data
+            self._ready = self._decoder.decode(data, final=self._ended).encode()
+        size = len(self._ready) if size < 0 else size
+        found, self._ready = self._ready[:size], self._ready[size:]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +301,8 @@ def csv_chunks(
     """Stream a delimited file as text columns in chunks of about 8 MB; no row is handled in Python.
 
     ``names`` are the columns of a file without a header. ``check_header`` gets the column names and raises if the
-    file is not the wanted one. Lines with another number of fields come back in ``rejected`` with their number.
+    file is not the wanted one. Lines with another number of fields, and those with bytes that are not UTF-8, come back in
+    ``rejected`` with their number.
     """
     # One thread: only then does Arrow number the lines it cannot take apart.
     invalid: list[tuple[int, str, str]] = []
@@ -297,7 +317,7 @@ def csv_chunks(
         check_header(header)
         with open_bytes(path) as stream:
             reader = pacsv.open_csv(
-                _CheckedText(stream, path),
+                _MarkedText(stream),
                 read_options=pacsv.ReadOptions(
                     use_threads=False,
                     block_size=_BLOCK_BYTES,
@@ -325,7 +345,9 @@ def shown(names: Sequence[str]) -> str:
 
 
 def _header(path: Path, delimiter: str) -> list[str]:
-    for _, text in numbered_lines(path):
+    for line, text in numbered_lines(path):
+        if not is_text(text):
+            raise not_text(path, line)
         # A header needs no quotes inside its names; a repeated name makes Arrow's columns ambiguous.
         return [name.strip().strip('"') for name in text.split(delimiter)]
     raise SourceFileError(
@@ -377,10 +399,12 @@ class _LineNumbers:
         rejected: list[tuple[int, str, str]] = []
         for start, (_, raw, reason) in zip(starts, before, strict=True):
             rejected += _split(start, raw, reason)
-        keep = (breaks == 0) & ~_empty(record)
+        marked = _with_mark(record)
+        keep = (breaks == 0) & ~_empty(record) & ~marked
         for i in np.flatnonzero(~keep):
             text = delimiter.join(str(column[int(i)].as_py()) for column in record.columns)
-            rejected += _split(int(lines[i]), text if text.strip(delimiter) else "", "empty line")
+            reason = NOT_UTF8 if marked[i] else "empty line"
+            rejected += _split(int(lines[i]), text if text.strip(delimiter) else "", reason)
         if not keep.all():
             record, lines = record.filter(pa.array(keep)), lines[keep]
         columns = dict(zip(record.schema.names, record.columns, strict=True))
@@ -407,6 +431,13 @@ def _line_breaks(record: pa.RecordBatch) -> np.ndarray:
     return total
 
 
+def _with_mark(record: pa.RecordBatch) -> np.ndarray:
+    marked = np.zeros(record.num_rows, dtype=bool)
+    for column in record.columns:
+        marked |= pc.match_substring(column, _MARK).to_numpy(zero_copy_only=False)
+    return marked
+
+
 def _empty(record: pa.RecordBatch) -> np.ndarray:
     empty = np.ones(record.num_rows, dtype=bool)
     for column in record.columns:
@@ -419,7 +450,10 @@ def _split(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:
     parts = text.split("\n")
     if len(parts) > 1:
         reason = f"a quote opened in line {line} runs over {len(parts)} lines"
-    return [(line + i, part.rstrip("\r"), reason) for i, part in enumerate(parts)]
+    return [
+        (line + i, part.rstrip("\r").replace(_MARK, ""), NOT_UTF8 if _MARK in part else reason)
+        for i, part in enumerate(parts)
+    ]
 
 
 # ---

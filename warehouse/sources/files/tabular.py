@@ -7,11 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, Options, batch_of, label_option
+from warehouse.sources.contract import (
+    NOT_UTF8,
+    Batch,
+    Options,
+    batch_of,
+    is_text,
+    label_option,
+    rejected_batch,
+)
 from warehouse.sources.files.reading import FileSource, csv_chunks, numbered_lines, shown
 
 Form = Literal["price", "availability"]
@@ -186,9 +195,56 @@ def _read_parquet(path: Path, stated: str | None) -> Iterator[Batch]:
                 rows = record.num_rows
                 table = dict(zip(record.schema.names, record.columns, strict=True))
                 lines = pa.array(range(first, first + rows), pa.int64())
+                first += rows
+                loose = _not_utf8(table)
+                if loose.any():
+                    yield rejected_batch(
+                        path,
+                        [
+                            (int(lines[i].as_py()), _raw(table, int(i)), NOT_UTF8)
+                            for i in np.flatnonzero(loose)
+                        ],
+                    )
+                    keep = pa.array(~loose)
+                    table = {name: column.filter(keep) for name, column in table.items()}
+                    lines, rows = lines.filter(keep), rows - int(loose.sum())
                 yield batch_of(
                     form, rows, {**_canonical(form, table, stated), "file": str(path), "line": lines}
                 )
-                first += rows
         except (pa.ArrowInvalid, OSError) as error:
             raise _not_parquet(path, error) from error
+
+
+def _not_utf8(table: Mapping[str, pa.Array]) -> np.ndarray:
+    """Which rows have a text with bytes that are not UTF-8: Parquet says what is text and holds nobody to it."""
+    found = np.zeros(len(next(iter(table.values()))), dtype=bool)
+    for column in table.values():
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            found |= np.array([text is not None and not is_text(text) for text in _texts(column)])
+    return found
+
+
+def _texts(column: pa.Array) -> list[str | None]:
+    plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    kind = pa.large_binary() if pa.types.is_large_string(plain.type) else pa.binary()
+    return [
+        None if value is None else value.decode("utf-8", "surrogateescape")
+        for value in plain.view(kind).to_pylist()
+    ]
+
+
+def _raw(table: Mapping[str, pa.Array], row: int) -> str:
+    """A row as text, with bytes that are not UTF-8 in it."""
+    words = []
+    for column in table.values():
+        one = column.slice(row, 1)
+        try:
+            words.append(str(one[0].as_py()))
+        except UnicodeDecodeError:
+            words.append(str(_texts(one)[0]))
+    return ",".join(words)
