@@ -76,7 +76,7 @@ SettingsFile = Annotated[
 Data = Annotated[
     Path | None,
     Field(
-        description="Folder of tidy tables to ingest; by default the live feeds, else the simulated market."
+        description="Folder of tidy tables to ingest; by default the live feeds, else the simulated market if nothing was measured."
     ),
 ]
 OwnEnd = Annotated[

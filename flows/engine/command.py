@@ -21,7 +21,8 @@ def run(
 ) -> Answer:
     """One turn of the loop: ingest, forecast, decide, score, report.
 
-    Without --data the market is SIMULATED (calibrated to measured series). With --data and without --at, every market is
+    Without --data and without feeds it is of the markets that the warehouse knows; where it knows none, the market is
+    SIMULATED (calibrated to measured series). With --data and without --at, every market is
     taken at the end of its own record; with --at, all are taken at that time.
     """
     from flows.engine.run import run_turn

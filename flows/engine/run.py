@@ -77,7 +77,7 @@ def run_turn(
     when, own_end = _run_time(data, at, config)
     # Relative times count from the run's.
     placed = [one.placed(at=when, market=one.market, source=one.source) for one in requests]
-    say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC on {_market_words(data, config)}")
+    say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC{_market_words(data, config)}")
 
     prepare_engine(db.resolve().parent, quiet=True)
     from flows.engine.flows import SHOW, pipeline
@@ -95,10 +95,10 @@ def run_turn(
 
 
 def _market_words(data: Path | None, settings: Settings) -> str:
-    """What a run is on, for the person who waits."""
+    """What a run is on, for the person who waits; what its ingest says where that hangs on the warehouse."""
     if data is not None:
-        return str(data)
-    return f"{len(settings.feeds)} live feeds" if settings.feeds else "the SIMULATED market"
+        return f" on {data}"
+    return f" on {len(settings.feeds)} live feeds" if settings.feeds else ""
 
 
 def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) -> tuple[pd.Timestamp, bool]:

@@ -537,8 +537,8 @@ def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
     return {name: one.value(job, made) for name, one in DECISION.items() if one.value is not None}
 
 
-#: Markets with old data that are told of one by one.
-MOST_STALE = 3
+#: Markets with old data, and assumptions, that are told of one by one.
+MOST_STALE, MOST_ASSUMED = 3, 3
 
 
 def stale_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -551,6 +551,26 @@ def stale_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return told[:MOST_STALE] + (
         [f"and so of {more} more markets" if more > 1 else "and so of another market"] if more > 0 else []
     )
+
+
+def assumed_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What decisions assume of their markets instead of having it measured, once each with the zones, and not more than a few.
+
+    >>> assumed_told([{"market": f"gcp/us/us-{zone}/x", "synthetic": ["no price"]} for zone in "ab"])
+    ['no price (us-a, us-b)']
+    """
+    zones: dict[str, list[str]] = {}
+    for row in rows:
+        for told in row.get("synthetic") or ():
+            own = zones.setdefault(str(told), [])
+            if (zone := zone_of(str(row["market"]))) not in own:
+                own.append(zone)
+    told = [
+        f"{text} ({', '.join(own[:MOST_ASSUMED])}{f' and {len(own) - MOST_ASSUMED} more' if len(own) > MOST_ASSUMED else ''})"
+        for text, own in zones.items()
+    ]
+    more = len(told) - MOST_ASSUMED
+    return told[:MOST_ASSUMED] + ([f"{more} more; the report has all"] if more > 0 else [])
 
 
 def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:

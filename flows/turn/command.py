@@ -12,6 +12,7 @@ from flows.ledger.fields import (
     BOARD,
     DECISION,
     OUTCOME,
+    assumed_told,
     beside_hindsight,
     columns_of,
     folded,
@@ -54,10 +55,11 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
 
 def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Decisions as every command shows them, below what they say of old data."""
-    told = stale_told(rows)
-    warning: list[Block] = [Notes([f"OLD DATA: {text}" for text in told])] if told else []
-    return [*warning, Table(title, rows, columns_of(DECISION, rows=rows), cards=True)]
+    """Decisions as every command shows them, below what they say of old data and above what they assume."""
+    old, assumed = stale_told(rows), assumed_told(rows)
+    blocks: list[Block] = [Notes([f"OLD DATA: {text}" for text in old])] if old else []
+    blocks.append(Table(title, rows, columns_of(DECISION, rows=rows), cards=True))
+    return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
 
 
 def board_table(board: Sequence[Mapping[str, Any]]) -> Table:

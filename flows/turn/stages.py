@@ -180,6 +180,11 @@ def ingest_simulated(turn: Turn) -> Counts:
     return counts_of("simulated", done)
 
 
+def simulates(turn: Turn) -> bool:
+    """Whether a turn without folder and feeds simulates its market: never beside observations of another source."""
+    return set(observed_sources(turn.store)) <= {simulated_label(turn.settings)}
+
+
 def simulated_label(settings: Settings) -> str:
     """The source label of the simulated market."""
     return f"simulated:{settings.seed}"
@@ -623,7 +628,8 @@ Stage = Callable[[Turn, Found], Found]
 def ingest(turn: Turn, found: Found) -> Found:
     """Bring in what is new: the tidy tables of a folder, the live feeds that are due, or without any the simulated market.
 
-    Each page of a feed is kept at once, so that nothing is fetched twice; all other rows together.
+    A market is never simulated beside observations of another source: then the turn is of what the warehouse knows. Each page of a
+    feed is kept at once, so that nothing is fetched twice; all other rows together.
     """
     turn.say("ingest")
     settings, fetched = turn.settings, None
@@ -653,12 +659,12 @@ def ingest(turn: Turn, found: Found) -> Found:
             say_rejected(turn.say, "tabular", done)
         elif settings.feeds:
             counts = {} if fetched is None else fetched
-        elif turn.made == LIVE:
+        elif simulates(turn):
+            turn.say("the market is SIMULATED")
             counts = ingest_simulated(turn)
         else:
-            # Afterwards the market is simulated where it was before, and never beside observations of a real one.
-            simulated = set(observed_sources(turn.store)) <= {simulated_label(settings)}
-            counts = ingest_simulated(turn) if simulated else {}
+            turn.say("no feeds: on the markets that the warehouse knows")
+            counts = {}
         save_runs(turn.store, [turn.done("ingest", counts)])
     return replace(found, ingested=counts)
 
@@ -719,7 +725,7 @@ def report(turn: Turn, found: Found) -> Found:
         accuracy=measured.accuracy,
         ingested=found.ingested,
         drawn=[panel(history, measured.forecasts.get(one)) for one, history in measured.histories.items()],
-        simulated=found.data is None and not turn.settings.feeds,
+        simulated=found.data is None and not turn.settings.feeds and simulates(turn),
     )
     return replace(
         found,

@@ -29,7 +29,7 @@ from optimization.job.definition import (
 from optimization.job.gpus import check_gpu
 from optimization.kernels.rules import efficiency_table, slots_needed_each
 from warehouse.amounts import duration, parsed_duration, plural
-from warehouse.errors import JobError
+from warehouse.errors import JobError, nearest
 from warehouse.history import History
 
 WorkUnit = Literal["tokens", "gpu_hours", "slots"]
@@ -513,17 +513,52 @@ def read_request(path: Path) -> JobRequest:
 
 
 def parse_request(values: dict[str, object], where: str) -> JobRequest:
-    """Check the values of a job file; raises `JobError` on the first that is wrong."""
+    """Check the values of a job file; raises `JobError` that names every key that is wrong or missing."""
     try:
         request = JobRequest.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        wrong = {".".join(map(str, one["loc"])): one for one in error.errors()}
+        missing = [
+            key
+            for key, one in wrong.items()
+            if one["type"] == "missing" and not any(other.endswith(f".{key}") for other in wrong)
+        ]
+        told = [
+            _said_of(key, one["type"], one["msg"]) for key, one in wrong.items() if one["type"] != "missing"
+        ]
+        told += [f"missing: {', '.join(missing)}"] if missing else []
+        needed = [
+            text for table, text in _AS_IN.items() if table in {key.partition(".")[0] for key in missing}
+        ]
         raise JobError(
-            f"job file {where}: {key}: {first['msg']}", remedy="see examples/llama-8b-lora.toml"
+            f"job file {where}: {'; '.join(told)}",
+            expected=f"for example {', '.join(needed)}" if needed else "",
+            remedy="see examples/llama-8b-lora.toml",
         ) from error
     check_bounds(request, where)
     return request
+
+
+#: How a job file says what every one of them must, at its shortest.
+_AS_IN = {
+    "name": 'name = "lora"',
+    "n_max": "n_max = 8",
+    "workload": 'workload = { amount = 48, unit = "gpu_hours" }',
+    "throughput": 'throughput = { form = "linear" }',
+    "checkpoint": "checkpoint = { resumable = true, overhead_minutes = 4 }",
+}
+
+
+def _said_of(key: str, kind: str, message: str) -> str:
+    """What is wrong with a key of a job file; of one that stands in a table and belongs at the top, that."""
+    table, _, name = key.rpartition(".")
+    if kind != "extra_forbidden":
+        return f"{key}: {message}"
+    if table and name in JobRequest.model_fields:
+        return f"{name} stands in [{table}] and belongs above the first table"
+    part = JobRequest.model_fields[table].annotation if table in JobRequest.model_fields else None
+    known = getattr(part if table else JobRequest, "model_fields", {})
+    return f"{key} is no key of a job" + (f", perhaps {nearest(name, known)}" if known else "")
 
 
 def may_move_among(request: JobRequest, patterns: tuple[str, ...]) -> JobRequest:

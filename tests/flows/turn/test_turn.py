@@ -12,6 +12,7 @@ import pytest
 from command_kit import call
 from past_jobs import past_jobs
 from published import keeps_to
+from tidy_folder import DAYS, START, write_tidy
 
 from flows.config import Settings
 from flows.ledger.records import outcome_frame
@@ -21,6 +22,7 @@ from optimization.job.request import parse_request
 from optimization.selection.contract import weigh
 from optimization.selection.learners import DEFAULT_LEARNER
 from warehouse.issued import read_rows
+from warehouse.observations import ingest, observed_sources
 from warehouse.sources.simulated import generate
 from warehouse.store.connection import open_store
 
@@ -247,6 +249,20 @@ def test_a_turn_that_measures_nothing_still_decides(tmp_path, settings):
     assert result.accuracy == []
     assert result.decisions
     assert result.report.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_nothing_is_simulated_beside_what_was_measured(tmp_path, settings):
+    """Somebody ingests tables of their own and then turns without naming them again."""
+    db = tmp_path / "w.duckdb"
+    with open_store(db) as store:
+        ingest(store, "tabular", write_tidy(tmp_path / "mine"))
+    result = one_turn(db, settings, at=START + pd.Timedelta(days=DAYS))
+    assert result.ingested == {}
+    assert {row["market"] for row in result.decisions}
+    assert not any(row["market"].startswith("simulated/") for row in result.decisions)
+    assert "This market is SIMULATED" not in result.report.read_text()
+    with open_store(db) as store:
+        assert not any(source.startswith("simulated:") for source in observed_sources(store))
 
 
 def test_a_policy_more_in_the_pool_is_replayed_by_the_next_turn_and_the_others_keep_their_rounds(

@@ -175,6 +175,28 @@ def test_what_no_job_can_mean_is_refused_with_the_bound(more, said):
         placed(**more)
 
 
+def test_a_job_file_hears_of_everything_that_is_wrong_at_once():
+    with pytest.raises(JobError) as told:
+        parse_request(
+            {"name": "x", "deadline_in": "9h", "workload": {"amount": 1, "unit": "slots", "n_max": 8}},
+            "j.toml",
+        )
+    assert str(told.value).startswith(
+        "job file j.toml: n_max stands in [workload] and belongs above the first table; missing: throughput, checkpoint; "
+        'expected for example throughput = { form = "linear" }, checkpoint = { resumable = true'
+    )
+    with pytest.raises(
+        JobError, match=r"checkpont is no key of a job, perhaps checkpoint; missing: checkpoint"
+    ):
+        parse_request(
+            {key: value for key, value in PLAIN.items() if key != "checkpoint"} | {"checkpont": 1}, "j.toml"
+        )
+    with pytest.raises(
+        JobError, match=r"workload\.amout is no key of a job, perhaps amount; missing: workload\.amount"
+    ):
+        parse_request(PLAIN | {"workload": {"amout": 4, "unit": "slots"}}, "j.toml")
+
+
 def test_every_bound_can_be_reached():
     keys = {key.rpartition(".")[::2] for key in MOST}
     forms = {"throughput": ("alpha", "beta", "scale", "exponent", "rates")}
