@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -217,21 +218,26 @@ def taught(panel: Panel, how: Training, begin: Parameters | None = None) -> Para
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """A network, and of every series where held out values fell in its laws, sums (nodes, bins), and its bound at the fit.
+    """What a fit has learned: parameters by name (empty: nothing), and of every series where held out values fell, sums (nodes,
+    bins), and its bound at the fit.
 
-    ``end``: the slot (since the epoch) after the last.
+    ``end``: the slot (since the epoch) after the last; paths are drawn from ``seed``.
     """
 
     params: Parameters
     past: dict[str, np.ndarray]
     bounds: dict[str, float]
     end: int
+    seed: int
+
+
+Fitted = TypeVar("Fitted", bound=Learned)
 
 
 Fallen = Callable[[Parameters, Series, np.ndarray], np.ndarray]
 
 
-def learned(panel: Panel, how: Training, fallen: Fallen) -> Learned:
+def learned(form: type[Fitted], panel: Panel, how: Training, fallen: Fallen) -> Fitted:
     """Train without the newest hours, see by ``fallen`` where they fell, then train on with them."""
     alive = [series for series in panel.series if series.observed.size]
     end = max((series.end for series in alive), default=0)
@@ -246,11 +252,12 @@ def learned(panel: Panel, how: Training, fallen: Fallen) -> Learned:
             origins = origins[(slots >= end - held_out) & (slots % _SPACED == 0)]
             if origins.size:
                 past[series.key] = fallen(early, series, origins)
-    return Learned(
+    return form(
         params=taught(panel, how, early) if early else taught(panel, how),
         past=past,
         bounds={one.key: float(one.upper[-1]) for one in alive},
         end=end,
+        seed=how.seed,
     )
 
 
@@ -298,10 +305,7 @@ class DvaCount:
             came = ahead(series.values, LENGTH)[origins][:, NODES - 1]
             return np.asarray(transforms(law, came).sum(axis=0))
 
-        made = learned(panel, self.how, fallen)
-        return FittedDvaCount(
-            params=made.params, past=made.past, bounds=made.bounds, end=made.end, seed=self.how.seed
-        )
+        return learned(FittedDvaCount, panel, self.how, fallen)
 
 
 def laws(drawn: np.ndarray, states: int) -> np.ndarray:
@@ -317,14 +321,8 @@ def laws(drawn: np.ndarray, states: int) -> np.ndarray:
 
 @stored("dva.count")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FittedDvaCount:
-    """Parameters by name (empty: nothing was learned), where held out counts fell, and every series' bound at the fit."""
-
-    params: Parameters
-    past: dict[str, np.ndarray]
-    bounds: dict[str, float]
-    end: int
-    seed: int
+class FittedDvaCount(Learned):
+    """What was learned of counts."""
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """The laws of drawn paths, corrected; last value answers, labelled, where nothing was learned, the newest value is stale,
@@ -367,10 +365,7 @@ class DvaPrice:
             came = ahead(series.values, LENGTH)[origins][:, NODES - 1]
             return np.asarray(price_transforms(told, came).sum(axis=0))
 
-        made = learned(panel, self.how, fallen)
-        return FittedDvaPrice(
-            params=made.params, past=made.past, bounds=made.bounds, end=made.end, seed=self.how.seed
-        )
+        return learned(FittedDvaPrice, panel, self.how, fallen)
 
 
 def quantiles(drawn: np.ndarray) -> np.ndarray:
@@ -380,14 +375,8 @@ def quantiles(drawn: np.ndarray) -> np.ndarray:
 
 @stored("dva.price")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FittedDvaPrice:
-    """Parameters by name (empty: nothing was learned), where held out prices fell, and the series there were at the fit."""
-
-    params: Parameters
-    past: dict[str, np.ndarray]
-    bounds: dict[str, float]
-    end: int
-    seed: int
+class FittedDvaPrice(Learned):
+    """What was learned of prices."""
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Quantiles of drawn paths where the price moves, the newest value alone where it stands still (`PriceState.moves`)."""
