@@ -181,8 +181,9 @@ def numbered_places(table: pa.Table) -> tuple[pa.Array, pa.Table]:
     pid, kinds = _dense(code)
     first = np.empty(kinds, dtype=np.int64)
     first[pid[::-1]] = np.arange(table.num_rows - 1, -1, -1)
-    places = columns.take(first) if names else pa.table({})
-    return pa.array(pid), places.append_column("pid", pa.array(np.arange(kinds, dtype=np.int32)))
+    places = [column.take(pa.array(first)) for column in columns.columns]
+    numbers = pa.array(np.arange(kinds, dtype=np.int32))
+    return pa.array(pid), pa.table([*places, numbers], names=[*names, "pid"])
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
