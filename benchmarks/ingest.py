@@ -1,4 +1,8 @@
-"""How fast and in how much memory the store takes a large file, by itself in a process of its own."""
+"""How fast and in how much memory a large table comes in, beside what DuckDB alone needs to copy it into a sorted table.
+
+``python -m benchmarks.ingest [ROWS] [.csv]``; each measurement is by itself in a process of its own. Read the ratios of processor
+time: other work on the machine lengthens the rest.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +12,29 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from warehouse.observations import ingest_file
-from warehouse.sources.contract import Batch, SourceOptions
-from warehouse.store.connection import open_store
+from warehouse.observations import ingest
+from warehouse.store.connection import MEMORY_LIMIT, attach_new, open_store
+from warehouse.store.schema import quoted
 
 SERIES = 2000
 CHUNK = 1 << 17
+NAMES = "source, provider, region, zone, instance_type, product"
 _START_US = pd.Timestamp("2023-01-01", tz="UTC").value // 1000
 
 
-class TidyFiles:
-    """Price rows with the columns of a price batch, from Parquet or CSV (there all text), in chunks."""
-
-    name = "tidy-files"
-    has_files = True
-    examples: ClassVar[dict[str, str]] = {}
-    options: ClassVar[dict[str, str]] = {}
-
-    def files(self, paths):
-        return sorted(paths)
-
-    def assumptions(self, path, options):
-        return ()
-
-    def read(self, path, options):
-        line = 1
-        for chunk in self._chunks(path):
-            table = pa.Table.from_batches([chunk])
-            table = table.append_column("line", pa.array(np.arange(line, line + len(table))))
-            line += len(table)
-            yield Batch(kind="price", table=table)
-
-    def _chunks(self, path):
-        if path.suffix == ".parquet":
-            return pq.ParquetFile(path).iter_batches(CHUNK)
-        names = pc.open_csv(path).schema.names
-        text = pc.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-        return pc.open_csv(path, convert_options=text, read_options=pc.ReadOptions(block_size=1 << 24))
-
-
 def make_file(path: Path, rows: int, *, seed: int = 7) -> None:
-    """Write ``rows`` price rows of up to 2,000 series in random time order, without repeats."""
+    """Write a tidy table of ``rows`` prices of up to 2,000 series in random time order, without repeats."""
     rng = np.random.default_rng(seed)
     writer: Any = None
     for first in range(0, rows, CHUNK):
@@ -73,14 +50,14 @@ def make_file(path: Path, rows: int, *, seed: int = 7) -> None:
                 "zone": pa.array(np.char.add(region, np.array(["a", "b", "c"])[series % 3])),
                 "instance_type": pa.array(np.char.add("type-", (series // 12).astype(str))),
                 "product": pa.array(np.char.add("product-", series.astype(str))),
-                "observed_at": pa.array(observed, pa.timestamp("us", "UTC")),
-                "price_usd": pa.array(np.round(rng.uniform(0.5, 3.0, len(number)), 4)),
-                "on_demand_usd": pa.array(np.full(len(number), 3.06)),
+                "timestamp": pa.array(observed, pa.timestamp("us", "UTC")),
+                "spot_price_usd_per_hour": pa.array(np.round(rng.uniform(0.5, 3.0, len(number)), 4)),
+                "on_demand_price_usd_per_hour": pa.array(np.full(len(number), 3.06)),
             }
         )
         if path.suffix == ".csv":
-            at = table.column_names.index("observed_at")
-            table = table.set_column(at, "observed_at", table["observed_at"].cast(pa.string()))
+            at = table.column_names.index("timestamp")
+            table = table.set_column(at, "timestamp", table["timestamp"].cast(pa.string()))
             writer = writer or pc.CSVWriter(path, table.schema)
         else:
             writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
@@ -88,30 +65,81 @@ def make_file(path: Path, rows: int, *, seed: int = 7) -> None:
     writer.close()
 
 
-def measure(path: Path, store_path: Path, answer: Any) -> None:
-    """Ingest one file in this process and send the figures to ``answer``; peak memory is the process's own."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.perf_counter()
-    with open_store(store_path) as store:
-        done = ingest_file(store, TidyFiles(), path, options=SourceOptions(values={}))
+def ours(path: Path, database: Path) -> dict[str, Any]:
+    """`slackwater ingest tabular`: checked, counted, written once, closed."""
+    with open_store(database) as store:
+        done = ingest(store, "tabular", path)
         (kept,) = store.execute("SELECT count(*) FROM price")[0]
+    return {
+        "added": done.added,
+        "repeated": done.repeated,
+        "rejected": done.rejected,
+        "rows_kept": kept,
+    }
+
+
+def _duckdb(database: Path, *statements: str) -> dict[str, Any]:
+    with duckdb.connect(":memory:") as connection:
+        connection.execute(attach_new(database, "made"))
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'; SET enable_progress_bar = false")
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute("CHECKPOINT")
+        ((rows,),) = connection.execute("SELECT count(*) FROM price").fetchall()
+    return {"rows_kept": rows}
+
+
+def _scan(path: Path) -> str:
+    return f"{'read_parquet' if path.suffix == '.parquet' else 'read_csv'}({quoted(path)})"
+
+
+def whole(path: Path, database: Path) -> dict[str, Any]:
+    """DuckDB alone: every column as it is, sorted by series and time."""
+    return _duckdb(database, f"CREATE TABLE price AS SELECT * FROM {_scan(path)} ORDER BY {NAMES}, timestamp")
+
+
+def narrow(path: Path, database: Path) -> dict[str, Any]:
+    """DuckDB alone, without a check: a table of series, and rows that have its numbers in the place of names, sorted."""
+    return _duckdb(
+        database,
+        f"CREATE TABLE series AS SELECT row_number() OVER () AS sid, * FROM (SELECT DISTINCT {NAMES} FROM {_scan(path)})",
+        "CREATE TABLE price AS SELECT sid, timestamp AS observed_at, timestamp AS known_at, spot_price_usd_per_hour AS price_usd, "
+        f"on_demand_price_usd_per_hour AS on_demand_usd, 1 AS batch FROM {_scan(path)} JOIN series USING ({NAMES}) "
+        "ORDER BY sid, observed_at, known_at",
+    )
+
+
+def measure(work: Callable[[Path, Path], dict[str, Any]], path: Path, database: Path, answer: Any) -> None:
+    """Do one piece of work in this process and send the figures to ``answer``; peak memory is the process's own."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started, cpu = time.perf_counter(), time.process_time()
+    done = work(path, database)
     answer.send(
-        {
+        done
+        | {
             "seconds": round(time.perf_counter() - started, 2),
-            "added": done.added,
-            "repeated": done.repeated,
-            "rejected": done.rejected,
-            "rows_kept": kept,
+            "cpu_seconds": round(time.process_time() - cpu, 2),
             "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             "before_mib": before // 1024,
-            "store_mib": round(store_path.stat().st_size / 2**20, 1),
+            "store_mib": round(database.stat().st_size / 2**20, 1),
         }
     )
 
 
-def run(rows: int = 1_000_000, *, suffix: str = ".parquet", folder: Path | None = None) -> dict[str, Any]:
-    """Make a file of ``rows`` rows and ingest it twice: as it is, and under another name (all rows repeat)."""
+def _alone(work: Callable[[Path, Path], dict[str, Any]], path: Path, database: Path) -> dict[str, Any]:
     spawn = multiprocessing.get_context("spawn")
+    receiver, sender = spawn.Pipe(duplex=False)
+    child = spawn.Process(target=measure, args=(work, path, database, sender))
+    child.start()
+    sender.close()
+    figures: dict[str, Any] = receiver.recv()
+    child.join()
+    return figures
+
+
+def run(rows: int = 1_000_000, *, suffix: str = ".parquet", folder: Path | None = None) -> dict[str, Any]:
+    """Make a file of ``rows`` rows, copy it by DuckDB alone, and ingest it twice: as it is, and under another name (all repeat)."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         path = Path(scratch) / f"prices{suffix}"
         make_file(path, rows)
@@ -119,15 +147,15 @@ def run(rows: int = 1_000_000, *, suffix: str = ".parquet", folder: Path | None 
             "rows": rows,
             "format": suffix[1:],
             "file_mib": round(path.stat().st_size / 2**20, 1),
+            "duckdb_narrow": _alone(narrow, path, Path(scratch) / "narrow.duckdb"),
+            "duckdb_whole": _alone(whole, path, Path(scratch) / "whole.duckdb"),
         }
         for turn in ("first", "again"):
-            receiver, sender = spawn.Pipe(duplex=False)
-            child = spawn.Process(target=measure, args=(path, Path(scratch) / "store.duckdb", sender))
-            child.start()
-            sender.close()
-            figures[turn] = receiver.recv()
-            child.join()
+            figures[turn] = _alone(ours, path, Path(scratch) / "store.duckdb")
             path = path.rename(path.with_stem("renamed"))
+        for name in ("narrow", "whole"):
+            alone = figures[f"duckdb_{name}"]["cpu_seconds"]
+            figures[f"first_to_{name}"] = round(figures["first"]["cpu_seconds"] / alone, 2)
         return figures
 
 

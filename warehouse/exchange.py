@@ -37,7 +37,7 @@ from warehouse.store.folders import (
     read_manifest,
     table_file,
 )
-from warehouse.store.schema import TABLES, quoted, with_needs
+from warehouse.store.schema import TABLES, TableRule, quoted, with_needs
 from warehouse.times import moment
 
 # ---
@@ -118,20 +118,8 @@ class Imported:
     rejected: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Owner:
-    """A table whose rows have ids that others carry: its id column, and what a row is known by."""
-
-    id: str
-    key: tuple[str, ...]
-
-
-_OWNERS: Mapping[str, _Owner] = {
-    "markets": _Owner(id="mid", key=("provider", "region", "zone", "instance_type")),
-    "series": _Owner(id="sid", key=("mid", "source", "kind", "product")),
-    "imports": _Owner(id="batch", key=("fingerprint",)),
-    "vintages": _Owner(id="vid", key=("market", "source", "model", "issued_at", "step_seconds")),
-}
+#: Tables whose rows have ids that others carry.
+_OWNERS: Mapping[str, TableRule] = {name: rule for name, rule in TABLES.items() if rule.id}
 #: Observations merged at a time.
 PART_ROWS = 2_000_000
 _OBSERVATIONS = {

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from warehouse.errors import StoreError
 from warehouse.history import History, Market
 from warehouse.store.connection import Store
+from warehouse.store.schema import TABLES
 from warehouse.times import microseconds, moment, utc_index
 
 # ---
@@ -24,30 +25,8 @@ from warehouse.times import microseconds, moment, utc_index
 
 #: Table -> its natural key: a row with the key of a stored one is repeated, whatever else it says.
 NATURAL_KEYS: Mapping[str, tuple[str, ...]] = {
-    "assumptions": ("market", "source", "text"),
-    "accuracy": ("measured_at", "market", "source", "model", "variable", "step"),
-    "jobs": ("name",),
-    "decisions": ("job", "slot"),
-    "outcomes": ("job", "policy"),
-    "weights": ("round", "policy"),
-    "runs": ("run", "stage", "status"),
-    "fitted": ("predictor", "variable", "panel", "step_seconds", "fitted_at"),
-    "reports": ("job", "reported_at", "known_at", "revision"),
-    "deliveries": ("sink", "job", "slot"),
-    "fetches": ("feed", "logical_at"),
-    "alarms": ("kind", "subject", "raised_at"),
+    name: rule.key for name, rule in TABLES.items() if not rule.id and not rule.needs
 }
-_READABLE = (
-    *NATURAL_KEYS,
-    "imports",
-    "rejected",
-    "vintages",
-    "forecasts",
-    "markets",
-    "series",
-    "price",
-    "availability",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +103,8 @@ def read_rows(
     ``where`` maps a column to a value (equal), a list or tuple (one of), or a slice (start <= column < stop, either may be
     None). Raises `StoreError` for an unknown table or column. Times are UTC.
     """
-    if table not in _READABLE:
-        raise StoreError(f"table {table!r}", expected=f"one of {', '.join(_READABLE)}")
+    if table not in TABLES:
+        raise StoreError(f"table {table!r}", expected=f"one of {', '.join(TABLES)}")
     there = store.columns(table)
     for name in (*(where or {}), *order_by):
         if name not in there:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as types
 
 from warehouse.amounts import duration
@@ -44,6 +45,8 @@ _A_DAY = pd.Timedelta(days=1)
 _UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]"
 #: Characters of what was found that a reason shows.
 _SHOWN = 80
+#: Codes of several columns are one 64-bit number as long as there are fewer.
+_MOST_CODES = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +115,12 @@ USUAL = Bounds()
 
 
 def places_sql(variable: Variable, schema: pa.Schema) -> str:
-    """SELECT over ``incoming`` giving each distinct series of the batch: pid, what was found (raw_*), identity, reason.
+    """SELECT over ``found_places`` giving each series of the batch: pid, what was found (raw_*), identity, reason.
 
     A batch has few of them: to trim and judge them once, not in every row, makes casting three times as fast.
     """
     found = _Found(schema)
-    keys = _place_columns(schema)
-    raw = ", ".join(f"incoming.{name} AS raw_{name}" for name in keys)
-    distinct = f"SELECT DISTINCT {raw} FROM incoming" if keys else "SELECT 1"
+    raw = ", ".join(["pid", *(f"{name} AS raw_{name}" for name in _place_columns(schema))])
     names = IDENTITY if variable is PRICE else IDENTITY[:-1]
     texts = [f"{found.text(name)} AS {name}" for name in names]
     if variable is PRICE:
@@ -128,15 +129,15 @@ def places_sql(variable: Variable, schema: pa.Schema) -> str:
         texts.append("'' AS product")
     columns = [f"coalesce({found.text('file')}, '') AS file", *texts]
     return (
-        f"SELECT row_number() OVER () AS pid, *, {_case(_place_reasons(found))} AS reason "
-        f"FROM (SELECT *, {', '.join(columns)} FROM ({distinct}) AS raw) AS named"
+        f"SELECT *, {_case(_place_reasons(found))} AS reason "
+        f"FROM (SELECT *, {', '.join(columns)} FROM (SELECT {raw} FROM found_places)) AS named"
     )
 
 
 def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL) -> str:
-    """SELECT over ``incoming`` and ``places``: n, pid, line, times, value, sides, reason (null if usable), raw (JSON).
+    """SELECT over ``incoming`` and ``places``: n, pid, tsid, line, times, value, sides, reason (null if usable), raw (JSON).
 
-    ``$offset`` is the number of rows read before this batch.
+    ``incoming`` has the columns of the schema and two more: n, the number of the row, and pid, that of its place.
     """
     found = _Found(schema)
     columns = [
@@ -152,18 +153,54 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL) -> s
         columns += [f"{found.text('kind')} AS kind", f"{found.flag('truncated')} AS truncated"]
     own = _price_reasons(found, bounds) if variable is PRICE else _count_reasons(found)
     reasons = _time_reasons(found, bounds) + own
-    same = " AND ".join(f"i.raw_{name} IS NOT DISTINCT FROM p.raw_{name}" for name in _place_columns(schema))
-    raw = ", ".join(f"incoming.{name} AS raw_{name}" for name in schema.names)
+    raw = ", ".join(["n", "pid", *(f"{name} AS raw_{name}" for name in schema.names)])
     whole = ", ".join(f"'{name}': raw_{name}" for name in schema.names)
     return (
-        f"WITH i AS (SELECT row_number() OVER () + $offset AS n, {raw} FROM incoming), "
-        f"found AS (SELECT i.*, p.pid, p.reason AS place_reason, p.listed_usd, {', '.join(columns)} "
-        f"FROM i JOIN places AS p ON {same or 'TRUE'}), "
+        f"WITH found AS (SELECT i.*, p.tsid, p.reason AS place_reason, p.listed_usd, {', '.join(columns)} "
+        f"FROM (SELECT {raw} FROM incoming) AS i JOIN places AS p USING (pid)), "
         f"judged AS (SELECT *, coalesce(place_reason, {_case(reasons)}) AS reason FROM found) "
-        f"SELECT n, pid, line, observed_at, stated_known_at, "
+        f"SELECT n, pid, tsid, line, observed_at, stated_known_at, "
         f"{_typed_price() if variable is PRICE else _typed_count()}, reason, "
         f"CASE WHEN reason IS NOT NULL THEN CAST(to_json({{{whole}}}) AS VARCHAR) END AS raw FROM judged"
     )
+
+
+def numbered_places(table: pa.Table) -> tuple[pa.Array, pa.Table]:
+    """The number of each row's place (pid), and a row of each place in their order, with the columns that name places.
+
+    By codes of the columns: a row of text is looked at once, and not at all where the file gives codes itself.
+    """
+    names = _place_columns(table.schema)
+    columns = table.select(names).unify_dictionaries().combine_chunks()
+    code, kinds = np.zeros(table.num_rows, dtype=np.int64), 1
+    for column in columns.columns:
+        indices, size = _codes(column)
+        if kinds * size >= _MOST_CODES:
+            code, kinds = _dense(code)
+        code, kinds = code * size + indices, kinds * size
+    pid, kinds = _dense(code)
+    first = np.empty(kinds, dtype=np.int64)
+    first[pid[::-1]] = np.arange(table.num_rows - 1, -1, -1)
+    places = [column.take(pa.array(first)) for column in columns.columns]
+    numbers = pa.array(np.arange(kinds, dtype=np.int32))
+    return pa.array(pid), pa.table([*places, numbers], names=[*names, "pid"])
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
+    """A number for the value of every row, and how many there can be."""
+    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    try:
+        encoded = whole if types.is_dictionary(whole.type) else whole.dictionary_encode()
+    except pa.ArrowNotImplementedError:  # of lists and the like every row is a place of its own
+        return np.arange(len(whole)), max(1, len(whole))
+    missing = len(encoded.dictionary)
+    return pc.fill_null(encoded.indices.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), missing + 1
+
+
+def _dense(code: np.ndarray) -> tuple[np.ndarray, int]:
+    """The codes as 0, 1, ... in the order in which they come, and their number."""
+    encoded = pa.array(code).dictionary_encode()
+    return encoded.indices.to_numpy(zero_copy_only=False), max(1, len(encoded.dictionary))
 
 
 def _place_columns(schema: pa.Schema) -> list[str]:
@@ -296,7 +333,11 @@ def _form_of_times(found: _Found) -> list[tuple[str, str]]:
     return [
         (found.empty("observed_at"), "'no observed_at'"),
         ("observed_at IS NULL OR NOT isfinite(observed_at)", found.says("observed_at", "is not a time")),
-        ("year(observed_at) NOT BETWEEN 1900 AND 2200", found.says("observed_at", "is outside 1900..2200")),
+        (
+            # Compared as times: the year of one is looked up in a calendar.
+            "observed_at < CAST('1900-01-01' AS TIMESTAMPTZ) OR observed_at >= CAST('2201-01-01' AS TIMESTAMPTZ)",
+            found.says("observed_at", "is outside 1900..2200"),
+        ),
         (
             f"NOT {found.empty('known_at')} AND (stated_known_at IS NULL OR NOT isfinite(stated_known_at))",
             found.says("known_at", "is not a time"),
@@ -418,8 +459,10 @@ def counted_reasons(found: Iterable[tuple[str, int]]) -> dict[str, int]:
 # ---
 # Observations in: each file is staged in chunks, cast and judged in SQL, and merged in one transaction.
 
-#: Rows merged at a time: the sorts and joins of a part stay well inside the store's memory limit.
+#: Contested rows merged at a time: what is grouped and joined of a part stays well inside the store's memory limit.
 PART_ROWS = 1_000_000
+#: Bytes of found rows that are cast at a time.
+STAGED_BYTES = 64 << 20
 _KEY = "sid, observed_at, known_at"
 
 
@@ -450,59 +493,63 @@ class Stage:
         """Remove the temporary tables."""
         for name in ("series", "rejected", "price", "availability"):
             self._store.execute(f"DROP TABLE IF EXISTS temp.staged_{name}")
-        for name in ("cast_rows", "places"):
-            self._store.execute(f"DROP TABLE IF EXISTS temp.{name}")
+        self._store.execute("DROP TABLE IF EXISTS temp.places")
 
     def fill(self, batches: Iterable[Batch], *, hashed: bool) -> str:
         """Stage all batches; returns the digest of their content if asked for."""
         digest = hashlib.sha256()
-        for batch in batches:
-            if hashed:
-                digest.update(batch.kind.encode())
-                for chunk in _serialised(batch.table):
-                    digest.update(chunk)
-            if batch.table.num_rows:
-                with self._store.registered("incoming", batch.table):
-                    self._add(batch)
-                self._rows += batch.table.num_rows
+        for batch in _gathered(_hashed(batches, digest) if hashed else batches):
+            self._add(batch)
+            self._rows += batch.table.num_rows
         return digest.hexdigest()
 
     def _add(self, batch: Batch) -> None:
         if batch.kind == "rejected":
-            self._store.execute(
-                "INSERT INTO staged_rejected SELECT row_number() OVER () + $offset, coalesce(file, ''), "
-                "coalesce(line, 0), coalesce(CAST(raw AS VARCHAR), ''), coalesce(reason, '') FROM incoming",
-                {"offset": self._rows},
-            )
+            with self._store.registered("incoming", batch.table):
+                self._store.execute(
+                    "INSERT INTO staged_rejected SELECT row_number() OVER () + $offset, coalesce(file, ''), "
+                    "coalesce(line, 0), coalesce(CAST(raw AS VARCHAR), ''), coalesce(reason, '') FROM incoming",
+                    {"offset": self._rows},
+                )
             return
         variable = PRICE if batch.kind == "price" else AVAILABILITY
-        store, schema, kind = self._store, batch.table.schema, {"kind": variable.kind}
-        keys = ", ".join(("file", *IDENTITY))
-        store.execute(
-            f"CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd FROM ({places_sql(variable, schema)})"
-        )
+        store, table, schema = self._store, batch.table, batch.table.schema
+        pid, places = numbered_places(table)
+        with store.registered("found_places", places):
+            store.execute(
+                "CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd, NULL::INTEGER AS tsid "
+                f"FROM ({places_sql(variable, schema)})"
+            )
         if variable is PRICE:
             self._list_prices()
-        store.execute(
-            f"CREATE OR REPLACE TEMP TABLE cast_rows AS {cast_sql(variable, schema, self._bounds)}",
-            {"offset": self._rows},
-        )
-        store.execute(
-            "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason FROM cast_rows AS c "
-            "JOIN places USING (pid) WHERE c.reason IS NOT NULL"
-        )
-        store.execute(
+        self._add_series(variable)
+        numbers = pa.array(np.arange(self._rows + 1, self._rows + 1 + table.num_rows))
+        cast = f"({cast_sql(variable, schema, self._bounds)})"
+        columns = ", ".join(variable.columns)
+        with store.registered("incoming", table.append_column("n", numbers).append_column("pid", pid)):
+            ((usable,),) = store.execute(
+                f"INSERT INTO staged_{variable.kind} SELECT tsid, n, line, observed_at, "
+                f"coalesce(stated_known_at, {self._rule}), {columns} FROM {cast} WHERE reason IS NULL"
+            )
+            # Cast once more where some are refused: the columns as they were found are read for these only.
+            if usable < table.num_rows:
+                store.execute(
+                    f"INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason FROM {cast} AS c "
+                    "JOIN places USING (pid) WHERE c.reason IS NOT NULL"
+                )
+
+    def _add_series(self, variable: Variable) -> None:
+        """Stage the series of the usable places that are not yet, and tell every place its own."""
+        keys, kind = ", ".join(("file", *IDENTITY)), {"kind": variable.kind}
+        self._store.execute(
             "INSERT INTO staged_series SELECT (SELECT count(*) FROM staged_series) + row_number() OVER (ORDER BY "
             f"{keys}), NULL, {keys}, $kind FROM (SELECT DISTINCT {keys} FROM places WHERE reason IS NULL) AS new "
             f"ANTI JOIN (SELECT * FROM staged_series WHERE kind = $kind) AS old USING ({keys})",
             kind,
         )
-        columns = ", ".join(f"c.{name}" for name in variable.columns)
-        store.execute(
-            f"INSERT INTO staged_{variable.kind} SELECT tsid, n, line, observed_at, "
-            f"coalesce(stated_known_at, {self._rule}), {columns} FROM cast_rows AS c JOIN (SELECT pid, tsid FROM places "
-            f"JOIN staged_series USING ({keys}) WHERE staged_series.kind = $kind) AS s USING (pid) WHERE c.reason IS NULL",
-            kind,
+        same = " AND ".join(f"places.{name} = s.{name}" for name in ("file", *IDENTITY))
+        self._store.execute(
+            f"UPDATE places SET tsid = s.tsid FROM staged_series AS s WHERE s.kind = $kind AND {same}", kind
         )
 
     def _list_prices(self) -> None:
@@ -523,6 +570,37 @@ class Stage:
                 "UPDATE places SET listed_usd = listed.usd FROM listed "
                 "WHERE places.provider = listed.provider AND places.instance_type = listed.instance_type"
             )
+
+
+def _gathered(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same rows in batches of about `STAGED_BYTES`: what is done once a batch is done seldom."""
+    held: list[Batch] = []
+    for batch in batches:
+        if held and (batch.kind != held[0].kind or batch.table.schema != held[0].table.schema):
+            yield _joined(held)
+            held = []
+        if batch.table.num_rows:
+            held.append(batch)
+        if sum(one.table.nbytes for one in held) >= STAGED_BYTES:
+            yield _joined(held)
+            held = []
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    return Batch(kind=batches[0].kind, table=pa.concat_tables([batch.table for batch in batches]))
+
+
+def _hashed(batches: Iterable[Batch], digest: Any) -> Iterator[Batch]:
+    """The batches, whose content goes into a digest on the way."""
+    for batch in batches:
+        digest.update(batch.kind.encode())
+        for chunk in _serialised(batch.table):
+            digest.update(chunk)
+        yield batch
 
 
 def _serialised(table: pa.Table) -> Iterator[bytes]:
@@ -560,36 +638,73 @@ def keep_series(store: Store) -> None:
 
 
 def merge(store: Store, variable: Variable, batch: int) -> Merged:
-    """Merge the staged rows of one variable, in parts of bounded size; rejected ones go to ``staged_rejected``."""
-    added = repeated = 0
-    for part in _parts(store, variable):
-        store.execute(
-            "CREATE OR REPLACE TEMP TABLE part AS SELECT s.sid, t.* "
-            f"FROM staged_{variable.kind} AS t JOIN staged_series AS s USING (tsid) "
-            "WHERE sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND observed_at < $stop",
-            part,
-        )
-        merged = _merge_part(store, variable, batch)
-        added += merged.added
-        repeated += merged.repeated
-    for table in ("part", "contested", "hard", "winners", "chain"):
+    """Merge the staged rows of one variable; rejected ones go to ``staged_rejected``.
+
+    Rows of observations that nobody contests are added in one go, the others in parts of bounded size.
+    """
+    read = _sort(store, variable)
+    added = rejected = 0
+    if read:
+        _find_contested(store, variable)
+        columns = ", ".join(variable.columns)
+        new = f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) SELECT {_KEY}, {columns}, $batch FROM sorted"
+        if store.execute("SELECT 1 FROM contested LIMIT 1"):
+            added += _inserted(
+                store, f"{new} ANTI JOIN contested USING (sid, observed_at) ORDER BY {_KEY}", batch
+            )
+            for part in _parts(store):
+                store.execute(
+                    "CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM sorted SEMI JOIN contested USING (sid, observed_at) "
+                    "WHERE sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND observed_at < $stop",
+                    part,
+                )
+                _choose_winners(store, variable)
+                rejected += _reject_superseded(store, variable)
+                _complete_stored(store, variable)
+                rejected += _reject_conflicts(store, variable)
+                added += _add_versions(store, variable, batch)
+        else:
+            added += _inserted(store, new, batch)
+    for table in ("sorted", "contested", "hard", "winners", "chain"):
         store.execute(f"DROP TABLE IF EXISTS temp.{table}")
-    return Merged(added=added, repeated=repeated)
+    return Merged(added=added, repeated=read - added - rejected)
 
 
-def _parts(store: Store, variable: Variable) -> list[dict[str, object]]:
-    """Ranges of series ids, and of times where one series is long, that hold about `PART_ROWS` rows each.
+def _sort(store: Store, variable: Variable) -> int:
+    """``sorted``: the staged rows in the order of the table, each with whether its observation is that of the row before.
+
+    Their number is returned. The rows are looked at as they leave the sort, which costs a tenth of grouping them;
+    raises `StoreError` should they not leave it in order.
+    """
+    before = "lag(sid) OVER () AS last_sid, lag(observed_at) OVER () AS last_at"
+    store.execute(
+        "CREATE OR REPLACE TEMP TABLE sorted AS SELECT * EXCLUDE (last_sid, last_at), "
+        "coalesce(sid = last_sid AND observed_at = last_at, FALSE) AS again, "
+        "coalesce(sid < last_sid OR (sid = last_sid AND observed_at < last_at), FALSE) AS astray "
+        f"FROM (SELECT *, {before} FROM (SELECT s.sid, t.* FROM staged_{variable.kind} AS t JOIN staged_series AS s USING (tsid) "
+        f"ORDER BY {_KEY}))"
+    )
+    read, astray = store.execute("SELECT count(*), count(*) FILTER (WHERE astray) FROM sorted")[0]
+    if astray:
+        raise StoreError(
+            f"{astray} of {read} rows left a sort out of order", expected="rows by series and time"
+        )
+    return int(read)
+
+
+def _parts(store: Store) -> list[dict[str, object]]:
+    """Ranges of series ids, and of times where one series is long, that hold about `PART_ROWS` contested rows each.
 
     All rows of an observation fall into one part, and parts are in the order of the tables.
     """
     sizes = store.execute(
-        f"SELECT s.sid, count(*) FROM staged_{variable.kind} JOIN staged_series AS s USING (tsid) GROUP BY s.sid ORDER BY s.sid"
+        "SELECT sid, count(*) FROM sorted SEMI JOIN contested USING (sid, observed_at) GROUP BY sid ORDER BY sid"
     )
     parts: list[dict[str, object]] = []
     room = 0
     for sid, size in sizes:
         if size > PART_ROWS:
-            parts += _time_parts(store, variable, sid, size)
+            parts += _time_parts(store, sid, size)
             room = 0
         elif size > room:
             parts.append({"first_sid": sid, "last_sid": sid, "start": "-infinity", "stop": "infinity"})
@@ -600,37 +715,15 @@ def _parts(store: Store, variable: Variable) -> list[dict[str, object]]:
     return parts
 
 
-def _time_parts(store: Store, variable: Variable, sid: int, size: int) -> list[dict[str, object]]:
+def _time_parts(store: Store, sid: int, size: int) -> list[dict[str, object]]:
     shares = ", ".join(str(k * PART_ROWS / size) for k in range(1, -(-size // PART_ROWS)))
     (marks,) = store.execute(
-        f"SELECT quantile_disc(observed_at, [{shares}]) FROM staged_{variable.kind} "
-        "WHERE tsid IN (SELECT tsid FROM staged_series WHERE sid = $sid)",
-        {"sid": sid},
+        f"SELECT quantile_disc(observed_at, [{shares}]) FROM sorted WHERE sid = $sid", {"sid": sid}
     )[0]
     bounds = ["-infinity", *sorted(set(marks)), "infinity"]
     return [
         {"first_sid": sid, "last_sid": sid, "start": start, "stop": stop} for start, stop in pairwise(bounds)
     ]
-
-
-def _merge_part(store: Store, variable: Variable, batch: int) -> Merged:
-    (read,) = store.execute("SELECT count(*) FROM part")[0]
-    _find_contested(store, variable)
-    columns = ", ".join(variable.columns)
-    added = _inserted(
-        store,
-        f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) SELECT {_KEY}, {columns}, $batch FROM part "
-        f"ANTI JOIN contested USING (sid, observed_at) ORDER BY {_KEY}",
-        batch,
-    )
-    rejected = 0
-    if added < read:
-        _choose_winners(store, variable)
-        rejected += _reject_superseded(store, variable)
-        _complete_stored(store, variable)
-        rejected += _reject_conflicts(store, variable)
-        added += _add_versions(store, variable, batch)
-    return Merged(added=added, repeated=read - added - rejected)
 
 
 def _inserted(store: Store, sql: str, batch: int) -> int:
@@ -639,13 +732,15 @@ def _inserted(store: Store, sql: str, batch: int) -> int:
 
 def _find_contested(store: Store, variable: Variable) -> None:
     """Observations that the import states more than once, or that the store has already."""
+    first_sid, last_sid, start, stop = store.execute(
+        "SELECT min(sid), max(sid), min(observed_at), max(observed_at) FROM sorted"
+    )[0]
     store.execute(
-        "CREATE OR REPLACE TEMP TABLE contested AS "
-        "SELECT sid, observed_at FROM part GROUP BY ALL HAVING count(*) > 1 UNION "
-        f"SELECT DISTINCT sid, observed_at FROM part SEMI JOIN (SELECT sid, observed_at FROM {variable.kind} "
-        "WHERE sid BETWEEN (SELECT min(sid) FROM part) AND (SELECT max(sid) FROM part) "
-        "AND observed_at BETWEEN (SELECT min(observed_at) FROM part) AND (SELECT max(observed_at) FROM part)) AS stored "
-        "USING (sid, observed_at)"
+        "CREATE OR REPLACE TEMP TABLE contested AS SELECT sid, observed_at FROM sorted WHERE again UNION "
+        f"SELECT sid, observed_at FROM sorted SEMI JOIN (SELECT sid, observed_at FROM {variable.kind} "
+        "WHERE sid BETWEEN $first_sid AND $last_sid AND observed_at BETWEEN $start AND $stop) AS stored "
+        "USING (sid, observed_at)",
+        {"first_sid": first_sid, "last_sid": last_sid, "start": start, "stop": stop},
     )
 
 
@@ -654,9 +749,6 @@ def _choose_winners(store: Store, variable: Variable) -> None:
     value = variable.value
     sides = ", ".join(
         f"arg_max({side}, n) FILTER (WHERE {side} IS NOT NULL) AS {side}" for side in variable.sides
-    )
-    store.execute(
-        "CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM part SEMI JOIN contested USING (sid, observed_at)"
     )
     store.execute(
         f"CREATE OR REPLACE TEMP TABLE winners AS SELECT {_KEY}, {value}, last_n, last_line, {sides} FROM hard JOIN "

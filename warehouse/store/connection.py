@@ -50,7 +50,15 @@ from warehouse.store.files import (
     try_lock,
 )
 from warehouse.store.folders import current_generation, is_shared, read_manifest, table_file
-from warehouse.store.schema import MIGRATIONS, applied_steps, back_up, migrate, pending_steps, quoted
+from warehouse.store.schema import (
+    MIGRATIONS,
+    applied_steps,
+    back_up,
+    describe,
+    migrate,
+    pending_steps,
+    quoted,
+)
 
 #: Environment variable: "off" keeps the warehouse as one file, whose readers and writer then exclude one another.
 SNAPSHOTS_VARIABLE = "SLACKWATER_SNAPSHOTS"
@@ -457,6 +465,7 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, lock: WriterLock, say: Say) 
                 f"warehouse {lock.database}: schema brought from {applied[-1]} to {pending[-1]}; as it was: {kept}"
             )
         migrate(connection)
+        describe(connection)
     return len(applied)
 
 

@@ -1,12 +1,15 @@
 """The schema of the warehouse: named steps, each applied together with its record in one transaction, after a backup.
 
-The steps are the files of ``warehouse/store/sql``; `TABLES` says of every table what its rows refer to and which of its columns
-says when, for what handles all of them (export, sharing, compacting).
+The steps are the files of ``warehouse/store/sql``; `TABLES` says of every table what its rows are known by, what they refer to and
+which of its columns says when, for what handles all of them (export, sharing, compacting). What is no data, the views and the
+words of every column, is no step: `describe` makes it anew when it has changed (decision 31).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +37,10 @@ MIGRATIONS = (
     "0009_places",
 )
 
+#: The file of ``warehouse/store/sql`` with the views and the comments, and the view that says which text of it a file has.
+DESCRIPTION = DESCRIBED = "described"
+
+_VIEW = re.compile(r"^CREATE OR REPLACE VIEW (\w+) ", re.M)
 _LEDGER = "CREATE TABLE IF NOT EXISTS schema_steps (position INTEGER NOT NULL, name VARCHAR NOT NULL)"
 
 
@@ -91,6 +98,36 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRAT
     return pending
 
 
+def describe(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Bring views and comments up to the text of `DESCRIPTION`, in one transaction; False if they are.
+
+    Views of an earlier text that are in it no longer go; a view that somebody else made stays.
+    """
+    text = read_sql(__package__, DESCRIPTION)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    before: list[tuple[str, list[str]]] = []
+    with suppress(duckdb.CatalogException):
+        before = connection.execute(f"SELECT digest, views FROM {DESCRIBED}").fetchall()
+    if [known for known, _ in before] == [digest]:
+        return False
+    views = _VIEW.findall(text)
+    gone = [name for _, names in before for name in names if name not in views]
+    connection.execute("BEGIN")
+    try:
+        for name in gone:
+            connection.execute(f"DROP VIEW IF EXISTS {name}")
+        connection.execute(text)
+        connection.execute(
+            f"CREATE OR REPLACE VIEW {DESCRIBED} AS SELECT {quoted(digest)} AS digest, {views} AS views"
+        )
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(duckdb.TransactionException):
+            connection.execute("ROLLBACK")
+        raise
+    return True
+
+
 def back_up(database: Path, source: int, *, step: str) -> Path:
     """Copy the file open as ``source`` to ``<database>.backup-<step>`` and return that; no other backup is overwritten.
 
@@ -131,17 +168,25 @@ def _same(path: Path, source: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRule:
-    """``needs``: tables whose ids its rows carry; ``since``: SQL that is true for rows of the time $since or later."""
+    """``key``: what a row is known by in any warehouse. ``id``: the column of the number that it has in this one, "" if none.
 
+    ``needs``: tables whose ids its rows carry; ``since``: SQL that is true for rows of the time $since or later. A row of a table
+    with neither ids nor needs is written once: another one with its key is a repeat.
+    """
+
+    key: tuple[str, ...] = ()
+    id: str = ""
     needs: tuple[str, ...] = ()
     since: str = "TRUE"
 
 
-def _from(column: str) -> TableRule:
-    return TableRule(since=f"({column} IS NULL OR {column} >= $since)")
+def _from(column: str, *key: str) -> TableRule:
+    return TableRule(key=key, since=f"({column} IS NULL OR {column} >= $since)")
 
 
-_OBSERVED = TableRule(needs=("series", "imports"), since="known_at >= $since")
+_OBSERVED = TableRule(
+    key=("sid", "observed_at", "known_at"), needs=("series", "imports"), since="known_at >= $since"
+)
 _BATCHES = (
     "batch IN (SELECT batch FROM price WHERE known_at >= $since UNION SELECT batch FROM availability WHERE known_at >= $since "
     "UNION SELECT batch FROM imports WHERE imported_at >= $since)"
@@ -149,28 +194,36 @@ _BATCHES = (
 #: Every table but the schema's own record, in an order in which each follows what it needs. What is small or is referred to by
 #: later rows (markets, jobs) is always taken whole.
 TABLES: Mapping[str, TableRule] = {
-    "markets": TableRule(),
-    "series": TableRule(needs=("markets",)),
-    "imports": TableRule(since=_BATCHES),
+    "markets": TableRule(key=("provider", "region", "zone", "instance_type"), id="mid"),
+    "series": TableRule(key=("mid", "source", "kind", "product"), id="sid", needs=("markets",)),
+    "imports": TableRule(key=("fingerprint",), id="batch", since=_BATCHES),
     "price": _OBSERVED,
     "availability": _OBSERVED,
     "rejected": TableRule(needs=("imports",), since=_BATCHES),
-    "assumptions": TableRule(),
-    "vintages": _from("issued_at"),
-    "forecasts": TableRule(
-        needs=("vintages",), since="vid IN (SELECT vid FROM vintages WHERE issued_at >= $since)"
+    "assumptions": TableRule(key=("market", "source", "text")),
+    "vintages": TableRule(
+        key=("market", "source", "model", "issued_at", "step_seconds"),
+        id="vid",
+        since=_from("issued_at").since,
     ),
-    "accuracy": _from("measured_at"),
-    "jobs": TableRule(),
-    "decisions": _from("slot"),
-    "outcomes": _from("scored_at"),
-    "weights": _from("scored_at"),
-    "runs": _from("logical_at"),
-    "fitted": _from("fitted_at"),
-    "reports": _from("known_at"),
-    "deliveries": _from("slot"),
-    "fetches": _from("logical_at"),
-    "alarms": TableRule(since="(cleared_at IS NULL OR cleared_at >= $since)"),
+    "forecasts": TableRule(
+        key=("vid", "variable", "step_ahead"),
+        needs=("vintages",),
+        since="vid IN (SELECT vid FROM vintages WHERE issued_at >= $since)",
+    ),
+    "accuracy": _from("measured_at", "measured_at", "market", "source", "model", "variable", "step"),
+    "jobs": TableRule(key=("name",)),
+    "decisions": _from("slot", "job", "slot"),
+    "outcomes": _from("scored_at", "job", "policy"),
+    "weights": _from("scored_at", "round", "policy"),
+    "runs": _from("logical_at", "run", "stage", "status"),
+    "fitted": _from("fitted_at", "predictor", "variable", "panel", "step_seconds", "fitted_at"),
+    "reports": _from("known_at", "job", "reported_at", "known_at", "revision"),
+    "deliveries": _from("slot", "sink", "job", "slot"),
+    "fetches": _from("logical_at", "feed", "logical_at"),
+    "alarms": TableRule(
+        key=("kind", "subject", "raised_at"), since="(cleared_at IS NULL OR cleared_at >= $since)"
+    ),
 }
 
 

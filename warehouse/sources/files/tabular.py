@@ -143,11 +143,25 @@ def _columns(path: Path) -> list[str]:
     return []
 
 
-def _open_parquet(path: Path) -> pq.ParquetFile:
+def _open_parquet(path: Path, coded: Sequence[str] = ()) -> pq.ParquetFile:
+    """The file; of the columns ``coded`` the codes that it stores in the place of texts are read, and no text twice."""
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, read_dictionary=list(coded))
     except (pa.ArrowInvalid, OSError) as error:
         raise _not_parquet(path, error) from error
+
+
+def _coded(schema: pa.Schema) -> list[str]:
+    """The columns of names that are text."""
+    return [
+        field.name
+        for field in schema
+        if field.name in (*_KEY.values(), "product", "source") and pa.types.is_string(field.type)
+    ]
+
+
+def _repeated(text: str, rows: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), [text])
 
 
 def _not_parquet(path: Path, error: Exception) -> SourceFileError:
@@ -185,7 +199,8 @@ def _read_csv(path: Path, stated: str | None) -> Iterator[Batch]:
 
 def _read_parquet(path: Path, stated: str | None) -> Iterator[Batch]:
     with _open_parquet(path) as file:
-        form = form_of(path, file.schema_arrow.names)
+        form, coded = form_of(path, file.schema_arrow.names), _coded(file.schema_arrow)
+    with _open_parquet(path, coded) as file:
         wanted = {*REQUIRED[form].values(), *OPTIONAL[form].values()}
         first = 1
         try:
@@ -194,7 +209,7 @@ def _read_parquet(path: Path, stated: str | None) -> Iterator[Batch]:
             ):
                 rows = record.num_rows
                 table = dict(zip(record.schema.names, record.columns, strict=True))
-                lines = pa.array(range(first, first + rows), pa.int64())
+                lines = pa.array(np.arange(first, first + rows))
                 first += rows
                 loose = _not_utf8(table)
                 if loose.any():
@@ -208,9 +223,10 @@ def _read_parquet(path: Path, stated: str | None) -> Iterator[Batch]:
                     keep = pa.array(~loose)
                     table = {name: column.filter(keep) for name, column in table.items()}
                     lines, rows = lines.filter(keep), rows - int(loose.sum())
-                yield batch_of(
-                    form, rows, {**_canonical(form, table, stated), "file": str(path), "line": lines}
-                )
+                columns = _canonical(form, table, stated)
+                if isinstance(columns["source"], str):
+                    columns["source"] = _repeated(columns["source"], rows)
+                yield batch_of(form, rows, {**columns, "file": _repeated(str(path), rows), "line": lines})
         except (pa.ArrowInvalid, OSError) as error:
             raise _not_parquet(path, error) from error
 

@@ -1,0 +1,344 @@
+"""The page of the warehouse and what stands in every file are what is declared, and plain SQL answers what the program answers."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from past_jobs import past_jobs
+from test_turn import AT, LIGHT
+
+from flows.backfill.run import Backfill, backfill, stretch_of
+from flows.config import Settings
+from flows.ledger import fields
+from flows.ledger.fields import DECISION, DELIVERED, Field
+from flows.ledger.jobs import find_job, save_jobs
+from flows.ledger.records import decisions_of, measured_errors, outcomes_of, stored_decisions
+from flows.schemas import tables
+from flows.turn.context import Turn, run_id_of
+from flows.turn.report import learned
+from flows.turn.stages import whole_turn
+from warehouse.asof import load_history
+from warehouse.exchange import compact, export_store, import_folder
+from warehouse.history import Market
+from warehouse.issued import read_rows
+from warehouse.observations import list_markets
+from warehouse.store.connection import open_reader, open_store
+from warehouse.store.schema import TABLES
+
+ROOT = Path(__file__).parents[3]
+STEP = pd.Timedelta("30min")
+LAST = AT + 3 * STEP
+EARLIER = AT - pd.Timedelta(hours=20)
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory):
+    """A warehouse after a live turn that scored three jobs and three backfilled slots, open for reading, and its settings."""
+    folder = tmp_path_factory.mktemp("questions")
+    (folder / "pool.toml").write_text(LIGHT)
+    settings = Settings(
+        models=("last_value", "smoothing"), planner="smoothing", measured_origins=5, horizon=3, planning_horizon=6,
+        max_markets=2, simulated_days=4, history_days=3, risk_paths=10, pool=folder / "pool.toml",
+    )  # fmt: skip
+    db = folder / "w.duckdb"
+    with open_store(db) as store:
+        save_jobs(store, past_jobs(3, before=AT), origin="user", at=AT, step=STEP)
+        whole_turn(
+            Turn(store=store, at=AT, settings=settings, run_id=run_id_of(AT)),
+            data=None,
+            requests=[],
+            report=folder / "report.html",
+        )
+    stretch = stretch_of(AT + STEP, LAST, slot=STEP, step=None)
+    backfill(Backfill(db=db, stretch=stretch, settings=settings, data=None, workers=1))
+    with open_reader(db) as store:
+        yield store, settings
+
+
+def answer(store, question: str, **given) -> pd.DataFrame:
+    (text,) = (sql for asked, sql in tables.QUESTIONS.items() if asked.startswith(question))
+    return store.arrow(text, given).to_pandas()
+
+
+def history(store, market: str, source: str, **how):
+    known = how.pop("known_at", LAST)
+    return load_history(
+        store, Market.parse(market), source=source, end=known, step=STEP, known_at=known, **how
+    )
+
+
+def jobs_decided(store) -> list[str]:
+    return sorted({row["job"] for _, row in stored_decisions(store, {})})
+
+
+def test_the_page_and_the_statements_are_made_from_what_is_declared():
+    assert (ROOT / "docs" / "schema.md").read_text(encoding="utf-8") == tables.page(), (
+        "run: python -m flows.schemas.tables > docs/schema.md"
+    )
+    described = ROOT / "warehouse" / "store" / "sql" / "described.sql"
+    assert described.read_text(encoding="utf-8") == tables.sql(), (
+        "run: python -m flows.schemas.tables sql > warehouse/store/sql/described.sql"
+    )
+
+
+def test_every_table_and_column_of_a_file_has_its_words(warehouse):
+    store, _ = warehouse
+    found: dict[str, dict[str, str]] = {}
+    for table, column, comment in store.execute(
+        "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal ORDER BY table_name, column_index"
+    ):
+        found.setdefault(table, {})[column] = comment
+    declared = tables.relations()
+    for own in ("schema_steps", "described"):
+        del found[own]
+    assert {name: list(columns) for name, columns in found.items()} == {
+        name: list(one.columns) for name, one in declared.items()
+    }
+    assert found == {name: dict(one.columns) for name, one in declared.items()}
+    said = dict(
+        store.execute(
+            "SELECT table_name, comment FROM duckdb_tables() UNION ALL SELECT view_name, comment FROM duckdb_views()"
+        )
+    )
+    for name, one in declared.items():
+        assert said[name] == one.words
+        for words in (one.words, *one.columns.values()):
+            assert words[0].isupper() or words[0] in "`13p"
+            assert words.rstrip("`").endswith((".", ";")), (name, words)
+
+
+def test_a_field_more_of_a_decision_is_a_column_with_its_words(monkeypatch):
+    field = Field(kind=float | None, words="Energy of the slot.", heading="energy", unit="kWh")
+    monkeypatch.setitem(fields.DECISION, "energy_kwh", field)
+    made = tables.sql()
+    assert "CAST(details ->> '$.energy_kwh' AS DOUBLE) AS energy_kwh" in made
+    assert "COMMENT ON COLUMN job_decisions.energy_kwh IS 'Energy of the slot.';" in made
+
+
+def test_keys_tell_the_rows_apart(warehouse):
+    store, _ = warehouse
+    for name, one in tables.relations().items():
+        if key := ", ".join(one.key or TABLES[name].key):
+            rows, keys = store.execute(f"SELECT count(*), count(DISTINCT row({key})) FROM {name}")[0]
+            assert rows == keys, name
+            assert rows or name in ("reports", "deliveries", "fetches", "alarms"), name
+
+
+# ---
+# The questions of the page, each held to what the program itself says.
+
+
+def test_prices_now_are_those_of_the_histories(warehouse):
+    store, _ = warehouse
+    found = answer(store, "What does each market cost now")
+    listed = list_markets(store)
+    assert found["market"].tolist() == listed[listed["has_price"]]["market"].tolist()
+    for row in found.itertuples():
+        own = history(store, row.market, row.source)
+        assert row.price_usd == own.price[~np.isnan(own.price)][-1]
+        assert row.share == pytest.approx(row.price_usd / own.on_demand_usd)
+
+
+def test_counts_are_those_of_the_listing_and_the_histories(warehouse):
+    store, _ = warehouse
+    found = answer(store, "How often could at least four").set_index("market")
+    listed = list_markets(store).set_index("market")
+    assert found["probes"].to_dict() == listed["count_rows"].to_dict()
+    for market, row in found.iterrows():
+        view = store.arrow(
+            "SELECT observed_at, available FROM market_counts WHERE market = ? ORDER BY observed_at", [market]
+        ).to_pandas()
+        assert row["share"] == pytest.approx((view["available"] >= 4).mean())
+        own = history(store, market, row["source"])
+        at = view["observed_at"].searchsorted(own.slots, side="right") - 1
+        assert np.array_equal(view["available"].to_numpy()[at], own.available)
+
+
+def test_prices_at_an_earlier_time_are_what_was_known_then(warehouse):
+    store, _ = warehouse
+    found = answer(store, "What was a price known", known_at=EARLIER.to_pydatetime())
+    assert len(found) == 7
+    for row in found.itertuples():
+        assert row.price_usd == history(store, row.market, row.source, known_at=EARLIER).price[-1]
+
+
+def test_decisions_say_what_the_ledger_says(warehouse):
+    store, _ = warehouse
+    names = [name for name in DECISION if name not in DELIVERED]
+    for job in jobs_decided(store):
+        ledger = decisions_of(store, job)
+        found = answer(store, "What was decided for a job", job=job)
+        assert len(found) == len(ledger) == 4
+        assert found["slot"].tolist() == [pd.Timestamp(row["slot"]) for row in ledger]
+        for name in ("on_demand", "spot", "policy", "expected_cost_usd", "late_probability", "reason"):
+            assert found[name].tolist() == [row[name] for row in ledger]
+        whole = store.arrow("SELECT * FROM job_decisions WHERE job = ? ORDER BY slot", [job]).to_pylist()
+        for row, told in zip(whole, ledger, strict=True):
+            for name in names:
+                assert _as_told(row[name], told[name]) == told[name], name
+
+
+def _as_told(value, told):
+    if value is None or told is None:
+        return value
+    if isinstance(value, pd.Timestamp) or hasattr(value, "isoformat"):
+        return pd.Timestamp(value).isoformat()
+    if isinstance(told, list):
+        return pd.io.json.ujson_loads(value)
+    return value
+
+
+def test_jobs_at_risk_are_those_of_the_newest_decisions(warehouse):
+    store, _ = warehouse
+    newest = [decisions_of(store, job)[-1] for job in jobs_decided(store)]
+    late = {row["job"]: row["late_probability"] for row in newest if row["late_probability"] >= 0.1}
+    found = answer(store, "Which jobs are expected to be late")
+    assert dict(zip(found["job"], found["late_probability"], strict=True)) == late
+
+
+def test_what_markets_showed_beside_decisions_is_the_history(warehouse):
+    store, _ = warehouse
+    found = answer(store, "What did the markets really show")
+    assert len(found) == len(stored_decisions(store, {})) == 8
+    markets = {row["job"]: (row["market"], row["source"]) for _, row in stored_decisions(store, {})}
+    for row in found.itertuples():
+        own = history(store, *markets[row.job])
+        at = own.slots.get_loc(row.slot)
+        assert (row.available, row.price_usd) == (own.available[at], own.price[at])
+
+
+def test_forecasts_against_actuals_are_the_errors_that_the_turn_measured(warehouse):
+    store, settings = warehouse
+    start = LAST - settings.measured_origins * STEP
+    found = answer(store, "How far off", start=start.to_pydatetime(), stop=LAST.to_pydatetime())
+    measured = measured_errors(store, LAST).rename(columns={"step": "step_ahead"})
+    models = list(settings.models)
+    keys = ["market", "source", "model", "variable", "step_ahead"]
+    both = measured[measured["model"].isin(models)].merge(found, on=keys, suffixes=("", "_sql"))
+    assert len(both) == (measured["model"].isin(models)).sum() == 2 * 2 * 2 * 3
+    assert both["n"].tolist() == both["n_sql"].tolist()
+    for name in ("mae", "rmse", "pinball"):
+        np.testing.assert_allclose(both[f"{name}_sql"], both[name], rtol=1e-9, atol=1e-12)
+
+
+def test_no_error_is_told_of_a_slot_that_has_not_come(warehouse):
+    store, _ = warehouse
+    ((newest, values, errors),) = store.execute(
+        "SELECT (SELECT max(slot) FROM forecast_errors), (SELECT count(*) FROM forecast_values WHERE slot > $at), "
+        "(SELECT count(*) FROM forecast_errors WHERE slot > $at)",
+        {"at": LAST.to_pydatetime()},
+    )
+    assert newest == LAST
+    assert values > 0
+    assert errors == 0
+
+
+def test_the_best_model_is_that_of_the_measured_errors(warehouse):
+    store, _ = warehouse
+    found = answer(store, "Which model is best")
+    measured = measured_errors(store, LAST)
+    keys = ["market", "source", "variable", "step"]
+    least = measured.groupby(keys)["pinball"].min().reset_index()
+    assert found[[*keys, "pinball"]].to_dict("list") == least.to_dict("list")
+    accuracy = store.arrow("SELECT * FROM forecast_accuracy WHERE newest").to_pandas()
+    assert sorted(accuracy["scale"]) == sorted(measured["scale"])
+
+
+def test_the_ranking_is_the_leaderboard(warehouse):
+    store, settings = warehouse
+    turn = Turn(store=store, at=LAST, settings=settings, run_id=run_id_of(LAST))
+    board = {row["policy"]: row for row in learned(turn).leaderboard}
+    found = answer(store, "Which policies cost least")
+    assert sorted(found["policy"]) == sorted(board)
+    assert found["mean_utility"].is_monotonic_decreasing
+    for row in store.arrow("SELECT * FROM policy_ranking").to_pylist():
+        for name, value in board[row["policy"]].items():
+            assert row[name] == (pytest.approx(value, abs=6e-5) if isinstance(value, float) else value), name
+
+
+def test_weights_are_shares_of_each_round(warehouse):
+    store, _ = warehouse
+    found = answer(store, "How did the trust")
+    rows = read_rows(store, "weights")
+    assert len(found) == len(rows) == 3 * 4
+    for number, own in found.groupby("round"):
+        stored = rows[rows["round"] == number].set_index("policy")["log_weight"]
+        raised = np.exp(stored - stored.max())
+        assert own.set_index("policy")["weight"].to_dict() == pytest.approx((raised / raised.sum()).to_dict())
+
+
+@pytest.mark.parametrize("job", ["past-1", "past-2"])
+def test_outcomes_are_those_of_the_ledger(warehouse, job):
+    """The second has no value of its own, so nothing is said of its utility."""
+    store, _ = warehouse
+    ledger = {row["policy"]: row for row in outcomes_of(store, find_job(store, job))}
+    found = answer(store, "What would each policy", job=job)
+    assert sorted(found["policy"]) == sorted(ledger)
+    for row in found.to_dict("records"):
+        told = ledger[row["policy"]]
+        assert row["finish"] == told["finish"]
+        for name in ("cost_usd", "saved_usd", "on_time", "hindsight_usd"):
+            assert row[name] == pytest.approx(told[name])
+        assert (None if pd.isna(row["utility_usd"]) else row["utility_usd"]) == told["utility_usd"]
+    assert any(row["utility_usd"] is None for row in ledger.values()) == (job == "past-2")
+
+
+def test_stages_made_afterwards_are_those_of_the_backfill(warehouse):
+    store, _ = warehouse
+    found = answer(store, "Which stages failed")
+    assert found["made"].tolist() == ["backfill"] * 12
+    assert sorted(set(found["logical_at"])) == [AT + k * STEP for k in (1, 2, 3)]
+
+
+def test_the_page_asks_what_is_tested_here():
+    asked = set(re.findall(r'answer\(\s*store, "([^"]+)"', Path(__file__).read_text()))
+    assert len(asked) == len(tables.QUESTIONS) == 12
+    assert all(any(question.startswith(one) for one in asked) for question in tables.QUESTIONS)
+
+
+# ---
+# Views and comments live as long as the file.
+
+
+def description(store):
+    return (
+        store.execute("SELECT view_name, comment FROM duckdb_views() WHERE NOT internal ORDER BY 1"),
+        store.execute(
+            "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal ORDER BY table_name, column_index"
+        ),
+    )
+
+
+def contents(store):
+    """What every view says, but for the numbers that are a file's own; sums to what their order leaves of them."""
+    own = "EXCLUDE (sid, mid)", "EXCLUDE (sid)", "EXCLUDE (vid)", ""
+    kinds = {
+        "market_series": 0,
+        "market_prices": 1,
+        "market_counts": 1,
+        "forecast_values": 2,
+        "forecast_errors": 2,
+    }
+    return {
+        name: sorted(
+            repr([round(value, 9) if isinstance(value, float) else value for value in row])
+            for row in store.execute(f"SELECT * {own[kinds.get(name, 3)]} FROM {name}")
+        )
+        for name in tables.views()
+    }
+
+
+def test_compacting_and_moving_keep_views_and_comments(warehouse, tmp_path):
+    store, _ = warehouse
+    before, rows = description(store), contents(store)
+    export_store(store, tmp_path / "out")
+    with open_store(tmp_path / "moved.duckdb") as moved:
+        import_folder(moved, tmp_path / "out")
+        assert description(moved) == before
+        assert contents(moved) == rows
+        compact(moved)
+    with open_reader(tmp_path / "moved.duckdb") as compacted:
+        assert description(compacted) == before
+        assert contents(compacted) == rows
