@@ -91,6 +91,7 @@ class MultiRegionStrategy:
             throughput=Linear(),
             mu_up=1.0 - restart_hours / step_hours,
             value=10.0 * work_hours * max(on_demand_usd.values()),
+            must_finish=True,
         )
         self.job = MovableJob(
             runs=(run,) * len(self.regions),

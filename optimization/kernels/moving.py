@@ -684,38 +684,78 @@ def options(
     return out, by_state
 
 
-class Reach(NamedTuple):
-    """What on-demand can still do: work (M + 1, n) from each place and size in the slots left, and in those left after this
-    one."""
+class Promise(NamedTuple):
+    """The deadline that is kept while on-demand can meet it and finishing is worth its price there (M4, M11.6).
 
-    now: np.ndarray
-    after: np.ndarray
+    ``reach`` (d + 1, M + 1, n) is the work that on-demand can do in so many slots from each place and size, ``slack`` what
+    amounts of work may differ by; ``line`` is the work below the workload at which a job counts as finished. With ``must`` the
+    price does not matter.
+    """
+
+    reach: np.ndarray
     slack: float
+    line: float
+    must: bool
 
 
 @kernel
 def choose(
     ground: Ground,
     worth: np.ndarray,
-    reach: Reach,
+    promise: Promise,
     stand: Stand,
     seen: np.ndarray,
     committed: int,
     rounding: float,
 ) -> tuple[int, int]:
-    """(market, index of the size) of most worth among what keeps the deadline in reach, if it is; (M, 0) is staying nowhere.
+    """(market, index of the size) of most worth, among what keeps the deadline where ``promise`` holds; (M, 0) is staying nowhere.
 
-    ``worth`` is that of `options`. Of choices within ``rounding`` USD the first is taken: the job's place before the other
-    markets, the least size first. An index of 0 in another market that is not ``seen`` is going there to see. ``committed``
-    is the market it has gone to, -1 if it has not. Where rounding leaves nothing that keeps the deadline the most work by d
-    is taken.
+    It holds where on-demand can still meet the deadline and `ending_at` in this slot would finish the job; that is asked only
+    where something that lets the deadline go is worth more. ``worth`` is that of `options`. Of choices within ``rounding`` USD
+    the first is taken: the job's place before the other markets, the least size first. An index of 0 in another market that is
+    not ``seen`` is going there to see. ``committed`` is the market it has gone to, -1 if it has not. Where rounding leaves
+    nothing that keeps the deadline the most work by d is taken.
+    """
+    left = ground.value.deadline - stand.slot
+    in_reach = stand.rest <= promise.reach[left, stand.place, stand.before] + promise.slack
+    market, index, tempted = pick(
+        ground, worth, promise.reach[left - 1], promise.slack, in_reach, stand, seen, committed, rounding
+    )
+    if not (in_reach and tempted) or promise.must:
+        return market, index
+    rest = stand.rest - promise.line
+    if ending_at(ground, stand.place, stand.before, stand.slot, rest)[2] > 0:
+        return market, index
+    market, index, _ = pick(
+        ground, worth, promise.reach[left - 1], promise.slack, False, stand, seen, committed, rounding
+    )
+    return market, index
+
+
+@part
+def pick(
+    ground: Ground,
+    worth: np.ndarray,
+    reach: np.ndarray,
+    slack: float,
+    keeping: bool,
+    stand: Stand,
+    seen: np.ndarray,
+    committed: int,
+    rounding: float,
+) -> tuple[int, int, bool]:
+    """`choose` with the deadline kept or not (``keeping``), and whether what does not keep it is worth more.
+
+    ``reach`` (M + 1, n) is what on-demand can do in the slots after this one.
     """
     count = ground.on_demand.size
-    in_reach = stand.rest <= reach.now[stand.place, stand.before] + reach.slack
-    best, market, index = -np.inf, -1, 0
-    if stand.place == count and (not in_reach or stand.rest <= reach.after[count, 0] + reach.slack):
-        best, market = worth[count, 0], count
-    idle_keeps = stand.rest <= reach.after[stand.place, 0] + reach.slack
+    best, market, index, loose = -np.inf, -1, 0, -np.inf
+    idle_keeps = stand.rest <= reach[stand.place, 0] + slack
+    if stand.place == count:
+        if idle_keeps or not keeping:
+            best, market = worth[count, 0], count
+        else:
+            loose = worth[count, 0]
     most, fastest, fastest_size = -np.inf, stand.place, 0
     for i in range(count):
         m = i if stand.place == count else (stand.place if i == 0 else (i - 1 if i <= stand.place else i))
@@ -731,21 +771,26 @@ def choose(
             if n > 0 and committed >= 0 and m != committed:
                 continue
             left = stand.rest - efficiency(restart, n, before) * ground.gain[m, j]
-            kept = left <= (reach.after[m, n] if n > 0 else reach.after[stand.place, 0]) + reach.slack
+            kept = left <= (reach[m, n] if n > 0 else reach[stand.place, 0]) + slack
             goes = goes or kept
             if n > 0 and not going:
-                work = reach.after[m, n] - left
-                if work > most + reach.slack:
+                work = reach[m, n] - left
+                if work > most + slack:
                     most, fastest, fastest_size = work, m, j
-            if going or (moved and j == 0) or (in_reach and not kept):
+            if going or (moved and j == 0):
                 continue
-            if worth[m, j] > best + rounding:
+            if keeping and not kept:
+                loose = max(loose, worth[m, j])
+            elif worth[m, j] > best + rounding:
                 best, market, index = worth[m, j], m, j
-        if going and committed < 0 and (goes or not in_reach) and worth[m, 0] > best + rounding:
-            best, market, index = worth[m, 0], m, 0
+        if going and committed < 0:
+            if keeping and not goes:
+                loose = max(loose, worth[m, 0])
+            elif worth[m, 0] > best + rounding:
+                best, market, index = worth[m, 0], m, 0
     if market < 0:
-        return fastest, fastest_size
-    return market, index
+        return fastest, fastest_size, loose > best
+    return market, index, loose > best + rounding
 
 
 class Futures(NamedTuple):
@@ -768,14 +813,13 @@ def walk_futures(
     begin: Stand,
     others: np.ndarray,
     futures: Futures,
-    reach: np.ndarray,
+    promise: Promise,
     rounding: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What the mover comes to on each future: USD paid, slots at the finish (-1: given up), and V.
 
     The job stands at ``begin``, in the first slot of ``futures``; ``after`` are the tables of that slot and of all later ones.
-    ``others`` (M,) is what other jobs hold of each market in the first of them. ``reach`` (d + 1, M + 1, n) is what on-demand
-    can do in so many slots.
+    ``others`` (M,) is what other jobs hold of each market in the first of them.
     """
     paths, count, slots = futures.price.shape
     paid, finish, value = np.zeros(paths), np.full(paths, -1, np.int64), np.zeros(paths)
@@ -808,8 +852,7 @@ def walk_futures(
                 level,
                 counts,
             )
-            ahead = Reach(reach[deadline - t], reach[deadline - t - 1], 1e-10 * rest)
-            m, j = choose(full, worth, ahead, stand, seen, -1, rounding)
+            m, j = choose(full, worth, promise, stand, seen, -1, rounding)
             n = full.sizes[m, j] if m < count else 0
             if n == 0:
                 before = 0

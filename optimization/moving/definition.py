@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from optimization.job.definition import Job, Progress, check_job, finished, rates
-from optimization.kernels.moving import Ground, arrival
+from optimization.job.definition import Job, Progress, check_job, finished, needed, rates
+from optimization.kernels.moving import Ground, Promise, arrival, ending_at
 from optimization.kernels.rules import efficiency_table, spot_held
 from optimization.policies.contract import View
 from optimization.policies.pace import WORK_TOLERANCE
@@ -64,6 +64,7 @@ class MovableJob:
     moving: Moving
     home: int | None = None
     _pace: dict[float, _Pace] = field(default_factory=dict, init=False, repr=False)
+    _worth: dict[tuple[tuple[float, ...], float], bool] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runs", tuple(self.runs))
@@ -121,6 +122,49 @@ class MovableJob:
             move_usd=np.vstack([self.moving.usd, np.zeros((1, len(held)))]),
             value=self.job.worth,
         )
+
+    def promise(self, slot_hours: float) -> Promise:
+        """The deadline that is kept where it is worth its price, as kernels read it."""
+        run = self.job
+        return Promise(
+            self.pace(slot_hours).reach,
+            WORK_TOLERANCE * run.workload,
+            run.workload - needed(run.workload),
+            run.must_finish,
+        )
+
+    def worth_finishing(
+        self, on_demand_usd: Sequence[float], slot_hours: float, slot: int, progress: Progress
+    ) -> bool:
+        """Whether M2.6 in ``slot`` would finish the job on demand in some market, a move there paid (M11.2)."""
+        if self.job.must_finish:
+            return True
+        rest = needed(self.job.workload) - progress.done
+        _, _, size, _ = ending_at(
+            self.ground(on_demand_usd, slot_hours), progress.place, progress.n_previous, slot, rest
+        )
+        return bool(size > 0)
+
+    def always_worth_finishing(self, on_demand_usd: Sequence[float], slot_hours: float) -> bool:
+        """`worth_finishing` wherever on-demand meets d: from every place with all of the work, or all that still can be done, and
+        no slack left."""
+        key = (tuple(on_demand_usd), slot_hours)
+        known = self._worth.get(key)
+        if known is None:
+            known = self._worth[key] = self._always_worth_finishing(on_demand_usd, slot_hours)
+        return known
+
+    def _always_worth_finishing(self, on_demand_usd: Sequence[float], slot_hours: float) -> bool:
+        work, d, reach = self.job.workload, self.job.deadline_slots, self.pace(slot_hours).reach
+        for place in range(len(self.runs) + 1):
+            met = np.flatnonzero(reach[:, place, 0] >= work)
+            enough = int(met[0]) if len(met) else d
+            for k in (enough, enough - 1):
+                most = float(reach[k, place, 0])
+                stands = Progress(done=max(0.0, work - most), place=place)
+                if most > 0.0 and not self.worth_finishing(on_demand_usd, slot_hours, d - k, stands):
+                    return False
+        return True
 
     def pace(self, slot_hours: float) -> _Pace:
         """What on-demand can do from every place, computed once."""
@@ -256,6 +300,23 @@ class MarketsView:
         reach = self.job.pace(self.slot_hours).reach[self.slots_left, self.place, self.progress.n_previous]
         return self.work_left <= float(reach) + WORK_TOLERANCE * self.job.job.workload
 
+    @property
+    def promise(self) -> Promise:
+        """What is kept, as kernels read it."""
+        return self.job.promise(self.slot_hours)
+
+    @property
+    def worth_finishing(self) -> bool:
+        """Whether M2.6, asked in this slot in the place of d, would finish the job on demand in some market and not give it up."""
+        return self.job.worth_finishing(
+            [own.on_demand_usd for own in self.views], self.slot_hours, self.slot, self.progress
+        )
+
+    @property
+    def never_let_go(self) -> bool:
+        """Whether `priced_net` stands in every state from which on-demand meets d (`pace.always_worth_finishing`)."""
+        return self.job.always_worth_finishing([own.on_demand_usd for own in self.views], self.slot_hours)
+
     def may_go(self, market: int) -> bool:
         """True if on-demand there still keeps the deadline in reach, whatever turns out to be there."""
         sizes = range(self.job.runs[market].n_min, self.job.runs[market].n_max + 1)
@@ -294,6 +355,14 @@ def net(view: MarketsView, wish: Held) -> Held:
     if own:
         return own[0]
     return min(kept, key=lambda held: view.usd(held) + _rest_usd(view, held))
+
+
+def priced_net(view: MarketsView, wish: Held) -> Held:
+    """`net` where d is in reach and finishing is worth its price on demand, else ``wish`` (M4, M11.6; ours)."""
+    if not view.deadline_in_reach:
+        return wish
+    kept = net(view, wish)
+    return kept if kept == wish or view.worth_finishing else wish
 
 
 def _rest_usd(view: MarketsView, held: Held) -> float:

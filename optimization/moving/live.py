@@ -15,7 +15,7 @@ from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, 
 from optimization.moving.movers import MeanField
 from optimization.moving.tables import MovingTables
 from optimization.policies.contract import View
-from optimization.policies.pace import narrate
+from optimization.policies.pace import LETS_GO, narrate
 from optimization.replay.decision import (
     Decision,
     Effort,
@@ -270,13 +270,14 @@ def _as_believed(own: View) -> View:
 
 
 def _reason(live: LiveMovable, view: MarketsView, wish: Held) -> str:
-    """Why the job is where it is, and why it holds what it holds."""
+    """Why the job is where it is, why it holds what it holds, and that its deadline is let go where it is."""
+    rule = LETS_GO if view.deadline_in_reach and not view.keeps_deadline(wish) else ""
     if wish.market is None:
         if view.place == live.job.nowhere:
             return f"nothing yet: no market is worth a start in this slot, {len(live.names)} looked at"
-        return f"stay: {narrate(view.views[view.place], wish.allocation)}"
+        return f"stay: {narrate(view.views[view.place], wish.allocation, rule=rule)}"
     own = view.views[wish.market]
-    why = narrate(own, wish.allocation)
+    why = narrate(own, wish.allocation, rule=rule)
     if view.place == wish.market:
         return f"stay: {why}"
     name = live.names[wish.market]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from optimization.market.belief import Forgetting
-from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, net
+from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, net, priced_net
 from optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
-from optimization.policies.contract import Policy
+from optimization.policies.contract import Believing, Policy
 from optimization.policies.pace import WORK_TOLERANCE
 from optimization.policies.stochastic import Stochastic, tables_in_force
 from optimization.window.plan import Allocation
@@ -46,7 +46,8 @@ class Alone:
         held = Held(m, allocation) if allocation.total else IDLE
         if view.place != m and view.deadline_in_reach:
             # The policy knows nothing of the way there.
-            held = net(replace(view, committed=m), held)
+            own_net = priced_net if isinstance(self.policy, Believing) else net
+            held = own_net(replace(view, committed=m), held)
         return held, (m, own)
 
 
@@ -93,7 +94,7 @@ class OneStep:
                 usd -= view.move_usd(m)
             found.append((usd, -len(found), held))
         wish = max(found, key=lambda item: (round(item[0], 9), item[1]))[2]
-        return (net(view, wish) if view.deadline_in_reach else wish), None
+        return priced_net(view, wish), None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +125,13 @@ class MeanField:
             view.job,
             [own.belief(self.forgetting) for own in view.views],
             slot=view.slot,
-            begun=view.deadline_in_reach and not ahead,
+            begun=view.never_let_go and view.deadline_in_reach and not ahead,
             draws=self.draws,
             keep=keep,
         )
 
     def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
-        """The market and size of most worth, among those that keep the deadline in reach."""
+        """The market and size of most worth, among those that keep the deadline in reach where it is worth its price."""
         tables = self.tables(view)
         m, n = tables.best(view, tables.worth(view)[0])
         if m == view.job.nowhere:

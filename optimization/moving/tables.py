@@ -15,7 +15,6 @@ from optimization.kernels.moving import (
     Grid,
     Ground,
     Market,
-    Reach,
     Stand,
     choose,
     mean_field,
@@ -24,7 +23,6 @@ from optimization.kernels.moving import (
 )
 from optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain
 from optimization.moving.definition import MarketsView, MovableJob
-from optimization.policies.pace import WORK_TOLERANCE
 from optimization.policies.stochastic import FEWEST_POINTS, spread_sizes, work_grid
 from optimization.window.plan import sizes
 
@@ -89,19 +87,15 @@ class MovingTables:
         return np.asarray(found), np.asarray(by_state)
 
     def best(self, view: MarketsView, worth: np.ndarray) -> tuple[int, int]:
-        """(market, instances) of most worth among what keeps the deadline in reach; market M is staying nowhere.
+        """(market, instances) of most worth of what keeps the deadline where it is worth its price; market M is staying nowhere.
 
         No instances in a market that is not seen: going there, then choosing.
         """
-        reach = view.job.pace(view.slot_hours).reach
-        ahead = Reach(
-            reach[view.slots_left], reach[view.slots_left - 1], WORK_TOLERANCE * view.job.job.workload
-        )
         committed = -1 if view.committed is None else view.committed
         m, j = choose(
             self.full,
             worth,
-            ahead,
+            view.promise,
             _stand(view),
             np.array(view.seen),
             committed,
@@ -130,7 +124,7 @@ class MovingTables:
         counts = np.concatenate([there, available], axis=2)[:, :, : view.slots_left].astype(np.int64)
         return walk_futures(
             self.ground, self.full, self.grid, self.after, self.nowhere, self.near, self._counts(), _stand(view),
-            _others(view), Futures(usd, counts, levels.astype(np.int64)), view.job.pace(hours).reach, ROUNDING * view.job.job.value,
+            _others(view), Futures(usd, counts, levels.astype(np.int64)), view.promise, ROUNDING * view.job.job.value,
         )  # fmt: skip
 
     def _counts(self) -> List:

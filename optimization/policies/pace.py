@@ -8,7 +8,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from optimization.job.definition import TOLERANCE, Job, Progress, Throughput, finished, rates
+from optimization.job.definition import (
+    TOLERANCE,
+    Job,
+    Progress,
+    Throughput,
+    finished,
+    on_demand_to_go,
+    rates,
+)
 from optimization.kernels.rules import Restart, after_growing, efficiency_table, slots_needed, spot_held
 from optimization.policies.contract import View
 from optimization.window.plan import Allocation
@@ -16,6 +24,8 @@ from optimization.window.plan import Allocation
 #: Relative slack of a comparison of work, below the one that declares a job finished, so that the net errs to the safe side.
 WORK_TOLERANCE = TOLERANCE / 10
 HOLD_NOTHING = Allocation(0, 0)
+#: Why a deadline that on-demand can still meet is not kept in its reach (`priced_net`).
+LETS_GO = "on demand the rest would cost more than the job is worth"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +249,55 @@ def least_net(view: View, wish: Allocation) -> Allocation:
         if keeps_deadline(view, n):
             return split(view, n)
     return rush(view)
+
+
+def worth_finishing(view: View) -> bool:
+    """Whether M2.6, asked in this slot in the place of d, would finish the job on demand and not give it up; always true of a job
+    that must finish (ours)."""
+    job = view.job
+    if job.must_finish:
+        return True
+    end = on_demand_to_go(
+        job,
+        done=view.progress.done,
+        n_previous=view.progress.n_previous,
+        slot=view.slot,
+        on_demand_usd=view.on_demand_usd,
+        slot_hours=view.slot_hours,
+    )
+    return end.n > 0
+
+
+def priced_net(view: View, wish: Allocation) -> Allocation:
+    """`least_net` where d is in reach and finishing is worth its price on demand (`worth_finishing`), else ``wish`` (M4; ours)."""
+    if keeps_deadline(view, wish.total) or not deadline_in_reach(view) or not worth_finishing(view):
+        return wish
+    return least_net(view, wish)
+
+
+@lru_cache(maxsize=MOST_RECENT)
+def always_worth_finishing(job: Job, on_demand_usd: float, slot_hours: float) -> bool:
+    """Whether `priced_net` stands in every state of the job from which on-demand meets d: nobody lets this deadline go (ours).
+
+    Where the rest is dearest on demand decides: all of the work, or all that still can be done, with no slack left.
+    """
+    if job.must_finish:
+        return True
+    reach = [row[0] for row in pace(job, slot_hours).reach]
+    enough = next((k for k, work in enumerate(reach) if work >= job.workload), len(reach) - 1)
+    return all(
+        on_demand_to_go(
+            job,
+            done=max(0.0, job.workload - reach[k]),
+            n_previous=0,
+            slot=job.deadline_slots - k,
+            on_demand_usd=on_demand_usd,
+            slot_hours=slot_hours,
+        ).n
+        > 0
+        for k in (enough, enough - 1)
+        if reach[k] > 0.0
+    )
 
 
 def guarded(view: View) -> bool:

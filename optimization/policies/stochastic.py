@@ -17,16 +17,20 @@ from optimization.market.belief import MOST_STATES, Belief, CountChain, Forgetti
 from optimization.policies.contract import Paths, View, on_path
 from optimization.policies.pace import (
     HOLD_NOTHING,
+    LETS_GO,
     WORK_TOLERANCE,
+    always_worth_finishing,
     deadline_in_reach,
     guarded,
     is_done,
-    least_net,
+    keeps_deadline,
     narrate,
     pace,
+    priced_net,
     slots_left,
     split,
     work_left,
+    worth_finishing,
 )
 from optimization.window.plan import Allocation, ExpectedToGo, sizes
 from warehouse.errors import SettingsError
@@ -210,10 +214,10 @@ class Stochastic:
     """Backward induction over (slot, work left, size before, count, price) on the belief of the market (M4.6, M6.9).
 
     The answer is the size of most expected value. The belief's chains forget with a half-life of ``half_life_hours``. Belief and
-    tables are made anew in every slot (`tables_in_force`). A deadline that on-demand can still meet is kept in its reach
-    (`least_net`), which costs nothing measurable. In a gap the count is taken as 0 and only the net acts, or where the deadline is
-    out of reach the tables: a job given up is not rushed. With ``guard`` a job of 0 or N instances whose deadline is in reach is on
-    on-demand where the guard of M4.3 fails.
+    tables are made anew in every slot (`tables_in_force`). A deadline that on-demand can still meet is kept in its reach where
+    finishing is worth its price there (`priced_net`), which costs nothing measurable; else the tables decide. In a gap the count is
+    taken as 0 and only the net acts, or where the deadline is out of reach the tables: a job given up is not rushed. With ``guard``
+    a job of 0 or N instances whose deadline is in reach, and worth it, is on on-demand where the guard of M4.3 fails.
 
     Raises `SettingsError` for a half-life that is not positive.
     """
@@ -243,10 +247,11 @@ class Stochastic:
         """The size of most expected value."""
         if is_done(view):
             return HOLD_NOTHING, None
-        if self._guards(view.job) and deadline_in_reach(view) and not guarded(view):
+        in_reach = deadline_in_reach(view)
+        if self._guards(view.job) and in_reach and not guarded(view) and worth_finishing(view):
             return Allocation(view.job.n_max, 0), None
-        if not view.observed and deadline_in_reach(view):
-            return least_net(view, HOLD_NOTHING), None
+        if not view.observed and in_reach:
+            return priced_net(view, HOLD_NOTHING), None
         n = tables_in_force(view, self.forgetting).size(
             slot=view.slot,
             rest=work_left(view),
@@ -254,8 +259,7 @@ class Stochastic:
             available=view.available,
             price=view.price * view.slot_hours,
         )
-        wish = split(view, n)
-        return (least_net(view, wish) if deadline_in_reach(view) else wish), None
+        return priced_net(view, split(view, n)), None
 
     def decide_together(self, state: None, view: View, paths: Paths) -> np.ndarray | None:
         """`decide` on many futures at once, from the one set of tables they share.
@@ -266,9 +270,10 @@ class Stochastic:
         job, numbers = view.job, pace(view.job, view.slot_hours)
         slack = WORK_TOLERANCE * job.workload
         rest = np.maximum(0.0, job.workload - paths.done)
-        reach = np.array(numbers.reach[slots_left(view)])[paths.n_previous]
-        off = (paths.done > view.slot * max(numbers.gain) + slack) | (rest > reach + slack)
-        if self._guards(job) or not view.observed or off.any() or (rest <= slack).any():
+        in_reach = rest <= np.array(numbers.reach[slots_left(view)])[paths.n_previous] + slack
+        ahead = paths.done > view.slot * max(numbers.gain) + slack
+        apart = _never_let_go(view) and (ahead | ~in_reach).any()
+        if self._guards(job) or not view.observed or apart or (rest <= slack).any():
             return None
         chosen = tables_in_force(view, self.forgetting).sizes(
             slot=view.slot,
@@ -279,14 +284,15 @@ class Stochastic:
         )
         left = rest - np.array(numbers.work)[paths.n_previous, chosen]
         kept = left <= np.array(numbers.reach[slots_left(view) - 1])[chosen] + slack
-        for p in np.flatnonzero(~kept).tolist():
+        for p in np.flatnonzero(~kept & in_reach).tolist():
             own = on_path(view, paths, p)
-            chosen[p] = least_net(own, split(own, int(chosen[p]))).total
+            chosen[p] = priced_net(own, split(own, int(chosen[p]))).total
         return chosen
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot."""
-        return narrate(view, allocation)
+        """Pace, slack and spot of the slot, and that the deadline is let go where it is."""
+        lets_go = deadline_in_reach(view) and not keeps_deadline(view, allocation.total)
+        return narrate(view, allocation, rule=LETS_GO if lets_go else "")
 
     def _guards(self, job: Job) -> bool:
         return self.guard and job.n_min == job.n_max
@@ -298,9 +304,9 @@ def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_B
     They are made from the belief of the slot, in a job of more than `MOST_TABLES` slots from that of the last of as many evenly
     spaced ones; in a look ahead those of the belief that is held go on to the end. A price between their levels counts as the
     nearest. They depend on the market alone, not on what the job did (but for a job off the path of `make_tables`), so the views of
-    one replay share them.
+    one replay share them. Where the deadline may be let go they are made for every amount of work left.
     """
-    anywhere = _off_the_path(view)
+    anywhere = _anywhere(view)
     beliefs, d = view.market_beliefs(), view.job.deadline_slots
     if beliefs.holds(view.slot):
         belief = beliefs.at(view.slot, forgetting)
@@ -317,8 +323,14 @@ def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_B
     return made
 
 
-def _off_the_path(view: View) -> bool:
-    """Whether the job has more done than a job begun at slot 0 can have, or less than still meets the deadline."""
+def _never_let_go(view: View) -> bool:
+    return always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours)
+
+
+def _anywhere(view: View) -> bool:
+    """Whether the job has more done than a job begun at slot 0 can have, or less than still meets the deadline, now or later."""
+    if not _never_let_go(view):
+        return True
     fastest = max(pace(view.job, view.slot_hours).gain)
     ahead = view.progress.done > view.slot * fastest + WORK_TOLERANCE * view.job.workload
     return ahead or not deadline_in_reach(view)
@@ -339,7 +351,7 @@ def expected_to_go(view: View, slot: int) -> ExpectedToGo:
     """The end rule (c) of M3.3: what the job is expected to be worth from ``slot`` on, as the belief in ``view`` has it."""
     price = view.price * view.slot_hours
     tables = tables_in_force(view, Forgetting(), beyond=max(REACH_BEYOND, slot - view.slot - 1))
-    key = ("to go", tables.game.slot, view.slot, slot, view.available, price, _off_the_path(view))
+    key = ("to go", tables.game.slot, view.slot, slot, view.available, price, _anywhere(view))
     known = view.tables.get(key)
     if not isinstance(known, ExpectedToGo):
         known = tables.to_go(slot=view.slot, end=slot, available=view.available, price=price)

@@ -49,7 +49,7 @@ class ExactProgram:
         run = self.job.job
         if done >= run.workload * (1 - 1e-9):
             return run.completion_value(slot)
-        return self._ending(done, place, before) if slot == run.deadline_slots else None
+        return self.ending(slot, done, place, before) if slot == run.deadline_slots else None
 
     def _best(
         self, slot: int, done: float, place: int | None, before: int, state: State
@@ -93,7 +93,8 @@ class ExactProgram:
             ) * gain
         return usd, (run.mu_up if n > before else run.mu_down if n < before else 1.0) * gain
 
-    def _ending(self, done: float, place: int | None, before: int) -> float:
+    def ending(self, slot: int, done: float, place: int | None, before: int) -> float:
+        """The best that on-demand alone makes of the job from ``slot`` on, 0 where it is given up (M2.6)."""
         best = 0.0
         for m, run in enumerate(self.job.runs):
             for n in range(run.n_min, run.n_max + 1):
@@ -103,5 +104,5 @@ class ExactProgram:
                     left -= run.throughput.rate(n) * self.hours
                     usd += n * self.on_demand[m] * self.hours
                     slots += 1
-                best = max(best, run.completion_value(run.deadline_slots + slots) - usd)
+                best = max(best, run.completion_value(slot + slots) - usd)
         return best

@@ -11,6 +11,7 @@ from optimization.moving.definition import IDLE, Held
 from optimization.moving.live import decide_moving, live_movable
 from optimization.moving.movers import MeanField
 from optimization.moving.replay import replay_mover, walk
+from optimization.policies.pace import LETS_GO
 from optimization.replay.decision import Effort, LiveJob, Reported
 from optimization.replay.run import see
 from optimization.window.plan import Allocation
@@ -128,3 +129,17 @@ def test_markets_on_other_slots_are_refused():
     live = live_at(job, windows, records, 2, {})
     with pytest.raises(JobError, match="grids"):
         live_movable(job, (live.lives[0], replace(live.lives[1], slot=3)), {}, live.names)
+
+
+def test_it_says_that_a_deadline_is_let_go():
+    """No spot, and on-demand costs more than the rest is worth (M4): nothing is held, and the chance of being late says so."""
+    job = a_job(d=8, n_max=3, load=0.6)
+    windows, records = made(np.full((3, 48), 1.0), np.zeros((3, 48)), 40)
+    poor = live_at(movable(replace(job, value=0.2 * job.value), home=0), windows, records, 3, {})
+    decision = decide_moving(poor, EFFORT)
+    assert decision.allocation.total == 0
+    assert LETS_GO in decision.reason
+    assert decision.expected.late_probability > 0.5
+    rich = decide_moving(live_at(movable(job, home=0), windows, records, 3, {}), EFFORT)
+    assert rich.allocation.total == 3
+    assert LETS_GO not in rich.reason

@@ -1,0 +1,223 @@
+"""The net under movers that plan by tables: it stands where finishing is worth its price on demand (M4, M11.6)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from moving_markets import ON_DEMAND, a_job, made, movable, random_markets
+from moving_twin import ExactProgram
+
+from optimization import Allocation, Progress
+from optimization.market.window import market_window
+from optimization.moving.definition import IDLE, Held, net, priced_net, step
+from optimization.moving.movers import (
+    Alone,
+    DeadlinePressure,
+    Failover,
+    GreedyMover,
+    MeanField,
+    OneStep,
+    stochastic_at_the_start,
+)
+from optimization.moving.replay import Grounds, Sight, audit_moved, hindsight_over_markets, replay_mover
+from optimization.moving.tables import ROUNDING
+from optimization.policies.baselines import UniformProgress
+
+PRICED = [MeanField(), OneStep(), stochastic_at_the_start()]
+#: What the work costs on demand where that is dearest.
+DEAREST = 3.2
+
+
+def cheap_job(worth=0.45, must_finish=False, **other):
+    job = a_job(**other)
+    return replace(job, value=worth * job.workload * DEAREST, must_finish=must_finish)
+
+
+@pytest.mark.parametrize("home", [None, 0])
+@pytest.mark.parametrize("mover", PRICED, ids=lambda mover: mover.name)
+def test_a_job_is_not_finished_at_a_loss_where_spot_is_scarce(mover, home):
+    windows, records = made(np.full((3, 68), 1.0), np.zeros((3, 68)), 60)
+    job = movable(cheap_job(), home=home)
+    outcome = replay_mover(mover, job, windows, records=records)
+    audit_moved(job, windows, outcome)
+    assert outcome.utility_usd == 0.0
+    must = movable(cheap_job(must_finish=True), home=home)
+    assert replay_mover(mover, must, windows, records=records).on_time
+
+
+@pytest.mark.parametrize(
+    "mover",
+    [Failover(), GreedyMover(), DeadlinePressure(), Alone(policy=UniformProgress(), market=1)],
+    ids=lambda mover: mover.name,
+)
+def test_rules_of_others_keep_to_their_papers(mover):
+    windows, records = made(np.full((3, 68), 1.0), np.zeros((3, 68)), 60)
+    outcome = replay_mover(mover, movable(cheap_job(), home=0), windows, records=records)
+    assert outcome.on_time
+    assert outcome.utility_usd < 0.0
+
+
+@pytest.mark.parametrize("sight", list(Sight))
+@pytest.mark.parametrize("mover", PRICED, ids=lambda mover: mover.name)
+def test_what_must_finish_is_on_time_whatever_it_is_worth(mover, sight):
+    for seed in range(3):
+        windows, records = random_markets(seed, 8, 3)
+        job = movable(cheap_job(must_finish=True, load=(0.4, 0.8, 1.0)[seed] - 0.1), home=0)
+        assert replay_mover(mover, job, windows, records=records, sight=sight).on_time
+
+
+def plain_choice(view, worth, full):
+    """`choose` by trying everything in its order: all that keeps the deadline, or all, where letting it go is worth more."""
+
+    def first_best(options):
+        best, found = -np.inf, None
+        for held, usd in options:
+            if usd > best + (ROUNDING * view.job.job.value if found is not None else 0.0):
+                best, found = usd, held
+        return best, found
+
+    order = [] if view.place == view.job.nowhere else [view.place]
+    order += [m for m in range(len(view.views)) if m != view.place]
+    options = [(IDLE, worth[-1, 0])] if view.place == view.job.nowhere else [(IDLE, worth[view.place, 0])]
+    for m in order:
+        for j in range(1, full.held[m]):
+            options.append((view.split(m, int(full.sizes[m, j])), worth[m, j]))
+    best, loose = first_best(options)
+    if not view.deadline_in_reach:
+        return loose
+    kept_usd, kept = first_best([one for one in options if view.keeps_deadline(one[0])])
+    tempted = best > kept_usd + ROUNDING * view.job.job.value
+    return loose if tempted and not view.worth_finishing else kept
+
+
+def ended(view_job, hours, progress, on_demand):
+    """What M2.6 makes of it after d, by trying everything: (USD net of cost)."""
+    program = ExactProgram(view_job, on_demand, hours, lambda slot, state: ())
+    return program.ending(view_job.job.deadline_slots, progress.done, progress.place, progress.n_previous)
+
+
+@pytest.mark.parametrize("worth", [0.2, 0.45, 0.8, 1.6])
+def test_compiled_choices_and_futures_are_those_of_the_plain_twin(worth):
+    """Slot by slot on sampled futures: `choose` alone, and the walk as a whole (M11.9)."""
+    hours, walked, let_go = 1.0, 0, 0
+    for seed in range(4):
+        job = movable(cheap_job(worth, d=7, load=(0.4, 0.7)[seed % 2]), home=0)
+        windows, records = random_markets(seed, 7, 3)
+        view = Grounds(job, windows, records=records).view(Progress(place=0), 0)
+        tables = MeanField().tables(view, keep=7)
+        rng = np.random.default_rng(seed)
+        price = np.repeat(np.array([[[w.price[0]] for w in windows]]), 12, axis=0).repeat(6, axis=2)
+        counts = rng.integers(0, 4, (12, 3, 6)) * (rng.random((12, 1, 1)) < 0.6)
+        paid, finish, value = tables.ahead(view, price, counts)
+        for p in range(12):
+            there = np.concatenate([[[w.available[0]] for w in windows], counts[p]], axis=1)
+            future = [
+                market_window(
+                    np.full(7, w.price[0]), there[m], on_demand_usd=w.on_demand_usd, slot_hours=hours
+                )
+                for m, w in enumerate(windows)
+            ]
+            grounds, progress, slot = Grounds(job, future), Progress(place=0), 0
+            while slot < 7 and progress.done < job.job.workload * (1 - 1e-9):
+                seen = grounds.view(progress, slot)
+                usd = tables.worth(seen)[0]
+                held = plain_choice(seen, usd, tables.full)
+                m, n = tables.best(seen, usd)
+                assert (m, n) == (
+                    (seen.place, 0) if held.market is None else (held.market, held.allocation.total)
+                )
+                let_go += seen.deadline_in_reach and not seen.keeps_deadline(held)
+                progress, slot = step(seen, held), slot + 1
+            if progress.done >= job.job.workload * (1 - 1e-9):
+                assert (finish[p], value[p]) == (slot, job.job.value)
+                assert paid[p] == pytest.approx(progress.cost_usd)
+            else:
+                more = ended(job, hours, progress, ON_DEMAND)
+                assert value[p] - paid[p] == pytest.approx(more - progress.cost_usd, abs=1e-6)
+            walked += 1
+    assert walked == 48
+    assert (let_go > 0) == (worth < 0.5)
+
+
+@st.composite
+def games(draw: st.DrawFn):
+    """(job, chains, prices): a job worth a fifth to one and a half of its on-demand cost, in two markets that are up or down."""
+    d, worth = draw(st.integers(2, 5)), draw(st.floats(0.2, 1.5))
+    job = movable(
+        cheap_job(worth, d=d, n_max=1, load=draw(st.sampled_from([0.4, 0.7, 0.9])), mu=draw(st.sampled_from([1.0, 0.9]))),
+        2, taken=draw(st.sampled_from([0.0, 0.3])), usd=draw(st.sampled_from([0.0, 0.2])),
+        home=draw(st.sampled_from([None, 0])),
+    )  # fmt: skip
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    return job, [rng.dirichlet(np.full(2, 0.7), 2) for _ in range(2)], rng.uniform(0.3, 1.6, 2)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(games())
+def test_expected_utility_is_never_less_than_with_a_net_that_always_stands(case):
+    job, chains, prices = case
+
+    def law(slot, state):
+        rows = [chain[available] for chain, (_, available) in zip(chains, state, strict=True)]
+        return tuple(
+            (float(rows[0][i] * rows[1][k]), ((prices[0], i), (prices[1], k)))
+            for i in range(2)
+            for k in range(2)
+        )
+
+    program = ExactProgram(job, ON_DEMAND, 1.0, law)
+
+    def under(promise):
+        def choose(slot, done, place, before, state):
+            windows = [
+                market_window(np.full(9, usd), np.full(9, there), on_demand_usd=ON_DEMAND[m], slot_hours=1.0)
+                for m, (usd, there) in enumerate(state)
+            ]
+            at = job.nowhere if place is None else place
+            view = Grounds(job, windows).view(Progress(done=done, n_previous=before, place=at), slot)
+            m, n = program.choice(slot, done, place, before, state)
+            held = promise(view, IDLE if m is None else view.split(m, n))
+            return held.market, held.allocation.total
+
+        return choose
+
+    def always(view, wish):
+        return net(view, wish) if view.deadline_in_reach else wish
+
+    start = tuple((float(usd), 0) for usd in prices)
+    old, new = (program.worth_of(under(promise), start, job.home) for promise in (always, priced_net))
+    assert old - 1e-9 <= new <= program.value(0, 0.0, job.home, 0, start) + 1e-9
+    if Grounds(job, [market_window(np.ones(9), np.zeros(9), on_demand_usd=usd, slot_hours=1.0) for usd in ON_DEMAND[:2]]).view(
+        Progress(place=job.nowhere if job.home is None else job.home), 0
+    ).never_let_go:  # fmt: skip
+        assert new == old
+
+
+def test_hindsight_stays_above_and_the_mean_gains():
+    """On random markets: never better than hindsight, and better in the mean than the same mover with a net that always stands."""
+    gained = []
+    for seed in range(8):
+        windows, records = random_markets(seed, 8, 3, stay=0.9)
+        job, must = (movable(cheap_job(0.3, must_finish=must), home=0) for must in (False, True))
+        free, held = (replay_mover(MeanField(), one, windows, records=records) for one in (job, must))
+        assert free.utility_usd <= hindsight_over_markets(job, windows).low + 1e-6
+        gained.append(free.utility_usd - held.utility_usd)
+    assert np.mean(gained) > 0.0
+
+
+def test_a_way_that_is_let_go_holds_what_it_wished():
+    windows, records = made(np.full((3, 68), 1.0), np.zeros((3, 68)), 60)
+    job = movable(cheap_job(), home=0)
+    view = Grounds(job, windows, records=records).view(Progress(done=1.0, place=0), 4)
+    assert view.deadline_in_reach
+    assert not view.keeps_deadline(IDLE)
+    assert priced_net(view, IDLE) == IDLE
+    assert net(view, IDLE) != IDLE
+    dear = Grounds(movable(cheap_job(1.6), home=0), windows, records=records).view(
+        Progress(done=1.0, place=0), 4
+    )
+    assert priced_net(dear, IDLE) == net(dear, IDLE) != IDLE
+    wish = Held(0, Allocation(3, 0))
+    assert priced_net(view, wish) == wish

@@ -1,0 +1,321 @@
+"""The least net under the policies that plan by the belief: it stands where finishing is worth its price on demand (M4)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from moving_twin import ExactProgram
+
+from optimization import Allocation, Job, Progress, View
+from optimization.job.definition import Amdahl, Linear
+from optimization.market.belief import Forgetting
+from optimization.market.window import market_window, record_of
+from optimization.moving.definition import MovableJob, even_moving
+from optimization.policies.pace import (
+    LETS_GO,
+    always_worth_finishing,
+    deadline_in_reach,
+    keeps_deadline,
+    least_net,
+    pace,
+    priced_net,
+    split,
+    worth_finishing,
+)
+from optimization.policies.pool import policy_named
+from optimization.policies.stochastic import Stochastic, tables_in_force
+from optimization.replay.decision import look_ahead, simulate_ahead
+from optimization.replay.run import replay, see
+
+#: On-demand costs 1 USD an instance-hour throughout, and slots are hours.
+WORTH = 0.45
+
+
+def a_job(worth: float = WORTH, **other) -> Job:
+    shape = {
+        "workload": 24.0,
+        "deadline_slots": 12,
+        "n_min": 1,
+        "n_max": 4,
+        "throughput": Linear(),
+        "mu_up": 0.9,
+    }
+    job = Job(name="p", value=0.0, **(shape | other))
+    return replace(job, value=worth * job.workload)
+
+
+def chain_of(stay: float, n_max: int = 4) -> np.ndarray:
+    """Nothing or all of it, for about 1 / (1 - stay) slots."""
+    chain = np.zeros((n_max + 1, n_max + 1))
+    for now in range(n_max + 1):
+        chain[now, now if now in (0, n_max) else 0] = stay
+        chain[now, 0 if now else n_max] += 1.0 - stay
+    return chain
+
+
+def walk(chain: np.ndarray, slots: int, rng: np.random.Generator) -> np.ndarray:
+    counts = np.zeros(slots)
+    for t in range(1, slots):
+        counts[t] = rng.choice(len(chain), p=chain[int(counts[t - 1])])
+    return counts
+
+
+def market(counts: np.ndarray, price: float = 0.3, *, slots: int = 12):
+    """The last slots of a record whose price stands still, and the record."""
+    first = len(counts) - slots
+    window = market_window(np.full(slots, price), counts[first:], on_demand_usd=1.0, slot_hours=1.0)
+    return window, record_of(
+        np.full(len(counts), price), counts, first=first, slot_hours=1.0, peers=np.empty((0, len(counts)))
+    )
+
+
+class TestWhatIsNotWorthItsPriceIsLetGo:
+    def test_a_job_is_not_finished_at_a_loss_where_spot_is_scarce(self):
+        job, (window, record) = a_job(), market(np.zeros(72))
+        assert replay(policy_named("Stochastic"), job, window, record=record).utility_usd == 0.0
+        # Rules of others keep to their papers.
+        for name in ("UP", "MSU-trim", "AHANP(0.9)", "AHAP(3,1,0.9)"):
+            outcome = replay(policy_named(name), job, window, record=record)
+            assert outcome.on_time, name
+            assert outcome.utility_usd < -0.4 * job.workload, name
+
+    def test_it_is_finished_where_spot_is_there(self):
+        job, (window, record) = a_job(), market(np.full(72, 4.0))
+        outcome = replay(policy_named("Stochastic"), job, window, record=record)
+        assert outcome.on_time
+        assert outcome.utility_usd == pytest.approx((WORTH - 0.3) * job.workload, abs=0.5)
+
+    def test_what_is_sunk_does_not_count(self):
+        """Most of the work is done when spot goes away for good: the rest is worth its price, though the whole was not."""
+        job, counts = a_job(), np.concatenate([np.full(65, 4.0), np.zeros(7)])
+        window, record = market(counts)
+        outcome = replay(policy_named("Stochastic"), job, window, record=record)
+        assert outcome.on_time
+        assert sum(held.on_demand for held in outcome.allocations) > 0
+
+    @pytest.mark.parametrize("stay", [0.6, 0.95])
+    def test_a_job_that_must_finish_is_never_late(self, stay):
+        rng = np.random.default_rng(5)
+        for _ in range(10):
+            window, record = market(walk(chain_of(stay), 72, rng))
+            job = replace(a_job(), must_finish=True)
+            assert replay(policy_named("Stochastic"), job, window, record=record).on_time
+
+    def test_in_a_gap_it_waits(self):
+        job = a_job()
+        view = View(
+            job=job, progress=Progress(), slot=6, price=1.0, available=0, observed=False, on_demand_usd=1.0,
+            slot_hours=1.0,
+        )  # fmt: skip
+        assert deadline_in_reach(replace(view, progress=Progress(done=1.0)))
+        for slack in (Progress(), Progress(done=1.0)):
+            assert policy_named("Stochastic").decide(None, replace(view, progress=slack))[0].total == 0
+        dear = replace(view, job=replace(job, value=30.0), progress=Progress(done=1.0))
+        assert policy_named("Stochastic").decide(None, dear)[0] == Allocation(4, 0)
+
+    def test_the_guard_asks_the_price_too(self):
+        job = a_job(n_min=4)
+        view = View(
+            job=job, progress=Progress(), slot=6, price=0.3, available=0, observed=True, on_demand_usd=1.0,
+            slot_hours=1.0,
+        )  # fmt: skip
+        guard = policy_named("Stochastic(24,guard)")
+        assert guard.decide(None, replace(view, progress=Progress(done=1.0)))[0].total == 0
+        dear = replace(view, job=replace(job, value=30.0), progress=Progress(done=1.0))
+        assert guard.decide(None, dear)[0] == Allocation(4, 0)
+
+    def test_it_says_that_it_lets_go(self):
+        window, record = market(np.zeros(72))
+        view = see(a_job(), window, None, record).view(a_job(), Progress(done=2.0), 6)
+        policy = policy_named("Stochastic")
+        assert deadline_in_reach(view)
+        assert LETS_GO in policy.explain(None, view, Allocation(0, 0))
+        assert LETS_GO not in policy.explain(None, replace(view, slot=5), Allocation(0, 0))
+
+
+# ---
+# Expected utility by the exact program on the true chain: with the priced net never less than with the net that always stands.
+
+
+@st.composite
+def games(draw: st.DrawFn):
+    """(job, chain, price): a job worth a fifth to one and a half of what it costs on demand, on counts that move by a chain."""
+    n_max, slots = draw(st.integers(1, 2)), draw(st.integers(2, 5))
+    throughput = draw(st.sampled_from([Linear(), Amdahl(parallel=0.6)]))
+    job = Job(
+        name="g", workload=1.0, deadline_slots=slots, n_min=1, n_max=n_max, throughput=throughput,
+        mu_up=draw(st.sampled_from([1.0, 0.9, 0.5, -0.5])), mu_down=draw(st.sampled_from([1.0, 0.9])), value=0.0,
+    )  # fmt: skip
+    load = draw(st.sampled_from([0.3, 0.6, 1.0]))
+    workload = max(0.2, pace(job, 1.0).reach[slots][0] * load)
+    value = draw(st.floats(0.2, 1.5)) * workload / throughput.rate(1)
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    chain = rng.dirichlet(np.full(n_max + 1, 0.5), n_max + 1)
+    return replace(job, workload=workload, value=value), chain, draw(st.sampled_from([0.1, 0.4, 0.8]))
+
+
+def program_of(job: Job, chain: np.ndarray, price: float) -> ExactProgram:
+    alone = MovableJob(runs=(job,), moving=even_moving(1, taken=0.0, usd=0.0), home=0)
+
+    def law(slot, state):
+        return tuple((float(p), ((price, n),)) for n, p in enumerate(chain[state[0][1]]))
+
+    return ExactProgram(alone, (1.0,), 1.0, law)
+
+
+def view_of(job: Job, slot: int, done: float, before: int, there: tuple[float, int]) -> View:
+    return View(
+        job=job, progress=Progress(done=done, n_previous=before), slot=slot, price=there[0], available=there[1],
+        observed=True, on_demand_usd=1.0, slot_hours=1.0,
+    )  # fmt: skip
+
+
+def under(net, job: Job, program: ExactProgram, states: list | None = None):
+    """The exact program's own choices with ``net`` under them."""
+
+    def choose(slot, done, place, before, state):
+        view = view_of(job, slot, done, before, state[0])
+        wish = split(view, program.choice(slot, done, place, before, state)[1])
+        n = net(view, wish).total
+        if states is not None:
+            states.append((slot, done, before, state, n))
+        return (0, n) if n else (None, 0)
+
+    return choose
+
+
+def old_net(view: View, wish: Allocation) -> Allocation:
+    return least_net(view, wish) if deadline_in_reach(view) else wish
+
+
+def expected(case) -> tuple[float, float, float]:
+    """Expected utility with the net that always stands, with the priced one, and without any."""
+    job, chain, price = case
+    program, start = program_of(job, chain, price), ((price, 0),)
+    with_old, with_priced = [], []
+    old = program.worth_of(under(old_net, job, program, with_old), start, 0)
+    new = program.worth_of(under(priced_net, job, program, with_priced), start, 0)
+    best = program.value(0, 0.0, 0, 0, start)
+    assert old - 1e-9 <= new <= best + 1e-9
+    if always_worth_finishing(job, 1.0, 1.0):
+        assert with_old == with_priced
+        assert new == old
+    if job.must_finish:
+        assert with_old == with_priced
+    return old, new, best
+
+
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(games(), st.booleans())
+def test_expected_utility_is_never_less_than_with_a_net_that_always_stands(case, must):
+    expected((replace(case[0], must_finish=must), *case[1:]))
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None, derandomize=True)
+@given(games())
+def test_expected_utility_is_never_less_than_with_a_net_that_always_stands_long(case):
+    expected(case)
+
+
+def test_it_gains_what_the_net_had_cost():
+    """A job worth .45 of its on-demand cost on spot that comes and goes: most of the loss is got back."""
+    job = replace(a_job(deadline_slots=6, n_max=2, workload=6.0), mu_up=1.0)
+    old, new, best = expected((job, chain_of(0.7, 2), 0.3))
+    assert old < -0.3
+    assert 0.0 < new <= best
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(games())
+def test_a_job_is_always_worth_finishing_where_no_state_in_reach_says_otherwise(case):
+    job = case[0]
+    if job.mu_up < 0.0:
+        return  # held sizes then reach further than all that is begun anew
+    numbers = pace(job, 1.0)
+    found = all(
+        worth_finishing(view_of(job, slot, job.workload - rest, 0, (1.0, 0)))
+        for slot in range(job.deadline_slots)
+        for rest in np.linspace(0.0, min(job.workload, numbers.reach[job.deadline_slots - slot][0]), 9)[1:]
+    )
+    assert found == always_worth_finishing(job, 1.0, 1.0)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(games(), st.integers(0, 4), st.floats(0.0, 0.9), st.integers(0, 2))
+def test_worth_finishing_is_what_the_plain_ending_says(case, slot, share, before):
+    job = case[0]
+    slot, before = min(slot, job.deadline_slots - 1), min(before, job.n_max)
+    plain = program_of(*case).ending(slot, share * job.workload, 0, before)
+    assert worth_finishing(view_of(job, slot, share * job.workload, before, (1.0, 0))) == (plain > 0.0)
+
+
+# ---
+# Sampled futures of such a job: decided together as one by one, and chances between 0 and 1.
+
+
+def flickering(seed: int, worth: float = WORTH, slot: int = 0, done: float = 0.0):
+    job = a_job(worth)
+    window, record = market(walk(chain_of(0.85), 252, np.random.default_rng(seed)))
+    return see(job, window, None, record).view(job, Progress(done=done), slot)
+
+
+@pytest.mark.parametrize("worth", [0.3, WORTH, 0.8])
+def test_many_futures_at_once_are_each_by_itself(worth, monkeypatch):
+    """Also those that have let the deadline go: no path falls back to being asked one by one, and none differs."""
+    policy = Stochastic()
+    for seed in range(3):
+        view = flickering(seed, worth)
+        paths = view.belief(Forgetting()).sample(11, paths=40, rng=np.random.default_rng(seed))
+        asked = []
+        with monkeypatch.context() as patch:
+            together = Stochastic.decide_together
+
+            def noting(self, state, view, paths, together=together, asked=asked):
+                asked.append(together(self, state, view, paths))
+                return asked[-1]
+
+            patch.setattr(Stochastic, "decide_together", noting)
+            at_once = simulate_ahead(policy, None, view, *paths)
+            assert asked
+            assert all(sizes is not None for sizes in asked)
+            patch.setattr(Stochastic, "decide_together", lambda self, state, view, paths: None)
+            one_by_one = simulate_ahead(policy, None, view, *paths)
+        assert at_once.finish.tolist() == pytest.approx(one_by_one.finish.tolist(), nan_ok=True)
+        assert at_once.utility_usd == pytest.approx(one_by_one.utility_usd, rel=1e-12)
+
+
+def test_chances_of_being_late_have_shades_and_are_right_where_the_belief_is():
+    """Said at the first slot beside what happens, over jobs on the very chain that the belief has learned."""
+    said, late, rng = [], [], np.random.default_rng(17)
+    policy, job, chain = Stochastic(half_life_hours=72.0), a_job(), chain_of(0.85)
+    for seed in range(60):
+        window, record = market(walk(chain, 412, rng))
+        view = see(job, window, None, record).view(job, Progress(), 0)
+        said.append(
+            look_ahead(policy, None, view, paths=60, rng=np.random.default_rng(seed)).late_probability
+        )
+        late.append(not replay(policy, job, window, record=record).on_time)
+    shades = [p for p in said if 0.05 < p < 0.95]
+    assert len(shades) > 20
+    assert np.mean(said) == pytest.approx(
+        np.mean(late), abs=3 * np.sqrt(np.mean(late) * np.mean(~np.array(late)) / 60)
+    )
+
+
+def test_tables_of_a_job_that_may_be_let_go_are_for_every_amount_of_work():
+    """Banded tables would hold the job to its deadline by themselves."""
+    for worth, anywhere in ((WORTH, True), (1.5, False)):
+        view = flickering(1, worth)
+        tables_in_force(view, Forgetting())
+        assert [key[-1] for key in view.tables] == [anywhere]
+
+
+def test_the_net_takes_the_least_size_that_keeps_the_deadline():
+    """Where it stands it is the least net (M4)."""
+    job = a_job(1.5)
+    view = view_of(job, 6, 2.0, 0, (0.3, 0))
+    assert not keeps_deadline(view, 0)
+    assert priced_net(view, Allocation(0, 0)) == least_net(view, Allocation(0, 0)) == Allocation(3, 0)
