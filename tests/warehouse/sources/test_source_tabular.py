@@ -149,10 +149,30 @@ def test_a_folder_means_its_own_tables_only(tmp_path):
     assert [p.name for p in Tabular().files([tmp_path])] == ["availability.csv", "extra.csv", "prices.csv"]
 
 
-def test_a_table_of_both_kinds_or_with_a_repeated_column_is_refused(tmp_path):
-    both = COUNTS.rstrip() + ",spot_price_usd_per_hour\n" + COUNT_LINE.rstrip() + ",1\n"
-    with pytest.raises(SourceFileError, match="both spot_price_usd_per_hour and available"):
-        batches(Tabular(), write(tmp_path / "both.csv", both))
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_row_of_both_kinds_is_one_of_each_and_an_empty_cell_is_none(tmp_path, suffix):
+    both = "provider,region,zone,instance_type,timestamp,available,spot_price_usd_per_hour\n" + "".join(
+        f"gcp,us-east1,us-east1-c,v100,2021-12-10T1{i}:00:00Z,{count},{price}\n"
+        for i, (count, price) in enumerate((("3", "1.5"), ("", "1.25"), ("4", ""), ("", " ")))
+    )
+    path = write(tmp_path / "both.csv", both)
+    if suffix == ".parquet":
+        path = tmp_path / "both.parquet"
+        frame = pd.read_csv(tmp_path / "both.csv", skipinitialspace=True)
+        frame["available"] = frame["available"].astype("Int64")
+        frame.to_parquet(path)
+    found = batches(Tabular(), path)
+    rows = {batch.kind: batch.table.select([name, "line"]).to_pylist() for batch, name in zip(
+        found, ("price_usd", "available"), strict=True
+    )}  # fmt: skip
+    first = 1 if suffix == ".parquet" else 2
+    assert [row["line"] - first for row in rows["price"]] == [0, 1, 3]  # the last is a price that is none
+    assert [row["line"] - first for row in rows["availability"]] == [0, 2]
+    assert [float(row["available"]) for row in rows["availability"]] == [3, 4]
+    assert [float(row["price_usd"]) for row in rows["price"][:2]] == [1.5, 1.25]
+
+
+def test_a_table_with_a_repeated_column_is_refused(tmp_path):
     twice = PRICES.rstrip() + ",zone\n" + PRICE_LINE.rstrip() + ",z\n"
     with pytest.raises(SourceFileError, match="'zone' occurs twice"):
         batches(Tabular(), write(tmp_path / "twice.csv", twice))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from warehouse.errors import SourceFileError
@@ -31,6 +32,8 @@ REQUIRED: dict[Form, dict[str, str]] = {
     "price": {**_KEY, "observed_at": "timestamp", "price_usd": "spot_price_usd_per_hour"},
     "availability": {**_KEY, "observed_at": "timestamp", "available": "available"},
 }
+#: The column that a form is about.
+_VALUE: dict[Form, str] = {"price": "price_usd", "availability": "available"}
 OPTIONAL: dict[Form, dict[str, str]] = {
     "price": {
         "product": "product",
@@ -48,7 +51,7 @@ OPTIONAL: dict[Form, dict[str, str]] = {
     },
 }
 _EXPECTED = (
-    "columns provider, region, zone, instance_type, timestamp and either spot_price_usd_per_hour or available"
+    "columns provider, region, zone, instance_type, timestamp and spot_price_usd_per_hour, available or both"
 )
 _REMEDY = "rename the columns, or name another source"
 _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".csv.zst")
@@ -56,19 +59,16 @@ _NAMED = ("prices", "availability")
 _PARQUET_ROWS = 131_072
 
 
-def form_of(path: Path, columns: Sequence[str]) -> Form:
-    """Whether a table with these columns holds prices or availability; raises `SourceFileError` if neither, both or ambiguous."""
+def forms_of(path: Path, columns: Sequence[str]) -> tuple[Form, ...]:
+    """Whether a table with these columns holds prices, availability or both; raises `SourceFileError` if neither or ambiguous."""
     repeated = sorted(name for name, times in Counter(columns).items() if times > 1)
     if repeated:
         raise SourceFileError(
             path, 1, f"column {repeated[0]!r} occurs twice", expected=_EXPECTED, remedy=_REMEDY
         )
-    forms = [form for form, wanted in REQUIRED.items() if set(wanted.values()) <= set(columns)]
-    if len(forms) == 1:
-        return forms[0]
+    forms = tuple(form for form, wanted in REQUIRED.items() if set(wanted.values()) <= set(columns))
     if forms:
-        found, remedy = "both spot_price_usd_per_hour and available", "split it into one file of each"
-        raise SourceFileError(path, 1, found, expected="one of them", remedy=remedy)
+        return forms
     found = f"columns {shown(columns)}" if any(columns) else "no column names"
     raise SourceFileError(path, 1, found, expected=_EXPECTED, remedy=_REMEDY)
 
@@ -82,9 +82,10 @@ class TabularOptions(Options):
 class Tabular(FileSource[TabularOptions]):
     """Tidy CSV (``.csv``, ``.csv.gz``, ``.csv.zst``) and Parquet; the columns say whether it holds prices or availability.
 
-    One row of the file is one row of a batch, in file order; further columns are ignored. ``line`` is the line of the CSV
-    file, or the 1-based row of the Parquet file. A folder means its own ``prices.*`` and ``availability.*`` and any
-    other table at its top level with these columns, not those of its subfolders. The label is the file's ``source`` column.
+    One row of the file is one row of a batch, in file order; further columns are ignored. Of a table of both a row is one of
+    each, but for the one whose cell is empty. ``line`` is the line of the CSV file, or the 1-based row of the Parquet file. A
+    folder means its own ``prices.*`` and ``availability.*`` and any other table at its top level with these columns, not those of
+    its subfolders. The label is the file's ``source`` column.
     """
 
     name = "tabular"
@@ -124,7 +125,7 @@ class Tabular(FileSource[TabularOptions]):
         if name.split(".", 1)[0] in _NAMED:
             return True
         try:
-            form_of(path, _columns(path))
+            forms_of(path, _columns(path))
         except SourceFileError:
             return False
         return True
@@ -188,20 +189,44 @@ def _canonical(form: Form, table: Mapping[str, Any], stated: str | None) -> dict
 
 
 def _read_csv(path: Path, stated: str | None) -> Iterator[Batch]:
-    form: list[Form] = []
-    for chunk in csv_chunks(path, check_header=lambda names: form.append(form_of(path, names))):
+    forms: list[Form] = []
+    for chunk in csv_chunks(path, check_header=lambda names: forms.extend(forms_of(path, names))):
         if chunk.rejected:
             yield chunk.rejected_batch(path)
-        if len(chunk):
-            columns = _canonical(form[0], chunk.columns, stated)
-            yield batch_of(form[0], len(chunk), {**columns, "file": str(path), "line": chunk.lines})
+        for form, table, lines in _by_form(forms, chunk.columns, chunk.lines):
+            columns = _canonical(form, table, stated)
+            yield batch_of(form, len(lines), {**columns, "file": str(path), "line": lines})
+
+
+def _by_form(
+    forms: Sequence[Form], table: Mapping[str, Any], lines: pa.Array
+) -> Iterator[tuple[Form, Mapping[str, Any], pa.Array]]:
+    """The rows that say something of each form; a row that says nothing of any is one of the first, which rejects it."""
+    if len(forms) == 1:
+        if len(lines):
+            yield forms[0], table, lines
+        return
+    said = [_said(table[REQUIRED[form][_VALUE[form]]]) for form in forms]
+    said[0] = pc.or_(said[0], pc.invert(said[1]))
+    for form, rows in zip(forms, said, strict=True):
+        kept = lines.filter(rows)
+        if len(kept):
+            yield form, {name: column.filter(rows) for name, column in table.items()}, kept
+
+
+def _said(column: pa.Array) -> pa.Array:
+    """Which cells are not empty."""
+    there = column.is_valid()
+    if not pa.types.is_string(column.type):
+        return there
+    return pc.and_(there, pc.not_equal(pc.fill_null(pc.utf8_trim_whitespace(column), ""), ""))
 
 
 def _read_parquet(path: Path, stated: str | None) -> Iterator[Batch]:
     with _open_parquet(path) as file:
-        form, coded = form_of(path, file.schema_arrow.names), _coded(file.schema_arrow)
+        forms, coded = forms_of(path, file.schema_arrow.names), _coded(file.schema_arrow)
     with _open_parquet(path, coded) as file:
-        wanted = {*REQUIRED[form].values(), *OPTIONAL[form].values()}
+        wanted = {name for form in forms for name in (*REQUIRED[form].values(), *OPTIONAL[form].values())}
         first = 1
         try:
             for record in file.iter_batches(
@@ -222,11 +247,14 @@ def _read_parquet(path: Path, stated: str | None) -> Iterator[Batch]:
                     )
                     keep = pa.array(~loose)
                     table = {name: column.filter(keep) for name, column in table.items()}
-                    lines, rows = lines.filter(keep), rows - int(loose.sum())
-                columns = _canonical(form, table, stated)
-                if isinstance(columns["source"], str):
-                    columns["source"] = _repeated(columns["source"], rows)
-                yield batch_of(form, rows, {**columns, "file": _repeated(str(path), rows), "line": lines})
+                    lines = lines.filter(keep)
+                for form, own, at in _by_form(forms, table, lines):
+                    columns = _canonical(form, own, stated)
+                    if isinstance(columns["source"], str):
+                        columns["source"] = _repeated(columns["source"], len(at))
+                    yield batch_of(
+                        form, len(at), {**columns, "file": _repeated(str(path), len(at)), "line": at}
+                    )
         except (pa.ArrowInvalid, OSError) as error:
             raise _not_parquet(path, error) from error
 
