@@ -145,9 +145,11 @@ def _columns(path: Path) -> list[str]:
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
+        file = pq.ParquetFile(path)
+        _ = file.schema_arrow.names  # of bytes that are not UTF-8
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise _not_parquet(path, error) from error
+    return file
 
 
 def _not_parquet(path: Path, error: Exception) -> SourceFileError:
