@@ -20,7 +20,7 @@ from cyclopts import App, CycloptsError, Parameter, validators
 
 from flows.show.blocks import Banner, Block, Notes, Page, Section
 from flows.show.formats import as_json
-from flows.show.terminal import Style, lines_of, shown
+from flows.show.terminal import Style, lines_of, shown, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,8 +69,11 @@ def say(text: str) -> None:
     """One line for a person who waits; within a flow run a line of its log, too."""
     if _log(text):
         return
+    # A log has its line whole, a terminal none that it would break anywhere.
+    width = shutil.get_terminal_size().columns - 2 if _listened_to() else None
     with suppress(OSError, ValueError):  # a closed pipe, a closed file
-        print(f"  {shown(text)} ...", file=sys.stderr, flush=True)
+        for line in wrapped(f"{shown(text)} ...", width):
+            print(f"  {line}", file=sys.stderr, flush=True)
 
 
 @contextmanager

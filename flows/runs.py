@@ -160,9 +160,33 @@ def run_name(word: str, *, slots: bool = True) -> Callable[[], str]:
                 times = [utc_time(_time(given["at"]) if given.get("at") else scheduled_time())]
         except (SlackwaterError, ValueError):  # the flow itself meets it, and says what is wrong
             return word
-        return " ".join([word, *map(time_name, times)])
+        return " ".join([word, *map(time_name, times), *([AGAIN] if given.get("after") else [])])
 
     return name
+
+
+#: What the name of a run ends with that is in the place of one that died.
+AGAIN = "again"
+
+
+def not_again(after: str, settings: Settings) -> str:
+    """Why the present run does not do the work of the run named ``after``, which died; "" if it does.
+
+    The slot of a run stands in its name, if it came so far as to have one. It is made while it lasts, and once.
+    """
+    word, *more = after.split(" ")
+    try:
+        slot = slot_of(_time(more[0]), settings) if more else None
+    except (SettingsError, ValueError):
+        slot = None
+    if slot is None:
+        return ""
+    how = f"`slackwater backfill --from {time_name(slot)} --to {time_name(slot)}` makes it"
+    if more[1:] == [AGAIN]:
+        return f"{word} {time_name(slot)} died twice and is not made a third time; {how}"
+    if slot_of(None, settings) != slot:
+        return f"{word} {time_name(slot)} was missed: its run died, and its slot is over; {how}"
+    return ""
 
 
 def _parameters() -> dict[str, Any]:

@@ -32,7 +32,18 @@ from flows.config import Settings, read_settings
 from flows.ledger.records import reason_of, worth_another_try
 from flows.ledger.seconds import TurnSeconds, save_seconds
 from flows.monitoring.flow import raise_alarms
-from flows.runs import Data, Db, OwnEnd, SettingsFile, Slot, as_task, named_flow, run_name, slot_of
+from flows.runs import (
+    Data,
+    Db,
+    OwnEnd,
+    SettingsFile,
+    Slot,
+    as_task,
+    named_flow,
+    not_again,
+    run_name,
+    slot_of,
+)
 from flows.show.formats import rows_of
 from flows.turn import stages
 from flows.turn.context import Turn, run_id_of
@@ -282,8 +293,17 @@ def pipeline(
     run_id: Annotated[
         str | None, Field(description="Name of the turn in the ledger; by default its slot's.")
     ] = None,
+    after: Annotated[
+        str | None,
+        Field(
+            description="Name of a run that died: its slot is made once more if it lasts, else it is said."
+        ),
+    ] = None,
 ) -> dict[str, Any]:
     """One whole turn of the loop; returns the object that ``slackwater run --json`` prints."""
+    if after is not None and (missed := not_again(after, read_settings(settings))):
+        say(missed)
+        return {"missed": missed}
 
     def work() -> TurnResult:
         chosen, start, seconds = read_settings(settings), steady_seconds(), dict[str, float]()

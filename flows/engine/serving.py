@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: The work pool of ``prefect.yaml``, of type process, and its queues: backfills have their own, so that live runs are served.
 POOL, LIVE_QUEUE, BACKFILL_QUEUE = "slackwater", "default", "backfill"
+#: The tag of the deployments of live turns.
+LIVE = "live"
 #: Seconds that the engine waits for a run's process to start before it gives the run's place to another.
 GRACE_SECONDS = 300
 #: Schedules by interval count from here, as slots do, so that every scheduled time is the start of a slot.
@@ -99,7 +101,7 @@ DEPLOYMENTS = (
         description="One turn at every slot: ingest, forecast, decide, score, report. The slot is the scheduled time's.",
         cron="*/30 * * * *",
         parameters={**_DB, "report": "reports/report.html"},
-        tags=("slackwater", "live"),
+        tags=("slackwater", LIVE),
     ),
     Deployment(
         name="daily",
@@ -144,8 +146,44 @@ DEPLOYMENTS = (
 SILENCE_SECONDS = 300
 
 
+def automations() -> list[dict[str, Any]]:
+    """What ``automations.yaml`` says: what the server does about runs whose process has died."""
+    return [zombies(), made_again()]
+
+
+def made_again() -> dict[str, Any]:
+    """The automation by which the server makes the turn of a run that died once more (`flows.engine.flows.pipeline`: ``after``).
+
+    A run crashes when its worker sees its process die, or by `zombies`. One that failed is not meant: it has had its tries.
+    """
+    return {
+        "name": "slackwater-made-again",
+        "description": "The turn of a run that died is made once more, if its slot still lasts.",
+        "trigger": {
+            "type": "event",
+            "posture": "Reactive",
+            "match": {"prefect.resource.id": "prefect.flow-run.*"},
+            "match_related": {
+                "prefect.resource.role": "tag",
+                "prefect.resource.id": f"prefect.tag.{LIVE}",
+            },
+            "expect": ["prefect.flow-run.Crashed"],
+            "for_each": ["prefect.resource.id"],
+            "threshold": 1,
+            "within": 0,
+        },
+        "actions": [
+            {
+                "type": "run-deployment",
+                "source": "inferred",
+                "parameters": {"after": {"__prefect_kind": "jinja", "template": "{{ flow_run.name }}"}},
+            }
+        ],
+    }
+
+
 def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
-    """What ``automations.yaml`` says: the automation by which the server ends runs whose process has died.
+    """The automation by which the server ends runs whose process has died.
 
     Prefect leaves such a run where it was, in Running or Pending, and nothing else ends it. A run's own process says that it is
     there (`flows.engine.run.ENGINE_SETTINGS`), so one that goes on after its worker was killed is left alone.
@@ -487,7 +525,8 @@ async def _serve(made: Sequence[RunnerDeployment]) -> None:
     """
     from prefect.runner import Runner
 
-    await keep_automation(zombies())
+    for one in automations():
+        await keep_automation(one)
     runner = Runner(name="slackwater", pause_on_shutdown=False, limit=None)
     for deployment in made:
         await runner.aadd_deployment(deployment)

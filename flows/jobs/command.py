@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.command import Answer, MarketName, Query, QueryAt, option, parsed_time
 from flows.ledger.fields import folded, outcome_table
-from flows.show.blocks import Banner, Block, Column, Notes, Table, keyed
+from flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
 from flows.show.formats import auto, time
 
 if TYPE_CHECKING:
@@ -173,9 +173,7 @@ def list_(*, session: QueryAt = QueryAt()) -> Answer:
         }
         for job in jobs
     ]
-    columns = keyed(
-        "job", "market", start="start (UTC)", deadline="deadline (UTC)", origin="origin", state="state"
-    )
+    columns = keyed("job", "state", "market", start="start (UTC)", deadline="deadline (UTC)", origin="origin")
     return Answer(title="Jobs", value={"jobs": rows}, blocks=[Table("Jobs", rows, columns)])
 
 
@@ -233,7 +231,9 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     from flows.ledger.jobs import throughput_told
     from flows.turn.command import decision_blocks
 
-    blocks: list[Block] = [request, *decision_blocks("Decisions", value["decisions"])]
+    newest_first = value["decisions"][::-1]
+    several = ", the newest first" if len(newest_first) > 1 else ""
+    blocks: list[Block] = [*decision_blocks(f"Decisions{several}", newest_first)]
     if value["reports"]:
         placed = {"market": "in"} if any(row.get("market") for row in value["reports"]) else {}
         told = [
@@ -249,7 +249,7 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
         blocks.append(
             Table("Deliveries", value["deliveries"], keyed("slot", "sink", "status", "attempts", "reason"))
         )
-    return [*blocks, outcomes]
+    return [*blocks, outcomes, Section("As it was asked for", [request])]
 
 
 def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:

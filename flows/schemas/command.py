@@ -66,7 +66,8 @@ def init(
         value = {"deployments": str(path), "automations": str(beside)}
         said = [
             f"{path}: the deployments. `prefect deploy --all --no-prompt` makes them known.",
-            f"{beside}: what ends runs whose process has died. `prefect automation create --from-file {beside}` makes it known.",
+            f"{beside}: what ends runs whose process has died, and makes their turn once more. "
+            f"`prefect automation create --from-file {beside}` makes it known.",
         ]
     else:
         path = out or Path(SETTINGS_FILE)

@@ -66,9 +66,11 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
         elif isinstance(block, Fold):
             yield from lines_of(block.blocks if block.printed else (), style)
         elif isinstance(block, Section):
-            yield ""
-            yield from (style.strong(line) for line in wrapped(shown(block.heading), style.width))
-            yield from lines_of(block.blocks, style)
+            inner = list(lines_of(block.blocks, style))
+            if inner:  # one that is drawn only has no line
+                yield ""
+                yield from (style.strong(line) for line in wrapped(shown(block.heading), style.width))
+                yield from inner
 
 
 def shown(text: str) -> str:

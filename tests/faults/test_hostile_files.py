@@ -141,6 +141,15 @@ def test_text_of_parquet_that_is_none_costs_its_own_row_only(tmp_path, store):
             assert (row["line"], row["raw"]) == (2, "provider,region,instance_type,us-\\xff,2021-03-02,2")
 
 
+def test_a_column_of_parquet_whose_name_is_no_text_refuses_the_file(tmp_path, store):
+    path = tmp_path / "availability.parquet"
+    pq.write_table(pa.table({"timestamp": ["2021-03-01"], "available": [1]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"timestamp", b"timest\xaamp"))
+    with pytest.raises(SourceFileError, match="not readable as Parquet"):
+        ingest_file(store, SOURCES["tabular"], path, options=NONE)
+    assert not SOURCES["tabular"].recognised(path.rename(tmp_path / "other.parquet"))
+
+
 def test_a_text_that_all_rows_of_a_file_share_refuses_it_in_one_line(tmp_path, store):
     path = tmp_path / "h100_1.json"
     path.write_bytes(sample_files()["skynomad"]["h100_1.json"].encode().replace(b"2025-10-03T11:10", b"\xff"))

@@ -5,15 +5,19 @@ import json
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import pytest
+from command_kit import call
 from rich.cells import cell_len
 from test_turn import AT, one_turn, small_settings
 
+from flows.cli import PROGRAM
 from flows.command import PIPE_WIDTH
 from flows.config import read_settings
 from flows.ledger.fields import DECISION, columns_of
@@ -33,6 +37,7 @@ resumable = true
 overhead_minutes = 3
 """
 MARKET = "simulated/east/east-a/h100"
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +120,59 @@ def test_a_job_that_cannot_be_done_says_so_first_and_what_could_be_done(place):
     )
     assert "81 instances or a deadline of" in said
     assert "saved" not in said, "a job that is given up saves nothing"
+
+
+HELPS = [name.split() for name in (*PROGRAM.commands, *PROGRAM.groups)]
+#: Every command that answers in a moment, in a folder with a turn of the simulated market.
+ANSWERS = [
+    ["job", "list"], ["job", "show", "{job}"], ["markets"], ["leaderboard"], ["rejected"], ["feeds"],
+    ["ingest", "--list"], ["schema"],
+    ["status", "--at", AT.isoformat()], ["fleet", "plan", "--at", AT.isoformat()], ["init", "--out", "made.toml"],
+    ["export", "out"],
+    ["job", "add", "short.toml", "--name", "another", "--at", AT.isoformat()], ["plan", "short.toml", "--at", AT.isoformat()],
+    ["markets", "--for", "short.toml", "--at", AT.isoformat()], ["forecast", "--market", MARKET, "--at", AT.isoformat()],
+    ["backfill", "--from", "2026-03-10T04:00Z", "--to", "2026-03-10T05:30Z", "--dry-run"], ["compact"],
+    ["rent", str(ROOT / "examples" / "types.toml"), "--budget", "18"],
+    ["replay", "--job", "short.toml", "--market", MARKET, "--model", "last_value"],
+    ["accuracy", "--model", "markov"],
+]  # fmt: skip
+
+
+def test_no_answer_is_wider_than_80_columns_or_cropped(place, tmp_path, monkeypatch):
+    """One after the other in this process: names wrap at separators, and no heading stands over nothing."""
+    home = tmp_path / "place"
+    shutil.copytree(place, home)
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("COLUMNS", "80")
+    job = call("job", "list", "--json").value["jobs"][0]["job"]
+    for words in ANSWERS:
+        done = call(*(word.format(job=job) for word in words))
+        lines = done.out.split("\n")
+        assert done.code in (0, 3, 4, 5), (words, done.err)
+        assert max(map(cell_len, lines)) <= 80, words
+        assert "…" not in done.out, words
+        heads = [k for k, line in enumerate(lines) if re.match(r"\d\. [A-Z]", line)]
+        assert all(lines[k + 1].strip() for k in heads), words
+
+
+def test_no_help_is_wider_than_80_columns_or_cropped(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in [[], *HELPS]:
+        said = call(*words, "--help").out
+        assert said.count("\n") > 5, words
+        assert max(map(cell_len, said.split("\n"))) <= 80, words
+        assert "…" not in said, words
+
+
+def test_a_job_is_shown_with_its_newest_decision_first_and_what_was_asked_last(place):
+    listed = json.loads("\n".join(in_pipe(place, "job", "list", "--json")))["jobs"]
+    job = next(row["job"] for row in listed if row["origin"] == "example")
+    lines = in_pipe(place, "job", "show", job, columns=80)
+    assert lines[0].startswith("Decisions")
+    assert lines.index("As it was asked for") > lines.index(
+        next(line for line in lines if line.startswith("Outcomes"))
+    )
+    assert lines[-2].strip() == "}" or lines[-1].strip() == "}"
 
 
 @pytest.mark.slow

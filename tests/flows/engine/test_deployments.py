@@ -26,6 +26,7 @@ from flows.engine.serving import (
     LIVE_QUEUE,
     SILENCE_SECONDS,
     Served,
+    automations,
     chosen_deployments,
     flow_name,
     full_name,
@@ -35,7 +36,6 @@ from flows.engine.serving import (
     runner_deployment,
     running_server,
     turn_interval,
-    zombies,
 )
 from flows.ledger.records import reason_of, worth_another_try
 from flows.runs import slot_of
@@ -56,7 +56,7 @@ def test_prefect_yaml_says_what_is_served():
 
 
 def test_the_automation_file_says_what_is_served():
-    assert yaml.safe_load((ROOT / "automations.yaml").read_text()) == zombies()
+    assert yaml.safe_load((ROOT / "automations.yaml").read_text()) == {"automations": automations()}
     assert int(ENGINE_SETTINGS["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]) * 10 == SILENCE_SECONDS
 
 

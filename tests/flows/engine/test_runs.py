@@ -251,6 +251,77 @@ def test_the_turn_of_a_killed_worker_is_done(server, client, settings_file, tmp_
     assert decided(tmp_path / "slackwater.duckdb") == 2
 
 
+def test_a_run_in_the_place_of_a_dead_one_makes_its_slot_once_and_while_it_lasts(
+    server, client, settings_file, tmp_path
+):
+    """As the automation starts it: with the name of the run that died."""
+    from prefect.flow_engine import run_flow
+
+    from flows.engine.flows import pipeline
+
+    given = {"db": tmp_path / "w.duckdb", "report": tmp_path / "r.html", "settings": settings_file}
+    name, early = "turn 2026-03-10T06:00Z", "turn 2026-03-10T05:30Z"
+    for after, said in ((early, "2026-03-10T05:30Z was missed"), (f"{name} again", "died twice"), (name, "")):
+        words = given | {"after": after}
+        run = scheduled_run(client, pipeline, AT + pd.Timedelta("11min"), **words)
+        answer = run_flow(pipeline, flow_run=run, parameters=words)
+        assert client.read_flow_run(run.id).name == f"{name} again"
+        assert (
+            (said in answer["missed"] and "slackwater backfill --from" in answer["missed"])
+            if said
+            else answer["decisions"]
+        )
+        assert (tmp_path / "w.duckdb").exists() == (not said)
+    assert decided(tmp_path / "w.duckdb") == 2
+
+
+@pytest.mark.slow
+def test_the_turn_of_a_killed_process_is_made_again_in_its_slot(server, client, settings_file, tmp_path):
+    """kill -9 of a served turn: its worker sees it, the server starts it again, and the slot has its decisions."""
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
+
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "serve", "--only", "pipeline", "--settings", str(settings_file)],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        for line in worker.stderr:
+            if line.strip().startswith(b"ready"):
+                break
+        deployment = client.read_deployment_by_name("pipeline/every-slot")
+        client.pause_deployment(deployment.id)
+        until_next = pd.Timestamp.now("UTC").ceil("30min") - pd.Timestamp.now("UTC")
+        if until_next < pd.Timedelta("6min"):
+            time.sleep(until_next.total_seconds() + 1)  # the slot must last
+        run = client.create_flow_run_from_deployment(deployment.id)
+        started = wait_for(lambda: (found := client.read_flow_run(run.id)).state.is_running() and found, 200)
+        process = wait_for(lambda: process_of(worker.pid), 60)
+        os.kill(process, signal.SIGKILL)
+        wait_for(lambda: client.read_flow_run(run.id).state.is_crashed(), 60)
+        named = FlowRunFilter(name=FlowRunFilterName(any_=[f"{started.name} again"]))
+        again = wait_for(lambda: client.read_flow_runs(flow_run_filter=named), 120)[0]
+        wait_for(lambda: client.read_flow_run(again.id).state.is_completed(), 240)
+        assert again.parameters["after"] == started.name
+    finally:
+        worker.terminate()
+        worker.stderr.close()
+        worker.wait(60)
+    with open_reader(tmp_path / "slackwater.duckdb") as store:
+        slots = set(read_rows(store, "decisions")["slot"])
+    assert slots == {pd.Timestamp(started.name.split(" ")[1])}
+
+
+def process_of(worker: int) -> int | None:
+    """The process of a run that a worker started."""
+    for line in subprocess.run(
+        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines():
+        pid, parent, *words = line.split()
+        if parent == str(worker) and any("prefect" in word for word in words):
+            return int(pid)
+    return None
+
+
 @pytest.mark.slow
 def test_a_run_whose_process_has_died_is_ended_by_the_server(server, client, settings_file, tmp_path):
     import anyio

@@ -383,6 +383,34 @@ def test_the_servers_clock_is_compared_with_ours(store):
         assert behind.reason == "the server's clock is 18,000 s behind the logical time"
 
 
+@pytest.mark.parametrize(
+    ("off", "observed", "words"),
+    [
+        ("3h", "3h", "10,800 s ahead of our clock"),
+        ("25h", "0h", "90,000 s ahead of our clock, which is believed instead"),
+        ("-25h", "0h", "90,000 s behind our clock, which is believed instead"),
+        ("36500D", "0h", "ahead of our clock, which is believed instead"),
+    ],
+)
+def test_a_servers_date_more_than_a_day_off_is_not_believed(store, off, observed, words):
+    """What is true now was true by the server's clock, or by ours where the server's is more than a day from it."""
+    rows = [{"zone": "a", "cost": 1.0}]
+    with serve(lambda _: Reply({"rows": rows}, date=AT + pd.Timedelta(off))) as server:
+        columns = {
+            "provider": "=lab",
+            "region": "=here",
+            "zone": "zone",
+            "instance_type": "=x",
+            "price_usd": "cost",
+        }
+        options = {"url": f"{server.url}/prices", "rows": "rows", "columns": columns}
+        feed = Feed(name="lab", source="http", options=options)
+        fetched = fetch(store, feed, clock=AT)
+    assert (fetched.status, fetched.added) == ("done", 1)
+    assert words in fetched.reason
+    assert prices(store)["observed_at"].tolist() == [AT + pd.Timedelta(observed)]
+
+
 def test_a_secret_is_nowhere(store, capsys, caplog, tmp_path):
     def echo(seen):
         return ec2_error("AuthFailure", 401, f"signature of {SECRET} and AKIAEXAMPLE123456789 {seen.headers}")

@@ -9,7 +9,7 @@ import yaml
 from command_kit import call
 
 from flows.config import AlarmSettings, BoundSettings, Settings, commented_settings, read_settings
-from flows.engine.serving import prefect_yaml, zombies
+from flows.engine.serving import automations, prefect_yaml
 
 LINES = commented_settings().splitlines()
 #: Lines of settings, the # taken off; the words that explain them keep theirs.
@@ -52,7 +52,7 @@ def test_the_deployments_are_written_as_they_come_with_the_program(tmp_path):
     told = call("init", "--deployments", "--out", path, "--json").value
     assert told == {"deployments": str(path), "automations": str(beside)}
     assert yaml.safe_load(path.read_text()) == prefect_yaml()
-    assert yaml.safe_load(beside.read_text()) == zombies()
+    assert yaml.safe_load(beside.read_text()) == {"automations": automations()}
     assert call("init", "--deployments", "--out", path).code == 2
     path.unlink()
     assert call("init", "--deployments", "--out", path).code == 2, "the other one is there"

@@ -122,6 +122,13 @@ def test_control_characters_are_shown_and_an_empty_table_says_so():
     assert printed([Table("Jobs", [], {"a": "a"})]) == "Jobs: none"
 
 
+def test_a_section_that_is_only_drawn_has_no_heading_on_a_terminal():
+    drawn = Section(
+        "Drawn", [Figure(specs=[], label="a chart"), Section("Inner", [Fold("more", ["hidden"])])]
+    )
+    assert printed([drawn, Section("Said", ["a sentence"])]) == "\nSaid\na sentence"
+
+
 def test_a_terminal_prints_the_numbers_of_a_chart_and_nothing_else_that_is_folded():
     table = Table("", [{"a": 7}], {"a": "seven"})
     shown = printed([Section("S", [Fold("numbers", [table], printed=True), Fold("more", ["hidden"])])])

@@ -550,6 +550,20 @@ def test_a_browser_shows_every_page_and_a_keyboard_reaches_all_of_it(client, ser
 
 
 @needs_chromium
+def test_runs_and_errors_stand_at_the_edge_of_the_page_and_keep_to_its_width(served):
+    left = "document.querySelector('h1').getBoundingClientRect().left"
+    with chromium_page() as page:
+        for width, dark in ((420, False), (420, True), (1280, False), (1280, True)):
+            page.look(width=width, dark=dark)
+            edges = set()
+            for path in ("/runs", "/no/such/page"):
+                page.open(served + path)
+                assert page.js("document.documentElement.scrollWidth") <= width
+                edges.add(page.js(left))
+            assert len(edges) == 1, (width, edges)
+
+
+@needs_chromium
 def test_the_slider_goes_through_the_vintages_by_keyboard(served):
     with chromium_page() as page:
         page.look(width=1280)

@@ -147,9 +147,11 @@ def _columns(path: Path) -> list[str]:
 def _open_parquet(path: Path, coded: Sequence[str] = ()) -> pq.ParquetFile:
     """The file; of the columns ``coded`` the codes that it stores in the place of texts are read, and no text twice."""
     try:
-        return pq.ParquetFile(path, read_dictionary=list(coded))
-    except (pa.ArrowInvalid, OSError) as error:
+        file = pq.ParquetFile(path, read_dictionary=list(coded))
+        _ = file.schema_arrow.names  # of bytes that are not UTF-8
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise _not_parquet(path, error) from error
+    return file
 
 
 def _coded(schema: pa.Schema) -> list[str]:
