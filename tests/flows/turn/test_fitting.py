@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from test_killed_turn import run_through, start
-from test_turn import AT, dump, one_turn, panel_settings, scramble_after, tidy_tables
+from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
-from flows.config import Settings, read_settings
+from flows.config import Settings
 from flows.turn.context import Followed, Turn, find_work, read_histories
 from flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
 from forecasting.origins import TIMETABLE, Cohort
@@ -245,7 +245,7 @@ def settings_file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, settings_file):
     db = tmp_path_factory.mktemp("whole") / "w.duckdb"
-    one_turn(db, read_settings(settings_file))
+    run_through(db, settings_file)
     return dump(db)
 
 
