@@ -157,6 +157,7 @@ def reaches_the_goals(found: dict) -> None:
 
 
 @needs_data
+@pytest.mark.slow
 def test_open_data_quick():
     reaches_the_goals(cant_be_late_answer(DATA, seed=7, fast=True))
 
