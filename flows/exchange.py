@@ -185,7 +185,7 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 
 def _ranked(job: str, session: Session) -> Answer:
     """The markets of a job that may move, by what being there in the next slot is worth to it."""
-    from flows.turn.answer import movable_as_of, ranked_rows
+    from flows.turn.answer import asked_job, movable_as_of, ranked_rows
     from flows.turn.context import Turn
 
     with session.market_data() as store:
@@ -199,7 +199,8 @@ def _ranked(job: str, session: Session) -> Answer:
             say=say,
             fan=counted,
         )
-        movable = movable_as_of(turn, job)
+        asked = asked_job(turn, job)
+        movable = movable_as_of(turn, asked)
     rows = ranked_rows(movable)
     title = f"Markets for {movable.request.name} at {utc(movable.live.now)}"
     note = (
@@ -208,8 +209,9 @@ def _ranked(job: str, session: Session) -> Answer:
     )
     return Answer(
         title=title,
-        value={"job": movable.request.name, "at": movable.live.now, "markets": rows},
-        blocks=[Table(title, rows, RANKED_COLUMNS), note],
+        value={"job": movable.request.name, "at": movable.live.now, "markets": rows}
+        | ({"proposed": asked.proposal} if asked.proposal else {}),
+        blocks=[Table(title, rows, RANKED_COLUMNS), note, *([asked.proposal] if asked.proposal else [])],
     )
 
 

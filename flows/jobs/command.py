@@ -95,7 +95,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     """Add a job that may move, or one that names no market, whose markets are proposed and ranked then."""
     from flows.exchange import RANKED_COLUMNS
     from flows.ledger.jobs import save_jobs
-    from flows.turn.answer import movable_as_of, ranked_rows
+    from flows.turn.answer import asked_job, movable_as_of, ranked_rows
     from flows.turn.context import Turn, placed_among, proposed, read_all, step_of
     from optimization.job.definition import infeasible_by
     from optimization.job.request import first_slot, shortfall_told
@@ -113,7 +113,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         job = movable_job(placed, histories, None if placed.market is None else 0)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
-            ranked = ranked_rows(movable_as_of(turn, placed.name))
+            ranked = ranked_rows(movable_as_of(turn, asked_job(turn, placed.name)))
     run = job.job
     names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
     value = {

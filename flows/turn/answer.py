@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -129,10 +129,35 @@ def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
     }
 
 
-def planned_decision(turn: Turn, job: str, *, market: str | None, policy: str | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedJob:
+    """A job by file or by name, with the decisions made for it and the reports of it; how its markets were proposed, if so."""
+
+    request: JobRequest
+    decisions: Sequence[dict[str, Any]] = ()
+    reports: Sequence[Report] = ()
+    proposal: str = ""
+
+
+def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
+    """The job that a command names; a file that names no market, where no ``market`` is given either, as `proposed`."""
+    if job.endswith(".toml") or Path(job).exists():
+        request = read_request(Path(job))
+        if request.names_no_market and market is None:
+            request, told = proposed(turn, request)
+            return AskedJob(request=request, proposal=told)
+        return AskedJob(request=request)
+    store = turn.store
+    return AskedJob(
+        request=find_job(store, job).request,
+        decisions=decisions_of(store, job),
+        reports=every_report(store, [job]),
+    )
+
+
+def planned_decision(turn: Turn, job: AskedJob, *, market: str | None, policy: str | None) -> dict[str, Any]:
     """The decision of one job's next slot, and why its policy was chosen; nothing is stored."""
-    request, _, _ = _asked_job(replace(turn, say=lambda _: None), job, market)
-    if request.may_move:
+    if job.request.may_move:
         movable = movable_as_of(turn, job, market=market, mover=policy)
         return moved_row(movable, decide_moving(movable.live, effort_of(turn.settings)))
     running = job_as_of(turn, job, market=market)
@@ -230,14 +255,14 @@ def _opened_together(
     return opened, left_out
 
 
-def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
+def job_as_of(turn: Turn, job: AskedJob, *, market: str | None = None) -> OpenJob:
     """A job at the time of ``turn``: where it stands, what was decided and reported of it, its market and the forecast in force.
 
-    ``job`` is a file or the name of a stored job, ``market`` where it runs if it does not say so. Raises `JobError` where the
+    ``market`` is where it runs if it does not say so. Raises `JobError` where the
     market is taken outside of the job's time.
     """
     settings = turn.settings
-    request, decisions, reports = _asked_job(turn, job, market)
+    request = job.request
     followed = find_market(
         turn.store, _market_text(request, market), at=turn.at, settings=settings, own_end=turn.own_end
     )
@@ -251,23 +276,23 @@ def job_as_of(turn: Turn, job: str, *, market: str | None = None) -> OpenJob:
     return open_job(
         request,
         history,
-        decided=allocations_of(decisions),
+        decided=allocations_of(job.decisions),
         forecasts=forecasts_of(history, prepared.batches[followed], settings=settings),
         peers=peers_of(turn, [followed], start=record_start(first))[followed],
-        reports=reports,
+        reports=job.reports,
         fresh=turn.fresh,
     )
 
 
 def movable_as_of(
-    turn: Turn, job: str, *, market: str | None = None, mover: str | None = None
+    turn: Turn, job: AskedJob, *, market: str | None = None, mover: str | None = None
 ) -> OpenMovable:
     """`job_as_of` for a job that may move; ``market`` is its home if given, ``mover`` decides (None: the one that leads).
 
     It raises as that, and as `places_of` and `mover_named` do.
     """
     settings = turn.settings
-    request, decisions, reports = _asked_job(turn, job, market)
+    request = job.request
     if not request.may_move:
         raise JobError(
             f"job {request.name!r} runs in one market",
@@ -285,10 +310,10 @@ def movable_as_of(
     return open_movable(
         request,
         read_all(turn, [(one, start) for one in places]),
-        decided=places_held(decisions),
+        decided=places_held(job.decisions),
         forecasts=[forecasts_of(histories[one], prepared.batches[one], settings=settings) for one in places],
         peers=[peers[one] for one in places],
-        reports=reports,
+        reports=job.reports,
         by=by or read_pool(turn).movers_deciding([at])[0],
         fresh=turn.fresh,
     )
@@ -324,20 +349,6 @@ def _running_since(request: JobRequest, at: pd.Timestamp, settings: Settings) ->
             remedy="give --at TIME",
         )
     return first
-
-
-def _asked_job(
-    turn: Turn, job: str, market: str | None
-) -> tuple[JobRequest, list[dict[str, Any]], list[Report]]:
-    """A job by file or by name, with the decisions made for it and the reports of it; a file without a market as `proposed`."""
-    if job.endswith(".toml") or Path(job).exists():
-        request = read_request(Path(job))
-        if request.names_no_market and market is None:
-            request, told = proposed(turn, request)
-            turn.say(told)
-        return request, [], []
-    store = turn.store
-    return find_job(store, job).request, decisions_of(store, job), every_report(store, [job])
 
 
 def _market_text(request: JobRequest, market: str | None) -> str:

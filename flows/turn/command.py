@@ -170,7 +170,7 @@ def plan(
     """Decide the next slot of one job: instances to hold, expected cost and finish, and why. Nothing is stored."""
     from flows.clock import now
     from flows.delivery import document
-    from flows.turn.answer import planned_decision
+    from flows.turn.answer import asked_job, planned_decision
     from flows.turn.context import Turn
 
     with session.market_data() as store:
@@ -179,9 +179,11 @@ def plan(
             store=store, at=at, settings=session.config, run_id="plan", own_end=own_end, say=say, fan=counted,
             clock=now(),
         )  # fmt: skip
-        decision = planned_decision(turn, job, market=market, policy=policy)
+        asked = asked_job(turn, job, market=market)
+        decision = planned_decision(turn, asked, market=market, policy=policy)
     title = f"Decision for {utc(decision['slot'])}"
-    return Answer(title=title, value=document(decision), blocks=decision_blocks(title, [decision]))
+    blocks = decision_blocks(title, [decision]) + ([asked.proposal] if asked.proposal else [])
+    return Answer(title=title, value=document(decision), blocks=blocks)
 
 
 def replay(
@@ -214,39 +216,38 @@ def replay(
     """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
     from flows.schemas.forms import REPLAY
     from flows.turn.answer import replayed, replayed_over_markets
-    from flows.turn.context import Turn
+    from flows.turn.context import Turn, proposed
     from optimization.job.request import may_move_among, read_request, stays_in
     from optimization.policies.pool import is_policy
-    from warehouse.errors import MarketError
 
     request, first = read_request(job), parsed_time(start, "--from")
     if markets is not None:
         request = may_move_among(request, tuple(text.strip() for text in markets.split(",")))
     elif market is not None and policy is not None and is_policy(policy):
         request = stays_in(request)  # one market and a policy of one market are named: that is what is asked
-    if market is None and not request.may_move:
-        raise MarketError(
-            f"job {request.name!r} is to be replayed on no market",
-            remedy="give --market MARKET, or --markets",
-        )
+    told = ""
     with session.market_data() as store:
         at, _ = session.moment(store)
         turn = Turn(
             store=store, at=at, settings=session.config, run_id="replay", own_end=True, say=say, fan=counted
         )
+        if market is None and request.names_no_market:
+            request, told = proposed(turn, request)
         rows: list[Any]
         if request.may_move:
             by = policy or "MeanField"
             rows = replayed_over_markets(turn, request, market=market, policy=by, start=first, model=model)
         else:
             by = policy or "UP"
-            rows = replayed(turn, request, market=market or "", policy=by, start=first, model=model)
+            rows = replayed(
+                turn, request, market=market or request.place, policy=by, start=first, model=model
+            )
     best: Any = rows[0]
     short = [{key: value for key, value in row.items() if key != "allocations"} for row in rows]
     value = {"schema": REPLAY, **(best if by != "all" else {"replays": short})}
     where = f"{len(best['markets'])} markets" if request.may_move else best["market"]
     title = f"{best['job']} on {where} from {utc(best['from'])}, {best['deadline_slots']} slots"
-    return Answer(title=title, value=value, blocks=replay_blocks(title, rows))
+    return Answer(title=title, value=value, blocks=replay_blocks(title, rows) + ([told] if told else []))
 
 
 #: Rows of a replay that a terminal shows; baselines are always among them.

@@ -52,7 +52,7 @@ def mover_named(name: str) -> Mover[Any]:
     for mover in MOVERS:
         if mover.name == name:
             return mover
-    raise PolicyError(f"mover {name!r}", expected=f"one of {', '.join(mover.name for mover in MOVERS)}")
+    raise PolicyError(f"mover {name!r}", expected=f"one of {', '.join(repr(mover.name) for mover in MOVERS)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

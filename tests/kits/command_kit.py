@@ -22,6 +22,11 @@ class Called:
         assert self.code == 0, self.err
         return json.loads(self.out)
 
+    @property
+    def said(self):
+        """What a person reads, as one line however it was wrapped."""
+        return " ".join(self.out.split())
+
 
 def call(*words):
     out, err = io.StringIO(), io.StringIO()

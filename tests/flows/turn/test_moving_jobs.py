@@ -352,7 +352,7 @@ def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, se
     refused = call("plan", "roams", *where, "--policy", "UP")
     assert refused.code == 2
     assert "mover 'UP'" in refused.err
-    assert "MeanField, OneStep" in refused.err
+    assert "'MeanField', 'OneStep', 'UP, failover'" in refused.err
 
 
 def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, settings_file, tmp_path):
@@ -365,7 +365,7 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     # Several types are followed, and what its throughput was measured on is not said: the cheapest by its last day, as `fill`
     # ranks markets; which others there are, and words that name one.
     added = call("job", "add", file, *where, "--name", "cheapest", "--json").value
-    told = [call("plan", file, *where).err, added["proposed"]]
+    told = [call("plan", file, *where).said, added["proposed"]]
     with open_store(db) as store:
         turn = turn_on(store, settings)
         lately = offers_of(turn, asked=(), gpu_model=None, left_out=[])
@@ -378,9 +378,10 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
         assert "--market MARKET" in said
         assert all(f"{name} (" in said.split("; else ")[1] for name in types)
         assert any(f'as markets = ["simulated/*/*/{name}"]' in said for name in types)
-    assert "names no market" in call("markets", "--for", file, *where).err
+    assert "names no market" in call("markets", "--for", file, *where).said
+    assert "names no market" in call("markets", "--for", file, *where, "--json").value["proposed"]
     planned = call("plan", file, *where, "--market", HOME)
-    assert "names no market" not in planned.err
+    assert "names no market" not in planned.said
     assert planned.code == 0
     # Nothing that is followed fits it.
     file.write_text(text.replace(named, 'regions = ["nowhere"]'))
@@ -389,7 +390,10 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     assert "none is followed that fits it" in refused.err
     file.write_text(text.replace(named, 'gpu_type = "H100"'))
     planned = call("plan", file, *where)
-    assert "may move among the 3 markets of h100" in planned.err
+    assert "may move among the 3 markets of h100" in planned.said
+    replayed = call("replay", "--job", file, *where)
+    assert "may move among the 3 markets of h100" in replayed.said
+    assert len(call("replay", "--job", file, *where, "--json").value["markets"]) == 3
     added = call("job", "add", file, *where, "--json").value
     assert 'markets = ["simulated/*/*/h100"]' in added["proposed"]
     ranked = added["ranked"]
