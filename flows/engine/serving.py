@@ -144,6 +144,9 @@ DEPLOYMENTS = (
 
 #: Seconds without a word of a run after which its process is taken for dead: ten times as long as between two of them.
 SILENCE_SECONDS = 300
+#: What the server hears of a run that has begun, and has not ended: a worker may die between any two. Each event bears the state's
+#: own name; Submitting and InfrastructurePending are of type Pending and hold the deployment's place as it does.
+BEGUN = ("Pending", "Submitting", "InfrastructurePending", "Running", "Retrying", "heartbeat")
 
 
 def automations() -> list[dict[str, Any]]:
@@ -185,7 +188,7 @@ def made_again() -> dict[str, Any]:
 def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
     """The automation by which the server ends runs whose process has died.
 
-    Prefect leaves such a run where it was, in Running or Pending, and nothing else ends it. A run's own process says that it is
+    Prefect leaves such a run where it was, in Running, Pending or Submitting, and nothing else ends it. A run's own process says that it is
     there (`flows.engine.run.ENGINE_SETTINGS`), so one that goes on after its worker was killed is left alone.
     """
     return {
@@ -199,7 +202,7 @@ def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
                 "prefect.resource.role": "tag",
                 "prefect.resource.id": "prefect.tag.slackwater",
             },
-            "after": [f"prefect.flow-run.{one}" for one in ("Pending", "Running", "heartbeat")],
+            "after": [f"prefect.flow-run.{one}" for one in BEGUN],
             "expect": ["prefect.flow-run.*"],
             "for_each": ["prefect.resource.id"],
             "threshold": 1,

@@ -1,6 +1,7 @@
 """An engine of one's own, with nothing of the environment around the tests."""
 
 import os
+import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,3 +20,14 @@ def own_engine(home: Path):
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def process_of(worker: int) -> int | None:
+    """The process of a run that a worker started."""
+    for line in subprocess.run(
+        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines():
+        pid, parent, *words = line.split()
+        if parent == str(worker) and any("prefect" in word for word in words):
+            return int(pid)
+    return None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from engine_kit import own_engine
+from engine_kit import own_engine, process_of
 from test_turn import AT, small_settings
 
 from flows.engine.serving import keep_automation, running_server, zombies
@@ -309,17 +309,6 @@ def test_the_turn_of_a_killed_process_is_made_again_in_its_slot(server, client, 
     with open_reader(tmp_path / "slackwater.duckdb") as store:
         slots = set(read_rows(store, "decisions")["slot"])
     assert slots == {pd.Timestamp(started.name.split(" ")[1])}
-
-
-def process_of(worker: int) -> int | None:
-    """The process of a run that a worker started."""
-    for line in subprocess.run(
-        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
-    ).stdout.splitlines():
-        pid, parent, *words = line.split()
-        if parent == str(worker) and any("prefect" in word for word in words):
-            return int(pid)
-    return None
 
 
 @pytest.mark.slow
