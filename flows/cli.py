@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "leaderboard": "flows.turn.command:leaderboard",
     "report": "flows.turn.command:report",
     "job add": "flows.jobs.command:add",
+    "job change": "flows.jobs.command:change",
     "job list": "flows.jobs.command:list_",
     "job show": "flows.jobs.command:show",
     "job report": "flows.jobs.command:report",
@@ -53,7 +54,7 @@ COMMANDS: Final = {
 }
 #: First words of commands of two.
 GROUPS: Final = {
-    "job": "Add, list and show jobs, and report what they did.",
+    "job": "Add, change, list and show jobs, and report what they did.",
     "feeds": "List the live feeds of the settings with their last fetch; fetch one by hand.",
     "fleet": "Plan jobs that compete for the same counts together.",
     "experiment": "Repeat an experiment on a folder of measured prices and counts: train on the past half, test on the later one.",
@@ -67,6 +68,7 @@ EXAMPLES: Final = {
     "leaderboard": "slackwater leaderboard",
     "report": "slackwater report --at 2026-11-20T14:30Z --html turn.html",
     "job add": "slackwater job add job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g",
+    "job change": "slackwater job change llama-8b-lora --deadline 2026-11-21T18:00Z",
     "job list": "slackwater job list",
     "job show": "slackwater job show llama-8b-lora",
     "job report": "slackwater job report llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6",

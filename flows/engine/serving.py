@@ -188,8 +188,8 @@ def made_again() -> dict[str, Any]:
 def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
     """The automation by which the server ends runs whose process has died.
 
-    Prefect leaves such a run where it was, in Running, Pending or Submitting, and nothing else ends it. A run's own process says that it is
-    there (`flows.engine.run.ENGINE_SETTINGS`), so one that goes on after its worker was killed is left alone.
+    Prefect leaves such a run where it was, in Running, Pending or Submitting, and nothing else ends it. A run's own process says
+    that it is there (`flows.engine.run.ENGINE_SETTINGS`), so one that goes on after its worker was killed is left alone.
     """
     return {
         "name": "slackwater-zombies",

@@ -241,7 +241,7 @@ def make_fleet(turn: Turn, terms: FleetTerms, requests: Sequence[JobRequest], *,
 def _open_requests(turn: Turn, left_out: list[str]) -> list[JobRequest | None]:
     """The stored jobs that are open at the turn's time; a job on another slot grid is left out and said."""
     found: list[JobRequest | None] = []
-    for job in stored_jobs(turn.store):
+    for job in stored_jobs(turn.store, known_at=turn.terms_at):
         if not job.start <= turn.at < job.deadline or job.created_at > turn.at:
             continue
         if job.step != step_of(turn.settings):

@@ -1,4 +1,4 @@
-"""``job add``, ``job list``, ``job show`` and ``job report``. What computes is loaded when a command is called."""
+"""``job add``, ``job change``, ``job list``, ``job show`` and ``job report``. What computes is loaded when a command is called."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import Answer, MarketName, Query, QueryAt, option, parsed_time
+from flows.command import Answer, MarketName, Query, QueryAt, option, parsed_duration, parsed_time
 from flows.ledger.fields import folded, outcome_table
 from flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
-from flows.show.formats import auto, time
+from flows.show.formats import auto, time, utc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
     return keyed(*(key for key in value if key not in hidden))
 
 
-def _cannot(told: str) -> Banner | None:
+def _cannot(told: str | None) -> Banner | None:
     return Banner("Warning:", told) if told else None
 
 
@@ -151,13 +151,135 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
 
 
+def change(
+    job: Annotated[str, option("Name of the job, or its job file (TOML) with the new terms.", metavar="JOB")],
+    /,
+    *,
+    deadline: Annotated[str | None, option("New deadline, ISO 8601.", metavar="TIME")] = None,
+    deadline_in: Annotated[
+        str | None,
+        option("New deadline, so long after the time of the change: 12h, 90min.", metavar="DURATION"),
+    ] = None,
+    workload: Annotated[
+        float | None,
+        option("New amount of work in all, in the unit of the job's workload.", metavar="AMOUNT"),
+    ] = None,
+    n_max: Annotated[int | None, option("New largest number of instances, not below the one of now.")] = None,
+    value_usd: Annotated[float | None, option("New value of the job when it is done in time, USD.")] = None,
+    decay: Annotated[
+        float | None, option("New decay: the value is gone at so many times the deadline.")
+    ] = None,
+    name: Annotated[str | None, option("Name of the job, instead of the file's.")] = None,
+    session: QueryAt = QueryAt(),
+) -> Answer:
+    """Change the terms of a job that has not ended; what was done counts on, and what was decided stays."""
+    import pandas as pd
+
+    from flows.jobs.change import as_filed, change_of, change_rows, change_time, not_replayed, with_terms
+    from flows.ledger.jobs import find_job, save_change
+    from flows.ledger.records import decisions_of
+    from flows.turn.context import Turn
+    from optimization.job.request import names_file, read_request
+
+    terms: dict[str, Any] = {
+        "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "value_usd": value_usd,
+        "decay": decay,
+    }  # fmt: skip
+    terms = {key: value for key, value in terms.items() if value is not None}
+    span = None if deadline_in is None else parsed_duration(deadline_in, "--deadline-in")
+    filed = read_request(Path(job)) if names_file(job) else None
+    given = [f"--{key.partition('.')[0].replace('_', '-')}" for key in terms]
+    _check_asked(job, given + (["--deadline-in"] if span is not None else []), filed is not None)
+    wanted = name or (filed.name if filed else job)
+    _need_warehouse(wanted, session)
+    with session.writing() as store:
+        stored, decisions = find_job(store, wanted), decisions_of(store, wanted)
+        slots = [pd.Timestamp(row["slot"]) for row in decisions]
+        at = change_time(store, stored, slots, session.moment(store), session.config)
+        if filed is not None:
+            request = as_filed(filed.model_copy(update={"name": wanted}), stored)
+        else:
+            request = with_terms(stored.request, terms if span is None else terms | {"deadline": at + span})
+        turn = Turn(store=store, at=at, settings=session.config, run_id="change")
+        with store.transaction():
+            changed = save_change(store, request, at=at)
+            found = change_of(turn, stored, request, decisions) if changed else None
+        after = find_job(store, wanted)
+    value: dict[str, Any] = {
+        "job": wanted,
+        "changed": changed,
+        "known_at": after.known_at,
+        "counts_from": None,
+        "changes": [],
+        "deadline": request.deadline,
+        "shortfall": None,
+        "notes": [],
+    }
+    if found is None:
+        same = f"Job {wanted} has these terms already: nothing was changed."
+        return Answer(title=f"Job {wanted}", value=value, blocks=[same])
+    issued = [f"the decision of {utc(at)} stays as it was issued"] if at in slots else []
+    value |= {
+        "counts_from": found.counts_from,
+        "changes": change_rows(found.changes),
+        "shortfall": found.shortfall,
+        "notes": [*issued, *found.unknown, *not_replayed(after)],
+    }
+    return Answer(
+        title=f"Job {wanted}",
+        value=value,
+        blocks=[_terms_table(f"Changed, as known from {utc(at)} on", value["changes"])],
+        notes=value["notes"],
+        banner=_cannot(found.shortfall),
+    )
+
+
+def _check_asked(job: str, options: Sequence[str], by_file: bool) -> None:
+    """Raise `JobError` unless a change is asked for by a file or by options, and by one deadline."""
+    from warehouse.errors import JobError
+
+    remedy = "see `slackwater job change --help`"
+    if by_file and options:
+        raise JobError(
+            f"new terms both in {job} and by {', '.join(options)}", expected="one of the two", remedy=remedy
+        )
+    if not by_file and not options:
+        raise JobError(
+            f"nothing to change of job {job!r}",
+            expected="a new term, such as --deadline 2026-03-12T18:00Z, or a job file with the new ones",
+            remedy=remedy,
+        )
+    if {"--deadline", "--deadline-in"} <= set(options):
+        raise JobError("a deadline by --deadline and by --deadline-in", expected="one of them", remedy=remedy)
+
+
+def _terms_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Terms before and after a change, a deadline as a time; with when it became known where the rows say it."""
+    shown = []
+    for row in rows:
+        written = utc if row["term"] == "deadline" else auto
+        shown.append({**row, "before": written(row["before"]), "after": written(row["after"])})
+    known = {"known_at": "known at (UTC)"} if any("known_at" in row for row in rows) else {}
+    return Table(title, shown, known | keyed("term", "before", "after"))
+
+
+def _need_warehouse(name: str, session: Query) -> None:
+    """Raise `JobError` where there is no warehouse: a command about a job that is there should not make one."""
+    from warehouse.errors import JobError
+
+    if not session.db.exists():
+        raise JobError(
+            f"no job {name!r}: there is no warehouse at {session.db}", remedy="`slackwater job add` makes one"
+        )
+
+
 def list_(*, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs."""
     from flows.ledger.jobs import reports_by_job, stored_jobs
     from warehouse.issued import read_rows
 
     with session.reading() as store:
-        jobs = stored_jobs(store)
+        jobs = stored_jobs(store, known_at=session.time)
         scored = set(read_rows(store, "outcomes")["job"])
         reports = reports_by_job(store, [job.request.name for job in jobs])
     rows = [
@@ -190,17 +312,15 @@ def show(
 ) -> Answer:
     """Show one job, the decisions made for it, what was reported of it beside what was predicted, and how it came out."""
     from flows.delivery import deliveries_of
+    from flows.jobs.change import not_replayed, terms_rows
     from flows.jobs.predicted import reports_shown
-    from flows.ledger.jobs import find_job
+    from flows.ledger.jobs import find_job, terms_of
     from flows.ledger.records import decisions_of, outcomes_of
-    from warehouse.errors import JobError
 
-    if not session.db.exists():
-        raise JobError(
-            f"no job {name!r}: there is no warehouse at {session.db}", remedy="`slackwater job add` makes one"
-        )
+    _need_warehouse(name, session)
     with session.reading() as store:
         job = find_job(store, name)
+        versions = terms_of(store, job)
         decisions = decisions_of(store, name)
         reports = reports_shown(store, job, decisions, session.config)
         deliveries = [delivery.row() for delivery in deliveries_of(store, name)]
@@ -208,6 +328,7 @@ def show(
     value = {
         "job": job.request.model_dump(mode="json"),
         "origin": job.origin,
+        "terms": terms_rows(versions),
         "decisions": decisions,
         "reports": reports,
         "deliveries": deliveries,
@@ -219,7 +340,7 @@ def show(
         job.request.workload.unit,
         outcome_table("Outcomes", folded(outcomes), most=10),
     )
-    return Answer(title=f"Job {name}", value=value, blocks=blocks)
+    return Answer(title=f"Job {name}", value=value, blocks=blocks, notes=not_replayed(job))
 
 
 def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,7 +370,11 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
         blocks.append(
             Table("Deliveries", value["deliveries"], keyed("slot", "sink", "status", "attempts", "reason"))
         )
-    return [*blocks, outcomes, Section("As it was asked for", [request])]
+    changed = [{"known_at": one["known_at"], **row} for one in value["terms"] for row in one["changes"]]
+    if changed:
+        blocks.append(_terms_table("Its terms, as they were changed", changed))
+    heading = "As it is asked for now" if changed else "As it was asked for"
+    return [*blocks, outcomes, Section(heading, [request])]
 
 
 def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:

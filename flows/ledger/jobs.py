@@ -16,7 +16,15 @@ from pydantic import ValidationError
 from flows.show.formats import rows_of, utc
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress, finished
-from optimization.job.request import FilledConfiguration, JobRequest, check_bounds, first_slot, job_on
+from optimization.job.request import (
+    FilledConfiguration,
+    JobRequest,
+    check_bounds,
+    check_change,
+    first_slot,
+    job_on,
+    term_changes,
+)
 from optimization.moving.definition import Held, Mover
 from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
 from optimization.moving.terms import movable_job
@@ -27,7 +35,7 @@ from warehouse.errors import JobError
 from warehouse.history import History
 from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
-from warehouse.times import utc_index
+from warehouse.times import microseconds, moment, utc_index
 
 # ---
 # Jobs as the warehouse keeps them: placed requests, each with where it came from and when it was added.
@@ -39,13 +47,15 @@ class StoredJob:
 
     In older warehouses it is also "practice", of jobs made up to learn from, which were over before they were added.
 
-    ``start`` is the start of the job's first slot, ``deadline`` the end of the last whole slot before its deadline.
+    ``start`` is the start of the job's first slot, ``deadline`` the end of the last whole slot before its deadline. ``changed_at``
+    is when these terms became known, None where they are those it was added with (M2.9).
     """
 
     request: JobRequest
     origin: str
     step: pd.Timedelta
     created_at: pd.Timestamp
+    changed_at: pd.Timestamp | None = None
     # Kept, not asked for each time: every turn sorts all jobs there ever were.
     start: pd.Timestamp = field(init=False)
     deadline: pd.Timestamp = field(init=False)
@@ -55,11 +65,23 @@ class StoredJob:
         object.__setattr__(self, "start", first_slot(self.request, self.step))
         object.__setattr__(self, "deadline", self.request.ends.floor(self.step))
 
+    @property
+    def known_at(self) -> pd.Timestamp:
+        """When its terms became known."""
+        return self.created_at if self.changed_at is None else self.changed_at
+
+    @property
+    def changed_under_way(self) -> bool:
+        """Whether its terms were others in its first slot: no replay can show it as it was (M2.9)."""
+        return self.changed_at is not None and self.changed_at > self.start
+
 
 def save_jobs(
     store: Store, requests: Iterable[JobRequest], *, origin: str, at: pd.Timestamp, step: pd.Timedelta
 ) -> int:
-    """Keep placed requests; the same again adds nothing. Raises `JobError` if a name is taken by another job."""
+    """Keep placed requests; the same again adds nothing, whatever was changed since. Raises `JobError` if a name is taken by
+    another job.
+    """
     requests = list(requests)
     if not requests:
         return 0
@@ -68,10 +90,11 @@ def save_jobs(
     for request in requests:
         check_bounds(request)
         before = known.get(request.name)
-        if before is not None and before.request != request:
+        if before is not None and all(one.request != request for one in [before, *terms_of(store, before)]):
+            others = [one.term for one in term_changes(before.request, request)]
             raise JobError(
-                f"job {request.name!r} is known with other terms",
-                remedy="give it another name with --name, or another deadline in its file",
+                f"job {request.name!r} is known with other terms ({', '.join(others)})",
+                remedy="`slackwater job change` changes the terms of a job; another job needs another name (--name)",
             )
         rows.append(
             {
@@ -89,22 +112,38 @@ def save_jobs(
     return write_rows(store, "jobs", pd.DataFrame(rows)).added if rows else 0
 
 
-def stored_jobs(store: Store) -> list[StoredJob]:
-    """Every job whose terms can be read, by start and name."""
-    return list(_in_order(_job_rows(store))[0])
+def stored_jobs(store: Store, *, known_at: pd.Timestamp | None = None) -> list[StoredJob]:
+    """Every job whose terms can be read, with those known at a time (None: by now), by start and name (M2.9).
+
+    A job that was added later is there, too, with the terms that it was added with.
+    """
+    return list(_in_order(_job_rows(store, known_at))[0])
 
 
-def unreadable_jobs(store: Store) -> list[str]:
+def unreadable_jobs(store: Store, *, known_at: pd.Timestamp | None = None) -> list[str]:
     """In words, which stored jobs have terms that cannot be read: an older version let them in."""
-    return list(_in_order(_job_rows(store))[1])
+    return list(_in_order(_job_rows(store, known_at))[1])
 
 
-def _job_rows(store: Store) -> tuple[tuple[str, str, int, int], ...]:
-    return tuple(store.execute("SELECT spec, origin, step_seconds, epoch_us(created_at) FROM jobs"))
+#: What `_stored_job` takes, of one job.
+_JobRow = tuple[str, str, int, int, int | None]
+#: Of every job the terms in force: those that were changed last, else those that it was added with.
+_IN_FORCE = """
+    SELECT coalesce(changed.spec, jobs.spec), origin, step_seconds, epoch_us(created_at), epoch_us(changed.known_at)
+    FROM jobs LEFT JOIN (
+        SELECT job, spec, known_at FROM terms WHERE $known_at IS NULL OR known_at <= $known_at
+        QUALIFY row_number() OVER (PARTITION BY job ORDER BY known_at DESC, revision DESC) = 1
+    ) AS changed ON changed.job = jobs.name
+"""
+
+
+def _job_rows(store: Store, known_at: pd.Timestamp | None) -> tuple[_JobRow, ...]:
+    asked = {"known_at": None if known_at is None else moment(known_at, "known_at")}
+    return tuple(store.execute(_IN_FORCE, asked))
 
 
 @lru_cache(maxsize=2)
-def _in_order(rows: tuple[tuple[str, str, int, int], ...]) -> tuple[tuple[StoredJob, ...], tuple[str, ...]]:
+def _in_order(rows: tuple[_JobRow, ...]) -> tuple[tuple[StoredJob, ...], tuple[str, ...]]:
     """Jobs by start and name, and what is said of the others: every turn asks, and seldom is there a new one."""
     jobs = [_stored_job(*row) for row in rows]
     readable = [job for job in jobs if isinstance(job, StoredJob)]
@@ -115,8 +154,10 @@ def _in_order(rows: tuple[tuple[str, str, int, int], ...]) -> tuple[tuple[Stored
 
 
 @lru_cache(maxsize=16_384)
-def _stored_job(spec: str, origin: str, step_seconds: int, created_us: int) -> StoredJob | str:
-    """A job as it is stored, or why it cannot be read; it never changes, and every turn reads all of them."""
+def _stored_job(
+    spec: str, origin: str, step_seconds: int, created_us: int, changed_us: int | None
+) -> StoredJob | str:
+    """A job as it is stored, or why it cannot be read; what is stored never changes, and every turn reads all of them."""
     try:
         request = JobRequest.model_validate_json(spec)
     except ValidationError as error:
@@ -129,13 +170,18 @@ def _stored_job(spec: str, origin: str, step_seconds: int, created_us: int) -> S
         request=request,
         origin=origin,
         step=pd.Timedelta(seconds=int(step_seconds)),
-        created_at=utc_index(np.array([created_us], dtype=np.int64))[0],
+        created_at=_time(created_us),
+        changed_at=None if changed_us is None else _time(changed_us),
     )
 
 
-def find_job(store: Store, name: str) -> StoredJob:
-    """The job of that name; raises `JobError` with the known names."""
-    jobs = stored_jobs(store)
+def _time(us: int) -> pd.Timestamp:
+    return utc_index(np.array([us], dtype=np.int64))[0]
+
+
+def find_job(store: Store, name: str, *, known_at: pd.Timestamp | None = None) -> StoredJob:
+    """The job of that name with the terms known at a time (None: by now); raises `JobError` with the known names."""
+    jobs = stored_jobs(store, known_at=known_at)
     for job in jobs:
         if job.request.name == name:
             return job
@@ -143,6 +189,83 @@ def find_job(store: Store, name: str) -> StoredJob:
     raise JobError(
         f"no job {name!r} in the warehouse", expected=f"a known job ({names})", remedy="`slackwater job list`"
     )
+
+
+# ---
+# Terms that were changed after a job was added: a row each, known from a time on, which nothing decided before reads (M1.2, M2.9).
+
+
+def terms_of(store: Store, stored: StoredJob) -> list[StoredJob]:
+    """The job with each of the terms it has had, first those that it was added with; those that cannot be read are left out."""
+    rows = store.execute(
+        "SELECT spec, NULL AS known_us, -1 AS revision FROM jobs WHERE name = $job UNION ALL "
+        "SELECT spec, epoch_us(known_at), revision FROM terms WHERE job = $job ORDER BY known_us NULLS FIRST, revision",
+        {"job": stored.request.name},
+    )
+    step, created = int(stored.step / pd.Timedelta(seconds=1)), microseconds(stored.created_at, "created_at")
+    found = [_stored_job(spec, stored.origin, step, created, known_us) for spec, known_us, _ in rows]
+    return [one for one in found if isinstance(one, StoredJob)]
+
+
+def save_change(store: Store, request: JobRequest, *, at: pd.Timestamp) -> bool:
+    """Keep the new terms of a job, a placed request of its name, as known from ``at`` on; False where it has them already.
+
+    Raises `JobError` where there is no such job, it has ended by then or was changed later, its deadline leaves no slot, or a
+    term is another that cannot change (`check_change`).
+    """
+    with store.transaction():
+        stored = find_job(store, request.name)
+        if stored.request == request:
+            return False
+        _check_open(store, stored, at)
+        check_change(stored.request, request)
+        if request.ends.floor(stored.step) <= max(at, stored.start):
+            raise JobError(
+                f"job {request.name!r}: deadline {utc(request.ends)} leaves no whole slot after {utc(max(at, stored.start))}",
+                expected=f"{utc(max(at, stored.start).floor(stored.step) + stored.step)} or later",
+                remedy=f"if its work is done, say so: `slackwater job report {request.name} --finished`",
+            )
+        same = read_rows(store, "terms", where={"job": request.name, "known_at": at})
+        row = {
+            "job": request.name,
+            "known_at": at,
+            "revision": len(same),
+            "spec": request.model_dump_json(),
+            "deadline_at": request.ends,
+        }
+        write_rows(store, "terms", [row])
+    return True
+
+
+def _check_open(store: Store, stored: StoredJob, at: pd.Timestamp) -> None:
+    """Raise `JobError` unless a job's terms can change at a time: it was there, not changed later, and has not ended."""
+    name, another = stored.request.name, "add another job with `slackwater job add --name NAME`"
+    if at < stored.known_at:
+        what = "was added" if stored.changed_at is None else "had its terms changed"
+        raise JobError(
+            f"job {name!r} {what} at {utc(stored.known_at)}, a change at {utc(at)}",
+            expected="a time at or after that",
+            remedy="give --at TIME, or leave it out",
+        )
+    if stored.deadline <= at:
+        raise JobError(
+            f"job {name!r} ended at {utc(stored.deadline)}, a change at {utc(at)}",
+            expected="a job whose deadline is to come",
+            remedy=f"give --at TIME if it was said before; else {another}",
+        )
+    done = [one for one in reports_of(store, name, known_at=at) if one.finished]
+    if done:
+        raise JobError(
+            f"job {name!r} was reported as finished at {utc(done[0].reported_at)}",
+            expected="a job with work left",
+            remedy=f"if it is not, report that time again without --finished; else {another}",
+        )
+    if len(read_rows(store, "outcomes", where={"job": name})):
+        raise JobError(
+            f"job {name!r} has been scored by a later turn",
+            expected="a job that has not ended",
+            remedy=another,
+        )
 
 
 # ---

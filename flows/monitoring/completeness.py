@@ -238,7 +238,7 @@ class Facts:
     ``seen``: market, source, slot, count_at, price_at (newest observation known at the slot's start, NaT if none): a row for
     every market and slot, the map's rows. ``issued``: market, source, slot, planned, models, newest_row, price_fallback,
     count_fallback, others_fell_back, backfilled. ``runs``: slot, stage, status, reason, left_out (list of sentences).
-    ``jobs``: name, market, source, created, start, deadline, finished, scored (NaT if not), origin, resumable.
+    ``jobs``: name, market, source, created, start, deadline, finished, scored (NaT if not), origin, replayed (when it has ended).
     ``decided``: job, slot.
     """
 
@@ -609,7 +609,7 @@ def _job_left_out(facts: Facts, name: str, slots: pd.DatetimeIndex) -> np.ndarra
 def score_states(facts: Facts) -> States:
     """Whether every job that ended was scored, in the slot that starts at its deadline (a later turn may have done it)."""
     window = facts.window
-    jobs = facts.jobs[facts.jobs["resumable"].astype(bool)]
+    jobs = facts.jobs[facts.jobs["replayed"].astype(bool)]
     due = np.maximum(jobs["deadline"], jobs["created"].dt.ceil(window.step))
     jobs = jobs.assign(slot=due)[(due >= window.first) & (due <= window.last)]
     if jobs.empty:

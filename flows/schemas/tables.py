@@ -205,7 +205,7 @@ def tables() -> dict[str, Relation]:
             },
         ),
         "jobs": Relation(
-            words="Jobs as their owners described them (M2.1).",
+            words="Jobs as their owners described them when they were added (M2.1); `terms` has what was changed since.",
             columns={
                 "name": "Name of the job.",
                 "market": MARKET,
@@ -216,6 +216,16 @@ def tables() -> dict[str, Relation]:
                 "start_at": "Start of its first slot, UTC.",
                 "deadline_at": "Its deadline, UTC.",
                 "step_seconds": STEP_SECONDS,
+            },
+        ),
+        "terms": Relation(
+            words="Terms of jobs that were changed after they were added: at a time the newest known by then count (M2.9).",
+            columns={
+                "job": JOB,
+                "known_at": KNOWN,
+                "revision": "Counts changes that became known at one time, from 0; the highest counts.",
+                "spec": "JSON of all its terms.",
+                "deadline_at": "Its deadline, UTC.",
             },
         ),
         "decisions": Relation(
@@ -556,7 +566,8 @@ def views() -> dict[str, Relation]:
                 "moves": OUTCOME["moves"].words,
                 "moving_usd": OUTCOME["moving_usd"].words,
             },
-            sql="WITH told AS (SELECT o.*, j.market, j.start_at, j.step_seconds, j.spec ->> '$.value_usd' IS NOT NULL AS valued, "
+            sql="WITH told AS (SELECT o.*, j.market, j.start_at, j.step_seconds, "
+            "coalesce(t.spec, j.spec) ->> '$.value_usd' IS NOT NULL AS valued, "
             + ", ".join(
                 f"CAST(o.details ->> '$.{name}' AS {kind}) AS {name}"
                 for name, kind in (
@@ -568,7 +579,8 @@ def views() -> dict[str, Relation]:
                     ("moving_usd", "DOUBLE"),
                 )
             )
-            + " FROM outcomes AS o JOIN jobs AS j ON o.job = j.name) "
+            + " FROM outcomes AS o JOIN jobs AS j ON o.job = j.name LEFT JOIN (SELECT job, spec FROM terms "
+            "QUALIFY row_number() OVER (PARTITION BY job ORDER BY known_at DESC, revision DESC) = 1) AS t ON t.job = j.name) "
             "SELECT job, market, policy, scored_at, cost_usd, on_demand_only_usd, on_demand_only_usd - cost_usd AS saved_usd, "
             "1 - cost_usd / nullif(on_demand_only_usd, 0) AS saved_share, on_time, "
             "start_at + to_seconds(finish_slots * step_seconds) AS finish, spot_share, "

@@ -46,7 +46,7 @@ from forecasting.accuracy.tables import pooled_scores, sourced
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
-from optimization.job.request import JobRequest, first_slot, job_on, read_request
+from optimization.job.request import JobRequest, first_slot, job_on, names_file, read_request
 from optimization.moving.live import decide_moving, ranked_markets
 from optimization.moving.movers import Alone
 from optimization.moving.replay import MovedOutcome
@@ -141,7 +141,7 @@ class AskedJob:
 
 def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
     """The job that a command names; a file that names no market, where no ``market`` is given either, as `proposed`."""
-    if job.endswith(".toml") or Path(job).exists():
+    if names_file(job):
         request = read_request(Path(job))
         if request.names_no_market and market is None:
             request, told = proposed(turn, request)
@@ -149,7 +149,7 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
         return AskedJob(request=request)
     store = turn.store
     return AskedJob(
-        request=find_job(store, job).request,
+        request=find_job(store, job, known_at=turn.terms_at).request,
         decisions=decisions_of(store, job),
         reports=every_report(store, [job]),
     )
@@ -171,7 +171,8 @@ def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
     Those that it has issued stay as they are. Nothing is stored.
     """
     settings, left_out = turn.settings, list[str]()
-    known = [job for job in stored_jobs(turn.store) if job.start <= turn.at < job.deadline]
+    jobs = stored_jobs(turn.store, known_at=turn.terms_at)
+    known = [job for job in jobs if job.start <= turn.at < job.deadline]
     names = {job.request.name for job in known}
     known += [
         StoredJob(request=request, origin="user", step=step_of(settings), created_at=turn.at)

@@ -128,6 +128,11 @@ class Turn:
         return reads.listed(self.at if at is None else at)
 
     @property
+    def terms_at(self) -> pd.Timestamp | None:
+        """As of when the terms of jobs are read: its time, and with ``own_end`` by now (None), like the jobs themselves (M2.9)."""
+        return None if self.own_end else self.at
+
+    @property
     def fresh(self) -> Freshness:
         """Which observation is old: by the settings, and at least two slots."""
         after = max(pd.Timedelta(hours=self.settings.stale_hours), 2 * step_of(self.settings))
@@ -631,7 +636,7 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
             left_out.append(told)
         asked.append(request)
     save_jobs(turn.store, asked, origin="user", at=turn.at, step=step)
-    known = stored_jobs(turn.store)
+    known = stored_jobs(turn.store, known_at=turn.terms_at)
     chosen = choose_markets(turn, most=settings.max_markets)
     readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
     chosen = [one for one in chosen if one[0] in readable]
@@ -640,7 +645,7 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
-        known = stored_jobs(turn.store)
+        known = stored_jobs(turn.store, known_at=turn.terms_at)
     return sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
 
 
@@ -693,7 +698,7 @@ def sorted_jobs(
     ended: list[tuple[StoredJob, Followed]] = []
     places: dict[str, tuple[Followed, ...]] = {}
     listed = turn.listed()
-    left_out += unreadable_jobs(turn.store)
+    left_out += unreadable_jobs(turn.store, known_at=turn.terms_at)
     for job in seen:
         if job.request.name in scored and job.deadline <= turn.at:
             continue  # nothing is left to be done for it, and in a year there are thousands

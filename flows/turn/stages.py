@@ -535,8 +535,8 @@ def score_ended_movable(ended: EndedMovable, movers: Sequence[Mover[Any]]) -> Sc
 
 
 def _counts(job: StoredJob) -> bool:
-    """Whether the pool may run a job; of one that cannot resume there is nothing to learn (M2.7)."""
-    return job.request.checkpoint.resumable
+    """Whether a job is replayed: not one that cannot resume (M2.7), nor one whose terms changed under way (M2.9)."""
+    return job.request.checkpoint.resumable and not job.changed_under_way
 
 
 def ended_jobs(

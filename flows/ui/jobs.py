@@ -146,7 +146,8 @@ def job_row(
     request = job.request
     row: dict[str, Any] = {
         "job": request.name, "market": request.where, "source": request.source or "", "origin": job.origin,
-        "over_when_added": job.deadline <= job.created_at,
+        "over_when_added": job.deadline <= job.created_at, "changed_at": job.changed_at,
+        "changed_under_way": job.changed_under_way,
         "state": state_of(reading, job, standing), "start": job.start, "deadline": job.deadline,
         "n_min": request.n_min, "n_max": request.n_max, "resumable": request.checkpoint.resumable,
         "value_usd": request.value_usd, "workload": f"{_amount(request.workload.amount)} {request.workload.unit}",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -496,6 +496,11 @@ def _check_span(span: pd.Timedelta, who: str) -> None:
         )
 
 
+def names_file(job: str) -> bool:
+    """Whether what a user calls a job is its job file; else it is the name of a job that is known."""
+    return job.endswith(".toml") or Path(job).exists()
+
+
 def read_request(path: Path) -> JobRequest:
     """Read one job file; raises `JobError` naming the file, the key and what was expected."""
     try:
@@ -573,6 +578,62 @@ def stays_in(request: JobRequest) -> JobRequest:
     return request.model_copy(
         update={"markets": (), "gpu_type": None, "regions": (), "moving": None, "throughput_on": {}}
     )
+
+
+# ---
+# Terms that change while a job runs (M2.9) (ours).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermChange:
+    """A term of a job by its key in a job file, as it was and as it is to be: plain values, None where it is not given."""
+
+    term: str
+    before: Any
+    after: Any
+
+
+#: What may change: the work that was done is reckoned the same whatever these are, but for a smaller ``n_max``.
+MAY_CHANGE = ("deadline", "workload.amount", "n_max", "value_usd", "decay")
+
+
+def term_changes(before: JobRequest, after: JobRequest) -> list[TermChange]:
+    """What two placed requests differ in, in the order of a job file."""
+    old, new = _flat(before.model_dump(mode="json")), _flat(after.model_dump(mode="json"))
+    return [
+        TermChange(term=key, before=old.get(key), after=new.get(key))
+        for key in dict.fromkeys([*old, *new])
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found
+
+
+def check_change(before: JobRequest, after: JobRequest) -> None:
+    """Raise `JobError` on the first term that a job cannot change, and on what `check_bounds` refuses (M2.9)."""
+    for one in term_changes(before, after):
+        if one.term not in MAY_CHANGE:
+            raise JobError(
+                f"job {before.name!r}: {one.term} = {_as_told(one.after)}, where the job has {_as_told(one.before)}",
+                expected=f"a change of {', '.join(MAY_CHANGE)}: by the other terms the work done so far is reckoned",
+                remedy="leave it as it is, or add another job with `slackwater job add --name NAME`",
+            )
+    if after.n_max < before.n_max:
+        raise JobError(
+            f"job {before.name!r}: n_max = {after.n_max}",
+            expected=f"at least the {before.n_max} of now: the work done so far is reckoned by what was held",
+            remedy="leave it as it is, or add another job with `slackwater job add --name NAME`",
+        )
+    check_bounds(after)
+
+
+def _as_told(value: Any) -> str:
+    return "nothing" if value is None else str(value)
 
 
 def first_slot(request: JobRequest, step: pd.Timedelta) -> pd.Timestamp:

@@ -35,6 +35,7 @@ MIGRATIONS = (
     "0007_fetches",
     "0008_alarms",
     "0009_places",
+    "0010_terms",
 )
 
 #: The file of ``warehouse/store/sql`` with the views and the comments, and the view that says which text of it a file has.
@@ -192,7 +193,7 @@ _BATCHES = (
     "UNION SELECT batch FROM imports WHERE imported_at >= $since)"
 )
 #: Every table but the schema's own record, in an order in which each follows what it needs. What is small or is referred to by
-#: later rows (markets, jobs) is always taken whole.
+#: later rows (markets, jobs and their terms) is always taken whole.
 TABLES: Mapping[str, TableRule] = {
     "markets": TableRule(key=("provider", "region", "zone", "instance_type"), id="mid"),
     "series": TableRule(key=("mid", "source", "kind", "product"), id="sid", needs=("markets",)),
@@ -213,6 +214,7 @@ TABLES: Mapping[str, TableRule] = {
     ),
     "accuracy": _from("measured_at", "measured_at", "market", "source", "model", "variable", "step"),
     "jobs": TableRule(key=("name",)),
+    "terms": TableRule(key=("job", "known_at", "revision")),
     "decisions": _from("slot", "job", "slot"),
     "outcomes": _from("scored_at", "job", "policy"),
     "weights": _from("scored_at", "round", "policy"),

@@ -1,10 +1,20 @@
 -- The jobs that need a decision or a score in a window, as known at its end. finished_us: the first slot in which nothing was left to decide:
--- a user said so, or an allocate run that was done decided nothing for a job that was running.
-WITH known AS (
+-- a user said so, or an allocate run that was done decided nothing for a job that was running. A job is replayed unless it cannot
+-- resume (M2.7) or its terms changed after its first slot had begun (M2.9).
+WITH changed AS (
+    SELECT job, spec, deadline_at, known_at FROM terms WHERE known_at <= $last
+    QUALIFY row_number() OVER (PARTITION BY job ORDER BY known_at DESC, revision DESC) = 1
+),
+as_known AS (
+    SELECT name, market, source, origin, created_at, start_at, coalesce(changed.spec, jobs.spec) AS spec,
+        coalesce(changed.deadline_at, jobs.deadline_at) AS deadline_at, coalesce(changed.known_at > start_at, FALSE) AS under_way
+    FROM jobs LEFT JOIN changed ON changed.job = jobs.name
+),
+known AS (
     SELECT name, market, source, origin, epoch_us(created_at) AS created_us, epoch_us(start_at) AS start_us,
         epoch_us(deadline_at) AS deadline_us,
-        coalesce(CAST(json_extract_string(spec, '$.checkpoint.resumable') AS BOOLEAN), TRUE) AS resumable
-    FROM jobs WHERE created_at <= $last AND start_at <= $last
+        NOT under_way AND coalesce(CAST(json_extract_string(spec, '$.checkpoint.resumable') AS BOOLEAN), TRUE) AS replayed
+    FROM as_known WHERE created_at <= $last AND start_at <= $last
         AND (deadline_at >= $first OR (created_at >= $first AND deadline_at <= created_at))
 ),
 turns AS (

@@ -67,7 +67,7 @@ def job_row(name, market=A, *, start=0, deadline=4, created=None, finished=None,
              "finished": finished, "scored": scored}  # fmt: skip
     row = {key: None if place is None else FIRST + place * HALF for key, place in times.items()}
     return (
-        {"name": name, "market": market[0], "source": market[1], "origin": "user", "resumable": True}
+        {"name": name, "market": market[0], "source": market[1], "origin": "user", "replayed": True}
         | row
         | columns
     )
@@ -79,7 +79,7 @@ def facts_of(*, seen=None, issued=None, runs=None, jobs=(), decided=(), at=None,
         "market",
         "source",
         "origin",
-        "resumable",
+        "replayed",
         "created",
         "start",
         "deadline",
@@ -218,7 +218,7 @@ def test_a_job_is_scored_in_the_slot_of_its_deadline():
         job_row("late", deadline=2, scored=5),
         job_row("never", deadline=3),
         job_row("broken", deadline=4),
-        job_row("rigid", deadline=5, resumable=False),
+        job_row("rigid", deadline=5, replayed=False),
     ]
     runs = run_rows((4, "score", "failed", "killed", []))
     facts = facts_of(jobs=jobs, runs=runs)

@@ -485,6 +485,35 @@ def test_a_report_says_where_it_ran_and_the_next_decision_starts_there(three_tur
     assert f"it runs in {plain.request.market} only" in alone.err
 
 
+def test_its_deadline_changes_and_what_it_has_done_where_it_is_goes_on(three_turns, settings_file, tmp_path):
+    db, at = shutil.copy(three_turns, tmp_path / "w.duckdb"), AT + 3 * STEP
+    where = ("--db", db, "--settings", settings_file, "--json")
+    for name in ("free", "homed"):
+        when = ("--at", at.isoformat(), *where)
+        value = call("job", "change", name, "--deadline-in", "3h", *when).value
+        assert (value["changed"], value["shortfall"], value["notes"][1:]) == (True, None, [])
+        assert call("job", "change", name, "--deadline-in", "3h", *when).value["changed"] is False
+        planned = call("plan", name, *when).value
+        assert pd.Timestamp(planned["deadline"]) == at + 6 * STEP
+        with open_store(db) as store:
+            newest = decisions_of(store, name)[-1]
+        held = newest["on_demand"] + newest["spot"]
+        assert (planned["progress"] > newest["progress"]) == (held > 0)
+        short = call("job", "change", name, "--deadline-in", "30min", *when).value
+        assert short["shortfall"].startswith("cannot be done by")
+        earlier = call("plan", name, "--at", (at - STEP).isoformat(), *where).value
+        assert pd.Timestamp(earlier["deadline"]) == AT + 16 * STEP
+    file = tmp_path / "free.toml"
+    file.write_text(
+        'name = "free"\ndeadline_in = "9h"\nn_max = 4\nmarkets = ["simulated/east/*/h100"]\nthroughput = { form = "linear" }\n'
+        'workload = { amount = 14, unit = "gpu_hours" }\ncheckpoint = { resumable = true, overhead_minutes = 3 }\n'
+        "moving = { checkpoint_gb = 20, bandwidth_gb_per_minute = 10 }\n"
+    )
+    refused = call("job", "change", file, "--at", at.isoformat(), *where)
+    assert refused.code == 2
+    assert "markets = ['simulated/east/*/h100'], where the job has ['simulated/*/*/h100']" in refused.err
+
+
 def test_the_joint_plan_leaves_it_out_and_says_so_beside_its_decision(three_turns, settings_file):
     where = ("--db", three_turns, "--settings", settings_file, "--at", (AT + 2 * STEP).isoformat(), "--json")
     value = call("fleet", "plan", *where).value

@@ -19,7 +19,7 @@ from past_jobs import past_jobs
 from test_turn import AT, one_turn, small_settings
 
 from flows.config import read_settings
-from flows.ledger.jobs import find_job, open_job
+from flows.ledger.jobs import find_job, open_job, save_change
 from flows.ledger.records import allocations_of, decisions_of, save_failure
 from flows.show.formats import usd
 from flows.turn.context import Followed, read_history
@@ -329,6 +329,20 @@ def test_an_ended_job_shows_every_policy_and_the_best_first(client, made):
     assert best["saved_usd"] == pytest.approx(best["on_demand_only_usd"] - best["cost_usd"])
     listed = next(job for job in client.get("/api/jobs?state=ended").json()["jobs"] if job["job"] == name)
     assert listed["best"]["policy"] == data["outcomes"][0]["policy"]
+
+
+def test_a_job_whose_terms_changed_says_so_and_why_it_is_not_replayed(db, settings):
+    with open_store(db) as store:
+        request = find_job(store, HOSTILE).request
+        later = request.model_copy(update={"deadline": request.ends + 2 * STEP})
+        assert save_change(store, later, at=AT + STEP)
+    client = client_of(db, settings)
+    row = client.get("/api/job", params={"name": HOSTILE}).json()["job"]
+    assert pd.Timestamp(row["deadline"]) == pd.Timestamp(later.deadline)
+    assert (pd.Timestamp(row["changed_at"]), row["changed_under_way"]) == (AT + STEP, True)
+    page = Outline(client.get("/job", params={"name": HOSTILE}).text).said
+    assert f"terms changed {AT + STEP:%Y-%m-%d %H:%M} UTC" in page
+    assert "no policy is replayed on it" in page
 
 
 def test_past_vintages_are_shown_against_what_came(client, made):

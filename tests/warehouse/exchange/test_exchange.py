@@ -91,6 +91,7 @@ def fill_anew(store, *, source, hours):
     for name in (
         "accuracy",
         "jobs",
+        "terms",
         "outcomes",
         "weights",
         "fitted",

@@ -1,0 +1,193 @@
+"""A job whose terms change: what is asked for, when it counts, and whether the job can be done from where it stands (M2.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+from pydantic import ValidationError
+
+from flows.config import Settings
+from flows.ledger.jobs import StoredJob, every_report, open_job, open_movable
+from flows.ledger.records import allocations_of, places_held
+from flows.show.formats import utc
+from flows.turn.context import Turn, find_market, parse_market, places_of, read_all, read_history, step_of
+from optimization.job.definition import Job, Progress, finished
+from optimization.job.request import (
+    JobRequest,
+    TermChange,
+    first_slot,
+    job_on,
+    shortfall_told,
+    slot_job,
+    term_changes,
+)
+from optimization.moving.terms import movable_job
+from warehouse.errors import InputError, JobError
+from warehouse.store.connection import Store
+
+# ---
+# What is asked for, as the placed request that the job is to be.
+
+
+def with_terms(request: JobRequest, terms: Mapping[str, Any]) -> JobRequest:
+    """A placed request with other values of some keys (``workload.amount`` by that name); raises `JobError` for a wrong one."""
+    values: dict[str, Any] = request.model_dump()
+    for key, value in terms.items():
+        table, _, name = key.rpartition(".")
+        (values[table] if table else values)[name] = value
+    try:
+        return JobRequest.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise JobError(f"job {request.name!r}: {key} = {first['input']}: {first['msg']}") from error
+
+
+def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
+    """The request of a job file placed where the job is: what the file leaves open (start, market, source) is the job's own.
+
+    Its ``deadline_in`` counts from the job's start, as it did when the job was added.
+    """
+    own = stored.request
+    if request.names_no_market:  # the markets that it may move among were chosen when it was added
+        request = request.model_copy(update={"markets": own.markets})
+    market, source = own.market, request.source
+    if request.market is not None:
+        there, named = parse_market(request.market)
+        market, source = there.key, named or source
+    return request.placed(
+        at=own.starts, market=market, source=source or (own.source if market == own.market else None)
+    )
+
+
+def change_time(
+    store: Store,
+    stored: StoredJob,
+    decided: Sequence[pd.Timestamp],
+    at: tuple[pd.Timestamp, bool],
+    settings: Settings,
+) -> pd.Timestamp:
+    """When a change becomes known: the slot of a time that was given, else the end of the record of the job's market.
+
+    ``at`` is a time and whether none was given, as `flows.command.QueryAt.moment` has it. A time that was not given is not before
+    the newest of ``decided`` slots nor before the terms in force: that much has been known.
+    """
+    when, own_end = at
+    if not own_end:
+        return when.floor(stored.step)
+    turn = Turn(store=store, at=when, settings=settings, run_id="change", own_end=True)
+    request = stored.request
+    if request.may_move:
+        end = places_of(turn, request)[0].at
+    else:
+        end = find_market(store, request.place, at=when, settings=settings, own_end=True).at
+    return max([end, stored.known_at, *decided])
+
+
+# ---
+# The job under terms, from where it stands.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """A job in slots, where it stands, and that it cannot be done in time; "" where it can."""
+
+    job: Job
+    progress: Progress
+    shortfall: str
+
+
+def outlook(turn: Turn, request: JobRequest, decisions: Sequence[Mapping[str, Any]]) -> Outlook:
+    """A placed request at the turn's time, what was decided and reported for it counted; before its start with nothing done.
+
+    Raises `MarketError` where its market cannot be read, `JobError` where its markets are not those it was decided to be in.
+    """
+    first = first_slot(request, step_of(turn.settings))
+    reports = every_report(turn.store, [request.name])
+    if not request.may_move:
+        followed = find_market(turn.store, request.place, at=turn.at, settings=turn.settings)
+        history = read_history(turn.store, followed, settings=turn.settings, start=min(first, followed.at))
+        if followed.at < first:
+            job, start = job_on(request, history)
+            return Outlook(job=job, progress=Progress(), shortfall=shortfall_told(job, start, history.step))
+        opened = open_job(request, history, decided=allocations_of(decisions), reports=reports)
+        progress = opened.live.progress()
+        return Outlook(job=opened.live.job, progress=progress, shortfall=opened.shortfall(progress))
+    places = places_of(turn, request)
+    histories = read_all(turn, [(one, min(first, one.at)) for one in places])
+    if places[0].at < first:
+        runs = movable_job(request, histories, None if request.market is None else 0).runs
+        told = [shortfall_told(one, first, histories[0].step) for one in runs]
+        return Outlook(job=runs[0], progress=Progress(), shortfall=told[0] if all(told) else "")
+    movable = open_movable(request, histories, decided=places_held(decisions), reports=reports)
+    progress = movable.live.progress()
+    there = movable.in_market(progress.place)
+    return Outlook(job=there.live.job, progress=progress, shortfall=there.shortfall(progress))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a change of terms comes to: ``changes`` of single terms, and the first slot that is decided by them (``counts_from``).
+
+    ``shortfall`` says that the job cannot be done in time, None where it can, and ``unknown`` why that is not known.
+    """
+
+    changes: tuple[TermChange, ...]
+    counts_from: pd.Timestamp
+    shortfall: str | None = None
+    unknown: tuple[str, ...] = ()
+
+
+def change_of(
+    turn: Turn, stored: StoredJob, request: JobRequest, decisions: Sequence[Mapping[str, Any]]
+) -> Change:
+    """A job as it stands under other terms (``request``) at the turn's time; nothing is stored.
+
+    Raises `JobError` for terms that no job can have, and for a workload that is done already.
+    """
+    # The price sets the value of a job that must finish, and nothing that could be refused hangs on it.
+    slot_job(request, step=stored.step, on_demand_usd=1.0)
+    decided = {pd.Timestamp(row["slot"]) for row in decisions}
+    slot = max(stored.start, turn.at)
+    while slot in decided:
+        slot += stored.step
+    change = Change(changes=tuple(term_changes(stored.request, request)), counts_from=slot)
+    try:
+        found, before = (outlook(turn, one, decisions) for one in (request, stored.request))
+    except InputError as error:
+        return replace(change, unknown=(f"whether it can be done in time is not known: {error}",))
+    amount, unit = stored.request.workload.amount, request.workload.unit
+    if request.workload.amount < amount and finished(found.progress.done, found.job.workload):
+        raise JobError(
+            f"job {request.name!r}: workload.amount = {request.workload.amount:g} {unit}",
+            expected=f"more than the {before.progress.done / before.job.workload * amount:.4g} {unit} done by {utc(turn.at)}",
+            remedy=f"if its work is done, say so: `slackwater job report {request.name} --finished`",
+        )
+    return replace(change, shortfall=found.shortfall or None)
+
+
+def terms_rows(versions: Sequence[StoredJob]) -> list[dict[str, Any]]:
+    """The terms a job has had as plain values: when each became known, and what it changed of those before."""
+    rows = []
+    for k, one in enumerate(versions):
+        changes = [] if k == 0 else change_rows(term_changes(versions[k - 1].request, one.request))
+        rows.append({"known_at": one.known_at, "changes": changes})
+    return rows
+
+
+def change_rows(changes: Sequence[TermChange]) -> list[dict[str, Any]]:
+    """Changes of terms as plain values."""
+    return [{"term": one.term, "before": one.before, "after": one.after} for one in changes]
+
+
+def not_replayed(stored: StoredJob) -> list[str]:
+    """That nothing is learned from a job whose terms changed under way, and why; nothing of any other."""
+    if not stored.changed_under_way:
+        return []
+    return [
+        f"its terms changed at {utc(stored.known_at)}, while it ran: when it has ended no policy is replayed on it, since each "
+        "would be told at its start what was said later, and nothing is learned from it"
+    ]
