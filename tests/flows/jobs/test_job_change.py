@@ -32,7 +32,7 @@ from flows.ledger.jobs import Report, find_job, save_change, save_jobs, save_rep
 from flows.ledger.records import decisions_of, save_decisions
 from flows.monitoring.completeness import Window, read_facts
 from flows.turn import stages
-from flows.turn.answer import decisions_as_of, job_as_of
+from flows.turn.answer import asked_job, decisions_as_of, job_as_of
 from flows.turn.context import Turn, find_work, read_pool, run_id_of
 from flows.turn.stages import Found, score_jobs
 from optimization.job.request import check_change, parse_request, term_changes
@@ -234,8 +234,10 @@ def test_a_plan_is_made_by_the_terms_known_at_its_time(tmp_path):
         before = decisions_as_of(turn_at(store, 3)).rows
         save_change(store, due(7), at=at(4))
         assert decisions_as_of(turn_at(store, 3)).rows == before
-        assert job_as_of(turn_at(store, 3), "demo").live.job.deadline_slots == 12
-        assert job_as_of(turn_at(store, 4), "demo").live.job.deadline_slots == 7
+        turn = turn_at(store, 3)
+        assert job_as_of(turn, asked_job(turn, "demo")).live.job.deadline_slots == 12
+        turn = turn_at(store, 4)
+        assert job_as_of(turn, asked_job(turn, "demo")).live.job.deadline_slots == 7
         (after,) = decisions_as_of(turn_at(store, 4)).rows
         assert after["deadline"] == at(7).isoformat()
         own_end = replace(turn_at(store, 3), own_end=True)
