@@ -1,6 +1,7 @@
 """Deployments say the same in both places; the logical time, failures and doubled turns without an engine."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ from flows.engine.flows import ADDRESS, KIND, WORKERS, chosen_runner, opened_tur
 from flows.engine.run import ENGINE_SETTINGS
 from flows.engine.serving import (
     BACKFILL_QUEUE,
+    BEGUN,
     DEPLOYMENTS,
     LIVE_QUEUE,
     SILENCE_SECONDS,
@@ -399,3 +401,14 @@ def test_serve_says_what_is_wrong_before_anything_starts(tmp_path, monkeypatch, 
     assert called.code == 2
     assert found in called.err
     assert not (tmp_path / ".prefect").exists()
+
+
+def test_a_run_that_dies_in_any_state_between_its_begin_and_its_end_is_noticed():
+    """The server names its events by states; a run of a name that is not waited for would hold its deployment's place for ever."""
+    from prefect import states
+
+    source = Path(states.__file__).read_text(encoding="utf-8")
+    named = set(re.findall(r'Pending\(cls=cls, name="(\w+)"|type=StateType.RUNNING, name="(\w+)"', source))
+    named = {one for both in named for one in both if one}
+    assert named >= {"Submitting", "InfrastructurePending", "Retrying"}
+    assert named | {states.Pending().name, states.Running().name} <= set(BEGUN)
