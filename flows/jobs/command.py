@@ -41,8 +41,9 @@ def add(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Add a job to the warehouse; it is planned in every later run until it ends."""
+    from flows.clock import now
     from flows.ledger.jobs import save_jobs
-    from flows.turn.context import find_market, read_history, step_of
+    from flows.turn.context import Turn, find_market, read_history, step_of
     from optimization.job.definition import infeasible_by
     from optimization.job.request import first_slot, read_request, shortfall_told, slot_job
 
@@ -59,6 +60,8 @@ def add(
         history = read_history(store, followed, settings=settings, start=followed.at)
         job = slot_job(placed, step=step_of(settings), on_demand_usd=history.on_demand_usd)
         added = save_jobs(store, [placed], origin="user", at=followed.at, step=step_of(settings))
+        turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end, clock=now())
+        old = turn.fresh.stale(history, followed.at)
     value = {
         "job": job.name,
         "added": bool(added),
@@ -77,14 +80,31 @@ def add(
     }
     told = shortfall_told(job, first_slot(placed, history.step), history.step)
     value["shortfall"] = told or None
+    value["stale"] = old
     table = Table("Job", [value], _columns(value))
-    return Answer(title=f"Job {job.name}", value=value, blocks=[table], banner=_cannot(told))
+    return Answer(
+        title=f"Job {job.name}", value=value, blocks=[*_old(old, followed.at), table], banner=_cannot(told)
+    )
 
 
 def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
     """The columns of a job that was added; of one that must finish not the value that was made up for it."""
-    hidden = {"added", "ranked", "shortfall"} | ({"value_usd"} if value["must_finish"] else set())
+    hidden = {"added", "ranked", "shortfall", "stale"} | ({"value_usd"} if value["must_finish"] else set())
     return keyed(*(key for key in value if key not in hidden))
+
+
+def _old(told: str | None, at: pd.Timestamp) -> list[Block]:
+    """That the record by whose end the job was placed ended long ago, and how to place it otherwise."""
+    if not told:
+        return []
+    return [
+        Notes(
+            [
+                f"OLD DATA: {told}. A start or deadline that was not given counts from {utc(at)}: `slackwater run --at "
+                f"{at:%Y-%m-%dT%H:%MZ}` decides that slot, and --at TIME adds a job as of another time."
+            ]
+        )
+    ]
 
 
 def _cannot(told: str | None) -> Banner | None:
@@ -93,6 +113,9 @@ def _cannot(told: str | None) -> Banner | None:
 
 def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> Answer:
     """Add a job that may move, or one that names no market, whose markets are proposed and ranked then."""
+    import pandas as pd
+
+    from flows.clock import now
     from flows.exchange import RANKED_COLUMNS
     from flows.ledger.jobs import save_jobs
     from flows.turn.answer import asked_job, movable_as_of, ranked_rows
@@ -104,7 +127,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     settings = session.config
     with session.writing() as store:
         at, own_end = session.moment(store)
-        turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end)
+        turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end, clock=now())
         told, ranked = "", []
         if request.names_no_market:
             request, told = proposed(turn, request)
@@ -114,6 +137,8 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
             ranked = ranked_rows(movable_as_of(turn, asked_job(turn, placed.name)))
+    newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
+    old = turn.fresh.stale(newest, places[0].at)
     run = job.job
     names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
     value = {
@@ -139,11 +164,11 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         shortfall_told(one, first_slot(placed, histories[0].step), histories[0].step) for one in job.runs
     ]
     cannot = short[0] if all(short) else ""
-    value["shortfall"] = cannot or None
+    value |= {"shortfall": cannot or None, "stale": old}
     if told:
         value |= {"proposed": told, "ranked": ranked}
     shown = {**value, "markets": "; ".join(names)}
-    blocks: list[Block] = [Table("Job", [shown], _columns(value))]
+    blocks: list[Block] = [*_old(old, places[0].at), Table("Job", [shown], _columns(value))]
     if ranked:
         blocks.append(
             Table("Its markets, by what being there in the next slot is worth", ranked, RANKED_COLUMNS)

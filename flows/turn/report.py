@@ -112,7 +112,7 @@ def report_data(
         round_jobs=list(rounds.jobs),
         ingested=ingested,
         panels=drawn,
-        notes=[*left_out, *examples_told(turn.store, decisions), *learned.findings],
+        notes=[*left_out, *examples_told(turn.store, decisions), *over_told(turn), *learned.findings],
     )
 
 
@@ -130,6 +130,19 @@ def examples_told(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[
     return [
         "These jobs are examples, as there is none of yours: `slackwater job add FILE --market MARKET` adds one, and the examples "
         "are set aside."
+    ]
+
+
+def over_told(turn: Turn) -> list[str]:
+    """Jobs of a user that this turn scored though no turn ever decided them: they were over before the first one came."""
+    rows = turn.store.execute(
+        "SELECT name, deadline_at FROM jobs WHERE origin = 'user' AND name NOT IN (SELECT job FROM decisions) "
+        "AND name IN (SELECT job FROM outcomes WHERE scored_at = $at) ORDER BY deadline_at, name",
+        {"at": turn.at},
+    )
+    return [
+        f"Job {name} was over before any turn decided it (deadline {utc(deadline)}): it is replayed, and nothing was held for it."
+        for name, deadline in rows
     ]
 
 

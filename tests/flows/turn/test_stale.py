@@ -87,6 +87,28 @@ def test_a_turn_keeps_what_it_said(folder, tmp_path):
     assert [one["stale"] for one in shown["decisions"]] == [TOLD]
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_job_added_at_the_end_of_an_old_record_says_so_and_the_turn_of_later_why_it_decides_nothing(
+    folder, tmp_path, moves
+):
+    db, file = tmp_path / "w.duckdb", tmp_path / "late.toml"
+    file.write_text(JOB.replace(f'market = "{MARKET}"', f'markets = ["{MARKET}"]') if moves else JOB)
+    where = ("--db", db, "--settings", folder / "slackwater.toml")
+    assert call("ingest", "tabular", folder / "data", *where).code == 0
+    added = call("job", "add", file, *where)
+    began = LAST.floor("30min")
+    assert "OLD DATA: the newest count" in added.said
+    assert f"`slackwater run --at {began:%Y-%m-%dT%H:%MZ}` decides that slot" in added.said
+    assert "long over" in call("job", "add", file, *where, "--json").value["stale"]
+    in_time = call("job", "add", file, *where, "--name", "soon", "--at", LAST.ceil("30min").isoformat())
+    assert "OLD DATA" not in in_time.said
+    with open_store(db) as store:
+        turn = Turn(store=store, at=LATER, settings=read_settings(folder / "slackwater.toml"), run_id="r")
+        notes = whole_turn(turn, data=folder / "data", requests=[], report=tmp_path / "r.html").notes
+    over = [note for note in notes if "over before any turn decided it" in note]
+    assert [note.split()[1] for note in over] == ["late", "soon"]
+
+
 def row(job, market, slot="2026-01-05T12:00:00+00:00", stale="old"):
     return dict.fromkeys(DECISION) | {
         "job": job, "market": market, "source": "s", "slot": slot, "stale": stale and f"{market} is {stale}",
