@@ -505,7 +505,11 @@ def _stopped_by_signal() -> Iterator[None]:
 
 
 async def keep_automation(said: dict[str, Any]) -> None:
-    """Make an automation known to the server, in the place of one of its name."""
+    """Make an automation known to the server, in the place of one of its name.
+
+    One that says the same stays as it is: a new one knows nothing of the runs that were heard of before, and those that died with
+    the process that starts again now would be silent for ever.
+    """
     from prefect.client.orchestration import get_client
     from prefect.events.schemas.automations import AutomationCore
 
@@ -513,10 +517,10 @@ async def keep_automation(said: dict[str, Any]) -> None:
     async with get_client() as client:
         try:
             known = await client.read_automations_by_name(wanted.name)
-            if known:
-                await client.update_automation(known[0].id, wanted)
-            else:
+            if not known:
                 await client.create_automation(wanted)
+            elif known[0].model_dump(include=set(AutomationCore.model_fields)) != wanted.model_dump():
+                await client.update_automation(known[0].id, wanted)
         except httpx.HTTPError as error:  # it is served nevertheless
             say(f"the server does not take the automation {wanted.name}: {error}")
 

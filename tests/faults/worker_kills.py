@@ -23,7 +23,6 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-import anyio
 import pandas as pd
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +31,7 @@ sys.path[:0] = [str(HERE.parent / "kits"), str(HERE.parent / "flows" / "turn"), 
 from engine_kit import own_engine, process_of  # noqa: E402
 from test_turn import small_settings  # noqa: E402
 
-from flows.engine.serving import keep_automation, running_server, zombies  # noqa: E402
+from flows.engine.serving import running_server  # noqa: E402
 from warehouse.errors import SlackwaterError  # noqa: E402
 from warehouse.issued import read_rows  # noqa: E402
 from warehouse.store.connection import open_reader  # noqa: E402
@@ -41,6 +40,14 @@ from warehouse.store.connection import open_reader  # noqa: E402
 VICTIMS = {"run": 4, "worker": 3, "both": 3}
 #: Seconds after which the server takes a silent run for dead (300 in use), in which a moment is drawn, and that a round may take.
 SILENCE, MOMENTS, PATIENCE = 40, 10.0, 240.0
+#: The command, but that the server takes a silent run for dead so soon.
+SERVE = f"""
+from flows.cli import main
+from flows.engine import serving
+own = [serving.zombies({SILENCE}), serving.made_again()]
+serving.automations = lambda: own
+main()
+"""
 #: Jobs of a first turn on the simulated market.
 JOBS = 2
 #: A round begins only in a slot that lasts as long.
@@ -55,8 +62,8 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start it and wait until it serves; the server then ends silent runs as soon as this script wants."""
-        words = ["-m", "flows.cli", "serve", "--only", "pipeline", "--settings", str(self.settings)]
+        """Start it and wait until it serves."""
+        words = ["-c", SERVE, "serve", "--only", "pipeline", "--settings", str(self.settings)]
         self.process = subprocess.Popen(
             [sys.executable, *words], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )  # fmt: skip
@@ -64,7 +71,6 @@ class Worker:
         for line in self.process.stderr:
             if line.strip().startswith(b"ready"):
                 break
-        anyio.run(keep_automation, zombies(silence=SILENCE))
 
     def kill(self) -> None:
         """SIGKILL, and nothing of it stays but its orphan."""

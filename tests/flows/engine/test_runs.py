@@ -311,6 +311,28 @@ def test_the_turn_of_a_killed_process_is_made_again_in_its_slot(server, client, 
     assert slots == {pd.Timestamp(started.name.split(" ")[1])}
 
 
+def test_an_automation_that_says_the_same_stays_and_so_does_what_it_has_heard(server, client):
+    """A new one would know nothing of the runs that died with the process that made the one before."""
+    import anyio
+
+    def kept():
+        found = client.request("POST", "/automations/filter", json={}).json()
+        return [one for one in found if one["name"] == zombies()["name"]]
+
+    anyio.run(keep_automation, zombies())
+    first = kept()
+    anyio.run(keep_automation, zombies())
+    assert kept() == first
+    assert first[0]["updated"]
+    anyio.run(keep_automation, zombies(silence=123))
+    (changed,) = kept()
+    assert changed["id"] == first[0]["id"]
+    assert (changed["trigger"]["within"], changed["updated"]) != (
+        first[0]["trigger"]["within"],
+        first[0]["updated"],
+    )
+
+
 @pytest.mark.slow
 def test_a_run_whose_process_has_died_is_ended_by_the_server(server, client, settings_file, tmp_path):
     import anyio
