@@ -197,10 +197,17 @@ def is_text(text: str) -> bool:
     return text.isascii() or _LOOSE_BYTE.search(text) is None
 
 
+#: Characters of a reason that quotes what it found.
+LONGEST_REASON = 300
+
+
 def _readable(raw: str, reason: str) -> tuple[str, str]:
-    r"""What was found of a rejected row with bytes that are no text written as ``\xff``, and the reason, which then is these."""
+    r"""What was found of a rejected row with bytes that are no text written as ``\xff``, and the reason, which then is these.
+
+    A reason may quote what it found, however long that is: `LONGEST_REASON` characters of it are for people.
+    """
     if is_text(raw):
-        return raw, reason
+        return raw, reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
     return _LOOSE_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", raw), NOT_UTF8
 
 

@@ -78,6 +78,9 @@ def test_a_zone_without_a_result_and_a_failed_round_are_rejected(tmp_path):
     assert frames["rejected"]["reason"].unique().tolist() == ["zone probed without a result"]
     with pytest.raises(SourceFileError, match="status 'failed'"):
         read(SkyNomad(), probe_round(tmp_path / "h100_b.json", good, status="failed"))
+    with pytest.raises(SourceFileError, match="status 'zzz") as refused:
+        read(SkyNomad(), probe_round(tmp_path / "h100_c.json", good, status="z" * 60_000))
+    assert len(str(refused.value)) < 1000, "what is said of a value does not grow with it"
 
 
 def test_the_type_of_a_round_must_be_told(tmp_path):
