@@ -126,16 +126,18 @@ def test_lines_that_cannot_be_used_say_why(tmp_path):
         line("2026-01-01", "L40S", 1, "US", "on_demand", 1.0, 3),
         line("2026-01-01", "L40S", 1, "US", "on_demand", 1.5, 3),
         line("2026-01-01", "L40S", 0, "US", "spot", 0.5, 3),
+        line("2026-01-01", "L40S", "9" * 400, "US", "spot", 0.5, 3),
     ]
     frames = read(VastAi(), table(tmp_path / "v.csv", lines))
     reasons = frames["rejected"].set_index("line")["reason"].to_dict()
-    assert sorted(reasons) == [3, 4, 5, 6, 7, 9]
+    assert sorted(reasons) == [3, 4, 5, 6, 7, 9, 10]
     assert "row from notvast.ai" in reasons[3]
     assert "rental type 'reserved'" in reasons[4]
     assert "not a date or number" in reasons[5]
     assert "2 fields where 12" in reasons[6]
     assert "superseded by line 8" in reasons[7]
-    assert "0 GPUs" in reasons[9]
+    assert "1 to 1024 GPUs and at least 0 offers, found 0 and 3" in reasons[9]
+    assert "found 999" in reasons[10]
     assert frames["price"]["on_demand_usd"].dropna().unique().tolist() == [1.5]
 
 

@@ -25,6 +25,8 @@ MINIMUM = "interruptible, min over offers"
 #: Prices of n GPUs are products of rounded prices per GPU; more digits would be noise of the multiplication.
 _DIGITS = 6
 _DAY_SECONDS = 86_400
+#: More GPUs than any machine that is offered has.
+MOST_GPUS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +180,8 @@ def _offer(line: int, fields: Mapping[str, str]) -> _Offer | str:
         minimum, middle = float(fields["price_min_usd"]), float(fields["price_median_usd"])
     except ValueError as error:
         return f"not a date or number ({error})"
-    if gpus < 1 or offers < 0:
-        return f"{gpus} GPUs and {offers} offers, expected at least 1 and 0"
+    if not 1 <= gpus <= MOST_GPUS or offers < 0:
+        return f"expected 1 to {MOST_GPUS} GPUs and at least 0 offers, found {gpus} and {offers}"
     return _Offer(
         line=line,
         day=fields["date"],

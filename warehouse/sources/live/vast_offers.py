@@ -14,7 +14,7 @@ from pydantic import Field
 
 from warehouse.errors import FetchError
 from warehouse.sources.contract import Address, Kind, Options, Row, Texts, label_option, pack, rejection
-from warehouse.sources.files.vastai import MEDIAN, MINIMUM
+from warehouse.sources.files.vastai import MEDIAN, MINIMUM, MOST_GPUS
 from warehouse.sources.live.contract import WHOLE, Example, FetchRequest, LiveSource, Page, PartFailed
 from warehouse.sources.live.transport import Transport
 
@@ -22,7 +22,6 @@ BASE = "https://console.vast.ai"
 #: Quartiles beside minimum and median; named so that the median stays the first product by name.
 QUARTILES = {0.25: "interruptible, quartile 1 over offers", 0.75: "interruptible, quartile 3 over offers"}
 _KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")
-_MOST_GPUS = 1024
 _SEPARATOR = "\t"
 
 Place = tuple[str, str]
@@ -173,8 +172,8 @@ def _offer(line: int, offer: object, price: str) -> _Offer | str:
         gpus, usd = int(str(offer.get("num_gpus"))), float(str(offer.get(price)))
     except ValueError:
         return f"num_gpus or {price} is no number"
-    if not 1 <= gpus <= _MOST_GPUS or not math.isfinite(usd) or usd < 0:
-        return f"{gpus} GPUs at {usd:g} USD, expected 1 to {_MOST_GPUS} at a price of at least 0"
+    if not 1 <= gpus <= MOST_GPUS or not math.isfinite(usd) or usd < 0:
+        return f"{gpus} GPUs at {usd:g} USD, expected 1 to {MOST_GPUS} at a price of at least 0"
     country = str(offer.get("geolocation") or "").rpartition(",")[2].strip()
     return _Offer(
         line=line,
