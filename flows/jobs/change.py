@@ -92,7 +92,7 @@ def change_time(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class UnderTerms:
     """A job in slots, where it stands, and that it cannot be done in time; "" where it can."""
 
     job: Job
@@ -100,7 +100,7 @@ class Outlook:
     shortfall: str
 
 
-def outlook(turn: Turn, request: JobRequest, decisions: Sequence[Mapping[str, Any]]) -> Outlook:
+def under_terms(turn: Turn, request: JobRequest, decisions: Sequence[Mapping[str, Any]]) -> UnderTerms:
     """A placed request at the turn's time, what was decided and reported for it counted; before its start with nothing done.
 
     Raises `MarketError` where its market cannot be read, `JobError` where its markets are not those it was decided to be in.
@@ -112,20 +112,20 @@ def outlook(turn: Turn, request: JobRequest, decisions: Sequence[Mapping[str, An
         history = read_history(turn.store, followed, settings=turn.settings, start=min(first, followed.at))
         if followed.at < first:
             job, start = job_on(request, history)
-            return Outlook(job=job, progress=Progress(), shortfall=shortfall_told(job, start, history.step))
+            return UnderTerms(job=job, progress=Progress(), shortfall=shortfall_told(job, start, history.step))
         opened = open_job(request, history, decided=allocations_of(decisions), reports=reports)
         progress = opened.live.progress()
-        return Outlook(job=opened.live.job, progress=progress, shortfall=opened.shortfall(progress))
+        return UnderTerms(job=opened.live.job, progress=progress, shortfall=opened.shortfall(progress))
     places = places_of(turn, request)
     histories = read_all(turn, [(one, min(first, one.at)) for one in places])
     if places[0].at < first:
         runs = movable_job(request, histories, None if request.market is None else 0).runs
         told = [shortfall_told(one, first, histories[0].step) for one in runs]
-        return Outlook(job=runs[0], progress=Progress(), shortfall=told[0] if all(told) else "")
+        return UnderTerms(job=runs[0], progress=Progress(), shortfall=told[0] if all(told) else "")
     movable = open_movable(request, histories, decided=places_held(decisions), reports=reports)
     progress = movable.live.progress()
     there = movable.in_market(progress.place)
-    return Outlook(job=there.live.job, progress=progress, shortfall=there.shortfall(progress))
+    return UnderTerms(job=there.live.job, progress=progress, shortfall=there.shortfall(progress))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ def change_of(
         slot += stored.step
     change = Change(changes=tuple(term_changes(stored.request, request)), counts_from=slot)
     try:
-        found, before = (outlook(turn, one, decisions) for one in (request, stored.request))
+        found, before = (under_terms(turn, one, decisions) for one in (request, stored.request))
     except InputError as error:
         return replace(change, unknown=(f"whether it can be done in time is not known: {error}",))
     amount, unit = stored.request.workload.amount, request.workload.unit
