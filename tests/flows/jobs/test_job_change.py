@@ -48,21 +48,6 @@ def at(slot):
 
 
 @pytest.fixture
-def jobs(tmp_path):
-    """A warehouse with one job of twelve slots and no market."""
-    with open_store(tmp_path / "w.duckdb") as store:
-        add_job(store)
-        yield store
-
-
-@pytest.fixture(scope="module")
-def market(tmp_path_factory):
-    """A warehouse with markets that no test adds a job to."""
-    with new_store(tmp_path_factory.mktemp("read")) as store:
-        yield store
-
-
-@pytest.fixture
 def busy(tmp_path):
     """A warehouse with the job and its market, and a quick settings file beside it."""
     with new_store(tmp_path) as store:

@@ -34,21 +34,6 @@ from warehouse.store.connection import open_store
 LATER = pd.Timedelta("10min")
 
 
-@pytest.fixture(scope="module")
-def market(tmp_path_factory):
-    """A warehouse that is only read."""
-    with new_store(tmp_path_factory.mktemp("read")) as store:
-        yield store
-
-
-@pytest.fixture
-def jobs(tmp_path):
-    """A warehouse with one job and no market: enough to report to."""
-    with open_store(tmp_path / "w.duckdb") as store:
-        add_job(store)
-        yield store
-
-
 def report(slot=2.0, **terms):
     when = BEGIN + slot * STEP
     return Report(**{"job": "demo", "reported_at": when, "known_at": when, **terms})
