@@ -112,7 +112,9 @@ def under_terms(turn: Turn, request: JobRequest, decisions: Sequence[Mapping[str
         history = read_history(turn.store, followed, settings=turn.settings, start=min(first, followed.at))
         if followed.at < first:
             job, start = job_on(request, history)
-            return UnderTerms(job=job, progress=Progress(), shortfall=shortfall_told(job, start, history.step))
+            return UnderTerms(
+                job=job, progress=Progress(), shortfall=shortfall_told(job, start, history.step)
+            )
         opened = open_job(request, history, decided=allocations_of(decisions), reports=reports)
         progress = opened.live.progress()
         return UnderTerms(job=opened.live.job, progress=progress, shortfall=opened.shortfall(progress))
