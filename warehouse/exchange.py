@@ -21,11 +21,13 @@ from warehouse.issued import NATURAL_KEYS
 from warehouse.store.connection import Store, attach_new, open_store
 from warehouse.store.files import sync_file, sync_folder
 from warehouse.store.folders import (
+    ABOUT_VIEWS,
     EXPORT_AGAIN,
     MANIFEST,
     POINTER,
     SHARED,
     SHARED_VERSION,
+    VIEWS,
     Generation,
     Manifest,
     TableFile,
@@ -37,7 +39,7 @@ from warehouse.store.folders import (
     read_manifest,
     table_file,
 )
-from warehouse.store.schema import TABLES, TableRule, quoted, with_needs
+from warehouse.store.schema import DESCRIBED, TABLES, TableRule, description, quoted, views_over, with_needs
 from warehouse.times import moment
 
 # ---
@@ -81,7 +83,7 @@ def appearing(folder: Path) -> Iterator[Path]:
 def write_export(
     store: Store, folder: Path, names: Sequence[str], since: pd.Timestamp | None = None
 ) -> Manifest:
-    """Write the files of some tables and the manifest into an existing folder; all of them show one state of the store."""
+    """Write the files of some tables, their views and the manifest into an existing folder; all show one state of the store."""
     files: dict[str, TableFile] = {}
     with store.transaction():
         steps = tuple(str(row[0]) for row in store.execute("SELECT name FROM schema_steps ORDER BY position"))
@@ -98,7 +100,12 @@ def write_export(
             files[name] = TableFile(rows=int(rows), sha256=hashed(path))
     manifest = Manifest(steps=steps, since="" if since is None else since.isoformat(), tables=files)
     (folder / MANIFEST).write_text(manifest.as_json(), encoding="utf-8")
-    sync_file(folder / MANIFEST)
+    (folder / VIEWS).write_text(
+        "\n".join([ABOUT_VIEWS, *views_over({name: f"{name}.parquet" for name in files}), ""]),
+        encoding="utf-8",
+    )
+    for name in (MANIFEST, VIEWS):
+        sync_file(folder / name)
     return manifest
 
 
@@ -479,12 +486,24 @@ def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int,
             with store.transaction():
                 for table in (*TABLES, "schema_steps"):
                     _bring_up(store, table)
+                _describe(store)
             after = _newest(store)
             if after != before:
                 _expire(store, after - keep)
         finally:
             store.execute("DETACH lake")
     return before, after
+
+
+def _describe(store: Store) -> None:
+    """The views of a warehouse and the words of its columns, in the lake."""
+    there = f"FROM duckdb_views() WHERE database_name = 'lake' AND view_name = {quoted(DESCRIBED)}"
+    known = store.execute(f"SELECT digest, views FROM lake.{DESCRIBED}") if store.execute(there) else [None]
+    store.execute("USE lake")
+    try:
+        description(columns_of_views=False).bring_up(store.execute, known[0])
+    finally:
+        store.execute("USE memory")
 
 
 def _newest(store: Store) -> int:

@@ -58,6 +58,7 @@ from warehouse.store.schema import (
     migrate,
     pending_steps,
     quoted,
+    views_over,
 )
 
 #: Environment variable: "off" keeps the warehouse as one file, whose readers and writer then exclude one another.
@@ -338,8 +339,7 @@ class Opening:
                 for position, step in enumerate(steps):
                     connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, step])
                 _check_steps(connection, self.name)
-                for name, file in tables.items():
-                    connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet({quoted(file)})")
+                connection.execute("\n".join(views_over(tables)))
         return connection
 
     def writing(self, lock: WriterLock, patience: Patience, say: Say) -> duckdb.DuckDBPyConnection:

@@ -1,7 +1,7 @@
 """The warehouse as folders of Parquet files, for whoever reads one: `warehouse.exchange` writes them.
 
-An *exported* folder holds one Parquet file a table and ``manifest.json`` with schema, row counts and content hashes. A *shared*
-folder holds complete exports under ``generations/<number>/``, and ``current.json`` names the one to read.
+An *exported* folder holds one Parquet file a table, ``manifest.json`` with schema, row counts and content hashes, and
+``views.sql``. A *shared* folder holds complete exports under ``generations/<number>/``, and ``current.json`` names the one to read.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from warehouse.errors import DamagedStoreError, InputError, StoreError
 from warehouse.store.schema import MIGRATIONS, TABLES, pending_steps
 
 MANIFEST = "manifest.json"
+#: The text that makes the files of a folder look like a warehouse to any DuckDB, and how it begins.
+VIEWS = "views.sql"
+ABOUT_VIEWS = (
+    "-- Tables and views: `duckdb -init views.sql` in this folder, or first SET file_search_path = 'FOLDER'."
+)
 _EXPORTED = "slackwater-export"
 #: Raised when a folder written today could not be read by the version before.
 _EXPORT_VERSION = 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -42,6 +42,7 @@ MIGRATIONS = (
 DESCRIPTION = DESCRIBED = "described"
 
 _VIEW = re.compile(r"^CREATE OR REPLACE VIEW (\w+) ", re.M)
+_COMMENTED = re.compile(r"^COMMENT ON (?:TABLE|VIEW|COLUMN) (\w+)")
 _LEDGER = "CREATE TABLE IF NOT EXISTS schema_steps (position INTEGER NOT NULL, name VARCHAR NOT NULL)"
 
 
@@ -99,34 +100,76 @@ def migrate(connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRAT
     return pending
 
 
-def describe(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Bring views and comments up to the text of `DESCRIPTION`, in one transaction; False if they are.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The views and comments of a warehouse: their text, its ``digest`` and the names of the ``views`` in it."""
 
-    Views of an earlier text that are in it no longer go; a view that somebody else made stays.
-    """
+    text: str
+    digest: str
+    views: tuple[str, ...]
+
+    def bring_up(self, execute: Callable[[str], object], known: tuple[str, Sequence[str]] | None) -> bool:
+        """Run the text where another one is ``known`` (its digest and views), or none; False if it is this one.
+
+        Views of an earlier text that are in it no longer go; a view that somebody else made stays.
+        """
+        if known is not None and known[0] == self.digest:
+            return False
+        for name in [] if known is None else known[1]:
+            if name not in self.views:
+                execute(f"DROP VIEW IF EXISTS {name}")
+        execute(self.text)
+        execute(
+            f"CREATE OR REPLACE VIEW {DESCRIBED} AS SELECT {quoted(self.digest)} AS digest, {[*self.views]} AS views"
+        )
+        return True
+
+
+def description(*, columns_of_views: bool = True) -> Description:
+    """What is said of a warehouse today; a DuckLake takes no comment on the columns of a view."""
     text = read_sql(__package__, DESCRIPTION)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    before: list[tuple[str, list[str]]] = []
+    views = tuple(_VIEW.findall(text))
+    if not columns_of_views:
+        own = tuple(f"COMMENT ON COLUMN {name}." for name in views)
+        text = "\n".join(line for line in text.splitlines() if not line.startswith(own))
+    return Description(text=text, digest=hashlib.sha256(text.encode()).hexdigest()[:16], views=views)
+
+
+def describe(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Bring views and comments up to the text of `DESCRIPTION`, in one transaction; False if they are."""
+    known: tuple[str, Sequence[str]] | None = None
     with suppress(duckdb.CatalogException):
-        before = connection.execute(f"SELECT digest, views FROM {DESCRIBED}").fetchall()
-    if [known for known, _ in before] == [digest]:
-        return False
-    views = _VIEW.findall(text)
-    gone = [name for _, names in before for name in names if name not in views]
+        known = connection.execute(f"SELECT digest, views FROM {DESCRIBED}").fetchone()
     connection.execute("BEGIN")
     try:
-        for name in gone:
-            connection.execute(f"DROP VIEW IF EXISTS {name}")
-        connection.execute(text)
-        connection.execute(
-            f"CREATE OR REPLACE VIEW {DESCRIBED} AS SELECT {quoted(digest)} AS digest, {views} AS views"
-        )
+        changed = description().bring_up(connection.execute, known)
         connection.execute("COMMIT")
     except BaseException:
         with suppress(duckdb.TransactionException):
             connection.execute("ROLLBACK")
         raise
-    return True
+    return changed
+
+
+def views_over(files: Mapping[str, Path | str]) -> list[str]:
+    """Statements that make Parquet ``files``, by table, look like the tables of a warehouse with its views and comments.
+
+    A view that needs a table which is not among them is left out.
+    """
+    made = [
+        f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet({quoted(file)});"
+        for name, file in files.items()
+    ]
+    lines = read_sql(__package__, DESCRIPTION).splitlines()
+    there, known = set(files), {*TABLES, *(found[1] for line in lines if (found := _VIEW.match(line)))}
+    for line in lines:
+        if found := _VIEW.match(line):
+            if known.intersection(re.findall(r"\w+", line[found.end() :])) <= there:
+                there.add(found[1])
+                made.append(line)
+        elif (found := _COMMENTED.match(line)) and found[1] in there:
+            made.append(line.replace("COMMENT ON TABLE", "COMMENT ON VIEW", 1))
+    return made
 
 
 def back_up(database: Path, source: int, *, step: str) -> Path:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,7 +21,7 @@ from flows.turn.context import Turn, run_id_of
 from flows.turn.report import learned
 from flows.turn.stages import whole_turn
 from warehouse.asof import load_history
-from warehouse.exchange import compact, export_store, import_folder
+from warehouse.exchange import compact, export_store, import_folder, publish_generation
 from warehouse.history import Market
 from warehouse.issued import read_rows
 from warehouse.observations import list_markets
@@ -311,6 +312,14 @@ def description(store):
     )
 
 
+def described_columns(store):
+    """Every column of what a warehouse holds, with its words."""
+    return store.execute(
+        "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal AND comment IS NOT NULL "
+        "ORDER BY table_name, column_index"
+    )
+
+
 def contents(store):
     """What every view says, but for the numbers that are a file's own; sums to what their order leaves of them."""
     own = "EXCLUDE (sid, mid)", "EXCLUDE (sid)", "EXCLUDE (vid)", ""
@@ -342,3 +351,37 @@ def test_compacting_and_moving_keep_views_and_comments(warehouse, tmp_path):
     with open_reader(tmp_path / "moved.duckdb") as compacted:
         assert description(compacted) == before
         assert contents(compacted) == rows
+
+
+def test_a_published_folder_is_read_with_views_and_comments(warehouse, tmp_path):
+    store, _ = warehouse
+    words, rows = described_columns(store), contents(store)
+    place = publish_generation(store, tmp_path / "shared").folder
+    with open_reader(tmp_path / "shared") as reader:
+        assert contents(reader) == rows
+        assert described_columns(reader) == words
+    with duckdb.connect() as elsewhere:  # as an analyst without this program
+        elsewhere.execute("SET TimeZone = 'UTC'; SET file_search_path = ?", [str(place)])
+        elsewhere.execute((place / "views.sql").read_text())
+        answers = {
+            name: elsewhere.execute(text.replace("$job", "'nobody'")).fetchall()
+            for name, text in tables.QUESTIONS.items()
+            if "$known_at" not in text and "$start" not in text
+        }
+    assert sum(map(bool, answers.values())) >= 6
+
+
+def test_a_folder_of_some_tables_has_the_views_that_they_allow(warehouse, tmp_path):
+    store, _ = warehouse
+    export_store(store, tmp_path / "out", tables=["price"])
+    with duckdb.connect() as elsewhere:
+        elsewhere.execute("SET file_search_path = ?", [str(tmp_path / "out")])
+        elsewhere.execute((tmp_path / "out" / "views.sql").read_text())
+        there = {
+            row[0]
+            for row in elsewhere.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+        }
+        assert {"price", "market_series", "market_prices"} <= there
+        assert not there & {"market_counts", "forecast_errors", "job_decisions"}
+        rows = "SELECT count(*) FROM market_prices"
+        assert elsewhere.execute(rows).fetchall() == store.execute(rows)

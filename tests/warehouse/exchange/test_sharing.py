@@ -3,6 +3,7 @@
 import json
 from importlib.util import find_spec
 
+import duckdb
 import pytest
 from storekit import HOUR, T0, count_row, counts, price_row, prices
 
@@ -192,6 +193,19 @@ def test_a_lake_follows_the_warehouse(path, tmp_path):
     to_lake(path, folder)
     assert lake_counts(folder) == [10, 20]
     assert sorted(p.name for p in folder.iterdir()) == [".publishing", CATALOGUE, "data"]
+
+
+@lake
+def test_a_lake_has_the_views(path, tmp_path):
+    to_lake(path, tmp_path / "lake")
+    with duckdb.connect() as reader:
+        reader.execute(f"LOAD '{extension_file('v' + duckdb.__version__)}'")
+        reader.execute(f"ATTACH 'ducklake:{tmp_path}/lake/catalog.ducklake' AS lake (READ_ONLY)")
+        asked = "SELECT count(*), count(price_usd) FROM lake.market_prices"
+        assert reader.execute(asked).fetchall() == [(10, 10)]
+        assert reader.execute("SELECT count(*) FROM lake.forecast_errors").fetchall() == [(0,)]
+        told = "SELECT comment FROM duckdb_columns() WHERE table_name = 'price' AND column_name = 'price_usd'"
+        assert reader.execute(told).fetchall() == [("Spot price, USD per instance-hour.",)]
 
 
 @lake
