@@ -626,10 +626,11 @@ def _misjudged(ended: EndedJob, planned: Planned, policy: Policy[Any], bound: st
 
 
 def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
-    """The scores as plain values."""
+    """The scores as plain values; null of a job without a value of its own what hangs on the one made up for it."""
     ended, expected = ran.scored.ended, filled.winner.expected
+    valued = not ended.job.must_finish
     rows = [
-        _outcome_row(outcome, ended.start, step) | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
+        _outcome_row(outcome, ended.start, step, valued) | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
         for outcome, row in zip(ran.scored.outcomes, ran.scored.ledger, strict=True)
     ]
     mine, alone = rows[0], ran.scored.ledger[0].on_demand_only_usd
@@ -643,18 +644,18 @@ def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]
         "expected_inside": expected.cost_p10_usd - 1e-9 <= mine["cost_usd"] <= expected.cost_p90_usd + 1e-9,
         "policies": rows,
         "hindsight": {
-            "low": ran.scored.hindsight_low,
-            "high": ran.scored.hindsight_high,
+            "low": ran.scored.hindsight_low if valued else None,
+            "high": ran.scored.hindsight_high if valued else None,
             "cost_usd": ran.scored.hindsight_usd,
         },
-        "at_low": _outcome_row(ran.low, ended.start, step),
-        "at_high": _outcome_row(ran.high, ended.start, step),
+        "at_low": _outcome_row(ran.low, ended.start, step, valued),
+        "at_high": _outcome_row(ran.high, ended.start, step, valued),
         "runners_up": [
             {
                 "label": one.candidate.label,
                 "market": one.candidate.offer.key,
                 "expected_cost_usd": one.expected.cost_usd,
-                **_outcome_row(decided, one.live.start, step),
+                **_outcome_row(decided, one.live.start, step, valued),
                 "on_demand_only_usd": other.total_cost_usd,
             }
             for one, decided, other in ran.others
@@ -667,7 +668,7 @@ def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]
     }
 
 
-def _outcome_row(outcome: Outcome, start: pd.Timestamp, step: pd.Timedelta) -> dict[str, Any]:
+def _outcome_row(outcome: Outcome, start: pd.Timestamp, step: pd.Timedelta, valued: bool) -> dict[str, Any]:
     finish = outcome.finish_slots
     return {
         "policy": outcome.policy,
@@ -675,7 +676,7 @@ def _outcome_row(outcome: Outcome, start: pd.Timestamp, step: pd.Timedelta) -> d
         "finish": None if finish is None else start + finish * step,
         "on_time": outcome.on_time,
         "spot_share": outcome.spot_share,
-        "utility_usd": outcome.utility_usd,
+        "utility_usd": outcome.utility_usd if valued else None,
     }
 
 

@@ -204,19 +204,11 @@ class Held(TypedDict):
     available: int | None
 
 
-class Bracket(TypedDict):
-    """Two figures between which the utility of the best that could have been done lies, USD, and what the lower one pays."""
-
-    low: float
-    high: float
-    cost_usd: float
-
-
 Valued = Annotated[float | None, Keys(description="USD; null of a job without a value of its own.")]
 
 
-class ReplayedBracket(TypedDict):
-    """The same of a replayed job."""
+class Bracket(TypedDict):
+    """Two figures between which the utility of the best that could have been done lies, and what the lower one pays, USD."""
 
     low: Valued
     high: Valued
@@ -252,7 +244,7 @@ class ReplayedPolicy(_From):
     on_demand_only_usd: float
     saved_usd: Annotated[float, Keys(description="What the cost is below that; negative where it is above.")]
     saved_share: Annotated[float, Keys(description="The same as a share of it.")]
-    hindsight: ReplayedBracket
+    hindsight: Bracket
     gap_to_hindsight: float
     must_finish: bool
     gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots that were not observed.")]
@@ -623,7 +615,7 @@ class FilledOutcome(TypedDict):
     finish: datetime | None
     on_time: bool
     spot_share: Share
-    utility_usd: float
+    utility_usd: Valued
 
 
 class ScoredPolicy(FilledOutcome):

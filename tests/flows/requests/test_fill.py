@@ -420,6 +420,20 @@ def test_the_replay_is_that_of_the_job(store, model, filled):
     assert len(answer["runners_up"]) == sum(one.planned is not None for one in filled.losers)
     assert answer["at_high"]["cost_usd"] <= answer["outcome"]["cost_usd"] <= answer["at_low"]["cost_usd"]
     assert answer["regret_usd"] >= 0
+    # What hangs on a value is said of a job that has one.
+    told = [*answer["policies"], *answer["runners_up"], answer["at_low"], answer["at_high"]]
+    assert ended.job.must_finish == (filled.winner.candidate.request.value_usd is None)
+    assert {row["utility_usd"] is None for row in told} == {ended.job.must_finish}
+    assert (
+        (answer["hindsight"]["low"] is None) == (answer["hindsight"]["high"] is None) == ended.job.must_finish
+    )
+
+
+@pytest.mark.parametrize("value_usd", [None, 500.0])
+def test_nothing_is_said_of_a_value_that_nobody_gave(store, model, value_usd):
+    one = fill(turn_at(store), asked(value_usd=value_usd), model)
+    answer = score_answer(run_filled(turn_at(store), one, policy_named("UP")), one, STEP)
+    assert {row["utility_usd"] is None for row in answer["policies"]} == {value_usd is None}
 
 
 def test_a_record_that_ends_too_soon_is_told(store, model):
