@@ -75,16 +75,20 @@ def whole_slots(ticks: Ticks, work: int) -> int:
 
 
 @part
-def guarded(ticks: Ticks, slots: int, work: int) -> bool:
-    """M4.3's guard: if the first of ``slots`` came to nothing, a slot and an overhead would stay beyond the ``work`` left."""
-    return (slots - 1) * ticks.slot - work >= ticks.slot + ticks.overhead
+def guarded(ticks: Ticks, slots: int, work: int, eaten: int) -> bool:
+    """M4.3's guard: where ``eaten`` of the first of ``slots`` does no work, a slot and an overhead stay beyond the ``work``.
+
+    A slot of nothing, and one in which spot starts, may do no work at all; a running spot instance takes what it owes. What it
+    finishes in the slot needs nothing beyond.
+    """
+    return work + eaten <= ticks.slot or slots * ticks.slot - work - eaten >= ticks.slot + ticks.overhead
 
 
 @kernel
 def greedy(ticks: Ticks, up: np.ndarray, guard: bool) -> np.ndarray:
     """M4.2 on one instance: spot while it is up, else nothing, on-demand to the end once one more slot without it could miss.
 
-    With ``guard`` also where `guarded` fails.
+    With ``guard`` neither where `guarded` fails.
     """
     left, instance, owed, forced = ticks.work, NONE, 0, False
     actions = np.zeros(up.size, dtype=np.int8)
@@ -97,11 +101,12 @@ def greedy(ticks: Ticks, up: np.ndarray, guard: bool) -> np.ndarray:
         # Slots to spare if on-demand starts in the next slot: after a slot of spot, after a slot of nothing.
         last = (up.size - t - 1) * ticks.slot - ticks.overhead
         spot_leaves = left - max(0, ticks.slot - due)
-        forced = forced or (guard and not guarded(ticks, up.size - t, left))
-        on_spot = up[t] and not forced and (spot_leaves <= 0 or spot_leaves <= last)
-        if on_spot:
+        eaten = min(owed, ticks.slot) if instance == SPOT else ticks.slot
+        may_take = not forced and (not guard or guarded(ticks, up.size - t, left, eaten))
+        may_wait = not forced and (not guard or guarded(ticks, up.size - t, left, ticks.slot))
+        if up[t] and may_take and (spot_leaves <= 0 or spot_leaves <= last):
             action = SPOT
-        elif not forced and left <= last:
+        elif may_wait and left <= last:
             action = NONE
         else:
             action, forced = ON_DEMAND, True
@@ -119,7 +124,7 @@ def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool, guard: bool
     Spot whenever it is up, also when behind; idle, spot down and c(t) < e(t): on-demand; on on-demand: stay while
     spot is down, and where ``hysteresis`` until c(t) >= e(t + 2 d) even if it is up; a running spot instance is kept until
     it is lost. Safety net: without spot and no whole slot to spare beyond work + 2 d: on-demand; none beyond work + d: on-demand,
-    unless on a spot instance that owes nothing. With ``guard`` on-demand wherever `guarded` fails.
+    unless on a spot instance that owes nothing. With ``guard`` on-demand instead of what `guarded` does not let pass.
     """
     left, instance, owed, n = ticks.work, NONE, 0, up.size
     actions = np.zeros(n, dtype=np.int8)
@@ -139,7 +144,8 @@ def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool, guard: bool
             action = ON_DEMAND
         if whole_slots(ticks, left + ticks.overhead) >= n - t:
             action = SPOT if instance == SPOT and owed == 0 else ON_DEMAND
-        if guard and not guarded(ticks, n - t, left):
+        kept = action == SPOT and instance == SPOT
+        if guard and not guarded(ticks, n - t, left, min(owed, ticks.slot) if kept else ticks.slot):
             action = ON_DEMAND
         actions[t] = action
         owed, did = pass_slot(ticks, instance, owed, action)
@@ -194,7 +200,8 @@ def choose(
 
     ``ahead`` holds the expected costs after this slot, ``out`` takes cost and action. Unless the future is ``known`` nothing and
     spot are only allowed where on-demand started in the next slot would still meet the deadline, with ``guard`` only where
-    `guarded` holds; on-demand itself keeps what can be met so. A state from which the deadline cannot be met has infinite cost.
+    `guarded` holds, a start having lost its slot; on-demand itself keeps what can be met so. A state from which the deadline
+    cannot be met has infinite cost.
     """
     value, action = out
     owed = owed_levels(ticks)
@@ -215,12 +222,18 @@ def choose(
                 best, took = np.inf, ON_DEMAND
                 if x >= demand_eats:
                     best = ticks.on_demand_usd + ahead[k, to_demand, x - demand_eats]
-                if guard and not guarded(ticks, left, left * ticks.slot - x):
-                    value[k, m, x], action[k, m, x] = best, took
-                    continue
-                if x - ticks.slot >= room and ahead[k, 0, x - ticks.slot] < best:
+                work = left * ticks.slot - x
+                may_wait = not guard or guarded(ticks, left, work, ticks.slot)
+                if may_wait and x - ticks.slot >= room and ahead[k, 0, x - ticks.slot] < best:
                     best, took = ahead[k, 0, x - ticks.slot], NONE
-                if up[k] and x - spot_eats >= room:
+                # Spot that runs, had its start lost a slot, owes what the table has it owe a slot before.
+                eaten = (
+                    min(max(ticks.overhead - ticks.slot * (m - 1), 0), ticks.slot)
+                    if 0 < m <= r
+                    else ticks.slot
+                )
+                may_take = not guard or guarded(ticks, left, work, eaten)
+                if up[k] and may_take and x - spot_eats >= room:
                     cost = ticks.spot_usd + ahead[k, to_spot, x - spot_eats]
                     if cost <= best:
                         best, took = cost, SPOT

@@ -300,13 +300,14 @@ def always_worth_finishing(job: Job, on_demand_usd: float, slot_hours: float) ->
     )
 
 
-def guarded(view: View) -> bool:
-    """The guard of M4.3, of a job of 0 or N instances: if this slot came to nothing, a slot and a restart would stay beyond the
-    work left, so that on-demand is in time even where its start loses a slot."""
+def guarded(view: View, *, runs: bool = False) -> bool:
+    """The guard of M4.3, of a job of 0 or N instances: after a slot that came to nothing, as that of a start may, a slot and a
+    restart stay beyond the work left, so that on-demand is in time even where its start loses a slot. Of spot that ``runs``
+    and is kept a slot loses the restart at most."""
     job, n = view.job, view.job.n_max
     rest = work_left(view) / pace(job, view.slot_hours).gain[n]
     restart = max(0.0, 1.0 - after_growing(job.restart, n))
-    return slots_left(view) - 1 - rest >= 1.0 + restart - WORK_TOLERANCE
+    return slots_left(view) - (restart if runs else 1.0) - rest >= 1.0 + restart - WORK_TOLERANCE
 
 
 # ---

@@ -75,7 +75,8 @@ class SingleCluster:
             return HOLD_NOTHING, Holding.NOTHING
         n = cluster_size(view)
         after = self._next(state, view, n)
-        if self.guard and after in (Holding.NOTHING, Holding.SPOT) and not guarded(view):
+        runs = after is state is Holding.SPOT
+        if self.guard and after in (Holding.NOTHING, Holding.SPOT) and not guarded(view, runs=runs):
             after = Holding.TO_THE_END
         wish = {Holding.NOTHING: HOLD_NOTHING, Holding.SPOT: Allocation(0, n)}.get(after, Allocation(n, 0))
         held = safety_net(view, wish)

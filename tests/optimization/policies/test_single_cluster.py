@@ -122,21 +122,23 @@ def test_a_gap_begins_nothing_until_the_net_calls():
 
 
 def test_the_guard_leaves_a_slot_and_a_restart():
-    # 10 slots of work in 20, a restart of half a slot: 19 - t - 10 >= 1.5 up to t = 7
+    # 10 slots of work in 20, a restart of half a slot: 19 - t - 10 >= 1.5 up to t = 7; of spot that runs 20 - t - 0.5 - 10 >= 1.5
+    # up to t = 8, which Stochastic does not know of.
     job = replace(JOB, mu_up=0.5, n_min=4)
-    for policy in (SingleCluster(guard=True), Stochastic(guard=True)):
-        for state, before in ((Holding.NOTHING, 0), (Holding.SPOT, 4)):
-            state = state if isinstance(policy, SingleCluster) else None
-            ahead = view(job, slot=7, n_previous=before)
-            assert policy.decide(state, ahead)[0] == SPOT
-            assert policy.decide(state, replace(ahead, slot=8))[0] == ON_DEMAND
-            assert policy.decide(state, replace(ahead, slot=8, available=0))[0] == ON_DEMAND
-            assert (
-                policy.decide(state, replace(ahead, slot=8, progress=Progress(done=4.0, n_previous=before)))[
-                    0
-                ]
-                == SPOT
-            )
+    cases = (
+        (SingleCluster(guard=True), Holding.NOTHING, 0, 7),
+        (SingleCluster(guard=True), Holding.SPOT, 4, 8),
+        (Stochastic(guard=True), None, 0, 7),
+        (Stochastic(guard=True), None, 4, 7),
+    )
+    for policy, state, before, last in cases:
+        ahead = view(job, slot=last, n_previous=before)
+        late = replace(ahead, slot=last + 1)
+        assert policy.decide(state, ahead)[0] == SPOT
+        assert policy.decide(state, late)[0] == ON_DEMAND
+        assert policy.decide(state, replace(late, available=0))[0] == ON_DEMAND
+        more = replace(late, progress=Progress(done=4.0, n_previous=before))
+        assert policy.decide(state, more)[0] == SPOT
     assert UP.decide(Holding.SPOT, view(job, slot=8, n_previous=4))[0] == SPOT
     free = replace(job, n_min=1)  # of jobs that may hold less the guard says nothing
     assert Stochastic(guard=True).decide(None, view(free, slot=8, n_previous=4))[0].on_demand == 0

@@ -163,6 +163,17 @@ def test_the_guard_by_hand():
         ON_DEMAND,
         ON_DEMAND,
     ]
+    # Work 48 leaves 32 beyond it, 22 at t = 1: a start may eat 10 of them. At t = 2 20 are left, less than a start needs, but
+    # what runs is kept.
+    tight = small(2, work=48, deadline=80)
+    assert list(run(Greedy(guard=True), tight, seen("01111111"), 0).actions[:5]) == [NONE] + [SPOT] * 4
+    assert (
+        list(run(Greedy(guard=True), tight, seen("00111111"), 0).actions[:5]) == [NONE] * 2 + [ON_DEMAND] * 3
+    )
+    # Once it is lost only on-demand may start.
+    assert list(run(Greedy(guard=True), tight, seen("01110111"), 0).actions[:5]) == [NONE] + [SPOT] * 3 + [
+        ON_DEMAND
+    ]
 
 
 def test_greedy_waits_as_long_as_it_can():
@@ -211,7 +222,7 @@ def test_heuristics_never_miss_and_never_beat_the_optimum(setting, seed, flips):
     assert not best.missed
     careful = (Greedy(guard=True), UniformProgress(guard=True))
     if guarded(
-        setting.ticks, setting.slots, setting.ticks.work
+        setting.ticks, setting.slots, setting.ticks.work, setting.ticks.slot
     ):  # else on-demand itself may lose a slot too many
         strict = replace(setting, loses_its_slot=True)
         assert not any(run(policy, strict, up, 0).missed for policy in careful)

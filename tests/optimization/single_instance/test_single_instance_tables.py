@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as testing
 from hypothesis import strategies as st
 
-from optimization.kernels.single import NONE, ON_DEMAND, SPOT
+from optimization.kernels.single import NONE, ON_DEMAND, SPOT, guarded
 from optimization.single_instance import (
     Chain,
     Greedy,
@@ -137,9 +138,15 @@ def test_no_trace_however_hostile_makes_it_miss(learned, overhead):
 def test_no_setting_makes_it_miss(overhead, work, spare, seed, rate):
     deadline = 10 * (-(-(work + overhead) // 10) + spare)
     setting = Setting(work_minutes=work, deadline_minutes=deadline, overhead_minutes=overhead)
-    table = make_table("t", setting, TWO, two_state(rate, 1e-9))  # it believes that spot is never lost
+    chain = two_state(rate, 1e-9)  # it believes that spot is never lost
+    table, careful = (make_table("t", setting, TWO, chain, guard=guard) for guard in (False, True))
+    strict = replace(setting, loses_its_slot=True)
+    room = guarded(setting.ticks, setting.slots, setting.ticks.work, setting.ticks.slot)
     for p in (0.05, 0.3, 0.9):
-        assert not run(table, setting, sticky(seed, setting.slots, p), 0).missed
+        up = sticky(seed, setting.slots, p)
+        assert not run(table, setting, up, 0).missed
+        assert not run(careful, setting, up, 0).missed
+        assert not (room and run(careful, strict, up, 0).missed)
 
 
 def test_a_scrambled_future_changes_no_earlier_action(learned):
