@@ -341,14 +341,14 @@ def net(view: MarketsView, wish: Held) -> Held:
     slot with its move and the least that the rest costs on demand; where nothing does, the fastest.
     """
     if not view.deadline_in_reach:
-        return _fastest(view)
+        return fastest_way(view)
     if view.keeps_deadline(wish) or (
         wish.market is not None and not view.seen[wish.market] and view.may_go(wish.market)
     ):
         return wish
     kept = [held for held in view.options() if view.keeps_deadline(held)]
     if not kept:
-        return _fastest(view)
+        return fastest_way(view)
     own = [
         held for held in kept if held.market == wish.market and held.allocation.total >= wish.allocation.total
     ]
@@ -376,7 +376,7 @@ def _rest_usd(view: MarketsView, held: Held) -> float:
     return max(0.0, left) * unit
 
 
-def _fastest(view: MarketsView) -> Held:
+def fastest_way(view: MarketsView) -> Held:
     """The cheapest of the ways that leave the least work to do by d."""
     reach = view.job.pace(view.slot_hours).reach[view.slots_left - 1]
 
