@@ -57,7 +57,8 @@ class MovableJob:
     """A job and the markets it may run in.
 
     ``runs`` is the job as each market runs it: workload, deadline and value are the same, throughput, sizes and restart may differ
-    (M11.3). ``home`` is the market where its data are at first; None: nowhere, and its first start is no move.
+    (M11.3). ``home`` is the market where its data are at first; None: nowhere, and its first start is no move. A job of one
+    market is at home there: what waiting nowhere is worth would forget the count that is seen in it (M11.6).
     """
 
     runs: tuple[Job, ...]
@@ -83,6 +84,8 @@ class MovableJob:
                 f"job {self.job.name!r}: {len(self.runs)} markets and costs of moves between {len(self.moving.usd)}",
                 expected="a row and a column for each market",
             )
+        if self.home is None and len(self.runs) == 1:
+            object.__setattr__(self, "home", 0)
         if self.home is not None and not 0 <= self.home < len(self.runs):
             raise JobError(
                 f"job {self.job.name!r}: home {self.home}",

@@ -85,6 +85,20 @@ def test_one_market_is_the_replay_of_one_market(policy):
     assert over.low == pytest.approx(hindsight(job, windows[0]).low, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("seed", "load", "stay"), [(19, 0.5, 0.8), (13, 0.5, 0.9), (0, 0.3, 0.8), (2, 0.7, 0.8)]
+)
+@pytest.mark.parametrize("home", [None, 0])
+def test_the_mean_field_on_one_market_is_the_stochastic_policy_wherever_the_job_begins(
+    home, seed, load, stay
+):
+    job = a_job(load=load, d=12, n_max=6)
+    windows, records = random_markets(seed, 12, 6, markets=1, stay=stay)
+    one = replay(Stochastic(), job, windows[0], record=records[0])
+    moved = replay_mover(MeanField(), movable(job, 1, home=home), windows, records=records)
+    assert moved.cost_usd == pytest.approx(one.cost_usd, rel=1e-9)
+
+
 @pytest.mark.parametrize("mover", [Failover(), Failover(fullest=True)], ids=lambda mover: mover.name)
 @pytest.mark.parametrize("mu", [0.9, 0.6, 0.0])
 def test_failover_over_one_market_is_uniform_progress_but_for_its_net(mover, mu):
