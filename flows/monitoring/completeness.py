@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
+from flows.ledger.jobs import stored_jobs
 from flows.ledger.records import STAGES
 from flows.show.formats import rows_of
-from flows.turn.context import find_market, step_of
+from flows.turn.context import Reads, Turn, find_market, places_of, step_of
+from optimization.job.request import JobRequest
 from warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
-from warehouse.errors import MarketError, SettingsError
+from warehouse.errors import InputError, MarketError, SettingsError
 from warehouse.history import Market
 from warehouse.issued import read_rows
 from warehouse.observations import list_markets
@@ -238,8 +240,9 @@ class Facts:
     ``seen``: market, source, slot, count_at, price_at (newest observation known at the slot's start, NaT if none): a row for
     every market and slot, the map's rows. ``issued``: market, source, slot, planned, models, newest_row, price_fallback,
     count_fallback, others_fell_back, backfilled. ``runs``: slot, stage, status, reason, left_out (list of sentences).
-    ``jobs``: name, market, source, created, start, deadline, finished, scored (NaT if not), origin, replayed (when it has ended).
-    ``decided``: job, slot.
+    ``jobs``: name, market, source (where it begins), created, start, deadline, finished, scored (NaT if not), origin, replayed
+    (when it has ended). ``decided``: job, slot, market, source (where it was told to be), by slot, also of those before the
+    window.
     """
 
     window: Window
@@ -262,10 +265,9 @@ def read_facts(store: Store, settings: Settings, window: Window, *, pattern: str
         "first": moment(window.first, "start"),
         "last": moment(window.last, "end"),
     }
-    jobs = _jobs(store, settings, window, bounds)
+    jobs, decided = _jobs(store, settings, window, bounds)
     markets = [one for one in _followed(store, settings, window, jobs) if _wanted(one, pattern)]
     kept = pd.MultiIndex.from_tuples(markets, names=["market", "source"])
-    jobs = jobs[pd.MultiIndex.from_frame(jobs[["market", "source"]]).isin(kept)]
     issued = _times(
         store.arrow(
             read_sql(__package__, "completeness_issued"),
@@ -285,14 +287,14 @@ def read_facts(store: Store, settings: Settings, window: Window, *, pattern: str
         issued=issued[pd.MultiIndex.from_frame(issued[["market", "source"]]).isin(kept)],
         runs=_runs(store, bounds),
         jobs=jobs,
-        decided=_decided(store, jobs, bounds),
+        decided=decided,
     )
 
 
 def followed_markets(store: Store, settings: Settings, window: Window) -> list[tuple[str, str]]:
     """(market, source) of everything that is followed in a window, sorted: the rows of its map."""
     bounds = {"first": moment(window.first, "start"), "last": moment(window.last, "end")}
-    return _followed(store, settings, window, _jobs(store, settings, window, bounds))
+    return _followed(store, settings, window, _jobs(store, settings, window, bounds)[0])
 
 
 def _wanted(market: tuple[str, str], pattern: str) -> bool:
@@ -346,19 +348,52 @@ def _runs(store: Store, bounds: dict[str, Any]) -> pd.DataFrame:
     return _times(frame, {"slot": "slot"})
 
 
-def _jobs(store: Store, settings: Settings, window: Window, bounds: dict[str, Any]) -> pd.DataFrame:
-    """The jobs with their sources filled in; those of markets that nothing is known of are left out."""
+def _jobs(
+    store: Store, settings: Settings, window: Window, bounds: dict[str, Any]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The jobs with where they begin filled in, and their decisions; those of markets that nothing is known of are left out."""
     frame = store.arrow(read_sql(__package__, "completeness_jobs"), bounds).to_pandas()
     names = ("created", "start", "deadline", "finished", "scored")
     frame = _times(frame, {f"{name}_us": name for name in names})
+    decided = _decided(store, frame, bounds)
     if (frame["source"] == "").any():
         listed = rows_of(list_markets(store, known_at=window.at))
         frame["source"] = [
             row["source"] or _source_of(store, settings, row["market"], window, listed)
             for row in rows_of(frame)
         ]
+    if (frame["market"] == "").any():
+        frame[["market", "source"]] = _begins(store, settings, window, frame, decided)
     frame["deadline"] = frame["deadline"].dt.floor(step_of(settings))
-    return frame[frame["source"] != ""].reset_index(drop=True)
+    return frame[frame["source"] != ""].reset_index(drop=True), decided
+
+
+def _begins(
+    store: Store, settings: Settings, window: Window, jobs: pd.DataFrame, decided: pd.DataFrame
+) -> list[tuple[str, str]]:
+    """(market, source) in which each job begins; ("", "") where none is known.
+
+    A job that may move and has no home begins where it was first told to be, else in the first of the markets that it may move
+    among, as its turns order them (M11.1).
+    """
+    first = {
+        row["job"]: (row["market"], row["source"]) for row in rows_of(decided.drop_duplicates("job")) if row["source"]
+    }  # fmt: skip
+    turn = Turn(store=store, at=window.at, settings=settings, run_id="", reads=Reads(store))
+    requests: dict[str, JobRequest] = {}
+    found: list[tuple[str, str]] = []
+    for row in rows_of(jobs):
+        if row["market"] or row["name"] in first:
+            found.append((row["market"], row["source"]) if row["market"] else first[row["name"]])
+            continue
+        if not requests:
+            requests = {job.request.name: job.request for job in stored_jobs(store, known_at=window.at)}
+        try:
+            place = places_of(turn, requests[row["name"]])[0] if row["name"] in requests else None
+        except InputError:
+            place = None
+        found.append(("", "") if place is None else (place.market.key, place.source))
+    return found
 
 
 def _source_of(
@@ -372,11 +407,11 @@ def _source_of(
 
 
 def _decided(store: Store, jobs: pd.DataFrame, bounds: dict[str, Any]) -> pd.DataFrame:
+    """The decisions of some jobs until the window's end, by slot; those of before say where a job is in its first slot."""
     frame = store.arrow(
-        "SELECT job, epoch_us(slot) AS slot FROM decisions WHERE slot >= $first AND slot <= $last", bounds
+        read_sql(__package__, "completeness_decided"), {"jobs": list(jobs["name"]), "last": bounds["last"]}
     ).to_pandas()
-    frame = _times(frame, {"slot": "slot"})
-    return frame[frame["job"].isin(jobs["name"])]
+    return _times(frame, {"slot": "slot"})
 
 
 #: How many jobs a reason names.
@@ -563,17 +598,36 @@ def _left_out(facts: Facts, stage: str) -> np.ndarray:
 
 def allocate_states(facts: Facts) -> States:
     """Whether every job that was running on a market was decided."""
-    tables = [_slots_of(job, facts) for job in rows_of(facts.jobs)]
+    told = _told(facts)
+    tables = [_slots_of(job, facts, told) for job in rows_of(facts.jobs)]
     return _by_market(facts, tables, "no job was running")
 
 
-def _slots_of(job: dict[str, pd.Timestamp], facts: Facts) -> pd.DataFrame:
+def _told(facts: Facts) -> dict[str, pd.DataFrame]:
+    """(market, source) of the decisions of each job, by slot."""
+    return {
+        str(job): own.set_index("slot")[["market", "source"]] for job, own in facts.decided.groupby("job")
+    }
+
+
+def _where(job: dict[str, Any], told: Mapping[str, pd.DataFrame], slots: pd.DatetimeIndex) -> pd.DataFrame:
+    """(market, source) in which a job stands in some slots, a row each.
+
+    That is where its decision told it to be, else its last one before, else where it begins.
+    """
+    begins = {"market": job["market"], "source": job["source"]}
+    own = told.get(job["name"])
+    if own is None:
+        return pd.DataFrame(begins, index=slots)
+    return own[own["source"] != ""].reindex(slots, method="ffill").fillna(begins)
+
+
+def _slots_of(job: dict[str, Any], facts: Facts, told: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """A job's running slots in the window with what became of each."""
     window = facts.window
     begin = max(job["start"], job["created"].floor(window.step), window.first)
     slots = pd.date_range(begin, min(job["deadline"] - window.step, window.last), freq=window.step, unit="us")
-    decided = facts.decided.loc[facts.decided["job"] == job["name"], "slot"]
-    there = slots.isin(decided)
+    there = slots.isin(told[job["name"]].index) if job["name"] in told else np.zeros(len(slots), dtype=bool)
     runs = _runs_at(facts, "allocate", slots)
     done, failed = runs["status"].to_numpy() == "done", runs["status"].to_numpy() == "failed"
     left = _job_left_out(facts, str(job["name"]), slots)
@@ -586,9 +640,7 @@ def _slots_of(job: dict[str, pd.Timestamp], facts: Facts) -> pd.DataFrame:
         ["", runs["reason"].to_numpy(dtype=object), left, f"{job['name']} had finished"],
         f"no decision for {job['name']}",
     )
-    return pd.DataFrame(
-        {"market": job["market"], "source": job["source"], "slot": slots, "state": state, "reason": reason}
-    )
+    return _where(job, told, slots).assign(slot=slots, state=state, reason=reason)
 
 
 def _runs_at(facts: Facts, stage: str, slots: pd.DatetimeIndex) -> pd.DataFrame:
@@ -630,7 +682,9 @@ def score_states(facts: Facts) -> States:
         [names + " was scored later", "", runs["reason"].to_numpy(dtype=object), left],
         names + " ended and is not scored",
     )
-    table = jobs[["market", "source", "slot"]].assign(state=state, reason=reason)
+    told = _told(facts)
+    where = [_where(row, told, pd.DatetimeIndex([row["slot"]])) for row in rows_of(jobs)]
+    table = pd.concat(where).assign(slot=slots, state=state, reason=reason)
     return _by_market(facts, [table], "no job had ended")
 
 

@@ -57,7 +57,8 @@ class MovableJob:
     """A job and the markets it may run in.
 
     ``runs`` is the job as each market runs it: workload, deadline and value are the same, throughput, sizes and restart may differ
-    (M11.3). ``home`` is the market where its data are at first; None: nowhere, and its first start is no move.
+    (M11.3). ``home`` is the market where its data are at first; None: nowhere, and its first start is no move. A job of one
+    market is at home there: what waiting nowhere is worth would forget the count that is seen in it (M11.6).
     """
 
     runs: tuple[Job, ...]
@@ -83,6 +84,8 @@ class MovableJob:
                 f"job {self.job.name!r}: {len(self.runs)} markets and costs of moves between {len(self.moving.usd)}",
                 expected="a row and a column for each market",
             )
+        if self.home is None and len(self.runs) == 1:
+            object.__setattr__(self, "home", 0)
         if self.home is not None and not 0 <= self.home < len(self.runs):
             raise JobError(
                 f"job {self.job.name!r}: home {self.home}",
@@ -341,14 +344,14 @@ def net(view: MarketsView, wish: Held) -> Held:
     slot with its move and the least that the rest costs on demand; where nothing does, the fastest.
     """
     if not view.deadline_in_reach:
-        return _fastest(view)
+        return fastest_way(view)
     if view.keeps_deadline(wish) or (
         wish.market is not None and not view.seen[wish.market] and view.may_go(wish.market)
     ):
         return wish
     kept = [held for held in view.options() if view.keeps_deadline(held)]
     if not kept:
-        return _fastest(view)
+        return fastest_way(view)
     own = [
         held for held in kept if held.market == wish.market and held.allocation.total >= wish.allocation.total
     ]
@@ -376,7 +379,7 @@ def _rest_usd(view: MarketsView, held: Held) -> float:
     return max(0.0, left) * unit
 
 
-def _fastest(view: MarketsView) -> Held:
+def fastest_way(view: MarketsView) -> Held:
     """The cheapest of the ways that leave the least work to do by d."""
     reach = view.job.pace(view.slot_hours).reach[view.slots_left - 1]
 

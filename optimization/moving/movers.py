@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from optimization.kernels.rules import after_growing, on_demand_stays
 from optimization.market.belief import Forgetting
-from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, net, priced_net
+from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, fastest_way, net, priced_net
 from optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
+from optimization.policies.baselines import behind, changeovers, kept
 from optimization.policies.contract import Believing, Policy
-from optimization.policies.pace import WORK_TOLERANCE
+from optimization.policies.pace import WORK_TOLERANCE, expected_progress
 from optimization.policies.stochastic import Stochastic, tables_in_force
 from optimization.window.plan import Allocation
 
@@ -179,29 +181,50 @@ def _in_order(view: MarketsView) -> list[int]:
     return here + [m for m in range(len(view.views)) if m != view.place]
 
 
-def _catching_up(view: MarketsView, wish: Held) -> Held:
-    """``wish``, or behind uniform progress the cheapest way to be back on it after this slot (M4.3)."""
-    job = view.job.job
-    slack = WORK_TOLERANCE * job.workload
-    due = [job.workload * min(1.0, t / job.deadline_slots) - slack for t in (view.slot, view.slot + 1)]
-    after = 0.0 if wish.market is None else view.work(wish.market, wish.allocation.total)
-    if view.progress.done >= due[0] or view.progress.done + after >= due[1]:
-        return wish
-    enough = [
-        held
-        for held in view.options()
-        if held.market is not None
-        and view.progress.done + view.work(held.market, held.allocation.total) >= due[1]
-    ]
-    return min(enough, key=view.usd) if enough else wish
+def _catching_up(view: MarketsView, spot: Held, due: float) -> Held:
+    """``spot`` if ``due`` work units are done after it, else the cheapest way to do them by the end of this slot (M4.3).
+
+    Where there is none, the way of most work in this slot: in the market of the spot, without spot in any. Where a restart
+    eats the slot, the cheapest way to be back on uniform progress soonest. In one market both are `pace.least_size`.
+    """
+    job, slack = view.job.job, WORK_TOLERANCE * view.job.job.workload
+    due = min(due, job.workload) - slack
+
+    def missing(held: Held, slots: int = 1) -> float:
+        """What is due after so many slots, and on-demand from then on has not done."""
+        m, n = held.market, held.allocation.total
+        reach = view.job.pace(view.slot_hours).reach[slots - 1]
+        line = min(due + (slots - 1) * job.workload / job.deadline_slots, job.workload - slack)
+        done = view.progress.done + (
+            float(reach[view.place, 0]) if m is None else view.work(m, n) + float(reach[m, n])
+        )
+        return line - done
+
+    if missing(spot) <= 0.0:
+        return spot
+    ways = [held for held in view.options() if held.market is not None]
+    enough = [held for held in ways if missing(held) <= 0.0]
+    if enough:
+        return min(enough, key=view.usd)
+    ways = [held for held in ways if spot.market in (None, held.market)]
+    least = min(missing(held) for held in ways)
+    runs = {held.market: view.job.runs[held.market or 0] for held in ways}.values()
+    if least < missing(IDLE) - slack and any(after_growing(run.restart, run.n_max) > 0.0 for run in runs):
+        return min((held for held in ways if missing(held) <= least + slack), key=view.usd)
+    for slots in range(2, view.slots_left + 1):
+        enough = [held for held in ways if missing(held, slots) <= 0.0]
+        if enough:
+            return min(enough, key=view.usd)
+    return fastest_way(view)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """UP(S): uniform progress that stays while its place has spot, else goes to the cheapest market that has (M11.5).
+    """UP over markets: its place while that has spot, else the cheapest market that has, else on-demand by UP (M11.5).
 
     With ``fullest`` it goes where most spot is, not where it is cheapest. After the multi-region form of "Can't Be Late"
-    (NSDI 2024).
+    (NSDI 2024); lead, hysteresis and what stays on demand are UP's own (`policies.baselines`, M4.3), spot being there
+    where any market has it. State: how many were held on demand in the slot before, in its place.
     """
 
     fullest: bool = False
@@ -210,20 +233,37 @@ class Failover:
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", "UP, failover to the fullest" if self.fullest else "UP, failover")
 
-    def start(self, job: MovableJob) -> None:
-        """No state."""
+    def start(self, job: MovableJob) -> int:
+        """No on-demand held."""
+        return 0
 
-    def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
-        """Spot where it is, on-demand where it falls behind."""
+    def decide(self, state: int, view: MarketsView) -> tuple[Held, int]:
+        """Spot where it is, on-demand where it falls behind; on-demand is left for spot alone."""
+        held = net(view, self._wish(state, view))
+        return held, held.allocation.on_demand
+
+    def _wish(self, state: int, view: MarketsView) -> Held:
+        spot, own = self._spot(view), view.views[min(view.place, len(view.views) - 1)]
+        lead = changeovers(state > 0, own)
+        short = any(one.observed for one in view.views) and behind(own, lead)
+        if short:
+            need = _catching_up(view, spot, expected_progress(own.job, view.slot + 1 + lead))
+            less = need.market == spot.market and need.allocation.total <= spot.allocation.total
+            return spot if less else need  # of spot all that is there
+        if state and on_demand_stays(spot.market is not None, short):
+            return Held(view.place, kept(state, own))
+        return spot
+
+    def _spot(self, view: MarketsView) -> Held:
         here = _spot(view, view.place) if view.place < len(view.views) else IDLE
-        wish = here
-        if here.market is None:
-            there = [held for held in (_spot(view, m) for m in _in_order(view)) if held.market is not None]
-            if there and self.fullest:
-                wish = max(there, key=lambda held: held.allocation.spot)
-            elif there:
-                wish = min(there, key=lambda held: view.views[held.market or 0].price)
-        return net(view, _catching_up(view, wish)), None
+        if here.market is not None:
+            return here
+        there = [held for held in (_spot(view, m) for m in _in_order(view)) if held.market is not None]
+        if not there:
+            return IDLE
+        if self.fullest:
+            return max(there, key=lambda held: held.allocation.spot)
+        return min(there, key=lambda held: view.views[held.market or 0].price)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

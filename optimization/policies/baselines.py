@@ -136,34 +136,35 @@ class UniformProgress:
 
     def explain(self, state: int, view: View, allocation: Allocation) -> str:
         """Pace, slack and spot of the slot, and whether the hysteresis holds it."""
-        held = state and allocation.on_demand > 0 and not _behind(view, 0.0)
+        held = state and allocation.on_demand > 0 and not behind(view, 0.0)
         return narrate(view, allocation, rule=LEFT_FOR_SPOT if held else "")
 
     def _wish(self, state: int, view: View) -> Allocation:
-        spot, lead = all_spot(view), _hysteresis(state > 0, view)
-        short = view.observed and _behind(view, lead)
+        spot, lead = all_spot(view), changeovers(state > 0, view)
+        short = view.observed and behind(view, lead)
         if short:
             need = least_size(view, expected_progress(view.job, view.slot + 1 + lead))
             return spot if need <= spot.total else split(view, need)
-        return _kept(state, view) if state and on_demand_stays(spot.total > 0, short) else spot
+        return kept(state, view) if state and on_demand_stays(spot.total > 0, short) else spot
 
 
 #: Why a job ahead of uniform progress is still on on-demand.
 LEFT_FOR_SPOT = "on-demand is left only for spot, and two changeovers ahead"
 
 
-def _kept(held: int, view: View) -> Allocation:
-    """As many on demand as before, in n_min .. what finishes the job in this slot."""
+def kept(held: int, view: View) -> Allocation:
+    """As many on demand as the ``held`` of the slot before, in n_min .. what finishes the job in this slot (M4.3)."""
     n, enough = max(held, view.job.n_min), finishing_size(view)
     return Allocation(n if enough is None else min(n, enough), 0)
 
 
-def _hysteresis(on_demand_held: bool, view: View) -> float:
-    """Two changeovers to N_max, in slots, after a slot with on-demand, else 0."""
+def changeovers(on_demand_held: bool, view: View) -> float:
+    """Two changeovers to N_max, in slots, after a slot with on-demand, else 0: the lead that UP asks for (M4.3)."""
     job = view.job
     return 2.0 * (1.0 - after_growing(job.restart, job.n_max)) if on_demand_held else 0.0
 
 
-def _behind(view: View, lead: float) -> bool:
+def behind(view: View, lead: float) -> bool:
+    """True if less is done than uniform progress comes to ``lead`` slots from now (M4.3)."""
     job = view.job
     return view.progress.done < expected_progress(job, view.slot + lead) - WORK_TOLERANCE * job.workload

@@ -89,7 +89,10 @@ def facts_of(*, seen=None, issued=None, runs=None, jobs=(), decided=(), at=None,
     frame = pd.DataFrame(list(jobs), columns=columns)
     for name in columns[5:]:
         frame[name] = utc(frame[name])
-    decisions = pd.DataFrame([(job, SLOTS[place]) for job, place in decided], columns=["job", "slot"])
+    places = [
+        (job, FIRST + place * HALF, *(there[0] if there else ("", ""))) for job, place, *there in decided
+    ]
+    decisions = pd.DataFrame(places, columns=["job", "slot", "market", "source"])
     decisions["slot"] = utc(decisions["slot"])
     return Facts(
         window=Window(first=SLOTS[0], last=SLOTS[-1], step=HALF, at=at or SLOTS[-1] + HALF),
@@ -210,6 +213,21 @@ def test_a_job_that_is_left_out_is_told_so_and_jobs_over_before_they_were_added_
     assert reasons(facts, "allocate")[0] == left
     past = facts_of(jobs=[job_row("p", start=-40, deadline=-20, created=2)])
     assert set(states(past, "allocate")) == {"not due"}
+
+
+def test_a_job_that_moves_stands_where_it_was_told_to_be_and_is_missed_where_it_was_last():
+    seen = pd.concat([seen_rows(A, [0] * 6), seen_rows(B, [0] * 6)], ignore_index=True)
+    jobs = [job_row("roams", A, deadline=5)]
+    facts = facts_of(seen=seen, jobs=jobs, decided=[("roams", 1, B), ("roams", 3, A)])
+    assert states(facts, "allocate", A) == ["missing", "not due", "not due", "done", "missing", "not due"]
+    assert states(facts, "allocate", B) == ["not due", "done", "missing", "not due", "not due", "not due"]
+    assert states(facts, "score", A)[5] == "missing"
+    # What was decided before the window counts, and a decision that does not say where leaves it where it was.
+    earlier = facts_of(
+        seen=seen, jobs=[job_row("roams", A, start=-2)], decided=[("roams", -1, B), ("roams", 0)]
+    )
+    assert states(earlier, "allocate", B) == ["done", *["missing"] * 3, "not due", "not due"]
+    assert set(states(earlier, "allocate", A)) == {"not due"}
 
 
 def test_a_job_is_scored_in_the_slot_of_its_deadline():

@@ -20,6 +20,7 @@ from flows.delivery import document
 from flows.ledger.fields import zone_of
 from flows.ledger.jobs import stored_jobs
 from flows.ledger.records import decisions_of
+from flows.monitoring.completeness import completeness_of
 from flows.requests.fill import offers_of
 from flows.schemas.forms import schema
 from flows.show.formats import rows_of
@@ -134,6 +135,34 @@ def three_turns(settings, tmp_path_factory):
     for k in range(3):
         one_turn(db, settings, at=AT + k * STEP, requests=asked if not k else ())
     return db
+
+
+def test_jobs_that_may_move_stand_on_the_completeness_map_where_they_were_told_to_be(
+    three_turns, settings, tmp_path
+):
+    db = shutil.copy(three_turns, tmp_path / "w.duckdb")
+    at = AT + 4 * STEP
+
+    def missed(store):
+        """Market by slot in which no decision for a job is missed, in the words of the map."""
+        frame = completeness_of(store, settings, at=at).frame
+        own = frame[(frame["stage"] == "allocate") & (frame["state"] == "missing")]
+        assert len(own) == own["slot"].nunique()
+        return {row["slot"]: (row["market"], row["reason"]) for row in rows_of(own)}
+
+    with open_store(db) as store:
+        told = {job: decisions_of(store, job)[-1]["place"] for job in ("free", "homed")}
+        assert len({told["free"], told["homed"]}) == 1
+        both = "no decision for free; no decision for homed"
+        assert missed(store) == {AT + 3 * STEP: (told["free"], both)}
+        # Before its first decision a job without a home stands in the first of the markets that it may move among.
+        store.execute("DELETE FROM decisions WHERE job IN ('free', 'homed')")
+        store.execute("DELETE FROM runs WHERE stage = 'allocate'")
+        first = places_of(turn_on(store, settings, at), request("free"))[0].market.key
+        found = completeness_of(store, settings, at=at).frame
+        found = found[(found["stage"] == "allocate") & (found["state"] == "missing")]
+        lacking = {(row["market"], row["reason"]) for row in rows_of(found) if "past" not in row["reason"]}
+        assert lacking == {(first, "no decision for free"), (HOME, "no decision for homed")}
 
 
 def test_every_slot_is_decided_with_a_place_and_progress_goes_on_from_there(three_turns):

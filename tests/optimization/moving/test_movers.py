@@ -8,10 +8,19 @@ import pytest
 from moving_markets import ON_DEMAND, a_job, made, movable, random_markets
 from moving_twin import ExactProgram
 
-from optimization.job.definition import Linear, Progress
+from optimization.job.definition import Linear, Progress, finished
 from optimization.market.belief import Belief, CountChain, PriceChain
 from optimization.market.window import market_window
-from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, Moving, even_moving
+from optimization.moving.definition import (
+    IDLE,
+    NOTHING,
+    Held,
+    MarketsView,
+    MovableJob,
+    Moving,
+    even_moving,
+    step,
+)
 from optimization.moving.movers import (
     Alone,
     DeadlinePressure,
@@ -24,6 +33,7 @@ from optimization.moving.movers import (
 from optimization.moving.replay import Grounds, Sight, audit_moved, hindsight_over_markets, replay_mover, walk
 from optimization.moving.tables import make_moving_tables
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
+from optimization.policies.pace import keeps_deadline
 from optimization.policies.stochastic import Stochastic
 from optimization.replay.run import replay
 from optimization.replay.score import hindsight
@@ -73,6 +83,70 @@ def test_one_market_is_the_replay_of_one_market(policy):
     )
     over = hindsight_over_markets(movable(job, 1, home=0), windows)
     assert over.low == pytest.approx(hindsight(job, windows[0]).low, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("seed", "load", "stay"), [(19, 0.5, 0.8), (13, 0.5, 0.9), (0, 0.3, 0.8), (2, 0.7, 0.8)]
+)
+@pytest.mark.parametrize("home", [None, 0])
+def test_the_mean_field_on_one_market_is_the_stochastic_policy_wherever_the_job_begins(
+    home, seed, load, stay
+):
+    job = a_job(load=load, d=12, n_max=6)
+    windows, records = random_markets(seed, 12, 6, markets=1, stay=stay)
+    one = replay(Stochastic(), job, windows[0], record=records[0])
+    moved = replay_mover(MeanField(), movable(job, 1, home=home), windows, records=records)
+    assert moved.cost_usd == pytest.approx(one.cost_usd, rel=1e-9)
+
+
+@pytest.mark.parametrize("mover", [Failover(), Failover(fullest=True)], ids=lambda mover: mover.name)
+@pytest.mark.parametrize("mu", [0.9, 0.6, 0.0])
+def test_failover_over_one_market_is_uniform_progress_but_for_its_net(mover, mu):
+    up, compared, on_demand = UniformProgress(), 0, 0
+    for seed in range(60):
+        job = movable(a_job(d=12, load=(0.3, 0.5, 0.7)[seed % 3], n_max=(1, 3)[seed % 2], mu=mu), 1, home=0)
+        windows, _ = random_markets(seed, 12, 3, markets=1, stay=0.6)
+        ground, progress, held = Grounds(job, windows), job.begin(), 0
+        for slot in range(12):
+            if finished(progress.done, job.job.workload):
+                break
+            view = ground.view(progress, slot)
+            wish, after = mover.decide(held, view)
+            if keeps_deadline(view.views[0], up._wish(held, view.views[0]).total):
+                assert (wish.allocation, after) == up.decide(held, view.views[0])
+                compared += 1
+                on_demand += wish.allocation.on_demand > 0
+            progress, held = step(view, wish), after
+    assert compared > 100
+    assert on_demand > 30
+
+
+@pytest.mark.parametrize("mover", [Failover(), Failover(fullest=True)], ids=lambda mover: mover.name)
+def test_failover_leaves_on_demand_for_spot_of_some_market_and_never_for_nothing(mover):
+    d, before = 16, 40
+    counts = np.zeros((3, before + d))
+    counts[0, before : before + 2] = 3.0  # ahead of uniform progress, then none anywhere
+    counts[1, before + 12 :] = 3.0
+    windows, records = made(np.ones((3, before + d)), counts, before)
+    job = movable(a_job(d=d, load=0.5), home=0)
+    outcome = replay_mover(mover, job, windows, records=records)
+    audit_moved(job, windows, outcome)
+    first = next(t for t, held in enumerate(outcome.allocations) if held.on_demand)
+    # Ahead again after its first slot on demand, it holds on in every slot without spot, and then goes where spot is.
+    assert all(outcome.allocations[t].on_demand for t in range(first, 12))
+    assert (outcome.places[12], outcome.allocations[12].on_demand) == (1, 0)
+
+
+@pytest.mark.parametrize("mover", [Failover(), Failover(fullest=True)], ids=lambda mover: mover.name)
+def test_failover_that_no_size_brings_back_in_one_slot_runs_at_once(mover):
+    d, before = 10, 40
+    counts = np.zeros((3, before + d))
+    counts[0, before] = 3.0
+    windows, records = made(np.ones((3, before + d)), counts, before)
+    job = movable(a_job(d=d, load=0.7), home=0)
+    # Three on spot, then one slot ahead of uniform progress without any: 2.7 of 4.2 done, and no size does 3.6 more.
+    outcome = replay_mover(mover, job, windows, records=records)
+    assert outcome.allocations[:3] == (Allocation(0, 3), NOTHING, Allocation(3, 0))
 
 
 def test_more_markets_are_never_worse_in_hindsight():
