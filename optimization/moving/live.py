@@ -282,8 +282,7 @@ def _reason(live: LiveMovable, view: MarketsView, wish: Held) -> str:
         return f"stay: {why}"
     name = live.names[wish.market]
     if view.place == live.job.nowhere:
-        among = f", the best of {len(live.names)} markets" if len(live.names) > 1 else ""
-        return f"start in {name}{among}: {why}"
+        return f"start in {name}, the best of {len(live.names)} markets: {why}"
     return f"move from {live.names[view.place]} to {name}: {_gain(view, wish)} for {usd(view.move_usd(wish.market))} USD; {why}"
 
 

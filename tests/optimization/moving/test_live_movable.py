@@ -98,9 +98,6 @@ def test_it_says_what_it_gains_by_moving():
     free = decide_moving(live_at(movable(a_job(d=8, n_max=3, load=0.9)), windows, records, 0, {}), EFFORT)
     assert free.reason.startswith("start in market-2, the best of 3 markets: ")
     assert free.moved_from is None
-    alone = movable(a_job(d=8, n_max=3, load=0.9), markets=1)
-    start = decide_moving(live_at(alone, windows[2:], records[2:], 0, {}), EFFORT)
-    assert start.reason.startswith("start in market-0: ")
 
 
 def test_it_asks_for_the_count_that_it_does_not_know():
