@@ -2,8 +2,10 @@
 
 ``docs/claims.toml`` is the ledger. Under ``[measured.NAME]`` stands what was run (command, seed, data, date, minutes on two cores);
 each ``[[claim]]`` quotes the words of a page with the figures in them, and says where in the command's answer each is found and
-what it came to. A test compares pages and ledger: every figure of a page's prose is in a quoted claim, or in words that are
-listed as plain (names, dates, settings), and every figure is the value rounded as it is written.
+what it came to. Each ``[[table]]`` is a table of a page, found by its headings, cell by cell: a row has a value, or a list of
+them, for every cell after its label, and a column the path of its figures with ``{row}`` in the place of the row's key. A test
+compares pages and ledger: every figure of a page is in a quoted claim, in a declared table, in words that are listed as plain
+(names, dates, settings), or in a section that is listed as outside, and every figure is the value rounded as it is written.
 
 Run, it makes the named measurements again (all without a name: hours) and prints what moved. Commands need the real histories in
 the folder ``SLACKWATER_DATA``.
@@ -25,7 +27,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 LEDGER = ROOT / "docs" / "claims.toml"
 #: A figure as it is written: digits with separators of thousands and decimals; not the digits of a name, as in H100.
-FIGURE = re.compile(r"(?<![A-Za-z\d.])\d+(?:,\d{3})*(?:\.\d+)?")
+FIGURE = re.compile(r"(?<![A-Za-z\d.])(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
+#: A figure of a table's cell, with the minus that is its own: not the one of a range.
+SIGNED = re.compile(rf"(?:(?<![\w)%.])[-−])?{FIGURE.pattern}")
 #: What is no prose: blocks of code, code in a line, and where links lead.
 CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)|^    [^\n]*$", re.DOTALL | re.MULTILINE)
 
@@ -56,7 +60,7 @@ class Told:
     @property
     def rounds(self) -> bool:
         """Whether the value, rounded as the figure is written, is the figure."""
-        return abs(self.value * self.times - number(self.says)) <= half_a_digit(self.says)
+        return rounded(self.value * self.times, self.says)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,22 +74,52 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """A table of a page: its headings, and by the label of a row the values of each cell after it.
+
+    ``paths`` leads by heading to each figure of a cell, with ``{row}`` for the row's key (``keys``; by default the label without
+    its marks); a column without one was counted by hand. ``times`` is by heading what values are multiplied by to be written.
+    """
+
+    measured: str
+    page: str
+    heads: tuple[str, ...]
+    rows: Mapping[str, tuple[tuple[float, ...], ...]]
+    paths: Mapping[str, tuple[str, ...]]
+    times: Mapping[str, float]
+    keys: Mapping[str, str]
+
+    def path(self, label: str, head: str, place: int) -> str | None:
+        """Where in the answer a figure of a cell is; None if it was counted by hand."""
+        known = self.paths.get(head, ())
+        key = self.keys.get(label, label.strip("*` "))
+        return known[place].replace("{row}", key) or None if place < len(known) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All claims, and by page the words whose figures are none."""
+    """All claims and tables; by page the words whose figures are none, and the headings of sections that are not looked at."""
 
     measured: Mapping[str, Measured]
     claims: tuple[Claim, ...]
+    grids: tuple[Grid, ...]
     plain: Mapping[str, tuple[str, ...]]
+    outside: Mapping[str, tuple[str, ...]]
 
 
 def number(text: str) -> float:
     """A figure as it is written."""
-    return float(text.replace(",", ""))
+    return float(text.replace(",", "").replace("−", "-"))
 
 
 def half_a_digit(text: str) -> float:
     """Half a unit of the last digit of a figure, and what adding in floating point may take."""
     return 0.5 * 10.0 ** -len(text.partition(".")[2]) * (1.0 + 1e-9)
+
+
+def rounded(value: float, says: str) -> bool:
+    """Whether a value, rounded as a figure is written, is the figure."""
+    return abs(value - number(says)) <= half_a_digit(says)
 
 
 def read_ledger(path: Path = LEDGER) -> Ledger:
@@ -104,20 +138,21 @@ def read_ledger(path: Path = LEDGER) -> Ledger:
     }
     claims = []
     for own in table["claim"]:
+        text = " ".join(own["text"].split())
+        # Words whose figures nobody takes from an answer need not list them: they are as they are written.
+        figures = own.get("figures") or [{"says": says} for says in FIGURE.findall(text)]
         told = tuple(
             Told(
                 says=one["says"],
                 path=one.get("path"),
-                value=float(one["value"]),
+                value=float(one.get("value", number(one["says"]) / one.get("times", 1.0))),
                 times=float(one.get("times", 1.0)),
-                tolerance=float(one.get("tolerance", half_a_digit(one["says"]) / one.get("times", 1.0))),
+                tolerance=float(one.get("tolerance", half_a_digit(one["says"]) / abs(one.get("times", 1.0)))),
             )
-            for one in own["figures"]
+            for one in figures
         )
         pages = own["pages"]
-        claim = Claim(
-            measured=own["measured"], pages=tuple(pages), text=" ".join(own["text"].split()), figures=told
-        )
+        claim = Claim(measured=own["measured"], pages=tuple(pages), text=text, figures=told)
         if claim.measured not in measured:
             raise ValueError(
                 f"{path.name}: claim {claim.text!r} is measured by {claim.measured!r}, which is not there"
@@ -129,7 +164,89 @@ def read_ledger(path: Path = LEDGER) -> Ledger:
             )
         claims.append(claim)
     plain = {page: tuple(" ".join(words.split()) for words in own) for page, own in table["plain"].items()}
-    return Ledger(measured=measured, claims=tuple(claims), plain=plain)
+    grids = tuple(_grid(own) for own in table.get("table", ()))
+    for grid in grids:
+        if grid.measured not in measured:
+            raise ValueError(
+                f"{path.name}: table {grid.heads} is measured by {grid.measured!r}, which is not there"
+            )
+        wrong = [label for label, row in grid.rows.items() if len(row) != len(grid.heads) - 1]
+        unknown = [head for head in (*grid.paths, *grid.times) if head not in grid.heads]
+        if wrong or unknown:
+            raise ValueError(
+                f"{path.name}: table {grid.heads} has no cell for each heading in {wrong}, and no heading {unknown}"
+            )
+    outside = {page: tuple(own) for page, own in table.get("outside", {}).items()}
+    return Ledger(measured=measured, claims=tuple(claims), grids=grids, plain=plain, outside=outside)
+
+
+def _grid(own: Mapping[str, Any]) -> Grid:
+    """A table of the ledger: a cell is a value, a list of them, or "" for one without figures."""
+
+    def cell(told: Any) -> tuple[float, ...]:
+        return () if told == "" else tuple(map(float, told if isinstance(told, list) else [told]))
+
+    return Grid(
+        measured=own["measured"],
+        page=own["page"],
+        heads=tuple(own["heads"]),
+        rows={label: tuple(map(cell, row)) for label, row in own["rows"].items()},
+        paths={
+            head: tuple(told if isinstance(told, list) else [told])
+            for head, told in own.get("paths", {}).items()
+        },
+        times={head: float(told) for head, told in own.get("times", {}).items()},
+        keys=own.get("keys", {}),
+    )
+
+
+def without_sections(page: str, headings: Iterable[str]) -> str:
+    """A page without the sections under these headings (a line as it is written), each to the next of its level or above.
+
+    Blank lines stand in their place. Raises `ValueError` for a heading that the page has not.
+    """
+    lines = page.split("\n")
+    for heading in headings:
+        if heading not in lines:
+            raise ValueError(f"no section {heading!r}")
+        first, level = lines.index(heading), len(heading) - len(heading.lstrip("#"))
+        ends = (i for i in range(first + 1, len(lines)) if re.match(rf"#{{1,{level}}} ", lines[i]))
+        last = next(ends, len(lines))
+        lines[first:last] = [""] * (last - first)
+    return "\n".join(lines)
+
+
+def table_faults(page: str, grid: Grid) -> tuple[list[str], str]:
+    """Where a table of a page and the ledger disagree, and the page without the table."""
+    lines = page.split("\n")
+    cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+    found = [
+        i for i, own in enumerate(cells) if tuple(own) == grid.heads and lines[i].lstrip().startswith("|")
+    ]
+    if len(found) != 1:
+        return [f"{grid.page} has {len(found)} tables with the headings {grid.heads}"], page
+    end = next((i for i in range(found[0], len(lines)) if not lines[i].lstrip().startswith("|")), len(lines))
+    rows = {own[0]: own[1:] for own in cells[found[0] + 2 : end]}
+    wrong = [
+        f"{grid.page}: the table of {grid.heads[0]!r} has no row {label!r}"
+        for label in grid.rows
+        if label not in rows
+    ]
+    for label, row in rows.items():
+        if label not in grid.rows:
+            wrong.append(f"{grid.page}: row {label!r} of the table of {grid.heads[0]!r} has no entry")
+            continue
+        for head, cell, values in zip(grid.heads[1:], row, grid.rows[label], strict=False):
+            figures = SIGNED.findall(CODE.sub(" ` ", cell))
+            times = grid.times.get(head, 1.0)
+            if len(figures) != len(values) or not all(
+                rounded(value * times, says) for value, says in zip(values, figures, strict=True)
+            ):
+                wrong.append(f"{grid.page}: row {label!r}, {head!r} says {cell!r}, the entry {list(values)}")
+        if len(row) != len(grid.heads) - 1:
+            wrong.append(f"{grid.page}: row {label!r} has {len(row)} cells")
+    lines[found[0] : end] = [""] * (end - found[0])
+    return wrong, "\n".join(lines)
 
 
 def prose(page: str) -> str:
@@ -138,10 +255,15 @@ def prose(page: str) -> str:
 
 
 def faults(name: str, page: str, ledger: Ledger) -> list[str]:
-    """Where a page and the ledger disagree: claims that it does not make, and figures that no entry has."""
+    """Where a page and the ledger disagree: claims that it does not make, cells that differ, and figures that no entry has."""
+    page = without_sections(page, ledger.outside.get(name, ()))
+    found = []
+    for grid in ledger.grids:
+        if grid.page == name:
+            wrong, page = table_faults(page, grid)
+            found += wrong
     text = prose(page)
     covered = [False] * len(text)
-    found = []
     claims = [claim.text for claim in ledger.claims if name in claim.pages]
     for words in (*claims, *ledger.plain.get(name, ())):
         at = text.find(words)
@@ -185,9 +307,9 @@ def measure(one: Measured, data: Path) -> object:
     words = [str(data) if word == "DIR" else word for word in one.command]
     if one.seed is not None:
         words += ["--seed", str(one.seed)]
-    ran = subprocess.run(
-        [sys.executable, "-m", "flows.cli", *words, "--json"], stdout=subprocess.PIPE, check=True, cwd=ROOT
-    )
+    # A script of the repository prints one object by itself.
+    words = words[1:] if words[0] == "python" else ["-m", "flows.cli", *words, "--json"]
+    ran = subprocess.run([sys.executable, *words], stdout=subprocess.PIPE, check=True, cwd=ROOT)
     answer: object = json.loads(ran.stdout)
     return answer
 
@@ -205,6 +327,20 @@ def moved(ledger: Ledger, name: str, answer: object) -> Iterator[dict[str, objec
                 "claim": claim.text, "pages": list(claim.pages), "says": one.says, "was": one.value, "is": now,
                 "moved": not abs(now - one.value) <= one.tolerance,
             }  # fmt: skip
+    for grid in ledger.grids:
+        if grid.measured != name:
+            continue
+        for label, row in grid.rows.items():
+            for head, values in zip(grid.heads[1:], row, strict=True):
+                for place, value in enumerate(values):
+                    path = grid.path(label, head, place)
+                    if path is None:
+                        continue
+                    now, digits = value_at(answer, path), f"{value:.12g}"
+                    yield {
+                        "claim": f"{label}, {head}", "pages": [grid.page], "says": digits, "was": value, "is": now,
+                        "moved": not abs(now - value) <= half_a_digit(digits),
+                    }  # fmt: skip
 
 
 def run(names: Iterable[str], ledger: Ledger, data: Path) -> dict[str, list[dict[str, object]]]:
