@@ -77,8 +77,9 @@ class Claim:
 class Grid:
     """A table of a page: its headings, and by the label of a row the values of each cell after it.
 
-    ``paths`` leads by heading to each figure of a cell, with ``{row}`` for the row's key (``keys``; by default the label without
-    its marks); a column without one was counted by hand. ``times`` is by heading what values are multiplied by to be written.
+    ``paths`` leads by heading to each figure of a cell, with ``{row}`` for the row's key (``keys``; where there are none the
+    label without its marks); a column without a path and a row without a key were counted by hand. ``times`` is by heading
+    what values are multiplied by to be written.
     """
 
     measured: str
@@ -92,8 +93,8 @@ class Grid:
     def path(self, label: str, head: str, place: int) -> str | None:
         """Where in the answer a figure of a cell is; None if it was counted by hand."""
         known = self.paths.get(head, ())
-        key = self.keys.get(label, label.strip("*` "))
-        return known[place].replace("{row}", key) or None if place < len(known) else None
+        key = self.keys.get(label) if self.keys else label.strip("*` ")
+        return known[place].replace("{row}", key) or None if key and place < len(known) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +305,7 @@ def value_at(answer: object, path: str) -> float:
 
 def measure(one: Measured, data: Path) -> object:
     """The answer of a command, run in a process of its own."""
-    words = [str(data) if word == "DIR" else word for word in one.command]
+    words = [re.sub(r"^DIR(?=/|$)", lambda _: str(data), word) for word in one.command]
     if one.seed is not None:
         words += ["--seed", str(one.seed)]
     # A script of the repository prints one object by itself.
@@ -343,11 +344,25 @@ def moved(ledger: Ledger, name: str, answer: object) -> Iterator[dict[str, objec
                     }  # fmt: skip
 
 
+def _paths(ledger: Ledger, name: str) -> Iterator[str]:
+    """Where in the answer of a measurement figures are."""
+    for claim in ledger.claims:
+        if claim.measured == name:
+            yield from (one.path for one in claim.figures if one.path is not None)
+    for grid in ledger.grids:
+        if grid.measured == name:
+            yield from (path for told in grid.paths.values() for path in told if path)
+
+
 def run(names: Iterable[str], ledger: Ledger, data: Path) -> dict[str, list[dict[str, object]]]:
     """Measure again, by name; each is printed as it ends."""
     results: dict[str, list[dict[str, object]]] = {}
     for name in names:
         one = ledger.measured[name]
+        if not any(_paths(ledger, name)):
+            print(f"{name}: counted by hand, nothing of an answer to compare", file=sys.stderr, flush=True)
+            results[name] = []
+            continue
         print(f"{name}: {' '.join(one.command)} (about {one.minutes:g} minutes)", file=sys.stderr, flush=True)
         results[name] = list(moved(ledger, name, measure(one, data)))
         for row in results[name]:

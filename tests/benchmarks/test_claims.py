@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -15,10 +16,12 @@ from benchmarks.claims import (
     SIGNED,
     faults,
     main,
+    measure,
     moved,
     number,
     prose,
     read_ledger,
+    run,
     table_faults,
     value_at,
     without_sections,
@@ -139,7 +142,7 @@ page = "a.md"
 heads = ["model", "1", "cover", "note"]
 paths = { "1" = "rows[model={row}].skill", cover = ["", "rows[model={row}].cover"] }
 times = { "1" = 100 }
-keys = { "the net" = "net" }
+keys = { "**`trees`**" = "trees", "the net" = "net" }
 [table.rows]
 "**`trees`**" = [0.2513, [0.8, 0.79], ""]
 "the net" = [-0.0312, [0.7, 0.66], 12]
@@ -209,6 +212,10 @@ def test_cells_of_a_table_are_measured_again_by_their_paths(gridded):
     assert told[2:] == [
         ("**`trees`**, 1", True), ("**`trees`**, cover", False), ("the net, 1", False), ("the net, cover", False),
     ]  # fmt: skip
+    alone, first = replace(gridded.grids[0], keys={}), gridded.grids[0]
+    assert alone.path("**`trees`**", "1", 0) == first.path("**`trees`**", "1", 0)
+    assert alone.path("**`trees`**", "cover", 0) is None
+    assert replace(first, keys={"the net": "net"}).path("**`trees`**", "1", 0) is None
 
 
 @pytest.mark.parametrize(
@@ -264,6 +271,27 @@ def test_a_ledger_that_contradicts_itself_is_refused(tmp_path, before, after, na
     path.write_text(SMALL.replace(before, after))
     with pytest.raises(ValueError, match=named):
         read_ledger(path)
+
+
+def test_what_was_counted_by_hand_is_not_run_and_a_folder_is_put_in(gridded, monkeypatch, tmp_path, capsys):
+    ran = []
+
+    def fake(words, **_):
+        ran.append(words[1:])
+        return subprocess.CompletedProcess(words, 0, stdout=b"{}")
+
+    monkeypatch.setattr(subprocess, "run", fake)
+    one = gridded.measured["one"]
+    measure(replace(one, command=("fit-configurations", "DIR/finetune"), seed=None), tmp_path)
+    measure(replace(one, command=("python", "script.py", "--n", "3")), tmp_path)
+    assert ran == [
+        ["-m", "flows.cli", "fit-configurations", f"{tmp_path}/finetune", "--json"],
+        ["script.py", "--n", "3", "--seed", "7"],
+    ]
+    bare = replace(gridded, claims=(), grids=(replace(gridded.grids[0], paths={}),))
+    assert run(["one"], bare, tmp_path) == {"one": []}
+    assert len(ran) == 2
+    assert "counted by hand" in capsys.readouterr().err
 
 
 def test_a_name_that_is_none_is_said(capsys, monkeypatch):
