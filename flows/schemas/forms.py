@@ -427,6 +427,11 @@ class LeftOutMeasures(_Class):
     skill_pinball: SkillPinball
     mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the markets' own skills.")]
     median_skill_pinball: Annotated[float | None, Keys(description="The middle one of them.")]
+    ahead: Annotated[float | None, Keys(description="Pooled skill less the default's.")]
+    ahead_low: Annotated[
+        float | None, Keys(description="95 % interval of that, zones (or sources) as blocks.")
+    ]
+    ahead_high: Annotated[float | None, Keys(description="The upper end of that interval.")]
     worst_skill_pinball: Annotated[float | None, Keys(description="The lowest of them.")]
     worst_market: Annotated[str | None, Keys(description="The market that has it.")]
     worst_low: Annotated[

@@ -16,6 +16,7 @@ from forecasting.accuracy.tables import (
     CHOICE_COLUMNS,
     LEFT_OUT_COLUMNS,
     LeftOut,
+    block_interval,
     pooled_by,
     with_common,
 )
@@ -97,7 +98,7 @@ def best_model(scores: pd.DataFrame, models: Sequence[str], default: str) -> tup
 
 
 def _classes(rows: pd.DataFrame) -> pd.DataFrame:
-    """`LEFT_OUT_COLUMNS` from the rows of the chosen models on later halves, each with its ``choice``."""
+    """`LEFT_OUT_COLUMNS` from the rows of the chosen models on later halves, each with its ``choice`` and ``group``."""
     keys = ["variable", "class", "choice", "step"]
     made = pooled_by(rows, keys).set_index(keys)
     names = rows.groupby(keys, sort=False)["model"].agg(lambda own: ", ".join(dict.fromkeys(own)))
@@ -109,4 +110,28 @@ def _classes(rows: pd.DataFrame) -> pd.DataFrame:
         worst_low=worst["skill_low"],
         worst_high=worst["skill_high"],
     )
-    return made.reset_index()[list(LEFT_OUT_COLUMNS)]
+    ahead = _ahead(rows).reindex(made.index)
+    return made.join(ahead).reset_index()[list(LEFT_OUT_COLUMNS)]
+
+
+def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
+    """Pooled skill less the default's, with its interval by groups of markets, by variable, class, choice and step."""
+    scaled = rows["n_common"] / rows["scale"]
+    table = rows.assign(loss=rows["pinball_common"] * scaled, floor=rows["pinball_floor"] * scaled)
+    sums = table.groupby(["variable", "class", "choice", "step", "group"], sort=False)[
+        ["loss", "floor"]
+    ].sum()
+    base = sums.xs(BY_DEFAULT, level="choice")["loss"].rename("base")
+    both = sums.join(base, on=["variable", "class", "step", "group"])
+    told: dict[Any, dict[str, float]] = {}
+    for key, own in both.groupby(level=["variable", "class", "choice", "step"], sort=False):
+        floor = own["floor"].to_numpy()[:, None]
+        # Of floor + loss - base over floor, one less is what the skill is ahead.
+        beside = floor + (own["loss"] - own["base"]).to_numpy()[:, None]
+        low, high = block_interval(beside, floor)
+        total = float(floor.sum())
+        ahead = 1.0 - float(beside.sum()) / total if total > 0 else np.nan
+        told[key] = {"ahead": ahead, "ahead_low": float(low[0]), "ahead_high": float(high[0])}
+    made = pd.DataFrame.from_dict(told, orient="index")
+    made.index = pd.MultiIndex.from_tuples(made.index, names=["variable", "class", "choice", "step"])
+    return made

@@ -308,7 +308,8 @@ CLASSES = {"count": ("0/1", "2-15", "16 and more", "offers"), "price": ("moving"
 CHOICE_COLUMNS = ("variable", "class", "left_out", "markets", "others", "model", "skill")
 LEFT_OUT_COLUMNS = (
     "variable", "class", "choice", "model", "step", "n", "markets", "skill_pinball", "mean_skill_pinball",
-    "median_skill_pinball", "worst_skill_pinball", "worst_market", "worst_low", "worst_high", "share_worse",
+    "median_skill_pinball", "ahead", "ahead_low", "ahead_high", "worst_skill_pinball", "worst_market", "worst_low",
+    "worst_high", "share_worse",
     "coverage_50", "coverage_80", "coverage_90", "mae",
 )  # fmt: skip
 RELIABILITY_COLUMNS = ("variable", "model", "step", "level", "share", "n")
@@ -336,7 +337,8 @@ class LeftOut:
     ``by``: what was left out at once, a zone or a source. ``choices`` (`CHOICE_COLUMNS`): a row for every variable, class and
     zone; ``skill`` is the mean over the steps by which the model was chosen, on the earlier halves of ``others`` markets.
     ``classes`` (`LEFT_OUT_COLUMNS`): the later halves pooled over each class, under the chosen models ("left out"), the
-    default's, and the single model that was best there ("hindsight"); the worst market's skill with its interval by days.
+    default's, and the single model that was best there ("hindsight"); ``ahead`` is the pooled skill less the default's, with a
+    paired 95 % interval in which zones (sources) are the blocks; the worst market's skill has its interval by days.
     """
 
     by: str
@@ -354,7 +356,7 @@ class Accuracy:
     ``skill_pinball`` and ``skill_mae`` are 1 - loss / loss of `FLOOR`; ``skill_brier`` the same against last value's
     conditional frequencies P(y(t+k) >= n | [y(t) >= n]) counted on the training part. ``dm`` and ``dm_p``: statistic
     (positive = better than `FLOOR`) and two-sided p value of Diebold and Mariano's test of the pinball loss.
-    ``skill_low`` and ``skill_high``: 95 % interval of ``skill_pinball`` by blocks of a day (`day_interval`).
+    ``skill_low`` and ``skill_high``: 95 % interval of ``skill_pinball`` by blocks of a day (`block_interval`).
     ``coverage_P``: mean share of the randomised probability integral transform of the value within the central P % of
     levels (`forecasting.accuracy.losses.covered`): P for a right law, with point masses or without; ``coverage_P_closed``:
     share of values in the closed interval of the quantiles, which point masses lift above P however right the law is.
@@ -655,13 +657,13 @@ def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray
         return np.where(floor > NO_ERROR * scale, 1.0 - loss / floor, np.nan)
 
 
-def day_interval(loss: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the 95 % interval of 1 - sum of ``loss`` / sum of ``floor``, each (days, h): shape (h,) and (h,).
+def block_interval(loss: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the 95 % interval of 1 - sum of ``loss`` / sum of ``floor``, each (blocks, h): shape (h,) and (h,).
 
-    Losses of one day hang together, so days are the blocks: the variance of a ratio of sums over clusters by
-    linearisation (Cochran 1977, chapter 6), Student t with one degree less than there are days. A day on which neither lost
-    is no block, so a market that hardly moved has a wide one. NaN for fewer than two blocks, and where the ratio is the same
-    on all of them.
+    A market's losses of one day hang together, so days are its blocks; markets of one zone are those of a class. The variance
+    of a ratio of sums over clusters by linearisation (Cochran 1977, chapter 6), Student t with one degree less than there
+    are blocks. A day on which neither lost is no block, so a market that hardly moved has a wide one. NaN for fewer than
+    two blocks, and where the ratio is the same on all of them.
     """
     from scipy.stats import t as student  # here, since a turn has no use for it and it takes long to load
 
@@ -728,7 +730,7 @@ class _Tables:
         beside = compared(mine.losses, floor, stick.periods)
         tests = [_diebold_mariano(mine.losses, floor, int(step)) for step in steps]
         by_day = compared(mine.losses, floor, stick.days)
-        low, high = day_interval(by_day[..., 0], by_day[..., 3])
+        low, high = block_interval(by_day[..., 0], by_day[..., 3])
         measured = measures_of(mine.sums.sum(axis=0), beside.sum(axis=0), stick, counts=counts)
         self.scores.append(
             {

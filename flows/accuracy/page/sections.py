@@ -761,10 +761,26 @@ def left_out_rows(found: LeftOut, variable: str) -> list[dict[str, Any]]:
         rows.append(
             {"class": str(kind), "choice": str(choice), "model": str(own["model"].iloc[0]), "series": int(own["markets"].max())}
             | {f"skill_{row['step']}": as_number(row["skill_pinball"]) for row in shown}
-            | {"worst": MISSING if worst is None else _worst_told(worst)}
+            | {"ahead": _ahead_told(shown), "worst": MISSING if worst is None else _worst_told(worst)}
             | {"coverage_80": float(own["coverage_80"].mean())}
         )  # fmt: skip
     return rows
+
+
+def _ahead_told(rows: Sequence[Mapping[Any, Any]]) -> str:
+    """At how many of the steps shown a choice is ahead of the default beyond its interval, and behind; nothing of the default."""
+    known = [row for row in rows if as_number(row["ahead_low"]) is not None]
+    if not known:
+        return MISSING
+    better, worse = (
+        [int(row["step"]) for row in known if (row["ahead_low"] > 0 if up else row["ahead_high"] < 0)] for up in (True, False)
+    )  # fmt: skip
+    told = [
+        f"{word} at {', '.join(map(str, steps))}"
+        for word, steps in (("ahead", better), ("behind", worse))
+        if steps
+    ]
+    return "; ".join(told) or "even"
 
 
 def _worst_told(row: Mapping[Any, Any]) -> str:
@@ -784,6 +800,7 @@ def _left_out_blocks(variable: str, found: LeftOut | None) -> list[Block]:
         "model": "model",
         "series": Column(heading="series", format=whole),
         **by_steps(shown_steps(of(found.classes, variable)["step"]), "skill_", skill_text, tone),
+        "ahead": "beside the default",
         "worst": "worst market",
         "coverage_80": Column(heading="in 80 %", format=percent),
     }
@@ -799,7 +816,8 @@ def _left_out_blocks(variable: str, found: LeftOut | None) -> list[Block]:
     told = (
         f"“Left out”: the markets of each {found.by} get the model that was best, mean over the steps, on the earlier "
         "halves of all other markets of their class, and are scored on their later halves. “Hindsight”: the single model "
-        "that was best on the later halves. Worst market: at one of the steps shown, with its 95 % interval by days."
+        "that was best on the later halves. Beside the default: at which steps the difference is beyond its 95 % interval by "
+        f"{found.by}s, else even. Worst market: at one of the steps shown, with its 95 % interval by days."
     )
     return [
         Table(title, rows, columns, marked=lambda row: row["choice"] != CHOSEN),

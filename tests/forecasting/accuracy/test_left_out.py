@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from forecasting.accuracy.left_out import BY_DEFAULT, CHOSEN, HINDSIGHT, left_out
+from forecasting.accuracy.tables import class_scores
 
 MODELS = ("combined", "trees", "last_value")
 STEPS = (1, 2, 3)
@@ -134,3 +135,31 @@ def test_last_value_may_be_chosen_and_has_no_skill():
     rows = result.classes[(result.classes["choice"] == CHOSEN) & (result.classes["class"] == "16 and more")]
     assert set(rows["model"]) == {"last_value"}
     assert np.allclose(rows["skill_pinball"], 0.0)
+
+
+def test_what_a_choice_is_ahead_of_the_default_has_an_interval_by_zones():
+    later = table(6)
+    rows = found(table(3), later).classes.set_index(["class", "choice", "step"])
+    pooled = class_scores(later).set_index(["class", "model", "step"])["skill_pinball"]
+    for (kind, how, step), row in rows.iterrows():
+        own = row["skill_pinball"] - pooled[kind, "combined", step]
+        assert row["ahead"] == pytest.approx(own, abs=1e-12)
+        if how == BY_DEFAULT or kind == "offers":  # no difference, and a single zone
+            assert np.isnan(row["ahead_low"])
+            assert np.isnan(row["ahead_high"])
+    # Two zones that lose alike and one that gains, by hand: ratio of sums over three blocks, Student t with two degrees.
+    losses = {(m, k): 1.0 for m in MODELS for k in MARKETS}
+    better = losses | {("trees", "c/r/b/x@one"): 0.4}
+    rows = found(table(1, {**losses, **{("trees", k): 0.5 for k in MARKETS}}), table(2, better)).classes
+    row = rows[(rows["class"] == "16 and more") & (rows["choice"] == CHOSEN) & (rows["step"] == 1)].iloc[0]
+    weights = table(2, better)
+    weights = weights[
+        (weights["model"] == "trees") & (weights["step"] == 1) & (weights["class"] == "16 and more")
+    ]
+    floor = (weights["n"] / weights["scale"]).groupby(weights["market"].str.split("/").str[2]).sum()
+    gain = floor * np.array([0.0, 0.6, 0.0])
+    ratio = gain.sum() / floor.sum()
+    spread = np.sqrt(((gain - ratio * floor) ** 2).sum() * 3 / 2) / floor.sum()
+    assert row["ahead"] == pytest.approx(ratio)
+    assert row["ahead_high"] - ratio == pytest.approx(4.302653 * spread)
+    assert ratio - row["ahead_low"] == pytest.approx(4.302653 * spread)
