@@ -217,36 +217,45 @@ def without_sections(page: str, headings: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
+def table_at(page: str, grid: Grid) -> tuple[range, list[list[str]]]:
+    """The lines of a table in a page, and the cells of its rows. Raises `ValueError` unless there is one with its headings."""
+    lines = page.split("\n")
+    is_row = [line.lstrip().startswith("|") for line in lines]
+    cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+    found = [i for i, own in enumerate(cells) if is_row[i] and tuple(own) == grid.heads]
+    if len(found) != 1:
+        raise ValueError(f"{grid.page} has {len(found)} tables with the headings {grid.heads}")
+    end = next((i for i in range(found[0], len(lines)) if not is_row[i]), len(lines))
+    return range(found[0], end), cells[found[0] + 2 : end]
+
+
+def figures_in(cell: str) -> list[str]:
+    """The figures of a cell, each with its own minus."""
+    return SIGNED.findall(CODE.sub(" ` ", cell))
+
+
 def table_faults(page: str, grid: Grid) -> tuple[list[str], str]:
     """Where a table of a page and the ledger disagree, and the page without the table."""
-    lines = page.split("\n")
-    cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
-    found = [
-        i for i, own in enumerate(cells) if tuple(own) == grid.heads and lines[i].lstrip().startswith("|")
-    ]
-    if len(found) != 1:
-        return [f"{grid.page} has {len(found)} tables with the headings {grid.heads}"], page
-    end = next((i for i in range(found[0], len(lines)) if not lines[i].lstrip().startswith("|")), len(lines))
-    rows = {own[0]: own[1:] for own in cells[found[0] + 2 : end]}
-    wrong = [
-        f"{grid.page}: the table of {grid.heads[0]!r} has no row {label!r}"
-        for label in grid.rows
-        if label not in rows
-    ]
-    for label, row in rows.items():
-        if label not in grid.rows:
-            wrong.append(f"{grid.page}: row {label!r} of the table of {grid.heads[0]!r} has no entry")
-            continue
-        for head, cell, values in zip(grid.heads[1:], row, grid.rows[label], strict=False):
-            figures = SIGNED.findall(CODE.sub(" ` ", cell))
-            times = grid.times.get(head, 1.0)
-            if len(figures) != len(values) or not all(
-                rounded(value * times, says) for value, says in zip(values, figures, strict=True)
-            ):
-                wrong.append(f"{grid.page}: row {label!r}, {head!r} says {cell!r}, the entry {list(values)}")
+    try:
+        place, rows = table_at(page, grid)
+    except ValueError as error:
+        return [str(error)], page
+    name, labels = f"{grid.page}: the table of {grid.heads[0]!r}", [row[0] for row in rows]
+    wrong = [f"{name} has no row {label!r}" for label in grid.rows if label not in labels]
+    wrong += [f"{name}: row {label!r} has no entry" for label in labels if label not in grid.rows]
+    wrong += [f"{name}: row {label!r} is there twice" for label in set(labels) if labels.count(label) > 1]
+    for label, *row in rows:
         if len(row) != len(grid.heads) - 1:
-            wrong.append(f"{grid.page}: row {label!r} has {len(row)} cells")
-    lines[found[0] : end] = [""] * (end - found[0])
+            wrong.append(f"{name}: row {label!r} has {len(row)} cells")
+        for head, cell, values in zip(grid.heads[1:], row, grid.rows.get(label, ()), strict=False):
+            figures, times = figures_in(cell), grid.times.get(head, 1.0)
+            alike = len(figures) == len(values) and all(
+                rounded(value * times, says) for value, says in zip(values, figures, strict=True)
+            )
+            if not alike:
+                wrong.append(f"{name}: row {label!r}, {head!r} says {cell!r}, the entry {list(values)}")
+    lines = page.split("\n")
+    lines[place.start : place.stop] = [""] * len(place)
     return wrong, "\n".join(lines)
 
 
@@ -315,8 +324,11 @@ def measure(one: Measured, data: Path) -> object:
     return answer
 
 
-def moved(ledger: Ledger, name: str, answer: object) -> Iterator[dict[str, object]]:
-    """Each figure of a measurement: as written, what it was and is, and whether it moved by more than its tolerance."""
+def moved(ledger: Ledger, name: str, answer: object, root: Path = ROOT) -> Iterator[dict[str, object]]:
+    """Each figure of a measurement: as written, what it was and is, and whether it moved by more than its tolerance.
+
+    The tables of pages are read in the folder ``root``.
+    """
     for claim in ledger.claims:
         if claim.measured != name:
             continue
@@ -329,19 +341,26 @@ def moved(ledger: Ledger, name: str, answer: object) -> Iterator[dict[str, objec
                 "moved": not abs(now - one.value) <= one.tolerance,
             }  # fmt: skip
     for grid in ledger.grids:
-        if grid.measured != name:
-            continue
-        for label, row in grid.rows.items():
-            for head, values in zip(grid.heads[1:], row, strict=True):
-                for place, value in enumerate(values):
-                    path = grid.path(label, head, place)
-                    if path is None:
-                        continue
-                    now, digits = value_at(answer, path), f"{value:.12g}"
-                    yield {
-                        "claim": f"{label}, {head}", "pages": [grid.page], "says": digits, "was": value, "is": now,
-                        "moved": not abs(now - value) <= half_a_digit(digits),
-                    }  # fmt: skip
+        if grid.measured == name:
+            page = without_sections(
+                (root / grid.page).read_text(encoding="utf-8"), ledger.outside.get(grid.page, ())
+            )
+            yield from _moved_cells(grid, page, answer)
+
+
+def _moved_cells(grid: Grid, page: str, answer: object) -> Iterator[dict[str, object]]:
+    """The same of the cells of a table; a figure may move by half a unit of its last digit on the page."""
+    for label, *row in table_at(page, grid)[1]:
+        for head, cell, values in zip(grid.heads[1:], row, grid.rows.get(label, ()), strict=False):
+            for place, (says, value) in enumerate(zip(figures_in(cell), values, strict=False)):
+                path = grid.path(label, head, place)
+                if path is None:
+                    continue
+                now, tolerance = value_at(answer, path), half_a_digit(says) / abs(grid.times.get(head, 1.0))
+                yield {
+                    "claim": f"{label}, {head}", "pages": [grid.page], "says": says, "was": value, "is": now,
+                    "moved": not abs(now - value) <= tolerance,
+                }  # fmt: skip
 
 
 def _paths(ledger: Ledger, name: str) -> Iterator[str]:

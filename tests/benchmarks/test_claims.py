@@ -183,6 +183,7 @@ def test_a_table_is_held_to_its_entry_cell_by_cell(gridded):
         ("25.1", "25.2"), ("−3", "3"), ("(.66)", "(.67)"), (".80, .79", ".80"), ("12 of them", "13 of them"),
         ("the net", "a net"), ("| all of `9` |", "| 1 |"), ("| note |", "| notes |"), ("| 12 of them |", "|"),
         ("## Next", "## Next\n7 more."), ("| the net |", "| more | 1 | 2, 3 | |\n| the net |"),
+        ("| the net |", "| the net | −3 | .70 (.66) | 12 of them |\n| the net |"),
     ):  # fmt: skip
         assert before in page
         assert faults("a.md", page.replace(before, after), gridded), (before, after)
@@ -199,7 +200,8 @@ def test_a_section_outside_ends_where_the_next_of_its_level_begins(gridded):
         without_sections(PAGE, ["## None"])
 
 
-def test_cells_of_a_table_are_measured_again_by_their_paths(gridded):
+def test_cells_of_a_table_are_measured_again_by_their_paths(gridded, tmp_path):
+    (tmp_path / "a.md").write_text(PAGE)
     rows = [
         {"model": "trees", "skill": 0.26, "cover": 0.79},
         {"model": "net", "skill": -0.0312, "cover": 0.66},
@@ -208,7 +210,7 @@ def test_cells_of_a_table_are_measured_again_by_their_paths(gridded):
     for row in answer["rows"]:
         row.setdefault("model", "")
         row.setdefault("step", 1)
-    told = [(row["claim"], row["moved"]) for row in moved(gridded, "one", answer)]
+    told = [(row["claim"], row["moved"]) for row in moved(gridded, "one", answer, tmp_path)]
     assert told[2:] == [
         ("**`trees`**, 1", True), ("**`trees`**, cover", False), ("the net, 1", False), ("the net, cover", False),
     ]  # fmt: skip
