@@ -39,13 +39,18 @@ def accuracy(
     backtest: Annotated[
         bool, option("Of a warehouse: forecast its series anew, instead of scoring what it holds.")
     ] = False,
+    leave_out: Annotated[
+        str | None,
+        option("zone or source: choose each market's model on the others' earlier halves.", metavar="WHAT"),
+    ] = None,
     session: Session = Session(),
 ) -> Answer:
     """How good forecasts are, by step ahead, beside last value.
 
     With --data every model forecasts the later half of every series of a folder, as turns would have. With --db the
     forecasts that the warehouse holds are scored as they were issued; --backtest forecasts its series anew, and keeps
-    that beside it.
+    that beside it. With --leave-out every zone (or source) is left out in turn: its markets get the model that was best on
+    the earlier halves of all others of their class, which are forecast too, and the later halves say what that is worth.
     """
     # Before NumPy is loaded: with two threads the small matrices of a filter only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -62,6 +67,7 @@ def accuracy(
         keep=keep,
         workers=workers,
         backtest=backtest,
+        leave_out=leave_out,
     )
     value, blocks, page = measured_accuracy(options, session)
     return Answer(title="Forecast accuracy", value=value, blocks=blocks, page=page)

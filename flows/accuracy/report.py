@@ -21,10 +21,12 @@ from flows.config import Settings
 from flows.show.blocks import Block, Notes, Page
 from flows.show.formats import plain, rows_of
 from flows.turn.forecast import timetable_of
-from forecasting.accuracy.tables import Accuracy
+from forecasting.accuracy.left_out import LEAVABLE, left_out
+from forecasting.accuracy.tables import Accuracy, LeftOut
 from forecasting.diagnosis.drift import drift_sentences, drift_table
 from forecasting.diagnosis.predictability import alternation_sentences, alternations, predictability
-from forecasting.origins import Rolling, Timetable, units_of
+from forecasting.origins import Rolling, Timetable, second_half, units_of
+from forecasting.predictor import Panel
 from forecasting.predictors import DEFAULT as DEFAULT_MODEL
 from forecasting.predictors import FLOOR, make_predictor
 from forecasting.series import Series
@@ -121,6 +123,12 @@ ABOUT_CLASSES = (
     "never erred"
 )
 
+ABOUT_LEFT_OUT = (
+    "left out: each market's model is the one with the highest skill, pooled over the earlier halves of its class without its own "
+    "zone (or source), mean over the steps; it is scored on the later half. A model that learns from all markets of a source has "
+    "seen the market's own past there, as it has in turns: leave out sources to rule that out too"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyOptions:
@@ -136,10 +144,13 @@ class AccuracyOptions:
     keep: Path | None = None
     workers: int | None = None
     backtest: bool = False
+    leave_out: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.horizon <= LONGEST:
             raise SettingsError(f"--horizon {self.horizon}", expected=f"1 to {LONGEST} slots")
+        if self.leave_out is not None and self.leave_out not in LEAVABLE:
+            raise SettingsError(f"--leave-out {self.leave_out}", expected=f"one of {', '.join(LEAVABLE)}")
 
 
 def measured_accuracy(
@@ -150,19 +161,54 @@ def measured_accuracy(
     The page is there where ``--html`` asks for one: it reads forecasts again that are kept for it, and measures more.
     """
     settings, data, html = _with_step(session.config, options.step), session.data, session.html
+    anew = data is not None or options.backtest
+    if options.leave_out is not None and not anew:
+        raise SettingsError(
+            f"--leave-out {options.leave_out} of stored forecasts",
+            expected="forecasts of earlier halves, which are made anew",
+            remedy="add --backtest",
+        )
     measured = read_measured(options, settings, session)
     with _kept_in(_keep_folder(options, data, session.db), needed=html is not None) as keep:
         course = course_of(measured, options, settings, keep=keep)
         processes = options.workers or cores()
-        if data is not None or options.backtest:
+        if anew:
+            candidates = course
             course = course if html is None else with_uncalibrated(course)
             with progress("forecasting and scoring") as tell:
                 accuracy = run_course(course, processes=processes, progress=tell, notes=measured.notes)
+            if options.leave_out is not None:
+                accuracy = with_left_out(accuracy, candidates, by=options.leave_out, processes=processes)
         else:
             accuracy = _issued(course, measured, options, session)
         where = str(data) if data is not None else str(session.db)
         page = None if html is None else made_page(accuracy, course, where, processes=processes)
     return answer_of(accuracy, where), accuracy_blocks(accuracy), None if page is None else lambda: page
+
+
+def with_left_out(accuracy: Accuracy, course: Course, *, by: str, processes: int) -> Accuracy:
+    """The report with `LeftOut` beside it: the earlier halves are forecast as the later ones were, or read if they are kept."""
+    with progress("earlier halves") as tell:
+        earlier = run_course(earlier_course(course), processes=processes, progress=tell)
+    models = tuple(course.rolling.predictors)
+    ordered = sorted(models, key=lambda name: name != course.default)
+    return replace(
+        accuracy,
+        left_out=left_out(earlier.scores, accuracy.scores, by=by, models=ordered, default=course.default),
+    )
+
+
+def earlier_course(course: Course) -> Course:
+    """The same backtest of the halves before: each series ends where its tested half begins, and its own later half is tested.
+
+    Nothing that is scored later is in it, and a source's markets that end at other times keep to their own halves.
+    """
+    panels = tuple(
+        Panel(series=tuple(one.part(0, len(one) // 2) for one in panel.series))
+        for panel in course.rolling.panels
+    )
+    origins = tuple(tuple(second_half(one) for one in panel.series) for panel in panels)
+    return replace(course, rolling=replace(course.rolling, panels=panels, origins=origins))
 
 
 def _issued(course: Course, measured: Measured, options: AccuracyOptions, session: Session) -> Accuracy:
@@ -262,8 +308,24 @@ def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
         "markets": _rows(accuracy.scores, accuracy.default, twice),
         "classes": _rows(accuracy.classes, accuracy.default, twice),
         "default": accuracy.default,
-        "notes": [*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES],
+        "notes": notes_of(accuracy),
+        **({} if accuracy.left_out is None else {"left_out": left_out_answer(accuracy.left_out)}),
     }
+
+
+def left_out_answer(found: LeftOut) -> dict[str, Any]:
+    """What was left out in turn, the model that each got, and what these are worth by class and step."""
+    return {
+        "by": found.by,
+        "choices": [plain(row) for row in rows_of(found.choices)],
+        "classes": [plain(row) for row in rows_of(found.classes)],
+    }
+
+
+def notes_of(accuracy: Accuracy) -> list[str]:
+    """What is to be known of the numbers."""
+    more = [] if accuracy.left_out is None else [ABOUT_LEFT_OUT]
+    return [*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES, *more]
 
 
 def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str, Any]]:
@@ -285,7 +347,7 @@ def accuracy_blocks(accuracy: Accuracy) -> list[Block]:
         answer_section(accuracy),
         pooled_section(accuracy),
         markets_section(accuracy),
-        Notes((*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES)),
+        Notes(notes_of(accuracy)),
     ]
 
 

@@ -388,6 +388,63 @@ class ClassMeasures(PooledMeasures, _Class):
     """The same over the markets of one class."""
 
 
+class LeftOutChoice(_Class):
+    """The model that the markets of a zone (or source) get, chosen on the earlier halves of the others of their class."""
+
+    variable: What
+    left_out: Annotated[str, Keys(description="The zone (or source) that was left out.")]
+    markets: Annotated[int, Keys(description="Its markets of this class.")]
+    others: Annotated[int, Keys(description="Markets that the choice was made on.")]
+    model: Forecaster
+    skill: Annotated[
+        float | None,
+        Keys(description="Mean over the steps of its skill pooled over these; null where there is none."),
+    ]
+
+
+class LeftOutMeasures(_Class):
+    """What models are worth on the later halves of a class: those chosen elsewhere, the default, the best by hindsight."""
+
+    variable: What
+    choice: Annotated[
+        Literal["left out", "default", "hindsight"],
+        Keys(
+            description="Chosen with the market left out, the default, or the best single model afterwards."
+        ),
+    ]
+    model: Annotated[str, Keys(description="The model, or those that were chosen.")]
+    step: SlotsAhead
+    n: Measured
+    markets: Annotated[int, Keys(description="Markets that are pooled.")]
+    skill_pinball: SkillPinball
+    mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the markets' own skills.")]
+    median_skill_pinball: Annotated[float | None, Keys(description="The middle one of them.")]
+    ahead: Annotated[float | None, Keys(description="Pooled skill less the default's.")]
+    ahead_low: Annotated[
+        float | None, Keys(description="95 % interval of that, zones (or sources) as blocks.")
+    ]
+    ahead_high: Annotated[float | None, Keys(description="The upper end of that interval.")]
+    worst_skill_pinball: Annotated[float | None, Keys(description="The lowest of them.")]
+    worst_market: Annotated[str | None, Keys(description="The market that has it.")]
+    worst_low: Annotated[
+        float | None, Keys(description="95 % interval of its skill, days of origins as blocks.")
+    ]
+    worst_high: Annotated[float | None, Keys(description="The upper end of that interval.")]
+    share_worse: Annotated[float | None, Keys(description="Share of markets with a skill below 0.")]
+    coverage_50: Coverage50
+    coverage_80: Coverage80
+    coverage_90: Coverage90
+    mae: Mae
+
+
+class LeftOutAnswer(TypedDict):
+    """Models chosen with zones (or sources) left out: ``--leave-out``."""
+
+    by: Literal["zone", "source"]
+    choices: list[LeftOutChoice]
+    classes: list[LeftOutMeasures]
+
+
 class AccuracyAnswer(TypedDict):
     """How good forecasts are beside last value: ``slackwater accuracy --json``. Its notes say what the columns mean."""
 
@@ -399,6 +456,7 @@ class AccuracyAnswer(TypedDict):
     classes: list[ClassMeasures]
     default: str
     notes: Sentences
+    left_out: NotRequired[LeftOutAnswer]
 
 
 _States = TypedDict(

@@ -304,6 +304,14 @@ POOLED_COLUMNS = (
 CLASS_COLUMNS = ("variable", "model", "class", *POOLED_COLUMNS[2:])
 #: Classes of markets in the order they are shown: of counts by their stated capacity, of prices by how often they change.
 CLASSES = {"count": ("0/1", "2-15", "16 and more", "offers"), "price": ("moving", "still")}
+#: Which model a market got whose zone (or source) was left out, and from how many other markets that was learned.
+CHOICE_COLUMNS = ("variable", "class", "left_out", "markets", "others", "model", "skill")
+LEFT_OUT_COLUMNS = (
+    "variable", "class", "choice", "model", "step", "n", "markets", "skill_pinball", "mean_skill_pinball",
+    "median_skill_pinball", "ahead", "ahead_low", "ahead_high", "worst_skill_pinball", "worst_market", "worst_low",
+    "worst_high", "share_worse",
+    "coverage_50", "coverage_80", "coverage_90", "mae",
+)  # fmt: skip
 RELIABILITY_COLUMNS = ("variable", "model", "step", "level", "share", "n")
 CALIBRATION_COLUMNS = ("model", "step", "bin", "chance", "frequency", "n")
 DAILY_COLUMNS = ("variable", "model", "market", "day", "n", "mae", "pinball", "source")
@@ -323,6 +331,22 @@ FAN_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """What models are worth that were chosen elsewhere and before (`forecasting.accuracy.left_out`).
+
+    ``by``: what was left out at once, a zone or a source. ``choices`` (`CHOICE_COLUMNS`): a row for every variable, class and
+    zone; ``skill`` is the mean over the steps by which the model was chosen, on the earlier halves of ``others`` markets.
+    ``classes`` (`LEFT_OUT_COLUMNS`): the later halves pooled over each class, under the chosen models ("left out"), the
+    default's, and the single model that was best there ("hindsight"); ``ahead`` is the pooled skill less the default's, with a
+    paired 95 % interval in which zones (sources) are the blocks; the worst market's skill has its interval by days.
+    """
+
+    by: str
+    choices: pd.DataFrame
+    classes: pd.DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
     """The scores of a backtest and the tables a report draws.
 
@@ -332,7 +356,7 @@ class Accuracy:
     ``skill_pinball`` and ``skill_mae`` are 1 - loss / loss of `FLOOR`; ``skill_brier`` the same against last value's
     conditional frequencies P(y(t+k) >= n | [y(t) >= n]) counted on the training part. ``dm`` and ``dm_p``: statistic
     (positive = better than `FLOOR`) and two-sided p value of Diebold and Mariano's test of the pinball loss.
-    ``skill_low`` and ``skill_high``: 95 % interval of ``skill_pinball`` by blocks of a day (`day_interval`).
+    ``skill_low`` and ``skill_high``: 95 % interval of ``skill_pinball`` by blocks of a day (`block_interval`).
     ``coverage_P``: mean share of the randomised probability integral transform of the value within the central P % of
     levels (`forecasting.accuracy.losses.covered`): P for a right law, with point masses or without; ``coverage_P_closed``:
     share of values in the closed interval of the quantiles, which point masses lift above P however right the law is.
@@ -362,6 +386,7 @@ class Accuracy:
     with step <= 0 are the actual values up to the origin (NaN mean and quantiles). ``notes`` says in words what was
     left out and why. ``models`` are in the order asked for, ``default`` is the name of the default one. ``reasons``
     (`REASON_COLUMNS`) counts the forecasts in which another model answered, by the reason given, numbers in it as "#".
+    ``left_out`` is there where it was asked for.
     """
 
     scores: pd.DataFrame
@@ -377,6 +402,7 @@ class Accuracy:
     notes: tuple[str, ...] = ()
     reasons: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(REASON_COLUMNS)))
     classes: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(CLASS_COLUMNS)))
+    left_out: LeftOut | None = None
 
 
 # ---
@@ -408,7 +434,7 @@ def pooled_scores(scores: pd.DataFrame) -> pd.DataFrame:
     """
     if scores.empty:
         return pd.DataFrame(columns=list(POOLED_COLUMNS))
-    return _pooled(scores, _ROW)[list(POOLED_COLUMNS)]
+    return pooled_by(scores, _ROW)[list(POOLED_COLUMNS)]
 
 
 def sourced(scores: pd.DataFrame) -> pd.DataFrame:
@@ -433,15 +459,15 @@ def class_scores(scores: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=list(CLASS_COLUMNS))
     rank = {name: place for names in CLASSES.values() for place, name in enumerate(names)}
     models = {name: place for place, name in enumerate(scores["model"].unique())}
-    made = _pooled(scores, ["variable", "model", "class", "step"])
+    made = pooled_by(scores, ["variable", "model", "class", "step"])
     order = made.assign(m=made["model"].map(models), c=made["class"].map(rank))
     order = order.sort_values(["variable", "m", "c", "step"], kind="stable")
     return made.loc[order.index, list(CLASS_COLUMNS)].reset_index(drop=True)
 
 
-def _pooled(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def pooled_by(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """One row for every value of ``keys``, with all other columns of `POOLED_COLUMNS`."""
-    table = _with_common(scores)
+    table = with_common(scores)
     weight = table["n"].astype(float)
     sums: dict[str, pd.Series] = {"n": weight}
     for name in WEIGHTED:
@@ -466,8 +492,8 @@ def _pooled(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return out.reset_index()
 
 
-def _with_common(scores: pd.DataFrame) -> pd.DataFrame:
-    """The rows with everything that is pooled; what a table does not have was not measured."""
+def with_common(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows with everything that is pooled, `COMMON` among it; what a table does not have was not measured."""
     table = scores.reindex(
         columns=list(dict.fromkeys([*scores.columns, *WEIGHTED, "skill_pinball", "reference", "scale"]))
     )
@@ -631,13 +657,13 @@ def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray
         return np.where(floor > NO_ERROR * scale, 1.0 - loss / floor, np.nan)
 
 
-def day_interval(loss: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the 95 % interval of 1 - sum of ``loss`` / sum of ``floor``, each (days, h): shape (h,) and (h,).
+def block_interval(loss: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the 95 % interval of 1 - sum of ``loss`` / sum of ``floor``, each (blocks, h): shape (h,) and (h,).
 
-    Losses of one day hang together, so days are the blocks: the variance of a ratio of sums over clusters by
-    linearisation (Cochran 1977, chapter 6), Student t with one degree less than there are days. A day on which neither lost
-    is no block, so a market that hardly moved has a wide one. NaN for fewer than two blocks, and where the ratio is the same
-    on all of them.
+    A market's losses of one day hang together, so days are its blocks; markets of one zone are those of a class. The variance
+    of a ratio of sums over clusters by linearisation (Cochran 1977, chapter 6), Student t with one degree less than there
+    are blocks. A day on which neither lost is no block, so a market that hardly moved has a wide one. NaN for fewer than
+    two blocks, and where the ratio is the same on all of them.
     """
     from scipy.stats import t as student  # here, since a turn has no use for it and it takes long to load
 
@@ -704,7 +730,7 @@ class _Tables:
         beside = compared(mine.losses, floor, stick.periods)
         tests = [_diebold_mariano(mine.losses, floor, int(step)) for step in steps]
         by_day = compared(mine.losses, floor, stick.days)
-        low, high = day_interval(by_day[..., 0], by_day[..., 3])
+        low, high = block_interval(by_day[..., 0], by_day[..., 3])
         measured = measures_of(mine.sums.sum(axis=0), beside.sum(axis=0), stick, counts=counts)
         self.scores.append(
             {

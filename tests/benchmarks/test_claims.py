@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -11,19 +13,29 @@ from benchmarks.claims import (
     FIGURE,
     LEDGER,
     ROOT,
+    SIGNED,
     faults,
     main,
+    measure,
     moved,
     number,
     prose,
     read_ledger,
+    run,
+    table_faults,
     value_at,
+    without_sections,
 )
 
 
 @pytest.fixture(scope="module")
 def ledger():
     return read_ledger()
+
+
+def looked_at(name, page, ledger):
+    """The page without sections that are outside; what is left stands where it stood, line by line."""
+    return without_sections(page, ledger.outside.get(name, ()))
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +63,17 @@ def test_every_figure_is_its_value_rounded(ledger):
 
 
 def test_a_changed_digit_of_a_page_is_noticed(ledger, pages):
-    """Every digit of every figure in the prose, one at a time."""
-    for name, page in pages.items():
+    """Every digit of every figure in the prose and in declared tables, one at a time."""
+    for name, whole in pages.items():
+        page = looked_at(name, whole, ledger)
         code = [match.span() for match in CODE.finditer(page)]
+        bare = replace(ledger, outside={})
         for figure in FIGURE.finditer(page):
             if any(low <= figure.start() < high for low, high in code):
                 continue
             at = next(i for i in range(figure.end() - 1, figure.start() - 1, -1) if page[i].isdigit())
             other = str((int(page[at]) + 1) % 10)
-            assert faults(name, page[:at] + other + page[at + 1 :], ledger), (name, page[at - 30 : at + 10])
+            assert faults(name, page[:at] + other + page[at + 1 :], bare), (name, page[at - 30 : at + 10])
 
 
 def test_a_figure_without_an_entry_and_a_claim_that_is_not_made_are_named(ledger):
@@ -75,6 +89,17 @@ def test_a_figure_without_an_entry_and_a_claim_that_is_not_made_are_named(ledger
 def test_figures_are_numbers_with_separators_and_not_the_digits_of_names():
     assert FIGURE.findall("On 1,080 jobs of H100s, 0.77 (73-78), at 1, 2.") == ["1,080", "0.77", "73", "78", "1", "2"]  # fmt: skip
     assert number("1,080.5") == 1080.5
+    assert FIGURE.findall("skill .290, v0.5, 2.5 and 1.") == [".290", "2.5", "1"]
+    assert SIGNED.findall("−0.12 (-2.82 to .33), 0.70-0.86, 6 -7") == [
+        "−0.12",
+        "-2.82",
+        ".33",
+        "0.70",
+        "0.86",
+        "6",
+        "-7",
+    ]
+    assert number("−0.12") == -0.12
 
 
 def test_values_are_found_by_key_by_row_and_by_place():
@@ -110,6 +135,118 @@ figures = [
 """
 
 
+TABLE = """
+[[table]]
+measured = "one"
+page = "a.md"
+heads = ["model", "1", "cover", "note"]
+paths = { "1" = "rows[model={row}].skill", cover = ["", "rows[model={row}].cover"] }
+times = { "1" = 100 }
+keys = { "**`trees`**" = "trees", "the net" = "net" }
+[table.rows]
+"**`trees`**" = [0.2513, [0.8, 0.79], ""]
+"the net" = [-0.0312, [0.7, 0.66], 12]
+
+[outside]
+"a.md" = ["## Settings"]
+"""
+PAGE = """It captures 0.77 of it, 16 %; exit code 2.
+
+| model | 1 | cover | note |
+| --- | --: | --- | --- |
+| **`trees`** | 25.1 | .80, .79 | 80 % and `9` |
+| the net | −3 | .70 (.66) | 12 of them |
+
+## Settings
+
+54 cells.
+
+### More of them
+
+20 jobs.
+
+## Next
+"""
+
+
+@pytest.fixture
+def gridded(tmp_path):
+    path = tmp_path / "claims.toml"
+    path.write_text(SMALL + TABLE)
+    return read_ledger(path)
+
+
+def test_a_table_is_held_to_its_entry_cell_by_cell(gridded):
+    page = PAGE.replace("80 % and `9`", "all of `9`")
+    assert faults("a.md", page, gridded) == []
+    for before, after in (
+        ("25.1", "25.2"), ("−3", "3"), ("(.66)", "(.67)"), (".80, .79", ".80"), ("12 of them", "13 of them"),
+        ("the net", "a net"), ("| all of `9` |", "| 1 |"), ("| note |", "| notes |"), ("| 12 of them |", "|"),
+        ("## Next", "## Next\n7 more."), ("| the net |", "| more | 1 | 2, 3 | |\n| the net |"),
+        ("| the net |", "| the net | −3 | .70 (.66) | 12 of them |\n| the net |"),
+    ):  # fmt: skip
+        assert before in page
+        assert faults("a.md", page.replace(before, after), gridded), (before, after)
+    assert len(faults("a.md", PAGE, gridded)) == 1
+    assert len(table_faults(page + "\n" + page, gridded.grids[0])[0]) == 1
+
+
+def test_a_section_outside_ends_where_the_next_of_its_level_begins(gridded):
+    assert "20 jobs" not in without_sections(PAGE, ["## Settings"])
+    assert "## Next" in without_sections(PAGE, ["## Settings"])
+    assert "20 jobs" not in without_sections(PAGE, ["### More of them"])
+    assert "54 cells" in without_sections(PAGE, ["### More of them"])
+    with pytest.raises(ValueError, match="no section '## None'"):
+        without_sections(PAGE, ["## None"])
+
+
+def test_cells_of_a_table_are_measured_again_by_their_paths(gridded, tmp_path):
+    (tmp_path / "a.md").write_text(PAGE)
+    rows = [
+        {"model": "trees", "skill": 0.26, "cover": 0.79},
+        {"model": "net", "skill": -0.0312, "cover": 0.66},
+    ]
+    answer = {"best": {"captured": 0.7731}, "rows": [{"step": 2, "skill": 0.1622}, *rows]}
+    for row in answer["rows"]:
+        row.setdefault("model", "")
+        row.setdefault("step", 1)
+    told = [(row["claim"], row["moved"]) for row in moved(gridded, "one", answer, tmp_path)]
+    assert told[2:] == [
+        ("**`trees`**, 1", True), ("**`trees`**, cover", False), ("the net, 1", False), ("the net, cover", False),
+    ]  # fmt: skip
+    alone, first = replace(gridded.grids[0], keys={}), gridded.grids[0]
+    assert alone.path("**`trees`**", "1", 0) == first.path("**`trees`**", "1", 0)
+    assert alone.path("**`trees`**", "cover", 0) is None
+    assert replace(first, keys={"the net": "net"}).path("**`trees`**", "1", 0) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('measured = "one"\npage', 'measured = "two"\npage'),
+        ('[0.2513, [0.8, 0.79], ""]', "[0.2513]"),
+        ('times = { "1"', 'times = { "3"'),
+    ],
+)
+def test_a_table_that_contradicts_itself_is_refused(tmp_path, before, after):
+    path = tmp_path / "claims.toml"
+    assert before in TABLE
+    path.write_text(SMALL + TABLE.replace(before, after))
+    with pytest.raises(ValueError, match=r"claims\.toml: table"):
+        read_ledger(path)
+
+
+def test_words_without_figures_of_an_answer_are_as_they_are_written(tmp_path):
+    path = tmp_path / "claims.toml"
+    start = SMALL.index("figures = [")
+    path.write_text(SMALL[:start] + SMALL[SMALL.index("[plain]") :])
+    claim = read_ledger(path).claims[0]
+    assert [(one.says, one.value, one.path) for one in claim.figures] == [
+        ("0.77", 0.77, None),
+        ("16", 16.0, None),
+    ]
+
+
 def test_what_moved_is_told_with_what_it_was(tmp_path):
     path = tmp_path / "claims.toml"
     path.write_text(SMALL)
@@ -136,6 +273,27 @@ def test_a_ledger_that_contradicts_itself_is_refused(tmp_path, before, after, na
     path.write_text(SMALL.replace(before, after))
     with pytest.raises(ValueError, match=named):
         read_ledger(path)
+
+
+def test_what_was_counted_by_hand_is_not_run_and_a_folder_is_put_in(gridded, monkeypatch, tmp_path, capsys):
+    ran = []
+
+    def fake(words, **_):
+        ran.append(words[1:])
+        return subprocess.CompletedProcess(words, 0, stdout=b"{}")
+
+    monkeypatch.setattr(subprocess, "run", fake)
+    one = gridded.measured["one"]
+    measure(replace(one, command=("fit-configurations", "DIR/finetune"), seed=None), tmp_path)
+    measure(replace(one, command=("python", "script.py", "--n", "3")), tmp_path)
+    assert ran == [
+        ["-m", "flows.cli", "fit-configurations", f"{tmp_path}/finetune", "--json"],
+        ["script.py", "--n", "3", "--seed", "7"],
+    ]
+    bare = replace(gridded, claims=(), grids=(replace(gridded.grids[0], paths={}),))
+    assert run(["one"], bare, tmp_path) == {"one": []}
+    assert len(ran) == 2
+    assert "counted by hand" in capsys.readouterr().err
 
 
 def test_a_name_that_is_none_is_said(capsys, monkeypatch):

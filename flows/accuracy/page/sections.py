@@ -20,11 +20,13 @@ from flows.show.formats import (
     percent,
     plural,
     ranges,
+    rows_of,
     significant,
     whole,
 )
+from forecasting.accuracy.left_out import CHOSEN
 from forecasting.accuracy.losses import PERCENTS
-from forecasting.accuracy.tables import Accuracy
+from forecasting.accuracy.tables import Accuracy, LeftOut
 from forecasting.diagnosis.predictability import ANY, answers
 from forecasting.predictors import COMPARED as TAG
 from forecasting.predictors import FLOOR, predictor_names
@@ -592,6 +594,7 @@ def _pooled_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
         ),
         Table("All steps together", rows, model | whole_steps, marked=_floor),
         *_class_blocks(variable, of(accuracy.classes, variable), models),
+        *_left_out_blocks(variable, accuracy.left_out),
         _chances_fold(rows, better, worse, steps, among, counts=variable == "count"),
         f"Pooled over {scores['market'].nunique()} series: losses are divided by the market’s {scale} before they are summed for "
         f"the skill, so that large markets do not drown small ones; errors are means over all forecasts, in {unit}. MASE is in "
@@ -743,6 +746,83 @@ def _class_blocks(variable: str, classes: pd.DataFrame, models: Models) -> list[
     return [
         Table("The default by class of markets", rows, columns),
         f"{told} Series worse: mean over the steps.",
+    ]
+
+
+def left_out_rows(found: LeftOut, variable: str) -> list[dict[str, Any]]:
+    """A row for every class and way to choose: skill by step, the worst market at any step shown, and coverage."""
+    table = of(found.classes, variable)
+    steps = shown_steps(table["step"]) if len(table) else []
+    rows = []
+    for (kind, choice), own in table.groupby(["class", "choice"], sort=False):
+        shown = [row for row in own.to_dict("records") if row["step"] in steps]
+        known = [row for row in shown if as_number(row["worst_skill_pinball"]) is not None]
+        worst = min(known, key=lambda row: float(row["worst_skill_pinball"]), default=None)
+        rows.append(
+            {"class": str(kind), "choice": str(choice), "model": str(own["model"].iloc[0]), "series": int(own["markets"].max())}
+            | {f"skill_{row['step']}": as_number(row["skill_pinball"]) for row in shown}
+            | {"ahead": _ahead_told(shown), "worst": MISSING if worst is None else _worst_told(worst)}
+            | {"coverage_80": float(own["coverage_80"].mean())}
+        )  # fmt: skip
+    return rows
+
+
+def _ahead_told(rows: Sequence[Mapping[Any, Any]]) -> str:
+    """At how many of the steps shown a choice is ahead of the default beyond its interval, and behind; nothing of the default."""
+    known = [row for row in rows if as_number(row["ahead_low"]) is not None]
+    if not known:
+        return MISSING
+    better, worse = (
+        [int(row["step"]) for row in known if (row["ahead_low"] > 0 if up else row["ahead_high"] < 0)] for up in (True, False)
+    )  # fmt: skip
+    told = [
+        f"{word} at {', '.join(map(str, steps))}"
+        for word, steps in (("ahead", better), ("behind", worse))
+        if steps
+    ]
+    return "; ".join(told) or "even"
+
+
+def _worst_told(row: Mapping[Any, Any]) -> str:
+    """The worst market's skill, at how many slots ahead, with the interval by days, and which it is."""
+    low, high = as_number(row["worst_low"]), as_number(row["worst_high"])
+    within = "" if low is None or high is None else f" ({percent_signed(low)} to {percent_signed(high)})"
+    return f"{percent_signed(row['worst_skill_pinball'])} at {row['step']}{within}, {row['worst_market']}"
+
+
+def _left_out_blocks(variable: str, found: LeftOut | None) -> list[Block]:
+    rows = [] if found is None else left_out_rows(found, variable)
+    if found is None or not rows:
+        return []
+    columns: dict[str, Column | str] = {
+        "class": "capacity" if variable == "count" else "price",
+        "choice": "chosen",
+        "model": "model",
+        "series": Column(heading="series", format=whole),
+        **by_steps(shown_steps(of(found.classes, variable)["step"]), "skill_", skill_text, tone),
+        "ahead": "beside the default",
+        "worst": "worst market",
+        "coverage_80": Column(heading="in 80 %", format=percent),
+    }
+    choices = rows_of(of(found.choices, variable))
+    made: dict[str, Column | str] = {
+        "left_out": f"{found.by} left out",
+        "class": "class",
+        "others": Column(heading="chosen on, series", format=whole),
+        "model": "model",
+        "skill": Column(heading="skill there", unit="%", format=skill_text, tone=tone),
+    }
+    title = f"Models chosen with each {found.by} left out, skill over last value, %, by slots ahead"
+    told = (
+        f"“Left out”: the markets of each {found.by} get the model that was best, mean over the steps, on the earlier "
+        "halves of all other markets of their class, and are scored on their later halves. “Hindsight”: the single model "
+        "that was best on the later halves. Beside the default: at which steps the difference is beyond its 95 % interval by "
+        f"{found.by}s, else even. Worst market: at one of the steps shown, with its 95 % interval by days."
+    )
+    return [
+        Table(title, rows, columns, marked=lambda row: row["choice"] != CHOSEN),
+        told,
+        Fold(f"What was chosen, {found.by} by {found.by}", [Table("", choices, made, most=0)]),
     ]
 
 

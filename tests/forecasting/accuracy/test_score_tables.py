@@ -35,7 +35,7 @@ from forecasting.accuracy.tables import (
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
     accuracy_of,
-    day_interval,
+    block_interval,
     tally,
     yardstick_of,
 )
@@ -172,14 +172,14 @@ def test_the_interval_of_a_skill_holds_as_often_as_it_says():
     rng = np.random.default_rng(3)
     floor = rng.gamma(2.0, 1.0, size=(14, 2000))
     loss = floor * (0.8 + 0.3 * rng.standard_normal((14, 2000)))
-    low, high = day_interval(loss, floor)
+    low, high = block_interval(loss, floor)
     assert 0.91 < np.mean((low < 0.2) & (high > 0.2)) < 0.98
     still = np.vstack([loss, np.zeros((30, 2000))]), np.vstack([floor, np.zeros((30, 2000))])
-    assert np.allclose(day_interval(*still), (low, high))
+    assert np.allclose(block_interval(*still), (low, high))
 
 
 def test_one_day_with_a_loss_has_no_interval():
-    low, high = day_interval(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[2.0, 0.0], [0.0, 0.0]]))
+    low, high = block_interval(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[2.0, 0.0], [0.0, 0.0]]))
     assert np.isnan(low).all()
     assert np.isnan(high).all()
 

@@ -1,0 +1,137 @@
+"""A model chosen without the market it is scored on: by earlier halves of other zones, scored on later halves (M6.5).
+
+What a report says of the best of several models on a market is hindsight: it was chosen on what it is scored on. Here
+every zone (or source) is left out in turn, and its markets get the model that was best before, elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from forecasting.accuracy.tables import (
+    CHOICE_COLUMNS,
+    LEFT_OUT_COLUMNS,
+    LeftOut,
+    block_interval,
+    pooled_by,
+    with_common,
+)
+from forecasting.predictors import FLOOR
+
+#: How a row of `LeftOut.classes` came to its model.
+CHOSEN, BY_DEFAULT, HINDSIGHT = "left out", "default", "hindsight"
+
+
+def zone_of(market: str) -> str:
+    """Provider, region and zone of a market, whatever its type and source.
+
+    >>> zone_of("gcp/us-east4/us-east4-a/a3-highgpu-1g@lab:counts")
+    'gcp/us-east4/us-east4-a'
+    """
+    return "/".join(market.partition("@")[0].split("/")[:3])
+
+
+def source_of(market: str) -> str:
+    """The source of a market: the models that learn from several markets learn from those of one source.
+
+    >>> source_of("gcp/us-east4/us-east4-a/a3-highgpu-1g@lab:counts")
+    'lab:counts'
+    """
+    return market.partition("@")[2]
+
+
+#: What may be left out at once, and which that is of a market's key.
+LEAVABLE: Final[Mapping[str, Callable[[str], str]]] = {"zone": zone_of, "source": source_of}
+
+
+def left_out(
+    earlier: pd.DataFrame, later: pd.DataFrame, *, by: str, models: Sequence[str], default: str
+) -> LeftOut:
+    """Choose a model for every market among ``models`` (the first of equals) and score it on the market's later half.
+
+    ``earlier`` and ``later`` are tables of `forecasting.accuracy.tables.Accuracy.scores` of the two halves, ``by`` is one
+    of `LEAVABLE`. The model of a market is the one with the highest mean over the steps of the skill pooled over the earlier
+    halves of all markets of its class but those of its own zone (source); where those are none, or last value never
+    erred on them, it is ``default``. The class of a market is that of its later half, known at its first origin. So of a market
+    itself nothing but its class is looked at, and of no market anything that came later.
+    """
+    group = LEAVABLE[by]
+    later = with_common(later)
+    kinds = later.drop_duplicates(["variable", "market"]).set_index(["variable", "market"])["class"]
+    past = with_common(earlier)
+    past = past.assign(
+        **{"class": kinds.reindex(pd.MultiIndex.from_frame(past[["variable", "market"]])).to_numpy()}
+    )
+    past = past[past["class"].notna()].assign(group=past["market"].map(group))
+    choices: list[dict[str, Any]] = []
+    rows: list[pd.DataFrame] = []
+    for (variable, kind), own in later.assign(group=later["market"].map(group)).groupby(
+        ["variable", "class"], sort=False
+    ):
+        known = past[(past["variable"] == variable) & (past["class"] == kind)]
+        afterwards = best_model(own, models, default)[0]
+        for left, markets in own.groupby("group", sort=True):
+            others = known[known["group"] != left]
+            model, skill = best_model(others, models, default)
+            choices.append(
+                {"variable": variable, "class": kind, "left_out": left, "markets": int(markets["market"].nunique()),
+                 "others": int(others["market"].nunique()), "model": model, "skill": skill}
+            )  # fmt: skip
+            rows.append(markets[markets["model"] == model].assign(choice=CHOSEN))
+        for choice, model in ((BY_DEFAULT, default), (HINDSIGHT, afterwards)):
+            rows.append(own[own["model"] == model].assign(choice=choice))
+    chosen = pd.DataFrame(choices, columns=list(CHOICE_COLUMNS))
+    return LeftOut(by=by, choices=chosen, classes=_classes(pd.concat(rows, ignore_index=True)))
+
+
+def best_model(scores: pd.DataFrame, models: Sequence[str], default: str) -> tuple[str, float]:
+    """The model with the highest mean over the steps of the pooled skill, and that; ``default`` and NaN where none has any."""
+    if scores.empty:
+        return default, np.nan
+    pooled = pooled_by(scores[scores["model"].isin([*models, FLOOR])], ["model", "step"])
+    mean = pooled.groupby("model")["skill_pinball"].mean().reindex(list(models)).dropna()
+    return (str(mean.idxmax()), float(mean.max())) if len(mean) else (default, np.nan)
+
+
+def _classes(rows: pd.DataFrame) -> pd.DataFrame:
+    """`LEFT_OUT_COLUMNS` from the rows of the chosen models on later halves, each with its ``choice`` and ``group``."""
+    keys = ["variable", "class", "choice", "step"]
+    made = pooled_by(rows, keys).set_index(keys)
+    names = rows.groupby(keys, sort=False)["model"].agg(lambda own: ", ".join(dict.fromkeys(own)))
+    skilled = rows[rows["skill_pinball"].notna()]
+    worst = skilled.loc[skilled.groupby(keys, sort=False)["skill_pinball"].idxmin()].set_index(keys)
+    made = made.assign(
+        model=names,
+        worst_market=worst["market"],
+        worst_low=worst["skill_low"],
+        worst_high=worst["skill_high"],
+    )
+    ahead = _ahead(rows).reindex(made.index)
+    return made.join(ahead).reset_index()[list(LEFT_OUT_COLUMNS)]
+
+
+def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
+    """Pooled skill less the default's, with its interval by groups of markets, by variable, class, choice and step."""
+    scaled = rows["n_common"] / rows["scale"]
+    table = rows.assign(loss=rows["pinball_common"] * scaled, floor=rows["pinball_floor"] * scaled)
+    sums = table.groupby(["variable", "class", "choice", "step", "group"], sort=False)[
+        ["loss", "floor"]
+    ].sum()
+    base = sums.xs(BY_DEFAULT, level="choice")["loss"].rename("base")
+    both = sums.join(base, on=["variable", "class", "step", "group"])
+    told: dict[Any, dict[str, float]] = {}
+    for key, own in both.groupby(level=["variable", "class", "choice", "step"], sort=False):
+        floor = own["floor"].to_numpy()[:, None]
+        # Of floor + loss - base over floor, one less is what the skill is ahead.
+        beside = floor + (own["loss"] - own["base"]).to_numpy()[:, None]
+        low, high = block_interval(beside, floor)
+        total = float(floor.sum())
+        ahead = 1.0 - float(beside.sum()) / total if total > 0 else np.nan
+        told[key] = {"ahead": ahead, "ahead_low": float(low[0]), "ahead_high": float(high[0])}
+    made = pd.DataFrame.from_dict(told, orient="index")
+    made.index = pd.MultiIndex.from_tuples(made.index, names=["variable", "class", "choice", "step"])
+    return made

@@ -1,0 +1,153 @@
+"""``slackwater accuracy --leave-out``: earlier halves end where later ones begin, and the choice reads nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from published import keeps_to
+from tidy_folder import write_tidy
+
+from flows import cli
+from flows.accuracy.report import AccuracyOptions, course_of, earlier_course, read_measured, with_left_out
+from flows.accuracy.units import run_course
+from flows.command import Session
+
+#: Each learns from its own market alone.
+OWN = ("last_value", "seasonal_naive", "markov")
+
+
+def measured(folder: Path):
+    options = AccuracyOptions(models=OWN, variable="count", horizon=4, leave_out="zone")
+    session = Session(data=folder)
+    series = read_measured(options, session.config, session)
+    return course_of(series, options, session.config, keep=None)
+
+
+def choices(folder: Path) -> dict[str, tuple[str, float]]:
+    course = measured(folder)
+    made = with_left_out(run_course(course), course, by="zone", processes=1).left_out
+    rows = made.choices[made.choices["class"] == "16 and more"]
+    return {row["left_out"]: (row["model"], row["skill"]) for row in rows.to_dict("records")}
+
+
+def scrambled(folder: Path, to: Path, zone: str) -> Path:
+    """The same table with the earlier half of one zone, and the later halves of all, in another order."""
+    write_tidy(to)
+    table = pd.read_parquet(folder / "availability.parquet")
+    rng = np.random.default_rng(8)
+    for name, own in table.groupby("zone"):
+        half = len(own) // 2
+        parts = (
+            (own.index[half + 6 : -1], own.index[1 : half - 6])
+            if name == zone
+            else (own.index[half + 6 : -1],)
+        )
+        for part in parts:
+            table.loc[part, "available"] = rng.permutation(table.loc[part, "available"].to_numpy())
+    table.to_parquet(to / "availability.parquet")
+    return to
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return write_tidy(tmp_path_factory.mktemp("tidy"))
+
+
+def test_the_earlier_halves_hold_nothing_of_the_later_ones(folder):
+    course = measured(folder)
+    earlier = earlier_course(course)
+    for panel, before, origins, first in zip(
+        course.rolling.panels,
+        earlier.rolling.panels,
+        earlier.rolling.origins,
+        course.rolling.origins,
+        strict=True,
+    ):
+        for series, half, own, later in zip(panel.series, before.series, origins, first, strict=True):
+            assert len(half) == later[0] + 1  # what is known at the first later origin, and no target of it
+            assert half.key == series.key
+            np.testing.assert_array_equal(half.values, series.values[: len(half)])
+            assert own.size
+            assert own[-1] < len(half) - 1
+
+
+@pytest.mark.parametrize("zone", ["z1", "z2"])
+def test_the_choice_stays_when_the_own_past_and_all_later_halves_are_scrambled(folder, tmp_path, zone):
+    before, after = choices(folder), choices(scrambled(folder, tmp_path / "scrambled", zone))
+    assert before[f"lab/r1/{zone}"] == after[f"lab/r1/{zone}"]
+    assert before != after
+
+
+def call(monkeypatch, capsys, *words: object) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["slackwater", "accuracy", *map(str, words)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    out = capsys.readouterr()
+    return (stop.value.code if isinstance(stop.value.code, int) else 0), out.out, out.err
+
+
+def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_path, monkeypatch, capsys):
+    words = (
+        "--data",
+        folder,
+        "--model",
+        "markov",
+        "--model",
+        "seasonal_naive",
+        "--variable",
+        "count",
+        "--workers",
+        1,
+    )
+    keep = ("--keep", tmp_path / "kept")
+    code, out, err = call(monkeypatch, capsys, *words, *keep, "--leave-out", "zone", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    keeps_to("accuracy", found)
+    left = found["left_out"]
+    assert left["by"] == "zone"
+    assert {row["left_out"] for row in left["choices"]} == {
+        f"lab/r1/{zone}" for zone in ("z1", "z2", "z3", "z9")
+    }
+    for row in left["classes"]:
+        if row["choice"] != "default":
+            continue
+        same = [
+            own for own in found["classes"]
+            if (own["class"], own["step"], own["model"]) == (row["class"], row["step"], found["default"])
+        ]  # fmt: skip
+        assert row["skill_pinball"] == pytest.approx(same[0]["skill_pinball"])
+        assert row["coverage_80"] == pytest.approx(same[0]["coverage_80"])
+    files = sorted((tmp_path / "kept").rglob("*.parquet"))
+    code, again, _ = call(monkeypatch, capsys, *words, *keep, "--leave-out", "zone", "--json")
+    assert code == 0
+    assert json.loads(again) == found
+    assert sorted((tmp_path / "kept").rglob("*.parquet")) == files
+    code, shown, _ = call(monkeypatch, capsys, *words, *keep, "--leave-out", "zone")
+    assert code == 0
+    assert "Models chosen with each zone left out" in shown
+    code, out, _ = call(monkeypatch, capsys, *words, *keep, "--json")
+    assert "left_out" not in json.loads(out)
+
+
+@pytest.mark.slow
+def test_the_page_has_it_too(folder, tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.html"
+    words = ("--data", folder, "--model", "markov", "--variable", "count", "--workers", 1, "--horizon", 4)
+    code, _, err = call(monkeypatch, capsys, *words, "--leave-out", "zone", "--html", page)
+    assert code == 0, err
+    assert "Models chosen with each zone left out" in page.read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_left_out_is_refused(folder, tmp_path, monkeypatch, capsys):
+    code, _, err = call(monkeypatch, capsys, "--data", folder, "--leave-out", "country")
+    assert code == 2
+    assert "one of zone, source" in err
+    code, _, err = call(monkeypatch, capsys, "--db", tmp_path / "no.duckdb", "--leave-out", "zone")
+    assert code == 2
+    assert "add --backtest" in err
