@@ -651,11 +651,19 @@ def _taken_later(standings: Sequence[Standing], there: Mapping[str, int]) -> lis
     """What is taken later of the markets of each job that may move; None of a job of one market, and of one by itself."""
     if len(standings) < 2 or not any(isinstance(one.live, LiveMovable) for one in standings):
         return [None] * len(standings)
-    later = taken_later([need_of(one) for one in standings], there)
+    later = taken_later([_needed(one) for one in standings], there)
     return [
         tuple(taken[market] for market in one.markets) if isinstance(one.live, LiveMovable) else None
         for one, taken in zip(standings, later, strict=True)
     ]
+
+
+def _needed(standing: Standing) -> Need:
+    """`need_of`; nothing where the job cannot be read: then it has no decision either, which says why."""
+    try:
+        return need_of(standing)
+    except RAISED as error:
+        return Need(job=_undecided(standing.live, error).job, slack=0, slots=1, markets=())
 
 
 def _told(one: Contender, claim: Claim, count: int, prices: Mapping[str, float], hours: float) -> str:
