@@ -63,8 +63,8 @@ CASES = {
     "20 of one zone on 9": Case(fixed=20, movers=0, zones=9, starts=16),
     "3 of one zone and 2 movers on 3": Case(fixed=3, movers=2, zones=3, starts=32),
     "5 movers on 3": Case(fixed=0, movers=5, zones=3, starts=24),
-    "10 of one zone and 10 movers on 9": Case(fixed=10, movers=10, zones=9, starts=12),
-    "20 movers on 9": Case(fixed=0, movers=20, zones=9, starts=12),
+    "10 of one zone and 10 movers on 9": Case(fixed=10, movers=10, zones=9, starts=8),
+    "20 movers on 9": Case(fixed=0, movers=20, zones=9, starts=8),
 }
 
 
