@@ -22,8 +22,8 @@ CASES = (
     "backfill", "joint", "moving",
 )  # fmt: skip
 #: Run when they are named only: they take long.
-ON_REQUEST = ("faults", "walks")
-NEEDS_DATA = {"forecasting", "backtest_speed", "walks"}
+ON_REQUEST = ("faults", "walks", "competition")
+NEEDS_DATA = {"forecasting", "backtest_speed", "walks", "competition"}
 
 
 def figures(value: object, path: str = "") -> Iterator[tuple[str, object]]:

@@ -257,7 +257,7 @@ def _open_requests(turn: Turn, left_out: list[str]) -> list[JobRequest | None]:
 
 
 def _moves_alone(request: JobRequest) -> str:
-    return f"job {request.name} is left out of the joint plan: it may move by its own terms, with its decision above"
+    return f"job {request.name} is left out of the joint plan: it may move by its own terms; its decided spot is kept for it"
 
 
 def _placed(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest | None:
@@ -389,7 +389,19 @@ def fleet_answer(
             "synthetic": [],
             "notes": [f"no joint plan: {error}", *decided.left_out],
         }  # fmt: skip
-    return _beside(fleet, decided)
+    return _beside(around(fleet, decided.rows), decided)
+
+
+def around(fleet: Fleet, decisions: Sequence[Mapping[str, Any]]) -> Fleet:
+    """The program without the spot that decided jobs outside of it hold, in every slot of the window."""
+    own = {job.name for job in fleet.problem.jobs}
+    markets = dict(fleet.problem.markets)
+    for row in decisions:
+        key = f"{row['market']}@{row['source']}"
+        if str(row["job"]) not in own and key in markets and row["spot"]:
+            left = np.maximum(markets[key].available - int(row["spot"]), 0)
+            markets[key] = replace(markets[key], available=left)
+    return replace(fleet, problem=replace(fleet.problem, markets=markets))
 
 
 def _beside(fleet: Fleet, decided: Decided) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from optimization.job.definition import rates
 from optimization.moving.definition import Held, MarketsView
 from optimization.moving.live import (
     LiveMovable,
@@ -328,6 +329,51 @@ def claims_of_mover(
 
 
 # ---
+# What the others take later: what a job that may move reckons with, for it could wait for the best of its markets.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a job needs in each of the ``slots`` that it has left: so many instances in any one of ``markets``.
+
+    The cheapest for it is the first of them. ``slack`` is in slots.
+    """
+
+    job: str
+    slack: int
+    slots: int
+    markets: tuple[tuple[str, int], ...]
+
+
+def come_first(needs: Sequence[Need], there: Mapping[str, int], slots: int) -> dict[str, int]:
+    """Instances of each market that jobs of ``needs`` come for in a slot, in the mean over the next ``slots``.
+
+    Each comes to the cheapest of its markets, and for what those before it leave it lacking there to its next one. The order of
+    ``needs`` does not matter: the least slack comes first.
+    """
+    come, left = dict.fromkeys(there, 0.0), {market: float(count) for market, count in there.items()}
+    for one in sorted(needs, key=lambda one: (one.slack, one.job)):
+        share = min(1.0, one.slots / slots)
+        for market, spot in one.markets:
+            wanted = share * spot
+            got = min(wanted, left[market])
+            come[market] += wanted
+            left[market] -= got
+            share -= got / spot
+            if got == wanted:
+                break
+    return {market: round(spot) for market, spot in come.items()}
+
+
+def taken_later(needs: Sequence[Need], there: Mapping[str, int]) -> list[dict[str, int]]:
+    """Instances of each market that each job of ``needs`` leaves to the others in every later slot: to those with less slack."""
+    return [
+        come_first([one for one in needs if (one.slack, one.job) < (own.slack, own.job)], there, own.slots)
+        for own in needs
+    ]
+
+
+# ---
 # The decisions of jobs that compete, slot after slot.
 
 
@@ -377,30 +423,68 @@ class Standing:
 
 
 def decide_one(
-    standing: Standing, effort: Effort, *, left: tuple[int, ...] | None = None
+    standing: Standing,
+    effort: Effort,
+    *,
+    left: tuple[int, ...] | None = None,
+    taken: tuple[int, ...] | None = None,
 ) -> Decision | Undecided:
-    """The decision of a job on what others leave to it in each of its markets (None: everything)."""
+    """The decision of a job on what others leave to it in each of its markets (None: everything).
+
+    ``taken`` is what they are expected to take in each later slot, for a job that may move.
+    """
     live = standing.live
     try:
         if isinstance(live, LiveMovable):
-            return decide_moving(live, effort, left=left)
+            return decide_moving(live, effort, left=left, taken=taken)
         return decide(live, _policy(standing), effort, left=None if left is None else left[0])
     except RAISED as error:
         return _undecided(live, error)
 
 
-def decide_among(standing: Standing, effort: Effort) -> tuple[Decision, Contender] | tuple[Undecided, None]:
-    """The decision of a job as if it were alone, and what it would make of less."""
+def decide_among(
+    standing: Standing, effort: Effort, *, taken: tuple[int, ...] | None = None
+) -> tuple[Decision, Contender] | tuple[Undecided, None]:
+    """The decision of a job that has the slot to itself, and what it would make of less; ``taken`` as in `decide_one`."""
     live = standing.live
     try:
         if isinstance(live, LiveMovable):
-            view, tables = seen_by_mover(live)
+            view, tables = seen_by_mover(live, taken)
             moved = decided_by_tables(live, view, tables, effort)
             return moved, claims_of_mover(standing.markets, view, tables, moved)
         decision = decide(live, _policy(standing), effort)
         return decision, claims_of(live, _policy(standing), standing.markets[0], decision)
     except RAISED as error:
         return _undecided(live, error), None
+
+
+def need_of(standing: Standing) -> Need:
+    """What a job needs from the slot at hand on: the least instances of each market that do its work by d, or ``n_max``.
+
+    Markets whose spot is no cheaper than on-demand are left out.
+    """
+    live = standing.live
+    if isinstance(live, LiveMovable):
+        runs, moving = live.job.runs, live.view(live.progress(), live.slot)
+        slack, rest = slack_of(moving), moving.work_left
+    else:
+        runs, view = (live.job,), live.seen.view(live.job, live.progress(), live.slot)
+        slack, rest = slack_slots(view), work_left(view)
+    slots = runs[0].deadline_slots - live.slot
+    found = []
+    for market, own, run in zip(standing.markets, standing.seen, runs, strict=True):
+        price = own.seen.price[own.slot]
+        if price < own.seen.on_demand_usd:
+            rate = rates(run.throughput, run.n_max)
+            enough = np.flatnonzero(rate[run.n_min :] * slots * own.seen.slot_hours >= rest)
+            n = run.n_min + int(enough[0]) if len(enough) else run.n_max
+            found.append((price * run.n_max / float(rate[run.n_max]), market, n))
+    return Need(
+        job=runs[0].name,
+        slack=slack,
+        slots=slots,
+        markets=tuple((market, n) for _, market, n in sorted(found)),
+    )
 
 
 def _policy(standing: Standing) -> Policy[Any]:
@@ -522,7 +606,6 @@ def _sharing(courses: Sequence[Course | MovingCourse], promised: Promised) -> li
 def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: Fan) -> None:
     """Decide the next slot of some jobs, which is the same one, each once more where it gets less than it asked for."""
     asked = [(run, standing) for run in runs if (standing := run.standing()) is not None]
-    made = fan(decide_among, [{"standing": standing, "effort": effort} for _, standing in asked])
     there: dict[str, int] = {}
     hours = 1.0
     for _, standing in asked:
@@ -530,6 +613,14 @@ def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: 
             free = live.seen.available[live.slot] - promised.get((live.now, name), 0)
             there[name] = max(0, min(free, there.get(name, free)))
             hours = live.seen.slot_hours
+    later = _taken_later([standing for _, standing in asked], there)
+    made = fan(
+        decide_among,
+        [
+            {"standing": standing, "effort": effort, "taken": taken}
+            for (_, standing), taken in zip(asked, later, strict=True)
+        ],
+    )
     contenders = [found for _, found in made if found is not None]
     shares = share_out(contenders, there)
     given = iter(zip(contenders, shares.claims, strict=True))
@@ -543,7 +634,7 @@ def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: 
             left = tuple(claim.spot if name == claim.market else 0 for name in standing.markets)
             count = there[one.wish.market or ""]
             why = _told(one, claim, count, shares.prices, hours)
-            again.append((i, {"standing": standing, "effort": effort, "left": left}, why))
+            again.append((i, {"standing": standing, "effort": effort, "left": left, "taken": later[i]}, why))
     decided: dict[int, Made] = {i: decision for i, (decision, _) in enumerate(made)}
     for (i, _, why), decision in zip(
         again, fan(decide_one, [call for _, call, _ in again]) if again else [], strict=True
@@ -554,6 +645,25 @@ def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: 
     became = {id(run): decided[i] for i, (run, _) in enumerate(asked)}
     for run in runs:
         run.add(became.get(id(run)))
+
+
+def _taken_later(standings: Sequence[Standing], there: Mapping[str, int]) -> list[tuple[int, ...] | None]:
+    """What is taken later of the markets of each job that may move; None of a job of one market, and of one by itself."""
+    if len(standings) < 2 or not any(isinstance(one.live, LiveMovable) for one in standings):
+        return [None] * len(standings)
+    later = taken_later([_needed(one) for one in standings], there)
+    return [
+        tuple(taken[market] for market in one.markets) if isinstance(one.live, LiveMovable) else None
+        for one, taken in zip(standings, later, strict=True)
+    ]
+
+
+def _needed(standing: Standing) -> Need:
+    """`need_of`; nothing where the job cannot be read: then it has no decision either, which says why."""
+    try:
+        return need_of(standing)
+    except RAISED as error:
+        return Need(job=_undecided(standing.live, error).job, slack=0, slots=1, markets=())
 
 
 def _told(one: Contender, claim: Claim, count: int, prices: Mapping[str, float], hours: float) -> str:

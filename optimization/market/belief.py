@@ -259,19 +259,20 @@ class Belief:
             return float(self.count_law[ahead - 1, n:].sum())
         return float(self.count_marginals(ahead)[-1, self.counts.count >= n].sum())
 
-    def for_size(self, n_max: int, slots: int) -> tuple[CountChain, np.ndarray]:
+    def for_size(self, n_max: int, slots: int, taken: int = 0) -> tuple[CountChain, np.ndarray]:
         """The counts as a job of at most ``n_max`` instances tells them apart, and their transitions (slots, L, L).
 
         States that it counts as one are weighed by how likely they are in that slot, so that the marginals stay those of the
-        belief.
+        belief. The counts are what is left where others take ``taken`` instances first.
         """
-        use = self.counts.count[self.counts.count <= n_max]
+        left = np.maximum(self.counts.count - taken, 0)
+        use = np.unique(left[left <= n_max])
         levels = use[even_levels(len(use) - 1)]
         states, onward = len(self.counts.count), self.count_transitions(slots)
-        if len(levels) == states:
+        if np.array_equal(levels, self.counts.count):
             return self.counts, onward
         lump = np.zeros((states, len(levels)))
-        lump[np.arange(states), np.searchsorted(levels, self.counts.count, side="right") - 1] = 1.0
+        lump[np.arange(states), np.searchsorted(levels, left, side="right") - 1] = 1.0
         shares = np.concatenate([self.count_now[None], self.count_marginals(slots)[:-1]])
         # A state that cannot be reached weighs next to nothing, but a lump of such states must still have rows.
         weight = lump * (shares[:, :, None] + 1e-12)

@@ -163,21 +163,28 @@ class MovedDecision(Decision):
     probe_next: int | None
 
 
-def decide_moving(live: LiveMovable, effort: Effort, *, left: Sequence[int] | None = None) -> MovedDecision:
+def decide_moving(
+    live: LiveMovable,
+    effort: Effort,
+    *,
+    left: Sequence[int] | None = None,
+    taken: Sequence[int] | None = None,
+) -> MovedDecision:
     """Where to be in the slot at hand, with how many instances, why, and what to expect (M11.6, M11.9).
 
-    ``left`` is the spot that other jobs leave to this one in each market (None: all of it). Expected cost and lateness are those of
+    ``left`` is the spot that other jobs leave to this one in each market in the slot (None: all of it), ``taken`` what they are
+    expected to take first in every later one (None: nothing). Expected cost and lateness are those of
     sampled futures of every market, each from its own belief, on which the tables of the present belief hold to the end;
     whichever mover decides, they are what the mean-field mover would come to from here.
     """
-    view, tables = seen_by_mover(live)
+    view, tables = seen_by_mover(live, taken)
     return decided_by_tables(live, view if left is None else view.left(left), tables, effort)
 
 
-def seen_by_mover(live: LiveMovable) -> tuple[MarketsView, MovingTables]:
-    """The slot at hand, and the tables of it and all later slots."""
+def seen_by_mover(live: LiveMovable, taken: Sequence[int] | None = None) -> tuple[MarketsView, MovingTables]:
+    """The slot at hand, and the tables of it and all later slots, in which others take ``taken`` of each market first."""
     view = live.view(live.progress(), live.slot)
-    return view, LIVE_MOVER.tables(view, keep=view.slots_left)
+    return view, LIVE_MOVER.tables(view, keep=view.slots_left, taken=taken)
 
 
 def decided_by_tables(
@@ -202,7 +209,7 @@ def decided_by_tables(
         slot=live.slot,
         allocation=wish.allocation,
         policy=live.mover.name,
-        reason=_reason(live, view, wish),
+        reason=_reason(live, view, wish) + _crowded(live, view, tables),
         expected=expected_ahead(view, tables, effort),
         solver="",
         progress=progress,
@@ -284,6 +291,15 @@ def _reason(live: LiveMovable, view: MarketsView, wish: Held) -> str:
     if view.place == live.job.nowhere:
         return f"start in {name}, the best of {len(live.names)} markets: {why}"
     return f"move from {live.names[view.place]} to {name}: {_gain(view, wish)} for {usd(view.move_usd(wish.market))} USD; {why}"
+
+
+def _crowded(live: LiveMovable, view: MarketsView, tables: MovingTables) -> str:
+    """What others are expected to take later of the cheapest of the markets that they come to first."""
+    sought = np.flatnonzero(tables.taken)
+    if not len(sought):
+        return ""
+    m = min(sought.tolist(), key=lambda k: view.views[k].price)
+    return f"; jobs with less slack need {tables.taken[m]} in {live.names[m]} in later slots"
 
 
 def _gain(view: MarketsView, wish: Held) -> str:

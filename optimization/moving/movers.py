@@ -115,8 +115,11 @@ class MeanField:
     def start(self, job: MovableJob) -> None:
         """No state: what it knows is in the view."""
 
-    def tables(self, view: MarketsView, keep: int = 1) -> MovingTables:
-        """The tables of the slot and of ``keep`` - 1 later ones, on the beliefs of all markets in it."""
+    def tables(self, view: MarketsView, keep: int = 1, taken: Sequence[int] | None = None) -> MovingTables:
+        """The tables of the slot and of ``keep`` - 1 later ones, on the beliefs of all markets in it.
+
+        Others take ``taken`` instances of each market first in every later slot (None: nothing).
+        """
         fastest = (
             max(float(run.throughput.rate(n)) for run in view.job.runs for n in (run.n_min, run.n_max))
             * view.slot_hours
@@ -130,6 +133,7 @@ class MeanField:
             begun=view.never_let_go and view.deadline_in_reach and not ahead,
             draws=self.draws,
             keep=keep,
+            taken=taken,
         )
 
     def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:

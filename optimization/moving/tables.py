@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -41,7 +42,8 @@ class MovingTables:
     ``nowhere`` (slots, points).
 
     ``ground`` has the sizes of the tables, ``full`` all that the job may hold; ``near`` (M, A) says which of the former
-    stands for each of the latter.
+    stands for each of the latter. In every later slot others take ``taken`` (M,) instances of each market first; ``counts`` are
+    what that leaves.
     """
 
     job: MovableJob
@@ -55,6 +57,7 @@ class MovingTables:
     prices: tuple[PriceChain, ...]
     now: tuple[np.ndarray, ...]
     slot: int
+    taken: np.ndarray
 
     def worth(self, view: MarketsView) -> tuple[np.ndarray, np.ndarray]:
         """USD that each size in each market is worth in the slot of ``view``, net of the slot's cost and the move, (M + 1, A).
@@ -78,7 +81,7 @@ class MovingTables:
             self.near,
             _stand(view),
             np.array(there, np.int64),
-            _others(view),
+            self._others(view),
             price,
             List(self.now),
             levels,
@@ -121,18 +124,21 @@ class MovingTables:
             [chain.indices(usd[:, m].ravel()).reshape(paths, -1) for m, chain in enumerate(self.prices)],
             axis=1,
         )
-        counts = np.concatenate([there, available], axis=2)[:, :, : view.slots_left].astype(np.int64)
+        left = np.maximum(available - self.taken[:, None], 0)
+        counts = np.concatenate([there, left], axis=2)[:, :, : view.slots_left].astype(np.int64)
         return walk_futures(
             self.ground, self.full, self.grid, self.after, self.nowhere, self.near, self._counts(), _stand(view),
-            _others(view), Futures(usd, counts, levels.astype(np.int64)), view.promise, ROUNDING * view.job.job.value,
+            self._others(view), Futures(usd, counts, levels.astype(np.int64)), view.promise, ROUNDING * view.job.job.value,
         )  # fmt: skip
 
     def _counts(self) -> List:
         return List([chain.count.astype(np.int64) for chain in self.counts])
 
-
-def _others(view: MarketsView) -> np.ndarray:
-    return np.array([own.others for own in view.views], np.int64)
+    def _others(self, view: MarketsView) -> np.ndarray:
+        """What is there beside what is available: with it the state of a market is that of the later slots' counts."""
+        others = np.array([own.others for own in view.views], np.int64)
+        there = np.array([own.available for own in view.views], np.int64)
+        return np.asarray(np.maximum(others - self.taken, -there))
 
 
 def _stand(view: MarketsView) -> Stand:
@@ -153,9 +159,11 @@ def make_moving_tables(
     begun: bool = True,
     draws: int = DRAWS,
     keep: int = 1,
+    taken: Sequence[int] | None = None,
 ) -> MovingTables:
     """The mean-field program from the deadline back to ``slot``, on the beliefs of all markets in it.
 
+    Others take ``taken`` instances of each market first in every later slot (None: nothing).
     ``keep`` slots from ``slot`` on are kept. With ``begun`` only the amounts of work are sought that a job begun at slot 0
     can have left while on-demand still meets the deadline.
     """
@@ -167,15 +175,16 @@ def make_moving_tables(
     table_sizes, table_gain = np.zeros((len(chosen), most), np.int64), np.zeros((len(chosen), most))
     near = np.zeros((len(chosen), full.sizes.shape[1]), np.int64)
     counts, prices, markets, now, chains = [], [], List(), [], []
+    gone = np.array([0] * len(beliefs) if taken is None else taken, np.int64)
     cells = 0
     for m, (own, belief) in enumerate(zip(job.runs, beliefs, strict=True)):
         table_sizes[m, : len(chosen[m])], table_gain[m, : len(chosen[m])] = chosen[m], gains[m]
         near[m] = np.abs(chosen[m][None, :] - full.sizes[m][:, None]).argmin(axis=1)
-        chain, onward = belief.for_size(own.n_max, slots)
+        chain, onward = belief.for_size(own.n_max, slots, int(gone[m]))
         price = belief.prices.per_slot(hours)
         counts.append(chain)
         prices.append(price)
-        now.append(_lumped(belief.count_now, belief.counts, chain))
+        now.append(_lumped(belief.count_now, np.maximum(belief.counts.count - gone[m], 0), chain))
         chains.append(np.ascontiguousarray(onward, np.float32))
         cells += slots * len(chain.count) * len(price.level_usd) * len(chosen[m])
         markets.append(
@@ -212,6 +221,7 @@ def make_moving_tables(
         prices=tuple(prices),
         now=tuple(now),
         slot=slot,
+        taken=gone,
     )
 
 
@@ -244,10 +254,10 @@ def _grid(
     )
 
 
-def _lumped(now: np.ndarray, counts: CountChain, chain: CountChain) -> np.ndarray:
-    """The shares ``now`` of the states of ``counts``, by those of ``chain``."""
+def _lumped(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarray:
+    """The shares ``now`` of ``counts``, by the states of ``chain``."""
     found = np.zeros(len(chain.count))
-    np.add.at(found, chain.indices(counts.count), now)
+    np.add.at(found, chain.indices(counts), now)
     return found
 
 

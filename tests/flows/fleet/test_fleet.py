@@ -97,6 +97,24 @@ def test_jobs_are_planned_together_on_all_their_zones(folder):
     assert sum(row["spot"] for row in answer["decisions"]) <= there["cloud/north/a/gpu-1@probe:test"]
 
 
+def test_the_joint_plan_keeps_what_a_job_that_may_move_is_decided_to_hold(folder, tmp_path):
+    moving = tmp_path / "moving.toml"
+    moving.write_text(
+        JOB.format(name="moving")
+        .replace("amount = 16", "amount = 40")
+        .replace("n_max = 8", 'n_max = 8\nmarkets = ["cloud/*/*/gpu-1"]')
+    )
+    before = {row["market"]: row["available"] for row in planned(folder)["markets"]}
+    answer = planned(folder, "--job", str(moving))
+    (decided,) = [row for row in answer["decisions"] if row["job"] == "moving"]
+    assert decided["spot"]
+    assert [row["job"] for row in answer["jobs"]] == ["first", "second", "third"]
+    held = {f"{decided['market']}@{decided['source']}": decided["spot"]}
+    for row in answer["markets"]:
+        assert row["used"] <= row["available"] == before[row["market"]] - held.get(row["market"], 0)
+    assert any("job moving is left out of the joint plan" in note for note in answer["notes"])
+
+
 def test_teams_priorities_and_markets_come_from_a_file(folder, tmp_path):
     teams = tmp_path / "teams.toml"
     teams.write_text(

@@ -447,7 +447,13 @@ def test_a_stored_job_is_planned_as_the_turn_decided_it(three_turns, settings_fi
         with open_store(three_turns) as store:
             row = decisions_of(store, name)[-1]
         planned = call("plan", name, *where).value
-        assert {key: planned[key] for key in row} == row
+        # It is asked by itself: only a turn knows what it leaves to jobs with less slack in later slots.
+        crowded = "jobs with less slack need" in row["reason"]
+        assert crowded == (name == "free")
+        same = ("job", "slot", "policy", "progress", "place", "n_previous") if crowded else tuple(row)
+        assert {key: planned[key] for key in same if key in row} == {
+            key: row[key] for key in same if key in row
+        }
 
 
 def test_its_page_stands_where_its_decisions_say(three_turns, settings):

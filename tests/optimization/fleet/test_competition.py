@@ -13,11 +13,14 @@ from optimization.fleet.competition import (
     Claim,
     Course,
     MovingCourse,
+    Need,
+    come_first,
     contender,
     decide_all,
     decide_course,
     in_order,
     share_out,
+    taken_later,
 )
 from optimization.moving.definition import Held
 from optimization.moving.live import MovedDecision, live_movable
@@ -234,8 +237,51 @@ def test_a_mover_goes_to_its_second_best_market_where_a_job_of_one_market_takes_
     assert other.allocation == Allocation(0, 3)
     assert mover.market == 1
     assert mover.allocation.spot
-    assert mover.reason.split("; ")[-1].startswith("0 of 3 on spot in m2: ")
+    # It does not ask for what it would have to leave to the other in the next slot.
+    assert mover.reason.split("; ")[-1] == "jobs with less slack need 3 in m2 in later slots"
     assert mover.expected.late_probability == 0.0
+
+
+def test_of_movers_that_could_wait_for_one_cheap_market_the_others_go_to_the_next():
+    counts, prices = np.full((2, 52), 60.0), np.array([[1.2], [1.0]]).repeat(52, axis=1)
+    counts[1] = 3.0
+    windows, records = made(prices, counts, 40)
+    jobs = [movable(replace(a_job(d=12, n_max=3, load=0.75), name=f"j{i}"), 2) for i in range(8)]
+
+    def moving(job):
+        lives = [live_at(run, w, r) for run, w, r in zip(job.runs, windows, records, strict=True)]
+        return MovingCourse(
+            slots=(live_movable(job, lives, {}, ("m0", "m1")),), keys=(("m0", "m1"),), markets=(("m0", "m1"),)
+        )
+
+    found = [one for (one,) in decide_all([moving(job) for job in jobs], EFFORT)]
+    # The others do not wait for it, as each would if it believed itself alone with it in the next slot.
+    assert [(one.market, one.allocation.spot) for one in found] == [(1, 3)] + [(0, 3)] * 7
+    # What is expected of a job knows it too: later it has what is left.
+    alone = [one for (one,) in (decide_course(moving(job), EFFORT) for job in jobs)]
+    assert all(one.market == 1 and one.allocation.spot == 3 for one in alone)
+    assert sum(one.expected.cost_usd for one in found) > sum(one.expected.cost_usd for one in alone)
+    # Another order of the jobs, the same decisions; one mover by itself decides as without this.
+    assert same([[one] for one in found[::-1]], decide_all([moving(job) for job in jobs[::-1]], EFFORT))
+    assert same(decide_all([moving(jobs[0])], EFFORT), [[alone[0]]])
+
+
+def test_jobs_come_first_to_the_cheapest_of_their_markets_and_then_to_the_next():
+    def need(job, slack, *markets, slots=10):
+        return Need(job=job, slack=slack, slots=slots, markets=markets)
+
+    there = {"a": 6, "b": 100}
+    movers = [need(f"j{i}", 5, ("a", 4), ("b", 4)) for i in range(10)]
+    assert come_first(movers, there, 10) == {"a": 40, "b": 34}
+    assert come_first(movers[::-1], there, 10) == {"a": 40, "b": 34}
+    # A job that has half the slots left needs half of it in the mean over them.
+    assert come_first([need("x", 0, ("a", 4), slots=5)], there, 10) == {"a": 2, "b": 0}
+    assert come_first([need("x", 0, ("a", 4), slots=20)], there, 10) == {"a": 4, "b": 0}
+    # Where it needs fewer instances in the next market: the share of it that is lacking counts.
+    assert come_first([need("x", 0, ("a", 12), ("b", 4))], there, 10) == {"a": 12, "b": 2}
+    # Each leaves to those with less slack what these need; of equal slack the first by name.
+    later = taken_later([need("p", 3, ("a", 2)), need("q", 1, ("a", 3)), need("o", 3, ("b", 5))], there)
+    assert later == [{"a": 3, "b": 5}, {"a": 0, "b": 0}, {"a": 3, "b": 0}]
 
 
 class Raising:

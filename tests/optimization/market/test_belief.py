@@ -110,6 +110,26 @@ class TestMarginals:
         got = marginals(start, onward)[:HORIZON]
         np.testing.assert_allclose(got, np.add.reduceat(law, counts.count, axis=1), atol=1e-6)
 
+    @pytest.mark.parametrize("taken", [1, 3, 40])
+    def test_counts_that_others_take_first_are_those_that_stay(self, taken):
+        belief = believe(history(3, 16), forecast(3, 16))
+        counts, onward = belief.for_size(16, HORIZON, taken)
+        assert counts.count[-1] == max(0, belief.counts.count[-1] - taken)
+        whole = marginals(belief.count_now, belief.count_transitions(HORIZON))
+        left = np.maximum(belief.counts.count - taken, 0)
+        at = np.searchsorted(counts.count, left, side="right") - 1
+        start = np.bincount(at, belief.count_now, minlength=len(counts.count))
+        got = marginals(start, onward)
+        want = np.stack([np.bincount(at, row, minlength=len(counts.count)) for row in whole])
+        np.testing.assert_allclose(got, want, atol=1e-6)
+
+    def test_two_counts_that_others_take_of_are_not_those_that_are_there(self):
+        belief = believe(history(3, 16), forecast(3, 16))
+        half = np.full((2, 2), 0.5)
+        chain = replace(belief.counts, count=np.array([0, 16]), transition=half)
+        belief = replace(belief, counts=chain, count_now=half[0], count_steps=np.stack([half] * HORIZON))
+        assert belief.for_size(16, 3, 4)[0].count.tolist() == [0, 12]
+
     def test_every_price_is_in_the_state_that_it_counts_as(self):
         belief = believe(history(1), forecast(1))
         price = np.random.default_rng(0).uniform(0.05, 1.3, 500)

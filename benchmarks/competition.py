@@ -1,0 +1,254 @@
+"""Jobs that compete for spot, of one zone and movers, replayed slot by slot on the open H100 zones: alone and together (M3.7).
+
+*Alone*: each job is decided as if no other were there, and spot that is gone when its turn comes is refused. *Together*: as turns
+decide. Costs are everything paid and value lost of all jobs, in units of what on-demand only costs them; intervals draw the days of
+the starts.
+
+``python -m benchmarks.competition [CASE ...] [--fast] [--earlier]`` measures some of the cases or all, on the later half of the
+record or the earlier one, and prints a line of JSON for each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from flows.experiments.markets import MU_DOWN, MU_UP, TAKEN, USD, measured_worlds
+from optimization.fleet.competition import Course, Made, MovingCourse, Standing, decide_all, decide_one
+from optimization.fleet.stream import World
+from optimization.job.definition import Job, Linear
+from optimization.market.window import MarketWindow, market_window, record_of
+from optimization.moving.definition import IDLE, Held, MovableJob, even_moving
+from optimization.moving.live import LiveMovable, MovedDecision, live_movable
+from optimization.moving.replay import walk
+from optimization.policies.stochastic import Stochastic
+from optimization.replay.decision import Decision, Effort, LiveJob
+from optimization.replay.run import see
+from optimization.replay.score import on_demand_only_cost
+from optimization.trials.comparison import resampled
+from optimization.trials.scenarios import GAMMA, VALUE_FACTOR, WARM_SLOTS
+from optimization.window.plan import Allocation
+
+DEADLINES, SIZES, LOADS = (12, 16, 24), (4, 8, 16), (0.3, 0.8)
+#: All jobs of a start begin within so many slots.
+SPREAD = 4
+FAST_STARTS, SEED = 2, 5
+POLICY = Stochastic()
+#: What to expect of a job changes no decision.
+EFFORT = Effort(solver_seconds=1.0, risk_paths=1, seed=0)
+STEP = pd.Timedelta("30min")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Jobs of one zone each, jobs that may move among all, zones, and starts in each half."""
+
+    fixed: int
+    movers: int
+    zones: int
+    starts: int
+
+
+CASES = {
+    "2 of one zone on 1": Case(fixed=2, movers=0, zones=1, starts=40),
+    "5 of one zone on 2": Case(fixed=5, movers=0, zones=2, starts=32),
+    "20 of one zone on 9": Case(fixed=20, movers=0, zones=9, starts=16),
+    "3 of one zone and 2 movers on 3": Case(fixed=3, movers=2, zones=3, starts=32),
+    "5 movers on 3": Case(fixed=0, movers=5, zones=3, starts=24),
+    "10 of one zone and 10 movers on 9": Case(fixed=10, movers=10, zones=9, starts=8),
+    "20 movers on 9": Case(fixed=0, movers=20, zones=9, starts=8),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrant:
+    """A job on its zones: as a policy or mover sees it, as it is replayed, and what on-demand only costs it, USD.
+
+    ``live`` is at its first slot; ``first`` is that slot's place in the world.
+    """
+
+    first: int
+    zones: tuple[str, ...]
+    live: LiveJob | LiveMovable
+    job: MovableJob
+    windows: tuple[MarketWindow, ...]
+    unit: float
+
+    def at(self, slot: int, held: Mapping[int, Held]) -> LiveJob | LiveMovable:
+        """The job in one of its slots, having held ``held`` before."""
+        if isinstance(self.live, LiveMovable):
+            lives = tuple(replace(one, slot=slot) for one in self.live.lives)
+            return replace(self.live, lives=lives, decided=dict(held))
+        return replace(self.live, slot=slot, decided={t: one.allocation for t, one in held.items()})
+
+    def course(self) -> Course | MovingCourse:
+        """All its slots, as turns would come to them."""
+        slots = [self.at(slot, {}) for slot in range(self.job.job.deadline_slots)]
+        fixed = tuple(one for one in slots if isinstance(one, LiveJob))
+        if fixed:
+            return Course(slots=fixed, policies=(POLICY,) * len(fixed), markets=(self.zones[0],) * len(fixed))
+        moving = tuple(one for one in slots if isinstance(one, LiveMovable))
+        return MovingCourse(
+            slots=moving, keys=(self.zones,) * len(moving), markets=(self.zones,) * len(moving)
+        )
+
+    def outcome(self, held: Sequence[Held]) -> tuple[float, bool]:
+        """USD paid and value lost, and whether it was late."""
+        out = walk(self.job, self.windows, held)
+        return self.job.job.value - out.utility_usd, not out.on_time
+
+
+def entrant(world: World, zones: Sequence[str], first: int, name: str, rng: np.random.Generator) -> Entrant:
+    """A job drawn for some zones of the world; its records have all zones as peers and reach to the slot that is looked at."""
+    d, n_max, hours = int(rng.choice(DEADLINES)), int(rng.choice(SIZES)), world.slot_hours
+    end, dear = first + d, min(world.on_demand_usd[zone] for zone in zones)
+    windows, records = [], []
+    for zone in zones:
+        price, count = world.prices[zone][:end], world.counts[zone][:end]
+        peers = np.array([world.counts[other][:end] for other in world.counts if other != zone])
+        windows.append(
+            market_window(
+                price[first:], count[first:], on_demand_usd=world.on_demand_usd[zone], slot_hours=hours
+            )
+        )
+        records.append(record_of(price, count, first=first, slot_hours=hours, peers=peers))
+    workload = float(rng.uniform(*LOADS)) * d * n_max * hours
+    job = Job(
+        name=name, workload=workload, deadline_slots=d, n_min=1, n_max=n_max, throughput=Linear(), mu_up=MU_UP, mu_down=MU_DOWN,
+        value=workload * dear, gamma=GAMMA,
+    )  # fmt: skip
+    unit = min(on_demand_only_cost(job, window) for window in windows)
+    job = replace(job, value=VALUE_FACTOR * unit)
+    start = pd.Timestamp("2026-01-01T00:00Z") + first * STEP
+    lives = [
+        LiveJob(job=job, start=start, step=STEP, slot=0, seen=see(job, window, None, record), decided={})
+        for window, record in zip(windows, records, strict=True)
+    ]
+    movable = MovableJob(
+        runs=(job,) * len(zones),
+        moving=even_moving(len(zones), taken=TAKEN, usd=USD[1]),
+        home=0 if len(zones) == 1 else None,
+    )
+    live = lives[0] if len(zones) == 1 else live_movable(movable, lives, {}, zones)
+    return Entrant(first=first, zones=tuple(zones), live=live, job=movable, windows=tuple(windows), unit=unit)
+
+
+def entrants(world: World, case: Case, first: int, rng: np.random.Generator) -> list[Entrant]:
+    """The jobs of a start, on zones drawn for it; those of one zone take turns among them."""
+    names = sorted(world.counts)
+    zones = [names[i] for i in sorted(rng.permutation(len(names))[: case.zones])]
+    found = []
+    for j in range(case.fixed + case.movers):
+        own = [zones[j % len(zones)]] if j < case.fixed else zones
+        found.append(entrant(world, own, first + int(rng.integers(SPREAD)), f"job-{j:02d}", rng))
+    return found
+
+
+def together(jobs: Sequence[Entrant]) -> list[list[Held]]:
+    """What each job holds slot by slot, decided as turns decide."""
+    return [
+        [_held(one) for one in made if one is not None]
+        for made in decide_all([job.course() for job in jobs], EFFORT)
+    ]
+
+
+def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[Held]], int, int]:
+    """What each job holds, spot being given in the order of the jobs; the spot that was refused, and all that was asked for."""
+    held: list[dict[int, Held]] = [{} for _ in jobs]
+    refused = asked = 0
+    for t in range(
+        min(job.first for job in jobs), max(job.first + job.job.job.deadline_slots for job in jobs)
+    ):
+        left = {zone: int(np.nan_to_num(counts[t])) for zone, counts in world.counts.items()}
+        for job, own in zip(jobs, held, strict=True):
+            slot = t - job.first
+            live = job.at(slot, own) if 0 <= slot < job.job.job.deadline_slots else None
+            if live is None or live.is_finished:
+                continue
+            policy = POLICY if isinstance(live, LiveJob) else None
+            wish = _held(decide_one(Standing(live=live, markets=job.zones, policy=policy), EFFORT))
+            got = 0
+            if wish.market is not None:
+                zone = job.zones[wish.market]
+                got = min(wish.allocation.spot, left[zone])
+                left[zone] -= got
+            kept = Allocation(wish.allocation.on_demand, got)
+            own[slot] = Held(wish.market, kept) if kept.total else IDLE
+            refused, asked = refused + wish.allocation.spot - got, asked + wish.allocation.spot
+    return [[own[slot] for slot in sorted(own)] for own in held], refused, asked
+
+
+def _held(made: Made) -> Held:
+    if not isinstance(made, Decision):
+        raise ValueError(f"no decision: {made}")
+    if not made.allocation.total:
+        return IDLE
+    return Held(made.market if isinstance(made, MovedDecision) else 0, made.allocation)
+
+
+def starts_of(world: World, many: int, *, earlier: bool) -> list[int]:
+    """``many`` slots to begin at, evenly over a half of the record."""
+    half, longest = world.slots // 2, max(DEADLINES) + SPREAD
+    low, high = (WARM_SLOTS, half - longest) if earlier else (half, world.slots - longest)
+    return [int(slot) for slot in np.linspace(low, high, many)]
+
+
+def measured(world: World, name: str, *, fast: bool, earlier: bool) -> dict[str, Any]:
+    """One case: means over its starts, and the gain of deciding together with its 95 % interval."""
+    case, number = CASES[name], list(CASES).index(name)
+    rows, days, refused, asked, late = [], [], 0, 0, np.zeros(2, int)
+    for first in starts_of(world, FAST_STARTS if fast else case.starts, earlier=earlier):
+        jobs = entrants(world, case, first, np.random.default_rng([SEED, number, first]))
+        apart, missed, wanted = alone(world, jobs)
+        refused, asked = refused + missed, asked + wanted
+        row = []
+        for m, held in enumerate((apart, together(jobs))):
+            ends = [job.outcome(own) for job, own in zip(jobs, held, strict=True)]
+            row.append(sum(usd for usd, _ in ends) / sum(job.unit for job in jobs))
+            late[m] += sum(was_late for _, was_late in ends)
+        rows.append(row)
+        days.append(first * STEP // pd.Timedelta("1D"))
+    table = np.array(rows)
+    drawn = resampled(table, blocks=days, rng=np.random.default_rng(SEED))
+    low, high = drawn.interval(drawn.means[:, 1] - drawn.means[:, 0])
+    return {
+        "starts": len(rows),
+        "jobs": len(rows) * (case.fixed + case.movers),
+        "alone": round(float(table[:, 0].mean()), 4),
+        "together": round(float(table[:, 1].mean()), 4),
+        "together_less_alone": [round(float(x), 4) for x in ((table[:, 1] - table[:, 0]).mean(), low, high)],
+        "late_alone": int(late[0]),
+        "late_together": int(late[1]),
+        "refused_alone": round(refused / max(1, asked), 3),
+    }
+
+
+def run(
+    data: Path, names: Sequence[str] = (), *, fast: bool = False, earlier: bool = False
+) -> dict[str, object]:
+    """The figures of each case on the world with most zones."""
+    ((world, _), *_), _ = measured_worlds(data)
+    return {name: measured(world, name, fast=fast, earlier=earlier) for name in names or CASES}
+
+
+def main(words: Sequence[str]) -> None:
+    """Print the figures of the cases that the words of a command line name."""
+    names = [word for word in words if not word.startswith("--")]
+    if unknown := [name for name in names if name not in CASES]:
+        sys.exit(f"case {unknown[0]!r} is unknown: expected one of {', '.join(CASES)}")
+    data = Path(os.environ.get("SLACKWATER_DATA", "../shared/data"))
+    for name in names or CASES:
+        found = run(data, [name], fast="--fast" in words, earlier="--earlier" in words)
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

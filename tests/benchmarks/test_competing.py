@@ -1,0 +1,51 @@
+"""The benchmark of jobs that compete: what it draws, and that alone spot is refused where together it is shared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.competition import CASES, WARM_SLOTS, alone, entrants, starts_of, together
+from optimization.fleet.stream import World
+
+
+@pytest.fixture(scope="module")
+def world():
+    slots = 200
+    return World(
+        name="made up",
+        counts={zone: np.full(slots, 4.0) for zone in "abc"},
+        prices={zone: np.full(slots, usd) for zone, usd in zip("abc", (0.3, 0.5, 0.6), strict=True)},
+        on_demand_usd=dict.fromkeys("abc", 1.0),
+        slot_hours=0.5,
+        synthetic=False,
+    )
+
+
+def test_jobs_of_one_zone_and_movers_hold_no_more_together_than_there_is(world):
+    case = CASES["3 of one zone and 2 movers on 3"]
+    jobs = entrants(world, case, WARM_SLOTS, np.random.default_rng(3))
+    assert [len(job.zones) for job in jobs] == [1, 1, 1, 3, 3]
+    apart, refused, asked = alone(world, jobs)
+    assert 0 < refused < asked
+    shared = together(jobs)
+    for held in (apart, shared):
+        used: dict[tuple[int, str], int] = {}
+        for job, own in zip(jobs, held, strict=True):
+            for slot, (market, allocation) in enumerate(own):
+                if market is not None:
+                    at = job.first + slot, job.zones[market]
+                    used[at] = used.get(at, 0) + allocation.spot
+        assert max(used.values()) <= 4
+    apart_usd, shared_usd = (
+        sum(job.outcome(own)[0] for job, own in zip(jobs, held, strict=True)) for held in (apart, shared)
+    )
+    assert shared_usd < apart_usd
+    assert not any(job.outcome(own)[1] for job, own in zip(jobs, shared, strict=True))
+
+
+def test_starts_of_a_half_leave_room_for_the_longest_job(world):
+    for earlier, low, high in ((True, WARM_SLOTS, 100), (False, 100, 200)):
+        found = starts_of(world, 5, earlier=earlier)
+        assert found[0] == low
+        assert found[-1] + 28 == high
