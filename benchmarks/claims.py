@@ -74,7 +74,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class QuotedTable:
     """A table of a page: its headings, and by the label of a row the values of each cell after it.
 
     ``paths`` leads by heading to each figure of a cell, with ``{row}`` for the row's key (``keys``; where there are none the
@@ -103,7 +103,7 @@ class Ledger:
 
     measured: Mapping[str, Measured]
     claims: tuple[Claim, ...]
-    grids: tuple[Grid, ...]
+    grids: tuple[QuotedTable, ...]
     plain: Mapping[str, tuple[str, ...]]
     outside: Mapping[str, tuple[str, ...]]
 
@@ -181,13 +181,13 @@ def read_ledger(path: Path = LEDGER) -> Ledger:
     return Ledger(measured=measured, claims=tuple(claims), grids=grids, plain=plain, outside=outside)
 
 
-def _grid(own: Mapping[str, Any]) -> Grid:
+def _grid(own: Mapping[str, Any]) -> QuotedTable:
     """A table of the ledger: a cell is a value, a list of them, or "" for one without figures."""
 
     def cell(told: Any) -> tuple[float, ...]:
         return () if told == "" else tuple(map(float, told if isinstance(told, list) else [told]))
 
-    return Grid(
+    return QuotedTable(
         measured=own["measured"],
         page=own["page"],
         heads=tuple(own["heads"]),
@@ -217,7 +217,7 @@ def without_sections(page: str, headings: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-def table_at(page: str, grid: Grid) -> tuple[range, list[list[str]]]:
+def table_at(page: str, grid: QuotedTable) -> tuple[range, list[list[str]]]:
     """The lines of a table in a page, and the cells of its rows. Raises `ValueError` unless there is one with its headings."""
     lines = page.split("\n")
     is_row = [line.lstrip().startswith("|") for line in lines]
@@ -234,7 +234,7 @@ def figures_in(cell: str) -> list[str]:
     return SIGNED.findall(CODE.sub(" ` ", cell))
 
 
-def table_faults(page: str, grid: Grid) -> tuple[list[str], str]:
+def table_faults(page: str, grid: QuotedTable) -> tuple[list[str], str]:
     """Where a table of a page and the ledger disagree, and the page without the table."""
     try:
         place, rows = table_at(page, grid)
@@ -348,7 +348,7 @@ def moved(ledger: Ledger, name: str, answer: object, root: Path = ROOT) -> Itera
             yield from _moved_cells(grid, page, answer)
 
 
-def _moved_cells(grid: Grid, page: str, answer: object) -> Iterator[dict[str, object]]:
+def _moved_cells(grid: QuotedTable, page: str, answer: object) -> Iterator[dict[str, object]]:
     """The same of the cells of a table; a figure may move by half a unit of its last digit on the page."""
     for label, *row in table_at(page, grid)[1]:
         for head, cell, values in zip(grid.heads[1:], row, grid.rows.get(label, ()), strict=False):

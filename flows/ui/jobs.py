@@ -59,13 +59,13 @@ STATES: Final = {
 PAGE_JOBS: Final = 40
 
 
-def state_of(reading: Reading, job: StoredJob, standing: Standing | str | None) -> str:
+def state_of(reading: Reading, job: StoredJob, standing: JobStanding | str | None) -> str:
     """One of `STATES` at the time of the newest turn."""
     if reading.at is None or job.start > reading.at:
         return "waiting"
     if job.deadline <= reading.at:
         return "ended"
-    if isinstance(standing, Standing) and standing.is_finished:
+    if isinstance(standing, JobStanding) and standing.is_finished:
         return "finished"
     return "set aside" if job.origin == "example" and reading.has_own_jobs else "running"
 
@@ -140,7 +140,7 @@ def job_row(
     reading: Reading,
     job: StoredJob,
     decisions: Sequence[Mapping[str, Any]],
-    standing: Standing | str | None,
+    standing: JobStanding | str | None,
 ) -> dict[str, Any]:
     """A job's terms, standing and newest decision; ``problem`` says why there is no standing where one was looked for."""
     request = job.request
@@ -154,7 +154,7 @@ def job_row(
         "share_done": None, "share_expected": None, "slots_ahead": None, "cost_usd": None, "finished_at": None, "reported_at": None,
         "problem": standing if isinstance(standing, str) else "", "hold": None,
     }  # fmt: skip
-    if isinstance(standing, Standing):
+    if isinstance(standing, JobStanding):
         row |= {
             "share_done": min(1.0, standing.now.done / standing.job.workload),
             "share_expected": min(1.0, standing.slot / standing.job.deadline_slots),
@@ -195,15 +195,15 @@ def job_data(reading: Reading, name: str) -> dict[str, Any]:
         "at": reading.at,
         "job": job_row(reading, job, decisions, standing) | {"scored": bool(outcomes)},
         "request": job.request.model_dump(mode="json", exclude_none=True),
-        "slots": _slots(standing) if isinstance(standing, Standing) else [],
-        "deadline_slots": standing.job.deadline_slots if isinstance(standing, Standing) else None,
+        "slots": _slots(standing) if isinstance(standing, JobStanding) else [],
+        "deadline_slots": standing.job.deadline_slots if isinstance(standing, JobStanding) else None,
         "decisions": decisions,
         "reports": reports_shown(reading.store, job, decisions, reading.settings),
         "outcomes": outcomes,
     }
 
 
-def _slots(standing: Standing) -> list[dict[str, Any]]:
+def _slots(standing: JobStanding) -> list[dict[str, Any]]:
     """The job's slots up to the decided one: what it should have done by then, had done, could hold, was told to hold, held."""
     rows: list[dict[str, Any]] = []
     for k in range(min(standing.slot + 1, standing.job.deadline_slots)):
@@ -376,7 +376,7 @@ def _held(row: Mapping[str, Any], step: pd.Timedelta) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class JobStanding:
     """A job at slot ``slot`` (the one its newest decision is for, or its end).
 
     ``done`` has the work done at the start of slots 0..``slot``, ``held`` what was held in those before ``slot``, ``now`` the
@@ -424,10 +424,12 @@ def read_decisions(reading: Reading, names: Sequence[str]) -> dict[str, list[dic
     return found
 
 
-def standings(reading: Reading, jobs: Sequence[StoredJob], decided: Decisions) -> dict[str, Standing | str]:
+def standings(
+    reading: Reading, jobs: Sequence[StoredJob], decided: Decisions
+) -> dict[str, JobStanding | str]:
     """The standing of each job that anything was decided for; a sentence where its market cannot be read."""
     asked: dict[str, tuple[StoredJob, tuple[Followed, ...]]] = {}
-    found: dict[str, Standing | str] = {}
+    found: dict[str, JobStanding | str] = {}
     for job in jobs:
         rows = decided.get(job.request.name, ())
         if not rows:
@@ -507,7 +509,7 @@ def _histories(
 
 def _standing(
     stored: StoredJob, history: History, rows: Sequence[Mapping[str, Any]], reports: Sequence[Report]
-) -> Standing:
+) -> JobStanding:
     running = open_job(stored.request, history, decided=allocations_of(rows), forecasts=[], reports=reports)
     live = running.live
     job, slot, decided = live.job, min(live.slot, live.job.deadline_slots), live.decided
@@ -519,7 +521,7 @@ def _standing(
         had[view.slot] = held(job, decided.get(view.slot, NOTHING), view.available)
     done[slot] = now.done
     table = history.frame.reindex(pd.date_range(stored.start, periods=job.deadline_slots, freq=history.step))
-    return Standing(
+    return JobStanding(
         job=job,
         start=stored.start,
         step=history.step,
@@ -540,7 +542,7 @@ def _moving_standing(
     histories: Sequence[History],
     rows: Sequence[Mapping[str, Any]],
     reports: Sequence[Report],
-) -> Standing:
+) -> JobStanding:
     """The standing of a job that may move; price and count of each slot are those of the market it was decided for."""
     running = open_movable(stored.request, histories, decided=places_held(rows), reports=reports)
     live, places = running.live, running.places
@@ -567,7 +569,7 @@ def _moving_standing(
                 values[k] = float(tables[places.index(key)][name].iloc[k])
         columns[name] = values
     said = [one for one in running.reports if one.finished or one.progress is not None]
-    return Standing(
+    return JobStanding(
         job=job,
         start=stored.start,
         step=step,

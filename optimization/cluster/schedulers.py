@@ -121,7 +121,7 @@ NONE_LEFT = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class QueuedJob:
     """A job as the rule sees it: the work done so far, and the predicted size, None if there is none."""
 
     attained: float
@@ -133,7 +133,7 @@ class Standing:
         return self.predicted is not None and self.attained < self.predicted
 
 
-def turn(standings: Sequence[Standing]) -> list[int]:
+def turn(standings: Sequence[QueuedJob]) -> list[int]:
     """Positions of the jobs that share the machine now: one predicted job alone, or all unpredicted ones in round robin.
 
     A predicted job's index is its predicted remaining work, that of the unpredicted together the least work any of them has
@@ -141,7 +141,7 @@ def turn(standings: Sequence[Standing]) -> list[int]:
     earlier one. All predicted is shortest remaining (predicted) time first; none predicted is
     round robin.
 
-    >>> turn([Standing(attained=0.0, predicted=5.0), Standing(attained=2.0, predicted=None)])
+    >>> turn([QueuedJob(attained=0.0, predicted=5.0), QueuedJob(attained=2.0, predicted=None)])
     [1]
     """
     known = [
@@ -174,7 +174,7 @@ def completion_times(
             here.append(order.pop())
         running = [
             here[k]
-            for k in turn([Standing(attained=float(attained[i]), predicted=predicted[i]) for i in here])
+            for k in turn([QueuedJob(attained=float(attained[i]), predicted=predicted[i]) for i in here])
         ]
         step = _until_next(running, here, attained, sizes, predicted) * len(running)
         if order:

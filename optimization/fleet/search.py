@@ -36,7 +36,7 @@ EXACT = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class BoundedRoute:
     """A job's route, its worth, and a worth that no route passes (equal where the search is exact), both in priced USD."""
 
     route: Route
@@ -70,11 +70,11 @@ class Search:
         states = max(terms.n.size for terms in self.terms)
         return np.empty((self.problem.slots + 1) * (states + 1) * (self._cells + 1))
 
-    def priced(self, j: int, toll: np.ndarray, usd: float) -> Found:
+    def priced(self, j: int, toll: np.ndarray, usd: float) -> BoundedRoute:
         """The best route of job ``j`` where a spot instance of slot i and market m costs ``toll[i, m]`` more, and a USD ``usd``."""
         return self._found(j, self.available, toll, usd, math.inf)
 
-    def within(self, j: int, available: np.ndarray, most_usd: float) -> Found:
+    def within(self, j: int, available: np.ndarray, most_usd: float) -> BoundedRoute:
         """The best route of job ``j`` on the counts ``available`` that are left, paying at most ``most_usd``."""
         weight = self.problem.jobs[j].priority
         found = self._found(j, available, self.no_toll, weight, math.inf)
@@ -85,7 +85,7 @@ class Search:
             return capped
         routes = [capped.route, *self._frugal(j, available, most_usd)]
         best = max(routes, key=lambda route: route.utility_usd)
-        return Found(route=best, worth=weight * best.utility_usd, bound=found.bound)
+        return BoundedRoute(route=best, worth=weight * best.utility_usd, bound=found.bound)
 
     def _frugal(self, j: int, available: np.ndarray, most_usd: float) -> list[Route]:
         """Routes within a cap: what a USD counts is raised until they are, then halved towards the least that does it.
@@ -122,10 +122,12 @@ class Search:
         cell, bound = optimistic(terms, asked, room)
         return asked, room, cell, bound
 
-    def _found(self, j: int, available: np.ndarray, toll: np.ndarray, usd: float, most: float) -> Found:
+    def _found(
+        self, j: int, available: np.ndarray, toll: np.ndarray, usd: float, most: float
+    ) -> BoundedRoute:
         asked, room, cell, bound = self._compass(j, available, toll, usd, most)
         chosen, worth, sure = search(self.terms[j], asked, room, cell, self._width)
-        return Found(
+        return BoundedRoute(
             route=self.route(j, chosen, asked),
             worth=float(worth),
             bound=float(worth if sure else max(bound, worth)),

@@ -6,7 +6,7 @@ from cluster_audit import audit_run
 
 from optimization.cluster.schedulers import (
     PartialOrder,
-    Standing,
+    QueuedJob,
     completion_times,
     partly_known,
     turn,
@@ -95,7 +95,7 @@ def test_the_machine_never_idles_whatever_the_predictions():
 
 
 def test_a_job_that_outlives_its_prediction_joins_the_round_robin():
-    assert turn([Standing(attained=1.0, predicted=1.0), Standing(attained=2.0, predicted=None)]) == [0, 1]
+    assert turn([QueuedJob(attained=1.0, predicted=1.0), QueuedJob(attained=2.0, predicted=None)]) == [0, 1]
     # A job of size 10 predicted as 1 has its turn once the other has had 1; from t = 2 on the two share.
     found = completion_times([0.0, 0.0], [10.0, 2.0], [1.0, None])
     np.testing.assert_allclose(found, [12.0, 4.0])
