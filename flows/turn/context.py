@@ -659,12 +659,14 @@ def _has_users(turn: Turn, jobs: Sequence[StoredJob]) -> bool:
     return any(job.origin == "user" and (turn.own_end or job.deadline > job.created_at) for job in jobs)
 
 
-def panel_mates(turn: Turn, asked: Iterable[Followed]) -> list[Followed]:
+def panel_mates(turn: Turn, asked: Collection[Followed]) -> list[Followed]:
     """The other markets that a turn would follow of the sources of those asked for: what forecasters learn from beside them."""
-    wanted = list(asked)
-    sources = {followed.source for followed in wanted}
+    wanted = {
+        followed.key for followed in asked
+    }  # also where the turn would follow one of them at another time
+    sources = {followed.source for followed in asked}
     chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
-    mates = [one for one in chosen if one.source in sources and one not in wanted]
+    mates = [one for one in chosen if one.source in sources and one.key not in wanted]
     readable = _readable(turn, mates, [])
     return [one for one in mates if one in readable]
 

@@ -24,7 +24,7 @@ from flows.monitoring.completeness import completeness_of
 from flows.requests.fill import offers_of
 from flows.schemas.forms import schema
 from flows.show.formats import rows_of
-from flows.turn.context import Turn, find_work, places_of, read_pool, run_id_of
+from flows.turn.context import Turn, choose_markets, find_work, panel_mates, places_of, read_pool, run_id_of
 from flows.turn.report import route_figure, stored_report
 from flows.turn.stages import decide_jobs
 from flows.ui.jobs import job_data, job_values, jobs_data
@@ -67,6 +67,16 @@ def warehouse(settings, tmp_path_factory):
     db = tmp_path_factory.mktemp("moving") / "w.duckdb"
     one_turn(db, settings)
     return db
+
+
+def test_a_market_is_no_mate_of_itself_at_another_time(warehouse, settings):
+    """As a plan on an old record asks for them: each market at its own end, the turn at its own time."""
+    with open_store(warehouse) as store:
+        turn = Turn(store=store, at=AT, settings=settings, run_id="mates")
+        followed = [one for one, _, _ in choose_markets(turn, most=settings.max_markets)]
+        asked = [replace(followed[0], at=AT - STEP)]
+        assert panel_mates(turn, asked) == panel_mates(turn, followed[:1])
+        assert followed[0] not in panel_mates(turn, asked)
 
 
 def keys(found):
