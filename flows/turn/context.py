@@ -716,6 +716,8 @@ def sorted_jobs(
             if found and job.start <= found[0].at:
                 (ended if job.deadline <= found[0].at else running).append((job, found[0]))
                 places[job.request.name] = found
+            elif found:
+                left_out.append(_begins_after(job, found[0]))
             continue
         try:
             followed = find_market(
@@ -735,6 +737,8 @@ def sorted_jobs(
             ended.append((job, followed))
         elif job.start <= followed.at:
             running.append((job, followed))
+        elif job.start <= turn.at:
+            left_out.append(_begins_after(job, followed))
     ended.sort(key=lambda item: (item[0].deadline, item[0].request.name))
     of_jobs = [
         one for job, followed in (*running, *ended) for one in places.get(job.request.name, (followed,))
@@ -747,6 +751,14 @@ def sorted_jobs(
         ended=tuple(ended),
         left_out=tuple(left_out),
         places=places,
+    )
+
+
+def _begins_after(job: StoredJob, followed: Followed) -> str:
+    """That a job has begun by the time of the turn, where its market's record had ended."""
+    return (
+        f"job {job.request.name} is left out: it begins at {job.start}, the record of {followed.key} ends at {followed.at}; "
+        "give it an earlier start, or newer data"
     )
 
 
