@@ -75,8 +75,10 @@ def run_turn(
     check_place(db, read_only=False)
     requests = [read_request(file) for file in job_files]
     when, own_end = _run_time(data, at, config)
-    # Relative times count from the run's.
-    placed = [one.placed(at=when, market=one.market, source=one.source) for one in requests]
+    for one in (
+        requests
+    ):  # the turn does that by the times of their markets; what cannot be placed is said before it begins
+        one.placed(at=when, market=one.market, source=one.source)
     say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC{_market_words(data, config)}")
 
     prepare_engine(db.resolve().parent, quiet=True)
@@ -87,7 +89,7 @@ def run_turn(
         db=db,
         at=when.to_pydatetime(),
         data=data,
-        jobs=placed,
+        jobs=requests,
         report=report or Path("reports") / f"{run_id_of(when)}.html",
         settings=settings,
         own_end=own_end,

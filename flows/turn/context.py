@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -624,8 +625,9 @@ class Work:
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
     """Add the requests of this turn, give a warehouse without jobs of a user examples, and sort the jobs.
 
-    The jobs' markets come first, then the most informative others, `max_markets` in all; a request without a market gets those
-    that are `proposed`. ``scored`` names the jobs on which nothing is left to be learned, or will be by then (`Rounds.settled`).
+    What a request does not say of its start and deadline counts from the time of its market (`_placed`). The jobs' markets come
+    first, then the most informative others, `max_markets` in all; a request without a market gets those that are `proposed`.
+    ``scored`` names the jobs on which nothing is left to be learned, or will be by then (`Rounds.settled`).
     """
     step, settings = step_of(turn.settings), turn.settings
     left_out: list[str] = []
@@ -634,7 +636,7 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
         if request.names_no_market:
             request, told = proposed(turn, request)
             left_out.append(told)
-        asked.append(request)
+        asked.append(_placed(turn, request))
     save_jobs(turn.store, asked, origin="user", at=turn.at, step=step)
     known = stored_jobs(turn.store, known_at=turn.terms_at)
     chosen = choose_markets(turn, most=settings.max_markets)
@@ -647,6 +649,28 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
         save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
         known = stored_jobs(turn.store, known_at=turn.terms_at)
     return sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
+
+
+def _placed(turn: Turn, request: JobRequest) -> JobRequest:
+    """A request whose relative times count from the time at which its market is taken, its own end or the turn's; from the turn's
+    too where there is no such market, of which `sorted_jobs` then says so.
+    """
+    at = turn.at
+    if turn.own_end:
+        with suppress(InputError):
+            at = (
+                placed_among(turn, request)[1][0]
+                if request.may_move
+                else find_market(
+                    turn.store,
+                    request.place,
+                    at=at,
+                    settings=turn.settings,
+                    own_end=True,
+                    listed=turn.listed(),
+                )
+            ).at
+    return request.placed(at=at, market=request.market, source=request.source)
 
 
 def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:

@@ -263,7 +263,11 @@ def learned(turn: Turn, pool: Pool | None = None) -> Learned:
         findings = []
     else:
         name, why = pool.deciding([turn.at])[0]
-        findings = [f"No job has ended yet, so no policy has a record here; {name.name} decides: it {why}."]
+        mover = pool.movers.deciding([turn.at])[0][0]
+        findings = [
+            f"No job has ended yet, so no policy has a record here; {name.name} decides: it {why}. Where a job may move, "
+            f"{mover.name} does."
+        ]
     return Learned(pool=pool, leaderboard=board, findings=[*findings, *_movers_found(movers)], movers=movers)
 
 

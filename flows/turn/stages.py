@@ -688,7 +688,7 @@ def forecast(turn: Turn, found: Found) -> Found:
 def decide(turn: Turn, found: Found) -> Found:
     """Decide the next slot of every running job; a decision issued before is read back, not made again."""
     known = know(turn, found)
-    turn.say(f"decide for {len(known.work.running)} jobs")
+    turn.say(f"decide for {plural(len(known.work.running), 'job')}")
     made = decide_jobs([turn], [known.work], known.pool)[0]
     turn.show(made.rows)
     return replace(found, known=known, decisions=made.rows, undecided=made.left_out)

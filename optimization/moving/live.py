@@ -191,9 +191,9 @@ def decided_by_tables(
     live: LiveMovable, view: MarketsView, tables: MovingTables, effort: Effort
 ) -> MovedDecision:
     """`decide_moving` in the slot of ``view`` by tables that are made."""
-    progress = view.progress
+    progress, worth = view.progress, tables.worth(view)[0]
     if live.mover == LIVE_MOVER:
-        m, n = tables.best(view, tables.worth(view)[0])
+        m, n = tables.best(view, worth)
         wish = IDLE if m == live.job.nowhere else view.split(m, n)
     else:
         wish = _wish(live.mover, live.standing()[1], view)
@@ -209,7 +209,7 @@ def decided_by_tables(
         slot=live.slot,
         allocation=wish.allocation,
         policy=live.mover.name,
-        reason=_reason(live, view, wish) + _crowded(live, view, tables),
+        reason=_reason(live, view, wish, tables, worth) + _crowded(live, view, tables),
         expected=expected_ahead(view, tables, effort),
         solver="",
         progress=progress,
@@ -276,12 +276,12 @@ def _as_believed(own: View) -> View:
     return replace(own, price=float(belief.price_now @ belief.prices.level_usd))
 
 
-def _reason(live: LiveMovable, view: MarketsView, wish: Held) -> str:
+def _reason(live: LiveMovable, view: MarketsView, wish: Held, tables: MovingTables, worth: np.ndarray) -> str:
     """Why the job is where it is, why it holds what it holds, and that its deadline is let go where it is."""
     rule = LETS_GO if view.deadline_in_reach and not view.keeps_deadline(wish) else ""
     if wish.market is None:
         if view.place == live.job.nowhere:
-            return f"nothing yet: no market is worth a start in this slot, {len(live.names)} looked at"
+            return f"nothing yet: {_waiting(live, view, tables, worth)}"
         return f"stay: {narrate(view.views[view.place], wish.allocation, rule=rule)}"
     own = view.views[wish.market]
     why = narrate(own, wish.allocation, rule=rule)
@@ -291,6 +291,22 @@ def _reason(live: LiveMovable, view: MarketsView, wish: Held) -> str:
     if view.place == live.job.nowhere:
         return f"start in {name}, the best of {len(live.names)} markets: {why}"
     return f"move from {live.names[view.place]} to {name}: {_gain(view, wish)} for {usd(view.move_usd(wish.market))} USD; {why}"
+
+
+def _waiting(live: LiveMovable, view: MarketsView, tables: MovingTables, worth: np.ndarray) -> str:
+    """What the best start in this slot would cost in all beside waiting for a later one."""
+    m, j = np.unravel_index(int(np.argmax(worth[:-1])), worth[:-1].shape)
+    start = view.split(int(m), int(tables.full.sizes[m, j])).allocation
+    dearer = float(worth[-1, 0] - worth[m, j])
+    if not start.total or not dearer > 0.0:
+        return f"no market is worth a start in this slot, {len(live.names)} looked at"
+    there = " and ".join(
+        f"{count} {kind}" for count, kind in ((start.on_demand, "on-demand"), (start.spot, "spot")) if count
+    )
+    return (
+        f"waiting is expected to cost {usd(dearer)} USD less in all than the best start in this slot, {there} in {live.names[m]}, "
+        f"of {len(live.names)} markets"
+    )
 
 
 def _crowded(live: LiveMovable, view: MarketsView, tables: MovingTables) -> str:

@@ -137,6 +137,39 @@ def test_the_work_of_a_turn_has_all_its_markets_and_only_while_it_runs(warehouse
         }
 
 
+def test_a_job_without_times_begins_where_the_record_of_its_markets_ends(warehouse, settings, tmp_path):
+    """A turn at each market's own end, days after the last observation: given times stand, and what has not begun is said."""
+    db = shutil.copy(warehouse, tmp_path / "w.duckdb")
+    late = AT + pd.Timedelta("10D")
+    terms = {"start": None, "deadline": None, "deadline_in": "8h"}
+    asked = {
+        "free": request("free").model_copy(update=terms),
+        "homed": request("homed", market=HOME).model_copy(update=terms),
+        "still": request("still", market=HOME, markets=[], moving=None).model_copy(update=terms),
+        "none": request("none", market="no/such/market/x", markets=[], moving=None).model_copy(update=terms),
+        "later": request("later", at=late),
+        "later-still": request("later-still", market=HOME, markets=[], moving=None, at=late),
+    }
+    with open_store(db) as store:
+        turn = replace(turn_on(store, settings, late), own_end=True)
+        work = find_work(turn, list(asked.values()), scored=())
+        running = {job.request.name: (job, followed) for job, followed in work.running}
+        assert {"free", "homed", "still"} <= set(running)
+        for name in ("free", "homed", "still"):
+            job, followed = running[name]
+            assert job.start == followed.at < late
+            assert job.deadline - job.start == pd.Timedelta("8h")
+        for name in ("later", "later-still"):
+            assert name not in running
+            [said] = [text for text in work.left_out if f"job {name} " in text]
+            assert "the record of simulated/" in said
+            assert "give it an earlier start" in said
+        assert any("job none is left out" in text for text in work.left_out)
+        # The same turn again takes the same file as the same jobs.
+        again = find_work(turn, list(asked.values()), scored=())
+        assert [job.request for job, _ in again.running] == [job.request for job, _ in work.running]
+
+
 @pytest.fixture(scope="module")
 def three_turns(settings, tmp_path_factory):
     """A warehouse with two jobs that may move, one of them at home in the west, and one of one market, after three turns."""

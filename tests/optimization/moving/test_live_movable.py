@@ -1,5 +1,6 @@
 """A running job that may move: its standing, its decision, its reason, and what to expect (M11)."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +9,14 @@ import pytest
 from moving_markets import a_job, made, movable, random_markets
 
 from optimization.moving.definition import IDLE, Held
-from optimization.moving.live import decide_moving, live_movable
+from optimization.moving.live import decide_moving, live_movable, ranked_markets
 from optimization.moving.movers import MeanField
 from optimization.moving.replay import replay_mover, walk
 from optimization.policies.pace import LETS_GO
 from optimization.replay.decision import Effort, LiveJob, Reported
 from optimization.replay.run import see
 from optimization.window.plan import Allocation
+from warehouse.amounts import usd
 from warehouse.errors import JobError
 
 EFFORT = Effort(solver_seconds=1.0, risk_paths=60, seed=3)
@@ -98,6 +100,30 @@ def test_it_says_what_it_gains_by_moving():
     free = decide_moving(live_at(movable(a_job(d=8, n_max=3, load=0.9)), windows, records, 0, {}), EFFORT)
     assert free.reason.startswith("start in market-2, the best of 3 markets: ")
     assert free.moved_from is None
+
+
+def test_it_says_what_waiting_is_expected_to_save():
+    """Spot is dear where there is some, and will soon be back where it is cheap."""
+    counts = np.zeros((3, 248))
+    counts[1] = 3.0
+    counts[1, 5::6] = 0.0
+    counts[2] = 3.0
+    prices = np.full((3, 248), 1.0)
+    prices[2] = 3.0
+    job = movable(a_job(d=8, n_max=3, load=0.4))
+    windows, records = made(prices, counts, 239)
+    live = live_at(job, windows, records, 0, {})
+    decision = decide_moving(live, EFFORT)
+    assert decision.allocation.total == 0
+    said = re.fullmatch(
+        r"nothing yet: waiting is expected to cost (\S+) USD less in all than the best start in this slot, "
+        r"(\d) (?:spot|on-demand) in market-(\d), of 3 markets",
+        decision.reason,
+    )
+    assert said is not None, decision.reason
+    best = ranked_markets(live)[0]
+    assert said.group(1) == usd(best.dearer_usd)
+    assert (int(said.group(2)), int(said.group(3))) == (best.allocation.total, best.market)
 
 
 def test_it_asks_for_the_count_that_it_does_not_know():
