@@ -86,10 +86,14 @@ class PriceChain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountChain:
-    """Counts of the states, ascending from 0, shape (S,), and their transitions per slot, shape (S, S)."""
+    """Counts of the states, ascending from 0, shape (S,), and their transitions per slot, shape (S, S).
+
+    ``weight`` (S,) is how many transitions each row rests on; None: the rows are certain.
+    """
 
     count: np.ndarray
     transition: np.ndarray
+    weight: np.ndarray | None = None
 
     def index(self, available: float) -> int:
         """The state of the largest count not above ``available``."""
@@ -140,8 +144,9 @@ def count_chain(past: Past, levels: np.ndarray, *, slot_hours: float, forgetting
     pull = forgetting.toward_staying
     shared = (pooled + pull * prior) / (pooled.sum(axis=1, keepdims=True) + pull)
     pull = forgetting.toward_peers
-    row = (own + pull * shared) / (own.sum(axis=1, keepdims=True) + pull)
-    return CountChain(count=levels, transition=row / row.sum(axis=1, keepdims=True))
+    weight = own.sum(axis=1) + pull
+    row = (own + pull * shared) / weight[:, None]
+    return CountChain(count=levels, transition=row / row.sum(axis=1, keepdims=True), weight=weight)
 
 
 def price_chain(
@@ -203,6 +208,8 @@ COARSE_COUNTS = 16
 #: Rounds of fitting the factors of a slot, and the error of a probability at which they end early.
 ROUNDS = 30
 CLOSE = 1e-9
+#: No transition of a drawn chain is less likely than about this.
+LEAST_SEEN = 1e-9
 #: Beliefs that one market keeps.
 MOST_KEPT = 128
 
@@ -281,6 +288,24 @@ class Belief:
         far = self.counts.transition.sum(axis=0)[:, None] * lump
         chain = (far / far.sum(axis=0)).T @ self.counts.transition @ lump
         return CountChain(count=levels, transition=chain), lumped
+
+    def drawn(self, rng: np.random.Generator) -> Belief:
+        """A belief that this one may turn into as transitions come in: the rows of the counts' chain drawn from the Dirichlet law
+        that their transitions leave, each by its ``weight``. To its horizon the marginals stay the forecast's.
+        """
+        chain = self.counts
+        if chain.weight is None:
+            return self
+        seen = (
+            rng.standard_gamma(np.maximum(chain.weight[:, None] * chain.transition, LEAST_SEEN)) + LEAST_SEEN
+        )
+        transition = seen / seen.sum(axis=1, keepdims=True)
+        law = _lumped(self.count_law, chain.count)
+        return replace(
+            self,
+            counts=replace(chain, transition=transition),
+            count_steps=tilt(transition, self.count_now, law, ROUNDS, CLOSE),
+        )
 
     def sample(self, slots: int, *, paths: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Prices (USD per instance-hour) and counts of the next ``slots`` slots on sampled futures, both (paths, slots).

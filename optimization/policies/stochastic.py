@@ -307,20 +307,23 @@ def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_B
     one replay share them. Where the deadline may be let go they are made for every amount of work left.
     """
     anywhere = _anywhere(view)
-    beliefs, d = view.market_beliefs(), view.job.deadline_slots
-    if beliefs.holds(view.slot):
-        belief = beliefs.at(view.slot, forgetting)
-        keep = d - belief.slot
-    else:
-        every = math.ceil(d / MOST_TABLES)
-        belief = beliefs.at(view.slot - view.slot % every, forgetting)
-        keep = every + beyond
-    key = (belief.slot, forgetting, keep, anywhere)
+    belief, keep = _belief_in_force(view, forgetting, beyond)
+    key = (belief, keep, anywhere)
     made = view.tables.get(key)
     if not isinstance(made, ValueTables):
         made = view.tables[key] = make_tables(view.job, belief, keep=keep, anywhere=anywhere)
         _let_go(view.tables)
     return made
+
+
+def _belief_in_force(view: View, forgetting: Forgetting, beyond: int) -> tuple[Belief, int]:
+    """The belief that the tables in the slot of ``view`` are made of, and the slots from its own on that they hold."""
+    beliefs, d = view.market_beliefs(), view.job.deadline_slots
+    if beliefs.holds(view.slot):
+        belief = beliefs.at(view.slot, forgetting)
+        return belief, d - belief.slot
+    every = math.ceil(d / MOST_TABLES)
+    return beliefs.at(view.slot - view.slot % every, forgetting), every + beyond
 
 
 def _never_let_go(view: View) -> bool:
@@ -349,11 +352,12 @@ def _let_go(kept: dict[tuple[object, ...], object]) -> None:
 
 def expected_to_go(view: View, slot: int) -> ExpectedToGo:
     """The end rule (c) of M3.3: what the job is expected to be worth from ``slot`` on, as the belief in ``view`` has it."""
-    price = view.price * view.slot_hours
-    tables = tables_in_force(view, Forgetting(), beyond=max(REACH_BEYOND, slot - view.slot - 1))
-    key = ("to go", tables.game.slot, view.slot, slot, view.available, price, _anywhere(view))
+    price, beyond = view.price * view.slot_hours, max(REACH_BEYOND, slot - view.slot - 1)
+    belief, _ = _belief_in_force(view, Forgetting(), beyond)
+    key = ("to go", belief, view.slot, slot, view.available, price, _anywhere(view))
     known = view.tables.get(key)
     if not isinstance(known, ExpectedToGo):
+        tables = tables_in_force(view, Forgetting(), beyond=beyond)
         known = tables.to_go(slot=view.slot, end=slot, available=view.available, price=price)
         view.tables[key] = known
     return known

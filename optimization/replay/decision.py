@@ -16,7 +16,7 @@ from optimization.market.belief import Belief, Believed, Forgetting
 from optimization.market.window import MarketWindow, Record, market_window, point_forecast, record_of
 from optimization.policies import OnDemandOnly
 from optimization.policies.contract import Paths, Policy, Together, View, belief_of
-from optimization.policies.pace import pace, slot_gain, step
+from optimization.policies.pace import always_worth_finishing, pace, slot_gain, step
 from optimization.replay.run import (
     PlanMemo,
     Planning,
@@ -331,10 +331,28 @@ class Expected:
     utility_usd: float
 
 
+#: Beliefs that the one at hand may turn into, each with as many of the futures, where a deadline may be let go.
+DRAWN = 10
+
+
 def look_ahead(policy: Policy[S], state: S, view: View, *, paths: int, rng: np.random.Generator) -> Expected:
-    """`simulate_ahead` over futures sampled from the belief that ``policy`` plans by, those of M6.9."""
+    """What to expect over futures sampled from the belief that ``policy`` plans by, those of M6.9.
+
+    Nobody lets a deadline go that is always worth its price, whatever is believed by then. Any other may be let go because the
+    belief has changed: there the futures come from `DRAWN` beliefs that it may turn into, and on its futures each is what holds.
+    """
     later = view.job.deadline_slots - view.slot - 1
-    return simulate_ahead(policy, state, view, *belief_of(policy, view).sample(later, paths=paths, rng=rng))
+    belief = belief_of(policy, view)
+    if always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours):
+        return simulate_ahead(policy, state, view, *belief.sample(later, paths=paths, rng=rng))
+    outcomes: list[Outcome] = []
+    for share in range(min(DRAWN, paths)):
+        held = belief.drawn(rng)
+        futures = held.sample(later, paths=len(range(share, paths, DRAWN)), rng=rng)
+        # The tables of one draw are of no use to the next.
+        apart = replace(view, tables=dict(view.tables))
+        outcomes += _outcomes_ahead(policy, state, apart, held, *_checked(view, *futures))
+    return _summary(view, outcomes)
 
 
 def simulate_ahead(
@@ -353,15 +371,22 @@ def simulate_ahead(
     `JobError` as `replay` does.
     """
     prices, counts = _checked(view, np.asarray(price_paths, dtype=float), np.asarray(count_paths))
-    beliefs = replace(view.market_beliefs(), held=belief_of(policy, view))
+    return _summary(view, _outcomes_ahead(policy, state, view, belief_of(policy, view), prices, counts))
+
+
+def _outcomes_ahead(
+    policy: Policy[S], state: S, view: View, held: Belief, prices: np.ndarray, counts: np.ndarray
+) -> list[Outcome]:
+    """The outcome on each path, on which ``held`` is what is believed in the slots after that of ``view``."""
+    beliefs = replace(view.market_beliefs(), held=held)
     if isinstance(policy, Together):
         together = _run_together(policy, state, (view, beliefs), prices, counts)
         if together is not None:
-            return _summary(view, together)
+            return together
     twin = with_shared_plans(policy, PlanMemo())
     begin = (view.slot, view.progress)
     futures = _windows(view, beliefs, prices, counts)
-    return _summary(view, [run_from(twin, state, view.job, seen, begin) for seen in futures])
+    return [run_from(twin, state, view.job, seen, begin) for seen in futures]
 
 
 def _checked(view: View, prices: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

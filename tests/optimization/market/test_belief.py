@@ -257,6 +257,36 @@ class TestFutures:
         assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
+class TestDrawn:
+    """What a belief may turn into as transitions come in."""
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_its_marginals_stay_those_of_the_forecast(self, seed):
+        belief = believe(history(seed), forecast(seed))
+        drawn = belief.drawn(np.random.default_rng(seed))
+        assert drawn.count_marginals(HORIZON) == pytest.approx(belief.count_marginals(HORIZON), abs=1e-6)
+        assert drawn.count_steps.sum(axis=2) == pytest.approx(1.0)
+        assert np.abs(drawn.counts.transition - belief.counts.transition).max() > 0.01
+        assert drawn.prices is belief.prices
+
+    def test_rows_are_spread_about_the_belief_by_what_they_rest_on(self):
+        belief = believe(history(1), None)
+        rng = np.random.default_rng(3)
+        drawn = np.array([belief.drawn(rng).counts.transition for _ in range(800)])
+        rows, weight = belief.counts.transition, belief.counts.weight
+        assert weight is not None
+        assert weight.min() >= Forgetting().toward_peers
+        assert drawn.sum(axis=2) == pytest.approx(1.0)
+        assert drawn.mean(axis=0) == pytest.approx(rows, abs=0.02)
+        # The law of Dirichlet: p (1 - p) / (weight + 1).
+        assert drawn.var(axis=0) == pytest.approx(rows * (1.0 - rows) / (weight[:, None] + 1.0), abs=0.004)
+
+    def test_a_chain_that_is_certain_turns_into_nothing_else(self):
+        belief = believe(history(2), None)
+        certain = replace(belief, counts=replace(belief.counts, weight=None))
+        assert certain.drawn(np.random.default_rng(0)) is certain
+
+
 def test_counts_are_told_apart_up_to_a_point():
     assert count_states(16).tolist() == list(range(17))
     for capacity in (FINE_COUNTS, FINE_COUNTS + 1, 1024):

@@ -305,6 +305,28 @@ def test_chances_of_being_late_have_shades_and_are_right_where_the_belief_is():
     )
 
 
+def test_a_short_memory_says_more_often_that_it_may_change_its_mind():
+    """A policy that knows few transitions lets deadlines go on what the next ones say; of one that must finish nothing is drawn."""
+    said: dict[bool, list[float]] = {False: [], True: []}
+    policy, rng = Stochastic(half_life_hours=6.0), np.random.default_rng(5)
+    for seed in range(12):
+        window, record = market(walk(chain_of(0.85), 412, rng))
+        view = see(a_job(), window, None, record).view(a_job(), Progress(), 0)
+        futures = view.belief(policy.forgetting).sample(11, paths=60, rng=np.random.default_rng(seed))
+        held = simulate_ahead(policy, None, view, *futures).late_probability
+        expected = look_ahead(policy, None, view, paths=60, rng=np.random.default_rng(seed))
+        assert expected.paths == 60
+        said[held < 0.02].append(expected.late_probability - held)
+        sure = replace(view, job=replace(a_job(), must_finish=True))
+        one, other = (
+            look_ahead(policy, None, sure, paths=60, rng=np.random.default_rng(seed)),
+            simulate_ahead(policy, None, sure, *futures),
+        )
+        assert (one.cost_usd, one.late_probability) == (other.cost_usd, other.late_probability)
+    assert len(said[True]) >= 3
+    assert np.mean(said[True]) > 0.01
+
+
 def test_tables_of_a_job_that_may_be_let_go_are_for_every_amount_of_work():
     """Banded tables would hold the job to its deadline by themselves."""
     for worth, anywhere in ((WORTH, True), (1.5, False)):
