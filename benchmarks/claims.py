@@ -22,6 +22,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -319,7 +320,16 @@ def measure(one: Measured, data: Path) -> object:
         words += ["--seed", str(one.seed)]
     # A script of the repository prints one object by itself.
     words = words[1:] if words[0] == "python" else ["-m", "flows.cli", *words, "--json"]
-    ran = subprocess.run([sys.executable, *words], stdout=subprocess.PIPE, check=True, cwd=ROOT)
+    words = [str(ROOT / word) if word.endswith(".py") else word for word in words]
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with TemporaryDirectory() as folder:  # what a command keeps beside its answer is of no use here
+        ran = subprocess.run(
+            [sys.executable, *words],
+            stdout=subprocess.PIPE,
+            check=True,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
     answer: object = json.loads(ran.stdout)
     return answer
 
@@ -394,11 +404,20 @@ def run(names: Iterable[str], ledger: Ledger, data: Path) -> dict[str, list[dict
 
 
 def main(words: Sequence[str]) -> int:
-    """Measure the named claims again; 1 if one moved, 2 for a name that is none."""
+    """Measure the named claims again; 1 if one moved, 2 for a name or an option that is none."""
     ledger = read_ledger()
+    options = [word for word in words if word.startswith("-") and word != "--json"]
+    if options and options[0] not in {"-h", "--help"}:
+        print(f"no option {options[0]!r}; there are --json and --help", file=sys.stderr)
+        return 2
+    if options:
+        print(__doc__)
+        for one in ledger.measured.values():
+            print(f"  {one.name}: {' '.join(one.command)} (about {one.minutes:g} minutes)")
+        return 0
     names = [word for word in words if not word.startswith("-")] or list(ledger.measured)
     unknown = [name for name in names if name not in ledger.measured]
-    data = Path(os.environ.get("SLACKWATER_DATA", "../shared/data"))
+    data = Path(os.environ.get("SLACKWATER_DATA", "../shared/data")).resolve()
     if unknown or not data.is_dir():
         print(
             f"no measurement {unknown[0]!r}; there are: {', '.join(ledger.measured)}"

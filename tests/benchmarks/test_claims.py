@@ -307,3 +307,12 @@ def test_the_ledger_gives_every_measurement_its_command_and_date(ledger):
         assert one.command
         assert one.minutes > 0
     assert LEDGER.name == "claims.toml"
+
+
+def test_what_can_be_measured_is_listed_and_other_options_are_refused(capsys):
+    """Nothing is measured by mistake: the whole takes hours."""
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name}: " in told for name in read_ledger().measured)
+    assert main(["--fast"]) == 2
+    assert "'--fast'" in capsys.readouterr().err
