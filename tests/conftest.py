@@ -2,8 +2,11 @@
 
 import gc
 import os
+import shutil
 from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 from flows.engine.run import ENGINE_SETTINGS
 
@@ -17,6 +20,9 @@ os.environ["COLUMNS"] = "200"
 # Whichever test loads the engine first: its server may be slow to start beside the tests of other processes.
 for name, value in ENGINE_SETTINGS.items():
     os.environ.setdefault(name, value)
+
+# Python looks for garbage after every 700 objects, in all that tests have made: a tenth of their time. It still looks, less often.
+gc.set_threshold(50_000, 20, 20)
 
 # In a new clone the libraries have no bytecode yet, and two workers that collect side by side would compile the same modules at the
 # same time. Every second worker begins with those that the others come to last.
@@ -58,6 +64,35 @@ FIRST = (
     "flows/feeds/test_feeds.py",
     "optimization/kernels/test_compiling.py",
 )
+
+
+@pytest.fixture(scope="session")
+def empty_warehouse(tmp_path_factory):
+    """The file of a new warehouse, made as every first one is: tables, views and the words of every column."""
+    from warehouse.store.connection import open_store
+
+    file = tmp_path_factory.mktemp("empty") / "w.duckdb"
+    open_store(file).close()
+    return file
+
+
+@pytest.fixture(autouse=True, scope="module")
+def new_warehouses(empty_warehouse):
+    """New warehouses of a worker are copies of its first one: the words alone take 50 ms, and the tests make hundreds.
+
+    The tests of the file itself make theirs as the program does (``warehouse/store/conftest.py``), and so does every process that a
+    test starts.
+    """
+    from warehouse.store.connection import Opening
+
+    def copied(opening):
+        file = Path(opening.name)
+        if not (file.exists() and file.stat().st_size):
+            shutil.copyfile(empty_warehouse, file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Opening, "_make", copied)
+        yield
 
 
 def pytest_collection_finish():

@@ -208,7 +208,12 @@ def _place_columns(schema: pa.Schema) -> list[str]:
 
 
 def _case(reasons: list[tuple[str, str]]) -> str:
-    return "CASE " + " ".join(f"WHEN {test} THEN {words}" for test, words in reasons) + " END"
+    """The words of the first test that is true, every character that cannot be printed as ``?``.
+
+    Once around all of them: DuckDB reads the long class of characters anew for every place where it stands.
+    """
+    first = "CASE " + " ".join(f"WHEN {test} THEN {words}" for test, words in reasons) + " END"
+    return f"regexp_replace({first}, '{_UNPRINTABLE}', '?', 'g')"
 
 
 class _Found:
@@ -236,12 +241,10 @@ class _Found:
         return f"({self.empty(name)} OR coalesce(isnan({name}_number), FALSE))"
 
     def shown(self, name: str) -> str:
-        """The text of the column as it stands in a reason, abridged; evaluated for refused rows only."""
+        """The text of the column as it stands in a reason (`_case`), abridged; evaluated for refused rows only."""
         if name not in self._types:
             return "''"
-        return (
-            f"left(regexp_replace(trim(CAST(raw_{name} AS VARCHAR)), '{_UNPRINTABLE}', '?', 'g'), {_SHOWN})"
-        )
+        return f"left(trim(CAST(raw_{name} AS VARCHAR)), {_SHOWN})"
 
     def says(self, name: str, words: str) -> str:
         """The reason ``<name> <text found> <words>``."""
@@ -474,18 +477,17 @@ class Stage:
         self._bounds = bounds
         self._rule = rule
         self._rows = 0
-        self.drop()
         names = " VARCHAR NOT NULL, ".join(IDENTITY)
         store.execute(
-            f"CREATE TEMP TABLE staged_series (tsid INTEGER, sid INTEGER, file VARCHAR, {names} VARCHAR, kind VARCHAR)"
+            f"CREATE OR REPLACE TEMP TABLE staged_series (tsid INTEGER, sid INTEGER, file VARCHAR, {names} VARCHAR, kind VARCHAR)"
         )
         store.execute(
-            "CREATE TEMP TABLE staged_rejected (n BIGINT, file VARCHAR, line BIGINT, raw VARCHAR, reason VARCHAR)"
+            "CREATE OR REPLACE TEMP TABLE staged_rejected (n BIGINT, file VARCHAR, line BIGINT, raw VARCHAR, reason VARCHAR)"
         )
         for variable in (PRICE, AVAILABILITY):
             columns = ", ".join(variable.columns)
             store.execute(
-                f"CREATE TEMP TABLE staged_{variable.kind} AS SELECT 0 AS tsid, CAST(0 AS BIGINT) AS n, "
+                f"CREATE OR REPLACE TEMP TABLE staged_{variable.kind} AS SELECT 0 AS tsid, CAST(0 AS BIGINT) AS n, "
                 f"CAST(0 AS BIGINT) AS line, observed_at, known_at, {columns} FROM {variable.kind} LIMIT 0"
             )
 
@@ -642,30 +644,35 @@ def merge(store: Store, variable: Variable, batch: int) -> Merged:
 
     Rows of observations that nobody contests are added in one go, the others in parts of bounded size.
     """
-    read = _sort(store, variable)
     added = rejected = 0
-    if read:
-        _find_contested(store, variable)
-        columns = ", ".join(variable.columns)
-        new = f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) SELECT {_KEY}, {columns}, $batch FROM sorted"
-        if store.execute("SELECT 1 FROM contested LIMIT 1"):
-            added += _inserted(
-                store, f"{new} ANTI JOIN contested USING (sid, observed_at) ORDER BY {_KEY}", batch
+    if not store.execute(f"SELECT 1 FROM staged_{variable.kind} LIMIT 1"):
+        return Merged(added=0, repeated=0)
+    read = _sort(store, variable)
+    _find_contested(store, variable)
+    columns = ", ".join(variable.columns)
+    new = (
+        f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) SELECT {_KEY}, {columns}, $batch FROM sorted"
+    )
+    if store.execute("SELECT 1 FROM contested LIMIT 1"):
+        added += _inserted(
+            store, f"{new} ANTI JOIN contested USING (sid, observed_at) ORDER BY {_KEY}", batch
+        )
+        for part in _parts(store):
+            store.execute(
+                "CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM sorted SEMI JOIN contested USING (sid, observed_at) "
+                "WHERE sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND observed_at < $stop",
+                part,
             )
-            for part in _parts(store):
-                store.execute(
-                    "CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM sorted SEMI JOIN contested USING (sid, observed_at) "
-                    "WHERE sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND observed_at < $stop",
-                    part,
-                )
-                _choose_winners(store, variable)
-                rejected += _reject_superseded(store, variable)
-                _complete_stored(store, variable)
-                rejected += _reject_conflicts(store, variable)
-                added += _add_versions(store, variable, batch)
-        else:
-            added += _inserted(store, new, batch)
-    for table in ("sorted", "contested", "hard", "winners", "chain"):
+            _choose_winners(store, variable)
+            rejected += _reject_superseded(store, variable)
+            _complete_stored(store, variable)
+            rejected += _reject_conflicts(store, variable)
+            added += _add_versions(store, variable, batch)
+        for table in ("hard", "winners", "chain"):
+            store.execute(f"DROP TABLE IF EXISTS temp.{table}")
+    else:
+        added += _inserted(store, new, batch)
+    for table in ("sorted", "contested"):
         store.execute(f"DROP TABLE IF EXISTS temp.{table}")
     return Merged(added=added, repeated=read - added - rejected)
 

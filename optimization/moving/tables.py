@@ -11,6 +11,7 @@ import numpy as np
 from numba.typed import List
 
 from optimization.job.definition import needed, rates
+from optimization.kernels.lists import listed
 from optimization.kernels.moving import (
     Futures,
     Grid,
@@ -83,7 +84,7 @@ class MovingTables:
             np.array(there, np.int64),
             self._others(view),
             price,
-            List(self.now),
+            listed(self.now),
             levels,
             self._counts(),
         )
@@ -132,7 +133,7 @@ class MovingTables:
         )  # fmt: skip
 
     def _counts(self) -> List:
-        return List([chain.count.astype(np.int64) for chain in self.counts])
+        return listed([chain.count.astype(np.int64) for chain in self.counts])
 
     def _others(self, view: MarketsView) -> np.ndarray:
         """What is there beside what is available: with it the state of a market is that of the later slots' counts."""
@@ -174,7 +175,7 @@ def make_moving_tables(
     most = max(len(n) for n in chosen)
     table_sizes, table_gain = np.zeros((len(chosen), most), np.int64), np.zeros((len(chosen), most))
     near = np.zeros((len(chosen), full.sizes.shape[1]), np.int64)
-    counts, prices, markets, now, chains = [], [], List(), [], []
+    counts, prices, markets, now, chains = [], [], [], [], []
     gone = np.array([0] * len(beliefs) if taken is None else taken, np.int64)
     cells = 0
     for m, (own, belief) in enumerate(zip(job.runs, beliefs, strict=True)):
@@ -202,7 +203,7 @@ def make_moving_tables(
     grid = _grid(job, ground, gains, slot, slots, begun=begun, most=points_wanted)
     after, nowhere = mean_field(
         ground,
-        markets,
+        listed(markets),
         grid,
         slot,
         _drawn(beliefs, chains, now, slots, draws),
@@ -215,7 +216,7 @@ def make_moving_tables(
         full=full,
         near=near,
         grid=grid,
-        after=List(after),
+        after=listed(after),
         nowhere=nowhere,
         counts=tuple(counts),
         prices=tuple(prices),

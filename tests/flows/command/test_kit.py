@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 from command_kit import call
@@ -16,11 +17,15 @@ from flows.show.blocks import Table
 from warehouse.errors import InputError
 
 
+@cache
+def application():
+    """The cyclopts application, for what only looks at it."""
+    return PROGRAM.app()
+
+
 @pytest.mark.parametrize("words", COMMANDS)
 def test_every_command_says_what_it_does_and_what_each_option_is(words):
-    called = call(*words.split(), "--help")
-    assert called.code == 0
-    app = PROGRAM.app()
+    app = application()
     for word in words.split():
         app = app[word]
     arguments = list(app.assemble_argument_collection(parse_docstring=True))
@@ -30,12 +35,14 @@ def test_every_command_says_what_it_does_and_what_each_option_is(words):
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_every_help_ends_with_a_call_that_can_be_made_and_names_no_rule(words):
-    help_text = call(*words.split(), "--help").out
+    called = call(*words.split(), "--help")
+    assert called.code == 0
+    help_text = called.out
     example = EXAMPLES[words]
     assert squeezed(f"Example: {example}") in squeezed(help_text)
     name, *given = shlex.split(example)
     assert (name, given[: len(words.split())]) == ("slackwater", words.split())
-    PROGRAM.app().parse_args(given, exit_on_error=False, print_error=False)
+    application().parse_args(given, exit_on_error=False, print_error=False)
     assert not re.findall(r"\b[ME]\d+(?:\.\d+)?\b", help_text)
 
 

@@ -98,9 +98,10 @@ def decision_words(row):
     return [column.format(row[name]) for name, column in columns.items()]
 
 
-def test_a_decision_is_whole_on_a_terminal_of_80_columns_and_in_a_pipe(place):
+def test_a_decision_is_whole_on_a_terminal_of_80_columns_and_in_a_pipe(place, monkeypatch):
     words = ("plan", "short.toml", "--market", MARKET, "--at", AT.isoformat())
-    row = json.loads("\n".join(in_pipe(place, *words, "--json")))
+    monkeypatch.chdir(place)
+    row = call(*words, "--json").value
     told = decision_words(row)
     assert row["saved_usd"] == pytest.approx(row["on_demand_only_usd"] - row["expected_cost_usd"], abs=1e-3)
     for width, lines in ((80, in_terminal(place, 80, *words)), (PIPE_WIDTH, in_pipe(place, *words))):
@@ -164,8 +165,9 @@ def test_no_help_is_wider_than_80_columns_or_cropped(monkeypatch):
         assert "…" not in said, words
 
 
-def test_a_job_is_shown_with_its_newest_decision_first_and_what_was_asked_last(place):
-    listed = json.loads("\n".join(in_pipe(place, "job", "list", "--json")))["jobs"]
+def test_a_job_is_shown_with_its_newest_decision_first_and_what_was_asked_last(place, monkeypatch):
+    monkeypatch.chdir(place)
+    listed = call("job", "list", "--json").value["jobs"]
     job = next(row["job"] for row in listed if row["origin"] == "example")
     lines = in_pipe(place, "job", "show", job, columns=80)
     assert lines[0].startswith("Decisions")
