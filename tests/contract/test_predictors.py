@@ -25,8 +25,6 @@ from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT
 
 NAMES = [*registered(), "others_drift"]
 NAN = float("nan")
-#: The default without its last step, which comes after all that is estimated: what is estimated, the default is tested for.
-VARIANT = "uncalibrated"
 
 
 def standing(name, history):
@@ -111,8 +109,6 @@ def fitted(name):
 
 @pytest.mark.parametrize("case", ODD, ids=lambda case: case.replace(" ", "-"))
 def test_any_history_gives_a_forecast(name, case):
-    if name == VARIANT:  # `test_arbitrary_short_histories` asks it
-        return
     fitted = standing(name, ODD[case])
     assert fitted.name == name
     for horizon in (1, 48):
@@ -211,8 +207,6 @@ def test_a_scrambled_future_changes_nothing(fitted):
 
 def test_fit_sees_no_future(name):
     """M1.2: fitting on `until(T)` of two histories that differ after T gives one and the same model."""
-    if name == VARIANT:
-        return
     whole = wandering(420, seed=5)
     at = whole.slots[299]
     first = standing(name, whole.until(at))
@@ -221,8 +215,6 @@ def test_fit_sees_no_future(name):
 
 
 def test_fitting_twice_gives_the_same(name):
-    if name == VARIANT:
-        return
     whole = wandering(300, seed=6)
     same(
         standing(name, whole).forecast(horizon=24),

@@ -121,9 +121,7 @@ def test_a_model_is_shown_the_panel_up_to_its_fit_and_to_its_last_origin_and_no_
 
 
 @pytest.mark.parametrize("variable", ["count", pytest.param("price", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "name", [one for one in registered() if one.values != ("uncalibrated",)]
-)  # estimated as `combined` is
+@pytest.mark.parametrize("name", registered())
 def test_no_registered_model_reads_the_future(name, variable):
     """Scramble everything after an origin, the forecasts up to it stay; over two fits, so estimations are tried too (M4.9)."""
     panel = Panel(
