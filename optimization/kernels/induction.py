@@ -218,6 +218,26 @@ def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
             b += 1
 
 
+@fast_part
+def expected(
+    chain: np.ndarray, price_chain: np.ndarray, now: np.ndarray, spare: np.ndarray, out: np.ndarray
+) -> None:
+    """Values ``out`` (S, K, M, points) before the count and the price have moved, from those after it, ``now``.
+
+    ``chain`` (S, S) and ``price_chain`` (K, K) say how they move; ``spare`` is scratch for as many numbers.
+    """
+    states, levels, sizes, width = now.shape
+    rows, level = levels * sizes * width, sizes * width
+    source, there = now.reshape((states, rows)), out.reshape((states, rows))
+    if levels == 1:
+        mix(chain, source, there)
+        return
+    later = spare[: states * rows].reshape((states, rows))
+    mix(chain, source, later)
+    for s in range(states):
+        mix(price_chain, later[s].reshape((levels, level)), there[s].reshape((levels, level)))
+
+
 @part
 def fill(after: np.ndarray, low: int, kept: np.ndarray) -> None:
     """Copy values at points low.. to the whole grid; what lies outside takes the nearest."""
@@ -248,20 +268,20 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
                 game.sizes[j],
             ).usd  # fmt: skip
     costs = np.empty(sizes)
+    # Used in turn by all slots: memory that is taken anew comes a page at a time.
+    cells, widest = states * levels * sizes, 0
+    for i in range(slots + 1):
+        widest = max(widest, high[i] - low[i])
+    one, two, spare = (
+        np.empty(cells * widest, np.float32),
+        np.empty(cells * widest, np.float32),
+        np.empty(cells * widest if levels > 1 else 0, np.float32),
+    )
     for i in range(slots - 1, -1, -1):
-        after, width = now, sizes * now.shape[3]
+        after = now
         if i < slots - 1:
-            later = np.empty((states, levels * width), np.float32)
-            mix(game.chain[i], now.reshape((states, levels * width)), later)
-            if levels > 1:
-                rows, mixed = (
-                    later.reshape((states * levels, width)),
-                    np.empty((states * levels, width), np.float32),
-                )
-                for s in range(0, states * levels, levels):
-                    mix(game.price_chain[i], rows[s : s + levels], mixed[s : s + levels])
-                later = mixed.reshape((states, levels * width))
-            after = later.reshape(now.shape)
+            after = two[: now.size].reshape(now.shape)
+            expected(game.chain[i], game.price_chain[i], now, spare, after)
         if i < keep:
             fill(after, low[i + 1], kept[i])
         if i == 0:
@@ -272,7 +292,8 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
             Firsts(low[i + 1], low[i]),
         )
         shifts = slot_shifts(game, first, now.shape[3], high[i] - low[i])
-        now = np.empty((states, levels, sizes, high[i] - low[i]), np.float32)
+        width = high[i] - low[i]
+        now = one[: cells * width].reshape((states, levels, sizes, width))
         room = np.empty((2, high[i] - low[i]), np.float32)
         for s in range(states):
             for x in range(levels):

@@ -17,8 +17,8 @@ from optimization.kernels.induction import (
     Game,
     Shifts,
     before_slot,
+    expected,
     fill,
-    mix,
     shifted,
     shifts_by,
     slot_shifts,
@@ -400,6 +400,42 @@ def arrivals(
         _raise(out, spare[0], 0.0)
 
 
+@part
+def last_worth(ground: Ground, grid: Grid, out: list[np.ndarray]) -> None:
+    """Per market (S, K, J, points): `ending_at` the deadline, from every size held before and with every amount of work left.
+
+    What a market is worth to a job from elsewhere is asked for once: it is the same from everywhere, but for what the move costs.
+    """
+    count, slots = len(out), grid.high.size - 1
+    deadline, low = ground.value.deadline, grid.low[slots]
+    width = grid.high[slots] - low
+    elsewhere = np.empty((count, width))
+    for m in range(count):
+        sizes, gain = ground.sizes[m, : ground.held[m]], ground.gain[m]
+        restart = Restart(arrival(ground, 0, m), ground.down[m])
+        for h in range(width):
+            rest = float(low + h) * grid.step - grid.slack
+            end = ending(sizes, gain, restart, ground.value, ground.on_demand[m], deadline, rest, 0)
+            elsewhere[m, h] = end.usd if end.size > 0 or rest <= 0.0 else -np.inf
+    moved = np.empty(width)
+    for m in range(count):
+        sizes, gain = ground.sizes[m, : ground.held[m]], ground.gain[m]
+        restart = Restart(ground.up[m], ground.down[m])
+        moved[:] = 0.0
+        for k in range(count):
+            if k != m:
+                for h in range(width):
+                    moved[h] = max(moved[h], elsewhere[k, h] - ground.move_usd[m, k])
+        now = out[m]
+        for j in range(sizes.size):
+            for h in range(width):
+                rest = float(low + h) * grid.step - grid.slack
+                end = ending(
+                    sizes, gain, restart, ground.value, ground.on_demand[m], deadline, rest, sizes[j]
+                )
+                now[:, :, j, h] = max(moved[h], end.usd)
+
+
 @kernel
 def mean_field(
     ground: Ground,
@@ -423,21 +459,24 @@ def mean_field(
     deadline = ground.value.deadline
     width = grid.high[slots] - grid.low[slots]
     now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+    # Two of each market, used in turn, and one for all: memory that is taken anew comes a page at a time.
+    widest, most, largest = 0, 0, 0
+    for i in range(slots + 1):
+        widest = max(widest, grid.high[i] - grid.low[i])
+    memory = [np.empty(1, np.float32) for _ in range(2 * count)]
     for m in range(count):
         states, levels, held = markets[m].available.size, markets[m].price.size, ground.held[m]
-        now[m] = np.empty((states, levels, held, width), np.float32)
-        for j in range(held):
-            for h in range(width):
-                rest = float(grid.low[slots] + h) * grid.step - grid.slack
-                now[m][:, :, j, h] = ending_at(ground, m, ground.sizes[m, j], deadline, rest)[0]
+        most, largest = max(most, held), max(largest, states * levels * held * widest)
+        for k in range(2):
+            memory[2 * m + k] = np.empty(states * levels * held * widest, np.float32)
+        now[m] = memory[2 * m + 1][: states * levels * held * width].reshape((states, levels, held, width))
+    spread = np.empty(largest, np.float32)
+    last_worth(ground, grid, now)
     nowhere = np.empty(width, np.float32)
     for h in range(width):
         nowhere[h] = ending_at(
             ground, count, 0, deadline, float(grid.low[slots] + h) * grid.step - grid.slack
         )[0]
-    most = 0
-    for m in range(count):
-        most = max(most, ground.held[m])
     kept = [np.empty((1, 1, 1, 1, 1), np.float32) for _ in range(count)]
     for m in range(count):
         kept[m] = np.empty(
@@ -450,16 +489,8 @@ def mean_field(
         if i < slots - 1:
             after = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
             for m in range(count):
-                states, levels, held, width = now[m].shape
-                later = np.empty((states, levels * held * width), np.float32)
-                mix(markets[m].chain[i], now[m].reshape((states, levels * held * width)), later)
-                if levels > 1:
-                    rows = later.reshape((states * levels, held * width))
-                    mixed = np.empty((states * levels, held * width), np.float32)
-                    for s in range(0, states * levels, levels):
-                        mix(markets[m].price_chain[i], rows[s : s + levels], mixed[s : s + levels])
-                    later = mixed.reshape((states, levels * held * width))
-                after[m] = later.reshape(now[m].shape)
+                after[m] = memory[2 * m + 1][: now[m].size].reshape(now[m].shape)
+                expected(markets[m].chain[i], markets[m].price_chain[i], now[m], spread, after[m])
         if i < keep:
             for m in range(count):
                 fill(after[m], grid.low[i + 1], kept[m][i])
@@ -493,12 +524,11 @@ def mean_field(
                 arrivals(ground, m, there, usd, after[m][s, x], by_move, ends, spare, coming[m, r])
                 if with_nowhere:
                     arrivals(ground, m, there, usd, after[m][s, x], by_start, ends, spare, starting[m, r])
-        before = now
         now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
         others = np.empty((draw_count, width), np.float32)
         upper = np.empty(width, np.float32)
         for m in range(count):
-            states, levels, held, _ = before[m].shape
+            states, levels, held, _ = after[m].shape
             game = Game(
                 sizes=ground.sizes[m, :held].copy(),
                 gain=ground.gain[m, :held].copy(),
@@ -523,15 +553,16 @@ def mean_field(
             upper[:] = np.float32(-1e30)
             for r in range(draw_count):
                 _raise(upper, others[r], 0.0)
-            now[m] = np.empty((states, levels, held, width), np.float32)
+            now[m] = memory[2 * m][: states * levels * held * width].reshape((states, levels, held, width))
+            late, early = after[m], now[m]
             for s in range(states):
                 for x in range(levels):
                     for j in range(held):
-                        n = ground.sizes[m, j]
-                        spot = spot_held(n, markets[m].available[s], markets[m].price[x], ground.on_demand[m])
-                        costs[j] = slot_cost(n, spot, markets[m].price[x], ground.on_demand[m])
-                    before_slot(after[m][s, x], shifts, costs[:held], ends, first.now, room, now[m][s, x])
-                    _better(now[m][s, x], others, upper, spare)
+                        n = game.sizes[j]
+                        spot = spot_held(n, game.available[s], game.price[x], game.on_demand)
+                        costs[j] = slot_cost(n, spot, game.price[x], game.on_demand)
+                    before_slot(late[s, x], shifts, costs[:held], ends, first.now, room, early[s, x])
+                    _better(early[s, x], others, upper, spare)
         if with_nowhere:
             others[:] = np.float32(-1e30)
             for k in range(count):
