@@ -148,6 +148,49 @@ def shifted(
         out[k, h] = usd
 
 
+@fast_part
+def weighed(
+    rows: np.ndarray,
+    j: int,
+    shifts: Shifts,
+    i: int,
+    done: float,
+    paid: float,
+    beyond: float,
+    best: np.ndarray,
+    now: np.ndarray,
+) -> None:
+    """Row ``j`` of ``now`` is raised to ``best`` (1, points), and that to row ``j`` of ``rows`` as `shifted` moves it.
+
+    The same four ranges as there: a row that is written to be read once more costs half as much again.
+    """
+    part = shifts.part[i]
+    finished, low, inside, base = shifts.at[i, 0], shifts.at[i, 1], shifts.at[i, 2], shifts.at[i, 3]
+    cost = np.float32(paid)
+    usd = np.float32(done) - cost
+    for h in range(finished):
+        top = best[0, h]
+        now[j, h] = now[j, h] if now[j, h] > top else top
+        best[0, h] = usd if usd > top else top
+    for h in range(finished, low):
+        usd = rows[j, max(0, h + base)] - cost
+        top = best[0, h]
+        now[j, h] = now[j, h] if now[j, h] > top else top
+        best[0, h] = usd if usd > top else top
+    up, one = np.uint64(base), np.uint64(1)
+    for h in range(np.uint64(low), np.uint64(inside)):
+        high = rows[j, h + up]
+        usd = high + part * (rows[j, h + up - one] - high) - cost
+        top = best[0, h]
+        now[j, h] = now[j, h] if now[j, h] > top else top
+        best[0, h] = usd if usd > top else top
+    usd = rows[j, rows.shape[1] - 1] - cost - np.float32(beyond)
+    for h in range(inside, now.shape[1]):
+        top = best[0, h]
+        now[j, h] = now[j, h] if now[j, h] > top else top
+        best[0, h] = usd if usd > top else top
+
+
 @part
 def slot_shifts(game: Game, first: Firsts, known: int, width: int) -> Shifts:
     """What a slot of each of M sizes does: first with that size held before, then with more, then with fewer (3 M,)."""
@@ -167,55 +210,72 @@ def before_slot(
     costs: np.ndarray,
     ends: Ends,
     first: int,
-    room: np.ndarray,
+    best: np.ndarray,
     now: np.ndarray,
 ) -> None:
     """Values ``now`` (M, points) at the start of a slot whose count and price are known, from those after it, ``after``.
 
     ``shifts`` are those of `slot_shifts`, ``costs`` (M,) USD of the slot; ``first`` is the first point of ``now`` on the grid;
-    ``room`` (2, points) is scratch.
+    ``best`` (1, points) is scratch.
     """
-    sizes, width = now.shape
-    best, moved = 0, 1
-    room[best, :] = np.float32(-1e30)
+    sizes = now.shape[0]
+    best[0, :] = np.float32(-1e30)
     for j in range(sizes):
         shifted(after, j, shifts, j, ends.after, costs[j], ends.beyond, now, j)
-        shifted(after, j, shifts, sizes + j, ends.after, costs[j], ends.beyond, room, moved)
-        for h in range(width):
-            held = now[j, h]
-            now[j, h] = held if held > room[best, h] else room[best, h]
-            room[best, h] = room[moved, h] if room[moved, h] > room[best, h] else room[best, h]
-    room[best, :] = np.float32(-1e30)
+        weighed(after, j, shifts, sizes + j, ends.after, costs[j], ends.beyond, best, now)
+    best[0, :] = np.float32(-1e30)
     for j in range(sizes - 1, -1, -1):
-        shifted(after, j, shifts, 2 * sizes + j, ends.after, costs[j], ends.beyond, room, moved)
-        for h in range(width):
-            held = now[j, h]
-            now[j, h] = held if held > room[best, h] else room[best, h]
-            room[best, h] = room[moved, h] if room[moved, h] > room[best, h] else room[best, h]
+        weighed(after, j, shifts, 2 * sizes + j, ends.after, costs[j], ends.beyond, best, now)
         if first == 0:
             now[j, 0] = ends.now
 
 
+#: Numbers of each row that are mixed together: of a dozen rows they stay in the fastest memory.
+BLOCK = 512
+
+
 @fast_part
 def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
-    """out[a] = sum over b of weights[a, b] rows[b], for arrays (size, width) in single precision."""
+    """out[a] = sum over b of weights[a, b] rows[b], for arrays (size, width) in single precision.
+
+    Rows are summed by fours, what is left over one by one; as many at once as spares reading and writing the result.
+    """
     size, width = rows.shape
-    for a in range(out.shape[0]):
-        here = out[a]
-        here[:] = np.float32(0.0)
-        b = 0
-        while b + 3 < size:
-            # Four rows at once: the result is read and written a quarter as often.
-            p, q, r, s = weights[a, b], weights[a, b + 1], weights[a, b + 2], weights[a, b + 3]
-            u, v, x, y = rows[b], rows[b + 1], rows[b + 2], rows[b + 3]
-            for h in range(width):
-                here[h] += p * u[h] + q * v[h] + r * x[h] + s * y[h]
-            b += 4
-        while b < size:
-            p, u = weights[a, b], rows[b]
-            for h in range(width):
-                here[h] += p * u[h]
-            b += 1
+    for begin in range(0, width, BLOCK):
+        # Unsigned: an index that might be negative makes no vector instruction.
+        start, stop = np.uint64(begin), np.uint64(min(width, begin + BLOCK))
+        for a in range(out.shape[0]):
+            b = 0
+            if size >= 8:
+                p, q, r, s = weights[a, 0], weights[a, 1], weights[a, 2], weights[a, 3]
+                t, u, v, w = weights[a, 4], weights[a, 5], weights[a, 6], weights[a, 7]
+                for h in range(start, stop):
+                    low = p * rows[0, h] + q * rows[1, h] + r * rows[2, h] + s * rows[3, h]
+                    high = t * rows[4, h] + u * rows[5, h] + v * rows[6, h] + w * rows[7, h]
+                    out[a, h] = low + high
+                b = 8
+            elif size >= 4:
+                p, q, r, s = weights[a, 0], weights[a, 1], weights[a, 2], weights[a, 3]
+                for h in range(start, stop):
+                    out[a, h] = p * rows[0, h] + q * rows[1, h] + r * rows[2, h] + s * rows[3, h]
+                b = 4
+            else:
+                for h in range(start, stop):
+                    out[a, h] = np.float32(0.0)
+            while b + 3 < size:
+                p, q, r, s = weights[a, b], weights[a, b + 1], weights[a, b + 2], weights[a, b + 3]
+                for h in range(start, stop):
+                    out[a, h] += p * rows[b, h] + q * rows[b + 1, h] + r * rows[b + 2, h] + s * rows[b + 3, h]
+                b += 4
+            if b + 1 < size:
+                p, q = weights[a, b], weights[a, b + 1]
+                for h in range(start, stop):
+                    out[a, h] = out[a, h] + p * rows[b, h] + q * rows[b + 1, h]
+                b += 2
+            if b < size:
+                p = weights[a, b]
+                for h in range(start, stop):
+                    out[a, h] += p * rows[b, h]
 
 
 @fast_part
@@ -294,14 +354,14 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
         shifts = slot_shifts(game, first, now.shape[3], high[i] - low[i])
         width = high[i] - low[i]
         now = one[: cells * width].reshape((states, levels, sizes, width))
-        room = np.empty((2, high[i] - low[i]), np.float32)
+        best = np.empty((1, width), np.float32)
         for s in range(states):
             for x in range(levels):
                 for j in range(sizes):
                     n = game.sizes[j]
                     spot = spot_held(n, game.available[s], game.price[x], game.on_demand)
                     costs[j] = slot_cost(n, spot, game.price[x], game.on_demand)
-                before_slot(after[s, x], shifts, costs, ends, first.now, room, now[s, x])
+                before_slot(after[s, x], shifts, costs, ends, first.now, best, now[s, x])
     return kept
 
 

@@ -367,9 +367,20 @@ def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.n
             continue
         for h in range(upper.size):
             spare[0, h] = np.float32(0.0)
-        for r in range(others.shape[0]):
+        r = 0
+        while r + 2 < others.shape[0]:
+            # Three draws at once: the sum is read and written a third as often.
+            for h in range(upper.size):
+                held = rows[j, h]
+                a = others[r, h] if others[r, h] > held else held
+                b = others[r + 1, h] if others[r + 1, h] > held else held
+                c = others[r + 2, h] if others[r + 2, h] > held else held
+                spare[0, h] = spare[0, h] + a + b + c
+            r += 3
+        while r < others.shape[0]:
             for h in range(upper.size):
                 spare[0, h] += others[r, h] if others[r, h] > rows[j, h] else rows[j, h]
+            r += 1
         for h in range(upper.size):
             rows[j, h] = spare[0, h] * share
 
@@ -500,7 +511,7 @@ def mean_field(
         t, width = slot + i, grid.high[i] - grid.low[i]
         ends = Ends(value_at(ground.value, t), value_at(ground.value, t + 1), grid.beyond)
         first = Firsts(grid.low[i + 1], grid.low[i])
-        room, spare = np.empty((2, width), np.float32), np.empty((1, width), np.float32)
+        best, spare = np.empty((1, width), np.float32), np.empty((1, width), np.float32)
         # What each market would be worth to a job that comes from another one, in each draw.
         coming = np.empty((count, draw_count, width), np.float32)
         starting = np.empty((count if with_nowhere else 0, draw_count, width), np.float32)
@@ -561,7 +572,7 @@ def mean_field(
                         n = game.sizes[j]
                         spot = spot_held(n, game.available[s], game.price[x], game.on_demand)
                         costs[j] = slot_cost(n, spot, game.price[x], game.on_demand)
-                    before_slot(late[s, x], shifts, costs[:held], ends, first.now, room, early[s, x])
+                    before_slot(late[s, x], shifts, costs[:held], ends, first.now, best, early[s, x])
                     _better(early[s, x], others, upper, spare)
         if with_nowhere:
             others[:] = np.float32(-1e30)
