@@ -412,6 +412,12 @@ def arrivals(
 
 
 @part
+def table(memory: np.ndarray, states: int, levels: int, held: int, width: int) -> np.ndarray:
+    """The beginning of ``memory`` as values by states, levels, sizes and points."""
+    return memory[: states * levels * held * width].reshape((states, levels, held, width))
+
+
+@part
 def last_worth(ground: Ground, grid: Grid, out: list[np.ndarray]) -> None:
     """Per market (S, K, J, points): `ending_at` the deadline, from every size held before and with every amount of work left.
 
@@ -470,18 +476,22 @@ def mean_field(
     deadline = ground.value.deadline
     width = grid.high[slots] - grid.low[slots]
     now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
-    # Two of each market, used in turn, and one for all: memory that is taken anew comes a page at a time.
     widest, most, largest = 0, 0, 0
     for i in range(slots + 1):
         widest = max(widest, grid.high[i] - grid.low[i])
-    memory = [np.empty(1, np.float32) for _ in range(2 * count)]
+    begin = np.zeros(count + 1, np.int64)
     for m in range(count):
-        states, levels, held = markets[m].available.size, markets[m].price.size, ground.held[m]
-        most, largest = max(most, held), max(largest, states * levels * held * widest)
-        for k in range(2):
-            memory[2 * m + k] = np.empty(states * levels * held * widest, np.float32)
-        now[m] = memory[2 * m + 1][: states * levels * held * width].reshape((states, levels, held, width))
-    spread = np.empty(largest, np.float32)
+        cells = markets[m].available.size * markets[m].price.size * ground.held[m] * widest
+        most, largest, begin[m + 1] = max(most, ground.held[m]), max(largest, cells), begin[m] + cells
+    # Values before and after a slot, used again by every slot. One piece of memory for all: what is taken in many pieces is
+    # given back to the system and comes back a page at a time.
+    cells = begin[count]
+    memory = np.empty(2 * cells + largest, np.float32)
+    before, behind, spread = memory[:cells], memory[cells : 2 * cells], memory[2 * cells :]
+    for m in range(count):
+        now[m] = table(
+            behind[begin[m] :], markets[m].available.size, markets[m].price.size, ground.held[m], width
+        )
     last_worth(ground, grid, now)
     nowhere = np.empty(width, np.float32)
     for h in range(width):
@@ -500,7 +510,8 @@ def mean_field(
         if i < slots - 1:
             after = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
             for m in range(count):
-                after[m] = memory[2 * m + 1][: now[m].size].reshape(now[m].shape)
+                states, levels, held, known = now[m].shape
+                after[m] = table(behind[begin[m] :], states, levels, held, known)
                 expected(markets[m].chain[i], markets[m].price_chain[i], now[m], spread, after[m])
         if i < keep:
             for m in range(count):
@@ -564,7 +575,7 @@ def mean_field(
             upper[:] = np.float32(-1e30)
             for r in range(draw_count):
                 _raise(upper, others[r], 0.0)
-            now[m] = memory[2 * m][: states * levels * held * width].reshape((states, levels, held, width))
+            now[m] = table(before[begin[m] :], states, levels, held, width)
             late, early = after[m], now[m]
             for s in range(states):
                 for x in range(levels):
