@@ -113,82 +113,111 @@ def shifts_by(steps: np.ndarray, first: Firsts, known: int, width: int) -> Shift
     return Shifts(part, at)
 
 
+#: Cells of count and price whose rows are moved together: the call costs as much as moving a short row.
+TOGETHER = 16
+
+
 @fast_part
 def shifted(
     rows: np.ndarray,
+    cells: tuple[int, int],
     j: int,
     shifts: Shifts,
     i: int,
     done: float,
-    paid: float,
+    costs: np.ndarray,
     beyond: float,
     out: np.ndarray,
+    first: int,
     k: int,
 ) -> None:
-    """Row ``k`` of ``out`` becomes row ``j`` of ``rows`` moved by shift ``i``, less ``paid``.
+    """Row ``k`` of ``out[first:]`` becomes row ``j`` of ``rows`` moved by shift ``i``, less ``costs`` (cells, sizes).
 
-    ``done`` is the worth of having finished, ``beyond`` what is taken off the row's last value where more work is left than
-    that. Both are indexed whole: a slice of one row would be counted as in use and out of it, at the price of the row.
+    Both have shape (cells, sizes, points); those from the first of ``cells`` to before the second are moved. ``done`` is the worth
+    of having finished, ``beyond`` what is taken off a row's last value where more work is left than that. Arrays are
+    indexed whole: a slice of one row would be counted as in use and out of it, at the price of the row.
     """
-    part, at = shifts.part[i], shifts.at
-    finished, low, inside, base = at[i, 0], at[i, 1], at[i, 2], at[i, 3]
-    cost = np.float32(paid)
-    usd = np.float32(done) - cost
-    for h in range(finished):
-        out[k, h] = usd
-    for h in range(finished, low):
-        out[k, h] = rows[j, max(0, h + base)] - cost
+    part, last, width = shifts.part[i], rows.shape[2] - 1, out.shape[2]
+    finished, low, inside, base = shifts.at[i, 0], shifts.at[i, 1], shifts.at[i, 2], shifts.at[i, 3]
     # Unsigned: an index that might be negative makes no vector instruction.
     up, one = np.uint64(base), np.uint64(1)
-    for h in range(np.uint64(low), np.uint64(inside)):
-        high = rows[j, h + up]
-        out[k, h] = high + part * (rows[j, h + up - one] - high) - cost
-    usd = rows[j, rows.shape[1] - 1] - cost - np.float32(beyond)
-    for h in range(inside, out.shape[1]):
-        out[k, h] = usd
+    for c in range(cells[0], cells[1]):
+        cost, to = np.float32(costs[c, j]), first + c - cells[0]
+        usd = np.float32(done) - cost
+        for h in range(finished):
+            out[to, k, h] = usd
+        for h in range(finished, low):
+            out[to, k, h] = rows[c, j, max(0, h + base)] - cost
+        for h in range(np.uint64(low), np.uint64(inside)):
+            high = rows[c, j, h + up]
+            out[to, k, h] = high + part * (rows[c, j, h + up - one] - high) - cost
+        usd = rows[c, j, last] - cost - np.float32(beyond)
+        for h in range(inside, width):
+            out[to, k, h] = usd
 
 
 @fast_part
 def weighed(
     rows: np.ndarray,
+    cells: tuple[int, int],
     j: int,
     shifts: Shifts,
     i: int,
     done: float,
-    paid: float,
+    costs: np.ndarray,
     beyond: float,
     best: np.ndarray,
     now: np.ndarray,
 ) -> None:
-    """Row ``j`` of ``now`` is raised to ``best`` (1, points), and that to row ``j`` of ``rows`` as `shifted` moves it.
+    """Row ``j`` of ``now`` is raised to ``best`` (cells, points), and that to row ``j`` of ``rows`` as `shifted` moves it.
 
     The same four ranges as there: a row that is written to be read once more costs half as much again.
     """
-    part = shifts.part[i]
+    part, last, width = shifts.part[i], rows.shape[2] - 1, now.shape[2]
     finished, low, inside, base = shifts.at[i, 0], shifts.at[i, 1], shifts.at[i, 2], shifts.at[i, 3]
-    cost = np.float32(paid)
-    usd = np.float32(done) - cost
-    for h in range(finished):
-        top = best[0, h]
-        now[j, h] = now[j, h] if now[j, h] > top else top
-        best[0, h] = usd if usd > top else top
-    for h in range(finished, low):
-        usd = rows[j, max(0, h + base)] - cost
-        top = best[0, h]
-        now[j, h] = now[j, h] if now[j, h] > top else top
-        best[0, h] = usd if usd > top else top
     up, one = np.uint64(base), np.uint64(1)
-    for h in range(np.uint64(low), np.uint64(inside)):
-        high = rows[j, h + up]
-        usd = high + part * (rows[j, h + up - one] - high) - cost
-        top = best[0, h]
-        now[j, h] = now[j, h] if now[j, h] > top else top
-        best[0, h] = usd if usd > top else top
-    usd = rows[j, rows.shape[1] - 1] - cost - np.float32(beyond)
-    for h in range(inside, now.shape[1]):
-        top = best[0, h]
-        now[j, h] = now[j, h] if now[j, h] > top else top
-        best[0, h] = usd if usd > top else top
+    for c in range(cells[0], cells[1]):
+        cost, b = np.float32(costs[c, j]), c - cells[0]
+        usd = np.float32(done) - cost
+        for h in range(finished):
+            top = best[b, h]
+            now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
+            best[b, h] = usd if usd > top else top
+        for h in range(finished, low):
+            usd = rows[c, j, max(0, h + base)] - cost
+            top = best[b, h]
+            now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
+            best[b, h] = usd if usd > top else top
+        for h in range(np.uint64(low), np.uint64(inside)):
+            high = rows[c, j, h + up]
+            usd = high + part * (rows[c, j, h + up - one] - high) - cost
+            top = best[b, h]
+            now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
+            best[b, h] = usd if usd > top else top
+        usd = rows[c, j, last] - cost - np.float32(beyond)
+        for h in range(inside, width):
+            top = best[b, h]
+            now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
+            best[b, h] = usd if usd > top else top
+
+
+@part
+def by_cell(values: np.ndarray) -> np.ndarray:
+    """Values (S, K, M, points) as (S K, M, points)."""
+    states, levels, sizes, width = values.shape
+    return values.reshape((states * levels, sizes, width))
+
+
+@part
+def cell_costs(sizes: np.ndarray, available: np.ndarray, price: np.ndarray, on_demand: float) -> np.ndarray:
+    """USD of a slot of each of M sizes in each cell of count and price, shape (S K, M)."""
+    costs = np.empty((available.size * price.size, sizes.size))
+    for s in range(available.size):
+        for x in range(price.size):
+            for j in range(sizes.size):
+                spot = spot_held(sizes[j], available[s], price[x], on_demand)
+                costs[s * price.size + x, j] = slot_cost(sizes[j], spot, price[x], on_demand)
+    return costs
 
 
 @part
@@ -213,21 +242,24 @@ def before_slot(
     best: np.ndarray,
     now: np.ndarray,
 ) -> None:
-    """Values ``now`` (M, points) at the start of a slot whose count and price are known, from those after it, ``after``.
+    """Values ``now`` (cells, M, points) at the start of a slot whose count and price are known, from those after it, ``after``.
 
-    ``shifts`` are those of `slot_shifts`, ``costs`` (M,) USD of the slot; ``first`` is the first point of ``now`` on the grid;
-    ``best`` (1, points) is scratch.
+    ``shifts`` are those of `slot_shifts`, ``costs`` (cells, M) USD of the slot; ``first`` is the first point of ``now`` on the
+    grid; ``best`` (`TOGETHER`, points) is scratch.
     """
-    sizes = now.shape[0]
-    best[0, :] = np.float32(-1e30)
-    for j in range(sizes):
-        shifted(after, j, shifts, j, ends.after, costs[j], ends.beyond, now, j)
-        weighed(after, j, shifts, sizes + j, ends.after, costs[j], ends.beyond, best, now)
-    best[0, :] = np.float32(-1e30)
-    for j in range(sizes - 1, -1, -1):
-        weighed(after, j, shifts, 2 * sizes + j, ends.after, costs[j], ends.beyond, best, now)
-        if first == 0:
-            now[j, 0] = ends.now
+    count, sizes, _ = now.shape
+    for begin in range(0, count, TOGETHER):
+        cells = (begin, min(count, begin + TOGETHER))
+        best[:] = np.float32(-1e30)
+        for j in range(sizes):
+            shifted(after, cells, j, shifts, j, ends.after, costs, ends.beyond, now, begin, j)
+            weighed(after, cells, j, shifts, sizes + j, ends.after, costs, ends.beyond, best, now)
+        best[:] = np.float32(-1e30)
+        for j in range(sizes - 1, -1, -1):
+            weighed(after, cells, j, shifts, 2 * sizes + j, ends.after, costs, ends.beyond, best, now)
+            if first == 0:
+                for c in range(begin, cells[1]):
+                    now[c, j, 0] = ends.now
 
 
 #: Numbers of each row that are mixed together: of a dozen rows they stay in the fastest memory.
@@ -327,7 +359,7 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
                 game.sizes, game.gain, game.restart, game.value, game.on_demand, game.value.deadline, rest,
                 game.sizes[j],
             ).usd  # fmt: skip
-    costs = np.empty(sizes)
+    costs = cell_costs(game.sizes, game.available, game.price, game.on_demand)
     # Used in turn by all slots: memory that is taken anew comes a page at a time.
     cells, widest = states * levels * sizes, 0
     for i in range(slots + 1):
@@ -354,14 +386,8 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
         shifts = slot_shifts(game, first, now.shape[3], high[i] - low[i])
         width = high[i] - low[i]
         now = one[: cells * width].reshape((states, levels, sizes, width))
-        best = np.empty((1, width), np.float32)
-        for s in range(states):
-            for x in range(levels):
-                for j in range(sizes):
-                    n = game.sizes[j]
-                    spot = spot_held(n, game.available[s], game.price[x], game.on_demand)
-                    costs[j] = slot_cost(n, spot, game.price[x], game.on_demand)
-                before_slot(after[s, x], shifts, costs, ends, first.now, best, now[s, x])
+        best = np.empty((TOGETHER, width), np.float32)
+        before_slot(by_cell(after), shifts, costs, ends, first.now, best, by_cell(now))
     return kept
 
 

@@ -12,11 +12,14 @@ import numpy as np
 
 from optimization.kernels.compiling import fast_part, kernel, part
 from optimization.kernels.induction import (
+    TOGETHER,
     Ends,
     Firsts,
     Game,
     Shifts,
     before_slot,
+    by_cell,
+    cell_costs,
     expected,
     fill,
     shifted,
@@ -356,7 +359,7 @@ class Grid(NamedTuple):
 @fast_part
 def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.ndarray) -> None:
     """rows[j, h] = mean over r of max(rows[j, h], others[r, h]) for rows (J, points); ``upper`` is the largest of ``others``,
-    ``spare`` (1, points) scratch."""
+    ``spare`` (1, 1, points) scratch."""
     share = np.float32(1.0 / others.shape[0])
     for j in range(rows.shape[0]):
         # The whole row: bounds found on the way cost more than they spare.
@@ -366,7 +369,7 @@ def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.n
         if above == 0:
             continue
         for h in range(upper.size):
-            spare[0, h] = np.float32(0.0)
+            spare[0, 0, h] = np.float32(0.0)
         r = 0
         while r + 2 < others.shape[0]:
             # Three draws at once: the sum is read and written a third as often.
@@ -375,14 +378,14 @@ def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.n
                 a = others[r, h] if others[r, h] > held else held
                 b = others[r + 1, h] if others[r + 1, h] > held else held
                 c = others[r + 2, h] if others[r + 2, h] > held else held
-                spare[0, h] = spare[0, h] + a + b + c
+                spare[0, 0, h] = spare[0, 0, h] + a + b + c
             r += 3
         while r < others.shape[0]:
             for h in range(upper.size):
-                spare[0, h] += others[r, h] if others[r, h] > rows[j, h] else rows[j, h]
+                spare[0, 0, h] += others[r, h] if others[r, h] > rows[j, h] else rows[j, h]
             r += 1
         for h in range(upper.size):
-            rows[j, h] = spare[0, h] * share
+            rows[j, h] = spare[0, 0, h] * share
 
 
 @fast_part
@@ -395,20 +398,17 @@ def _raise(out: np.ndarray, row: np.ndarray, less: float) -> None:
 
 @part
 def arrivals(
-    ground: Ground, m: int, available: int, price: float, after: np.ndarray, shifts: Shifts, ends: Ends, spare: np.ndarray,
-    out: np.ndarray,
+    after: np.ndarray, cell: int, costs: np.ndarray, shifts: Shifts, ends: Ends, spare: np.ndarray, out: np.ndarray
 ) -> None:  # fmt: skip
-    """out[h] = the best value of beginning in market ``m``, before the move is paid.
+    """out[h] = the best value of beginning in a market that is found in ``cell``, before the move is paid.
 
-    ``after`` (J, points) are the values after the slot, ``shifts`` what its sizes do in a slot that begins with a start.
+    ``after`` (cells, J, points) are its values after the slot, ``costs`` (cells, J) USD of the slot, ``shifts`` what its sizes do
+    in a slot that begins with a start; ``spare`` (1, 1, points) is scratch.
     """
     out[:] = np.float32(-1e30)
-    for j in range(1, ground.held[m]):
-        n = ground.sizes[m, j]
-        spot = spot_held(n, available, price, ground.on_demand[m])
-        cost = slot_cost(n, spot, price, ground.on_demand[m])
-        shifted(after, j, shifts, j, ends.after, cost, ends.beyond, spare, 0)
-        _raise(out, spare[0], 0.0)
+    for j in range(1, after.shape[1]):
+        shifted(after, (cell, cell + 1), j, shifts, j, ends.after, costs, ends.beyond, spare, 0, 0)
+        _raise(out, spare[0, 0], 0.0)
 
 
 @part
@@ -504,7 +504,12 @@ def mean_field(
             (keep, markets[m].available.size, markets[m].price.size, ground.held[m], grid.points), np.float32
         )
     alone = np.empty((keep, 1, 1, 1, grid.points), np.float32)
-    costs = np.empty(most)
+    costs = [
+        cell_costs(
+            ground.sizes[m, : ground.held[m]], markets[m].available, markets[m].price, ground.on_demand[m]
+        )
+        for m in range(count)
+    ]
     for i in range(slots - 1, -1, -1):
         after = now
         if i < slots - 1:
@@ -522,7 +527,7 @@ def mean_field(
         t, width = slot + i, grid.high[i] - grid.low[i]
         ends = Ends(value_at(ground.value, t), value_at(ground.value, t + 1), grid.beyond)
         first = Firsts(grid.low[i + 1], grid.low[i])
-        best, spare = np.empty((1, width), np.float32), np.empty((1, width), np.float32)
+        best, spare = np.empty((TOGETHER, width), np.float32), np.empty((1, 1, width), np.float32)
         # What each market would be worth to a job that comes from another one, in each draw.
         coming = np.empty((count, draw_count, width), np.float32)
         starting = np.empty((count if with_nowhere else 0, draw_count, width), np.float32)
@@ -542,10 +547,10 @@ def mean_field(
                         if with_nowhere:
                             starting[m, r, h] = starting[m, again, h]
                     continue
-                there, usd = markets[m].available[s], markets[m].price[x]
-                arrivals(ground, m, there, usd, after[m][s, x], by_move, ends, spare, coming[m, r])
+                late, cell = by_cell(after[m]), s * after[m].shape[1] + x
+                arrivals(late, cell, costs[m], by_move, ends, spare, coming[m, r])
                 if with_nowhere:
-                    arrivals(ground, m, there, usd, after[m][s, x], by_start, ends, spare, starting[m, r])
+                    arrivals(late, cell, costs[m], by_start, ends, spare, starting[m, r])
         now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
         others = np.empty((draw_count, width), np.float32)
         upper = np.empty(width, np.float32)
@@ -576,15 +581,9 @@ def mean_field(
             for r in range(draw_count):
                 _raise(upper, others[r], 0.0)
             now[m] = table(before[begin[m] :], states, levels, held, width)
-            late, early = after[m], now[m]
-            for s in range(states):
-                for x in range(levels):
-                    for j in range(held):
-                        n = game.sizes[j]
-                        spot = spot_held(n, game.available[s], game.price[x], game.on_demand)
-                        costs[j] = slot_cost(n, spot, game.price[x], game.on_demand)
-                    before_slot(late[s, x], shifts, costs[:held], ends, first.now, best, early[s, x])
-                    _better(early[s, x], others, upper, spare)
+            early = by_cell(now[m])
+            before_slot(by_cell(after[m]), shifts, costs[m], ends, first.now, best, early)
+            _better(early.reshape((states * levels * held, width)), others, upper, spare)
         if with_nowhere:
             others[:] = np.float32(-1e30)
             for k in range(count):
@@ -592,17 +591,8 @@ def mean_field(
                     _raise(others[r], starting[k, r], 0.0)
             stay = np.empty(width, np.float32)
             idle = shifts_by(np.zeros(1), first, nowhere.size, width)
-            shifted(
-                nowhere.reshape((1, nowhere.size)),
-                0,
-                idle,
-                0,
-                ends.after,
-                0.0,
-                grid.beyond,
-                stay.reshape((1, width)),
-                0,
-            )
+            here, out = nowhere.reshape((1, 1, nowhere.size)), stay.reshape((1, 1, width))
+            shifted(here, (0, 1), 0, idle, 0, ends.after, np.zeros((1, 1)), grid.beyond, out, 0, 0)
             if first.now == 0:
                 stay[0] = ends.now
             upper = np.full(width, np.float32(np.inf))

@@ -245,11 +245,11 @@ class Belief:
 
     def count_marginals(self, slots: int) -> np.ndarray:
         """Shares of the states of ``counts`` in each of the next ``slots`` slots, shape (slots, S)."""
-        return _marginals(self.count_now, self.count_transitions(slots))
+        return marginals(self.count_now, self.count_transitions(slots))
 
     def price_marginals(self, slots: int) -> np.ndarray:
         """Shares of the levels of ``prices`` in each of the next ``slots`` slots, shape (slots, K)."""
-        return _marginals(self.price_now, self.price_transitions(slots))
+        return marginals(self.price_now, self.price_transitions(slots))
 
     def chance_of_spot(self, n: int, ahead: int = 1) -> float:
         """P(at least ``n`` spot instances are there ``ahead`` slots from now)."""
@@ -273,7 +273,7 @@ class Belief:
             return self.counts, onward
         lump = np.zeros((states, len(levels)))
         lump[np.arange(states), np.searchsorted(levels, left, side="right") - 1] = 1.0
-        shares = np.concatenate([self.count_now[None], self.count_marginals(slots)[:-1]])
+        shares = np.concatenate([self.count_now[None], marginals(self.count_now, onward[:-1])])
         # A state that cannot be reached weighs next to nothing, but a lump of such states must still have rows.
         weight = lump * (shares[:, :, None] + 1e-12)
         weight /= weight.sum(axis=1, keepdims=True)
@@ -324,7 +324,8 @@ def _then(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:
     return np.concatenate([steps[:slots], later])
 
 
-def _marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:
+def marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:
+    """Shares of the states of a chain in each of the next slots, (slots, S), from those in the present one (S,)."""
     found = np.empty(transitions.shape[:2])
     for k, step in enumerate(transitions):
         now = found[k] = now @ step
