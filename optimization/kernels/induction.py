@@ -113,39 +113,111 @@ def shifts_by(steps: np.ndarray, first: Firsts, known: int, width: int) -> Shift
     return Shifts(part, at)
 
 
+#: Cells of count and price whose rows are moved together: the call costs as much as moving a short row.
+TOGETHER = 16
+
+
 @fast_part
 def shifted(
     rows: np.ndarray,
+    cells: tuple[int, int],
     j: int,
     shifts: Shifts,
     i: int,
     done: float,
-    paid: float,
+    costs: np.ndarray,
     beyond: float,
     out: np.ndarray,
+    first: int,
     k: int,
 ) -> None:
-    """Row ``k`` of ``out`` becomes row ``j`` of ``rows`` moved by shift ``i``, less ``paid``.
+    """Row ``k`` of ``out[first:]`` becomes row ``j`` of ``rows`` moved by shift ``i``, less ``costs`` (cells, sizes).
 
-    ``done`` is the worth of having finished, ``beyond`` what is taken off the row's last value where more work is left than
-    that. Both are indexed whole: a slice of one row would be counted as in use and out of it, at the price of the row.
+    Both have shape (cells, sizes, points); those from the first of ``cells`` to before the second are moved. ``done`` is the worth
+    of having finished, ``beyond`` what is taken off a row's last value where more work is left than that. Arrays are
+    indexed whole: a slice of one row would be counted as in use and out of it, at the price of the row.
     """
-    part, at = shifts.part[i], shifts.at
-    finished, low, inside, base = at[i, 0], at[i, 1], at[i, 2], at[i, 3]
-    cost = np.float32(paid)
-    usd = np.float32(done) - cost
-    for h in range(finished):
-        out[k, h] = usd
-    for h in range(finished, low):
-        out[k, h] = rows[j, max(0, h + base)] - cost
+    part, last, width = shifts.part[i], rows.shape[2] - 1, out.shape[2]
+    finished, low, inside, base = shifts.at[i, 0], shifts.at[i, 1], shifts.at[i, 2], shifts.at[i, 3]
     # Unsigned: an index that might be negative makes no vector instruction.
     up, one = np.uint64(base), np.uint64(1)
-    for h in range(np.uint64(low), np.uint64(inside)):
-        high = rows[j, h + up]
-        out[k, h] = high + part * (rows[j, h + up - one] - high) - cost
-    usd = rows[j, rows.shape[1] - 1] - cost - np.float32(beyond)
-    for h in range(inside, out.shape[1]):
-        out[k, h] = usd
+    for c in range(cells[0], cells[1]):
+        cost, to = np.float32(costs[c, j]), first + c - cells[0]
+        usd = np.float32(done) - cost
+        for h in range(finished):
+            out[to, k, h] = usd
+        for h in range(finished, low):
+            out[to, k, h] = rows[c, j, max(0, h + base)] - cost
+        for h in range(np.uint64(low), np.uint64(inside)):
+            high = rows[c, j, h + up]
+            out[to, k, h] = high + part * (rows[c, j, h + up - one] - high) - cost
+        usd = rows[c, j, last] - cost - np.float32(beyond)
+        for h in range(inside, width):
+            out[to, k, h] = usd
+
+
+@fast_part
+def weighed(
+    rows: np.ndarray,
+    cells: tuple[int, int],
+    j: int,
+    shifts: Shifts,
+    i: int,
+    done: float,
+    costs: np.ndarray,
+    beyond: float,
+    best: np.ndarray,
+    now: np.ndarray,
+) -> None:
+    """Row ``j`` of ``now`` is raised to ``best`` (cells, points), and that to row ``j`` of ``rows`` as `shifted` moves it.
+
+    The same four ranges as there: a row that is written to be read once more costs half as much again.
+    """
+    part, last, width = shifts.part[i], rows.shape[2] - 1, now.shape[2]
+    finished, low, inside, base = shifts.at[i, 0], shifts.at[i, 1], shifts.at[i, 2], shifts.at[i, 3]
+    up, one = np.uint64(base), np.uint64(1)
+    for c in range(cells[0], cells[1]):
+        cost, b = np.float32(costs[c, j]), c - cells[0]
+        usd = np.float32(done) - cost
+        for h in range(finished):
+            top = best[b, h]
+            now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
+            best[b, h] = usd if usd > top else top
+        for h in range(finished, low):
+            usd = rows[c, j, max(0, h + base)] - cost
+            top = best[b, h]
+            now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
+            best[b, h] = usd if usd > top else top
+        for h in range(np.uint64(low), np.uint64(inside)):
+            high = rows[c, j, h + up]
+            usd = high + part * (rows[c, j, h + up - one] - high) - cost
+            top = best[b, h]
+            now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
+            best[b, h] = usd if usd > top else top
+        usd = rows[c, j, last] - cost - np.float32(beyond)
+        for h in range(inside, width):
+            top = best[b, h]
+            now[c, j, h] = now[c, j, h] if now[c, j, h] > top else top
+            best[b, h] = usd if usd > top else top
+
+
+@part
+def by_cell(values: np.ndarray) -> np.ndarray:
+    """Values (S, K, M, points) as (S K, M, points)."""
+    states, levels, sizes, width = values.shape
+    return values.reshape((states * levels, sizes, width))
+
+
+@part
+def cell_costs(sizes: np.ndarray, available: np.ndarray, price: np.ndarray, on_demand: float) -> np.ndarray:
+    """USD of a slot of each of M sizes in each cell of count and price, shape (S K, M)."""
+    costs = np.empty((available.size * price.size, sizes.size))
+    for s in range(available.size):
+        for x in range(price.size):
+            for j in range(sizes.size):
+                spot = spot_held(sizes[j], available[s], price[x], on_demand)
+                costs[s * price.size + x, j] = slot_cost(sizes[j], spot, price[x], on_demand)
+    return costs
 
 
 @part
@@ -167,55 +239,95 @@ def before_slot(
     costs: np.ndarray,
     ends: Ends,
     first: int,
-    room: np.ndarray,
+    best: np.ndarray,
     now: np.ndarray,
 ) -> None:
-    """Values ``now`` (M, points) at the start of a slot whose count and price are known, from those after it, ``after``.
+    """Values ``now`` (cells, M, points) at the start of a slot whose count and price are known, from those after it, ``after``.
 
-    ``shifts`` are those of `slot_shifts`, ``costs`` (M,) USD of the slot; ``first`` is the first point of ``now`` on the grid;
-    ``room`` (2, points) is scratch.
+    ``shifts`` are those of `slot_shifts`, ``costs`` (cells, M) USD of the slot; ``first`` is the first point of ``now`` on the
+    grid; ``best`` (`TOGETHER`, points) is scratch.
     """
-    sizes, width = now.shape
-    best, moved = 0, 1
-    room[best, :] = np.float32(-1e30)
-    for j in range(sizes):
-        shifted(after, j, shifts, j, ends.after, costs[j], ends.beyond, now, j)
-        shifted(after, j, shifts, sizes + j, ends.after, costs[j], ends.beyond, room, moved)
-        for h in range(width):
-            held = now[j, h]
-            now[j, h] = held if held > room[best, h] else room[best, h]
-            room[best, h] = room[moved, h] if room[moved, h] > room[best, h] else room[best, h]
-    room[best, :] = np.float32(-1e30)
-    for j in range(sizes - 1, -1, -1):
-        shifted(after, j, shifts, 2 * sizes + j, ends.after, costs[j], ends.beyond, room, moved)
-        for h in range(width):
-            held = now[j, h]
-            now[j, h] = held if held > room[best, h] else room[best, h]
-            room[best, h] = room[moved, h] if room[moved, h] > room[best, h] else room[best, h]
-        if first == 0:
-            now[j, 0] = ends.now
+    count, sizes, _ = now.shape
+    for begin in range(0, count, TOGETHER):
+        cells = (begin, min(count, begin + TOGETHER))
+        best[:] = np.float32(-1e30)
+        for j in range(sizes):
+            shifted(after, cells, j, shifts, j, ends.after, costs, ends.beyond, now, begin, j)
+            weighed(after, cells, j, shifts, sizes + j, ends.after, costs, ends.beyond, best, now)
+        best[:] = np.float32(-1e30)
+        for j in range(sizes - 1, -1, -1):
+            weighed(after, cells, j, shifts, 2 * sizes + j, ends.after, costs, ends.beyond, best, now)
+            if first == 0:
+                for c in range(begin, cells[1]):
+                    now[c, j, 0] = ends.now
+
+
+#: Numbers of each row that are mixed together: of a dozen rows they stay in the fastest memory.
+BLOCK = 512
 
 
 @fast_part
 def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
-    """out[a] = sum over b of weights[a, b] rows[b], for arrays (size, width) in single precision."""
+    """out[a] = sum over b of weights[a, b] rows[b], for arrays (size, width) in single precision.
+
+    Rows are summed by fours, what is left over one by one; as many at once as spares reading and writing the result.
+    """
     size, width = rows.shape
-    for a in range(out.shape[0]):
-        here = out[a]
-        here[:] = np.float32(0.0)
-        b = 0
-        while b + 3 < size:
-            # Four rows at once: the result is read and written a quarter as often.
-            p, q, r, s = weights[a, b], weights[a, b + 1], weights[a, b + 2], weights[a, b + 3]
-            u, v, x, y = rows[b], rows[b + 1], rows[b + 2], rows[b + 3]
-            for h in range(width):
-                here[h] += p * u[h] + q * v[h] + r * x[h] + s * y[h]
-            b += 4
-        while b < size:
-            p, u = weights[a, b], rows[b]
-            for h in range(width):
-                here[h] += p * u[h]
-            b += 1
+    for begin in range(0, width, BLOCK):
+        # Unsigned: an index that might be negative makes no vector instruction.
+        start, stop = np.uint64(begin), np.uint64(min(width, begin + BLOCK))
+        for a in range(out.shape[0]):
+            b = 0
+            if size >= 8:
+                p, q, r, s = weights[a, 0], weights[a, 1], weights[a, 2], weights[a, 3]
+                t, u, v, w = weights[a, 4], weights[a, 5], weights[a, 6], weights[a, 7]
+                for h in range(start, stop):
+                    low = p * rows[0, h] + q * rows[1, h] + r * rows[2, h] + s * rows[3, h]
+                    high = t * rows[4, h] + u * rows[5, h] + v * rows[6, h] + w * rows[7, h]
+                    out[a, h] = low + high
+                b = 8
+            elif size >= 4:
+                p, q, r, s = weights[a, 0], weights[a, 1], weights[a, 2], weights[a, 3]
+                for h in range(start, stop):
+                    out[a, h] = p * rows[0, h] + q * rows[1, h] + r * rows[2, h] + s * rows[3, h]
+                b = 4
+            else:
+                for h in range(start, stop):
+                    out[a, h] = np.float32(0.0)
+            while b + 3 < size:
+                p, q, r, s = weights[a, b], weights[a, b + 1], weights[a, b + 2], weights[a, b + 3]
+                for h in range(start, stop):
+                    out[a, h] += p * rows[b, h] + q * rows[b + 1, h] + r * rows[b + 2, h] + s * rows[b + 3, h]
+                b += 4
+            if b + 1 < size:
+                p, q = weights[a, b], weights[a, b + 1]
+                for h in range(start, stop):
+                    out[a, h] = out[a, h] + p * rows[b, h] + q * rows[b + 1, h]
+                b += 2
+            if b < size:
+                p = weights[a, b]
+                for h in range(start, stop):
+                    out[a, h] += p * rows[b, h]
+
+
+@fast_part
+def expected(
+    chain: np.ndarray, price_chain: np.ndarray, now: np.ndarray, spare: np.ndarray, out: np.ndarray
+) -> None:
+    """Values ``out`` (S, K, M, points) before the count and the price have moved, from those after it, ``now``.
+
+    ``chain`` (S, S) and ``price_chain`` (K, K) say how they move; ``spare`` is scratch for as many numbers.
+    """
+    states, levels, sizes, width = now.shape
+    rows, level = levels * sizes * width, sizes * width
+    source, there = now.reshape((states, rows)), out.reshape((states, rows))
+    if levels == 1:
+        mix(chain, source, there)
+        return
+    later = spare[: states * rows].reshape((states, rows))
+    mix(chain, source, later)
+    for s in range(states):
+        mix(price_chain, later[s].reshape((levels, level)), there[s].reshape((levels, level)))
 
 
 @part
@@ -247,21 +359,21 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
                 game.sizes, game.gain, game.restart, game.value, game.on_demand, game.value.deadline, rest,
                 game.sizes[j],
             ).usd  # fmt: skip
-    costs = np.empty(sizes)
+    costs = cell_costs(game.sizes, game.available, game.price, game.on_demand)
+    # Used in turn by all slots: memory that is taken anew comes a page at a time.
+    cells, widest = states * levels * sizes, 0
+    for i in range(slots + 1):
+        widest = max(widest, high[i] - low[i])
+    one, two, spare = (
+        np.empty(cells * widest, np.float32),
+        np.empty(cells * widest, np.float32),
+        np.empty(cells * widest if levels > 1 else 0, np.float32),
+    )
     for i in range(slots - 1, -1, -1):
-        after, width = now, sizes * now.shape[3]
+        after = now
         if i < slots - 1:
-            later = np.empty((states, levels * width), np.float32)
-            mix(game.chain[i], now.reshape((states, levels * width)), later)
-            if levels > 1:
-                rows, mixed = (
-                    later.reshape((states * levels, width)),
-                    np.empty((states * levels, width), np.float32),
-                )
-                for s in range(0, states * levels, levels):
-                    mix(game.price_chain[i], rows[s : s + levels], mixed[s : s + levels])
-                later = mixed.reshape((states, levels * width))
-            after = later.reshape(now.shape)
+            after = two[: now.size].reshape(now.shape)
+            expected(game.chain[i], game.price_chain[i], now, spare, after)
         if i < keep:
             fill(after, low[i + 1], kept[i])
         if i == 0:
@@ -272,15 +384,10 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
             Firsts(low[i + 1], low[i]),
         )
         shifts = slot_shifts(game, first, now.shape[3], high[i] - low[i])
-        now = np.empty((states, levels, sizes, high[i] - low[i]), np.float32)
-        room = np.empty((2, high[i] - low[i]), np.float32)
-        for s in range(states):
-            for x in range(levels):
-                for j in range(sizes):
-                    n = game.sizes[j]
-                    spot = spot_held(n, game.available[s], game.price[x], game.on_demand)
-                    costs[j] = slot_cost(n, spot, game.price[x], game.on_demand)
-                before_slot(after[s, x], shifts, costs, ends, first.now, room, now[s, x])
+        width = high[i] - low[i]
+        now = one[: cells * width].reshape((states, levels, sizes, width))
+        best = np.empty((TOGETHER, width), np.float32)
+        before_slot(by_cell(after), shifts, costs, ends, first.now, best, by_cell(now))
     return kept
 
 

@@ -263,15 +263,17 @@ def optimistic_at(terms: Terms, curves: Curves, i: int, rest: float) -> float:
 #
 # A good one is known from the start: a beam of one label a size, led by the same bound, is run first. On programs of the
 # benchmark its plan was worth 0.2 % (w = 5) and 0.4 % (w = 12) less than the best on average, and the search took a half and a
-# fifth of the time.
+# fifth of the time. Where the search grows large it is begun anew below what a search with few labels a size has found.
 
 #: Relative slack of comparisons of money; differences below it are rounding.
 MONEY_SLACK = 1e-11
 #: Of plans worth the same the one that pays least in the window is taken, of those the one that pays earliest: a payment weighs
 #: more by this share, in the window's last slot by almost twice as much.
 TIE = 1e-7
-#: Labels there is room for at first.
+#: Layer there is room for at first.
 ROOM = 1024
+#: Layer after which a narrow search is worth its time, and how many a size it keeps for each slot of the window.
+LARGE, NARROW = 4096, 0.25
 #: How a program was answered: proved; with the best found within the labels allowed; before its window began; not at all,
 #: because a price or count is none.
 PROVED, BEST_FOUND, NOTHING_TO_DO, UNSOUND = 0, 1, 2, 3
@@ -291,13 +293,19 @@ class Answer(NamedTuple):
     bound: float
 
 
-class Labels(NamedTuple):
-    """Work done, USD paid, number of the label before, index of the size, by number of the label."""
+class Layer(NamedTuple):
+    """Work done and USD paid by the labels of one slot."""
 
     work: np.ndarray
     paid: np.ndarray
+
+
+class Trail(NamedTuple):
+    """How labels came about: the number of the label before, by number, and that of the first label of each size after each slot
+    (w, sizes + 1)."""
+
     parent: np.ndarray
-    size: np.ndarray
+    first: np.ndarray
 
 
 class Sources(NamedTuple):
@@ -310,13 +318,20 @@ class Sources(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A front to write: slot, index of the size, number of its first label, USD of the slot, the line of work."""
+    """A front to write: slot, index of the size, where it begins, USD of the slot, the line of work, what is too little.
+
+    ``before`` and ``first`` are the numbers of the first label before and after the slot; labels that cannot be worth more than
+    ``floor`` USD are dropped.
+    """
 
     slot: int
     size: int
     end: int
     cost: float
     line: float
+    before: int
+    first: int
+    floor: float
 
 
 class Beam(NamedTuple):
@@ -445,7 +460,7 @@ def longer(a: np.ndarray, size: int) -> np.ndarray:
 
 
 @part
-def pareto_union(labels: Labels, known: np.ndarray, start: int, stop: int, out: np.ndarray) -> int:
+def pareto_union(labels: Layer, known: np.ndarray, start: int, stop: int, out: np.ndarray) -> int:
     """Write to ``out`` the front of the labels ``known`` and start..stop-1, both by descending work; how many there are."""
     z, c = labels.work, labels.paid
     a, b, k, least = 0, start, 0, np.inf
@@ -460,7 +475,7 @@ def pareto_union(labels: Labels, known: np.ndarray, start: int, stop: int, out: 
 
 
 @part
-def fronts_above(labels: Labels, bounds: np.ndarray, room: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def fronts_above(labels: Layer, bounds: np.ndarray, room: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """For every size index j the front of the labels on larger sizes: ``[ends[j + 1]:ends[j]]`` of the array returned.
 
     ``bounds[j]..bounds[j + 1]`` are the labels of size j, ``room`` is an array to write to, replaced when too small.
@@ -476,17 +491,26 @@ def fronts_above(labels: Labels, bounds: np.ndarray, room: np.ndarray, ends: np.
 
 @part
 def write_front(
-    terms: Terms, curves: Curves, labels: Labels, sources: Sources, step: Step, best: np.ndarray
+    terms: Terms,
+    curves: Curves,
+    labels: Layer,
+    sources: Sources,
+    step: Step,
+    best: np.ndarray,
+    out: Layer,
+    parent: np.ndarray,
 ) -> tuple[int, int]:
     """Write the front of one (slot, size): the end of the labels, and the label that finishes better than ``best`` (-1: none).
 
-    The caller writes their size. ``best`` = [worth of the incumbent, slack of money], USD, is updated.
+    It is written to ``out`` and ``parent`` from those before the slot, ``labels``. ``best`` = [worth of the incumbent, slack of
+    money], USD, is updated.
     """
-    z, c, parent, below, above = labels.work, labels.paid, labels.parent, sources.below, sources.above
+    z, c, below, above = labels.work, labels.paid, sources.below, sources.above
     n, kept = terms.sizes[step.size], terms.gain[step.size]
     up, down = after_growing(terms.restart, n) * kept, after_shrinking(terms.restart, n) * kept
     a, b, same, end = 0, 0, sources.same, step.end
     least, k, found = np.inf, -1, -1
+    enough = max(best[0], step.floor) + best[1]
     z_up = z[below[0]] + up if below.size else -np.inf
     z_kept = z[same] + kept if same < sources.same_end else -np.inf
     z_down = z[above[0]] + down if above.size else -np.inf
@@ -510,23 +534,53 @@ def write_front(
         if rest <= 0.0:
             if terms.finish_usd - paid > best[0]:
                 best[0], found = terms.finish_usd - paid, label
+                enough = max(best[0], step.floor) + best[1]
             continue
         if k < 0:
             k = corner(curves, step.slot + 1, rest)
         while k < curves.corners[step.slot + 1] and curves.work[step.slot + 1, k] < rest:
             k += 1
-        if optimistic(terms, curves, step.slot + 1, k, rest) - paid > best[0] + best[1]:
-            z[end], c[end], parent[end] = reached, paid, label
+        if optimistic(terms, curves, step.slot + 1, k, rest) - paid > enough:
+            out.work[end], out.paid[end], parent[step.first + end] = reached, paid, step.before + label
             end += 1
 
 
 @part
-def trace(labels: Labels, label: int | np.int64, chosen: np.ndarray, slots: int, nothing: int) -> None:
+def thinned(
+    terms: Terms, curves: Curves, step: Step, out: Layer, parent: np.ndarray, end: int, width: int
+) -> int:
+    """Keep the ``width`` most hopeful labels of a front that was written up to ``end``; the end of those."""
+    count = end - step.end
+    hope, top = np.empty(count), np.empty(width)
+    top[:] = -np.inf
+    for k in range(count):
+        label = step.end + k
+        hope[k] = optimistic_at(terms, curves, step.slot + 1, step.line - out.work[label]) - out.paid[label]
+        place = width - 1
+        if hope[k] > top[place]:
+            while place > 0 and top[place - 1] < hope[k]:
+                top[place] = top[place - 1]
+                place -= 1
+            top[place] = hope[k]
+    kept = step.end
+    for k in range(count):
+        if hope[k] >= top[width - 1] and kept < step.end + width:
+            label = step.end + k
+            out.work[kept], out.paid[kept] = out.work[label], out.paid[label]
+            parent[step.first + kept] = parent[step.first + label]
+            kept += 1
+    return kept
+
+
+@part
+def retrace(trail: Trail, label: int | np.int64, chosen: np.ndarray, slots: int, nothing: int) -> None:
     """Write the size indices of the first ``slots`` slots that lead to a label, ``nothing`` for those later."""
     chosen[:] = nothing
     for i in range(slots - 1, -1, -1):
-        chosen[i] = labels.size[label]
-        label = labels.parent[label]
+        j = trail.first.shape[1] - 2
+        while trail.first[i, j] > label:
+            j -= 1
+        chosen[i], label = j, trail.parent[label]
 
 
 @part
@@ -561,6 +615,74 @@ def settled(
     return paid, z
 
 
+@part
+def search(
+    terms: Terms,
+    cost: np.ndarray,
+    curves: Curves,
+    line: float,
+    chosen: np.ndarray,
+    best: np.ndarray,
+    floor: float,
+    width: int,
+    limit: int,
+) -> bool:
+    """Improve ``chosen``, the plan known, and ``best`` = [its worth, slack of money] to the best plan; False: too many labels.
+
+    What cannot be worth more than ``floor`` is left out. With ``width`` > 0 so many labels of a size are kept after each slot, and
+    the plan is but a good one.
+    """
+    w, m = cost.shape
+    zero = m - m
+    now, then = Layer(np.empty(ROOM), np.empty(ROOM)), Layer(np.empty(ROOM), np.empty(ROOM))
+    trail = Trail(np.empty(ROOM, np.int32), np.empty((w, m + 1), np.int64))
+    below, spare, room = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
+    bounds, before, ends = np.empty(m + 1, np.int64), np.empty(m + 1, np.int64), np.empty(m + 1, np.int64)
+    root = np.empty(1, np.int32)
+    now.work[0], now.paid[0], trail.parent[0], root[0], bounds[:] = terms.done, 0.0, -1, 0, 0
+    come, first = zero, root.size
+    for i in range(w):
+        room = fronts_above(now, bounds, room, ends)
+        for j in range(m + 1):
+            before[j] = bounds[j]
+        smaller, end, bounds[0], trail.first[i, 0] = 0, zero, 0, first
+        for j in range(m):
+            if i == 0:
+                n, previous = terms.sizes[j], terms.n_previous
+                sources = Sources(
+                    root[: int(previous < n)], zero, zero + int(previous == n), root[: int(previous > n)]
+                )
+            else:
+                sources = Sources(below[:smaller], before[j], before[j + 1], room[ends[j + 1] : ends[j]])
+            more = end + sources.below.size + sources.same_end - sources.same + sources.above.size
+            if first + more > limit:
+                return False
+            if more > then.work.size:
+                then = Layer(longer(then.work, more), longer(then.paid, more))
+            if first + more > trail.parent.size:
+                trail = Trail(longer(trail.parent, first + more), trail.first)
+            step = Step(i, j, end, cost[i, j], line, come, first, floor)
+            end, found = write_front(terms, curves, now, sources, step, best, then, trail.parent)
+            if found >= 0:
+                retrace(trail, come + found, chosen, i, zero)
+                chosen[i] = j
+            if 0 < width < end - step.end:
+                end = thinned(terms, curves, step, then, trail.parent, end, width)
+            bounds[j + 1], trail.first[i, j + 1] = end, first + end
+            if i > 0:
+                spare = longer(spare, smaller + before[j + 1] - before[j])
+                smaller = pareto_union(now, below[:smaller], before[j], before[j + 1], spare)
+                below, spare = spare, below
+        now, then, come, first = then, now, first, first + end
+    for j in range(m):
+        for label in range(bounds[j], bounds[j + 1]):
+            value = end_value(terms, line, now.work[label], np.int64(j)) - now.paid[label]
+            if value > best[0]:
+                best[0] = value
+                retrace(trail, come + label, chosen, w, zero)
+    return True
+
+
 @kernel
 def solve(terms: Terms, price: np.ndarray, available: np.ndarray, limit: int) -> Answer:
     """The best plan of a program; if more than ``limit`` labels are needed, the best found by then.
@@ -581,55 +703,29 @@ def solve(terms: Terms, price: np.ndarray, available: np.ndarray, limit: int) ->
     usd = slot_costs(terms, price, available)
     cost = with_ties(usd)
     curves = least_loss(terms, cost)
-    best, bounds, ends = np.empty(2), np.empty(m + 1, np.int64), np.empty(m + 1, np.int64)
+    best = np.empty(2)
     chosen, best[0] = first_plan(terms, cost, curves, line, chosen)
     best[1] = terms.finish_usd
     for i in range(w):
         best[1] += cost[i, m - 1]
     best[1] *= MONEY_SLACK
-    labels = Labels(np.empty(ROOM), np.empty(ROOM), np.empty(ROOM, np.int32), np.empty(ROOM, np.int32))
-    below, spare, room = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
-    labels.work[0], labels.paid[0], labels.parent[0], labels.size[0] = terms.done, 0.0, -1, -1
-    root, zero = np.empty(1, np.int32), m - m
-    root[0], end, bounds[:] = 0, root.size, 0
-    for i in range(w):
-        room = fronts_above(labels, bounds, room, ends)
-        before, smaller, bounds[0] = bounds.copy(), 0, end
-        for j in range(m):
-            if i == 0:
-                n, previous = terms.sizes[j], terms.n_previous
-                sources = Sources(
-                    root[: int(previous < n)], zero, zero + int(previous == n), root[: int(previous > n)]
-                )
-            else:
-                sources = Sources(below[:smaller], before[j], before[j + 1], room[ends[j + 1] : ends[j]])
-            more = end + sources.below.size + sources.same_end - sources.same + sources.above.size
-            if more > limit:
-                bound = max(best[0], optimistic_at(terms, curves, zero, line - terms.done))
-                for k in range(w):
-                    bound += 2.0 * TIE * usd[k, m - 1]
-                paid, reached = settled(terms, usd, price, available, chosen, held)
-                worth = walk(terms, line, usd, chosen)
-                return Answer(BEST_FOUND, held, paid, reached, worth, max(bound, worth))
-            if more > labels.work.size:
-                labels = Labels(
-                    longer(labels.work, more), longer(labels.paid, more),
-                    longer(labels.parent, more), longer(labels.size, more),
-                )  # fmt: skip
-            end, found = write_front(terms, curves, labels, sources, Step(i, j, end, cost[i, j], line), best)
-            labels.size[bounds[j] : end], bounds[j + 1] = j, end
-            if found >= 0:
-                trace(labels, found, chosen, i, zero)
-                chosen[i] = j
-            if i > 0:
-                spare = longer(spare, smaller + before[j + 1] - before[j])
-                smaller = pareto_union(labels, below[:smaller], before[j], before[j + 1], spare)
-                below, spare = spare, below
-    for label in range(bounds[0], bounds[m]):
-        value = end_value(terms, line, labels.work[label], np.int64(labels.size[label])) - labels.paid[label]
-        if value > best[0]:
-            best[0] = value
-            trace(labels, label, chosen, w, zero)
+    good, known = chosen.copy(), best.copy()
+    proved = search(terms, cost, curves, line, good, known, -np.inf, 0, min(limit, LARGE))
+    if proved:
+        chosen, best = good, known
+    elif limit > LARGE:
+        # The plan that the narrow search finds is not taken but for want of a better one: of equal plans it may be another. What
+        # is worth less by more than rounding can add up to is no part of any that is.
+        search(terms, cost, curves, line, good, known, -np.inf, max(2, int(NARROW * w)), limit)
+        floor = known[0] - 2.0 * (w + 2) * best[1]
+        proved = search(terms, cost, curves, line, chosen, best, floor, 0, limit)
+    if not proved and known[0] > best[0]:
+        chosen, best = good, known
     paid, reached = settled(terms, usd, price, available, chosen, held)
     worth = walk(terms, line, usd, chosen)
-    return Answer(PROVED, held, paid, reached, worth, worth)
+    if proved:
+        return Answer(PROVED, held, paid, reached, worth, worth)
+    bound = max(best[0], optimistic_at(terms, curves, m - m, line - terms.done))
+    for k in range(w):
+        bound += 2.0 * TIE * usd[k, m - 1]
+    return Answer(BEST_FOUND, held, paid, reached, worth, max(bound, worth))

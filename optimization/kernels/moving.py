@@ -12,13 +12,16 @@ import numpy as np
 
 from optimization.kernels.compiling import fast_part, kernel, part
 from optimization.kernels.induction import (
+    TOGETHER,
     Ends,
     Firsts,
     Game,
     Shifts,
     before_slot,
+    by_cell,
+    cell_costs,
+    expected,
     fill,
-    mix,
     shifted,
     shifts_by,
     slot_shifts,
@@ -356,7 +359,7 @@ class Grid(NamedTuple):
 @fast_part
 def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.ndarray) -> None:
     """rows[j, h] = mean over r of max(rows[j, h], others[r, h]) for rows (J, points); ``upper`` is the largest of ``others``,
-    ``spare`` (1, points) scratch."""
+    ``spare`` (1, 1, points) scratch."""
     share = np.float32(1.0 / others.shape[0])
     for j in range(rows.shape[0]):
         # The whole row: bounds found on the way cost more than they spare.
@@ -366,12 +369,23 @@ def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.n
         if above == 0:
             continue
         for h in range(upper.size):
-            spare[0, h] = np.float32(0.0)
-        for r in range(others.shape[0]):
+            spare[0, 0, h] = np.float32(0.0)
+        r = 0
+        while r + 2 < others.shape[0]:
+            # Three draws at once: the sum is read and written a third as often.
             for h in range(upper.size):
-                spare[0, h] += others[r, h] if others[r, h] > rows[j, h] else rows[j, h]
+                held = rows[j, h]
+                a = others[r, h] if others[r, h] > held else held
+                b = others[r + 1, h] if others[r + 1, h] > held else held
+                c = others[r + 2, h] if others[r + 2, h] > held else held
+                spare[0, 0, h] = spare[0, 0, h] + a + b + c
+            r += 3
+        while r < others.shape[0]:
+            for h in range(upper.size):
+                spare[0, 0, h] += others[r, h] if others[r, h] > rows[j, h] else rows[j, h]
+            r += 1
         for h in range(upper.size):
-            rows[j, h] = spare[0, h] * share
+            rows[j, h] = spare[0, 0, h] * share
 
 
 @fast_part
@@ -384,20 +398,59 @@ def _raise(out: np.ndarray, row: np.ndarray, less: float) -> None:
 
 @part
 def arrivals(
-    ground: Ground, m: int, available: int, price: float, after: np.ndarray, shifts: Shifts, ends: Ends, spare: np.ndarray,
-    out: np.ndarray,
+    after: np.ndarray, cell: int, costs: np.ndarray, shifts: Shifts, ends: Ends, spare: np.ndarray, out: np.ndarray
 ) -> None:  # fmt: skip
-    """out[h] = the best value of beginning in market ``m``, before the move is paid.
+    """out[h] = the best value of beginning in a market that is found in ``cell``, before the move is paid.
 
-    ``after`` (J, points) are the values after the slot, ``shifts`` what its sizes do in a slot that begins with a start.
+    ``after`` (cells, J, points) are its values after the slot, ``costs`` (cells, J) USD of the slot, ``shifts`` what its sizes do
+    in a slot that begins with a start; ``spare`` (1, 1, points) is scratch.
     """
     out[:] = np.float32(-1e30)
-    for j in range(1, ground.held[m]):
-        n = ground.sizes[m, j]
-        spot = spot_held(n, available, price, ground.on_demand[m])
-        cost = slot_cost(n, spot, price, ground.on_demand[m])
-        shifted(after, j, shifts, j, ends.after, cost, ends.beyond, spare, 0)
-        _raise(out, spare[0], 0.0)
+    for j in range(1, after.shape[1]):
+        shifted(after, (cell, cell + 1), j, shifts, j, ends.after, costs, ends.beyond, spare, 0, 0)
+        _raise(out, spare[0, 0], 0.0)
+
+
+@part
+def table(memory: np.ndarray, states: int, levels: int, held: int, width: int) -> np.ndarray:
+    """The beginning of ``memory`` as values by states, levels, sizes and points."""
+    return memory[: states * levels * held * width].reshape((states, levels, held, width))
+
+
+@part
+def last_worth(ground: Ground, grid: Grid, out: list[np.ndarray]) -> None:
+    """Per market (S, K, J, points): `ending_at` the deadline, from every size held before and with every amount of work left.
+
+    What a market is worth to a job from elsewhere is asked for once: it is the same from everywhere, but for what the move costs.
+    """
+    count, slots = len(out), grid.high.size - 1
+    deadline, low = ground.value.deadline, grid.low[slots]
+    width = grid.high[slots] - low
+    elsewhere = np.empty((count, width))
+    for m in range(count):
+        sizes, gain = ground.sizes[m, : ground.held[m]], ground.gain[m]
+        restart = Restart(arrival(ground, 0, m), ground.down[m])
+        for h in range(width):
+            rest = float(low + h) * grid.step - grid.slack
+            end = ending(sizes, gain, restart, ground.value, ground.on_demand[m], deadline, rest, 0)
+            elsewhere[m, h] = end.usd if end.size > 0 or rest <= 0.0 else -np.inf
+    moved = np.empty(width)
+    for m in range(count):
+        sizes, gain = ground.sizes[m, : ground.held[m]], ground.gain[m]
+        restart = Restart(ground.up[m], ground.down[m])
+        moved[:] = 0.0
+        for k in range(count):
+            if k != m:
+                for h in range(width):
+                    moved[h] = max(moved[h], elsewhere[k, h] - ground.move_usd[m, k])
+        now = out[m]
+        for j in range(sizes.size):
+            for h in range(width):
+                rest = float(low + h) * grid.step - grid.slack
+                end = ending(
+                    sizes, gain, restart, ground.value, ground.on_demand[m], deadline, rest, sizes[j]
+                )
+                now[:, :, j, h] = max(moved[h], end.usd)
 
 
 @kernel
@@ -423,43 +476,48 @@ def mean_field(
     deadline = ground.value.deadline
     width = grid.high[slots] - grid.low[slots]
     now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
+    widest, most, largest = 0, 0, 0
+    for i in range(slots + 1):
+        widest = max(widest, grid.high[i] - grid.low[i])
+    begin = np.zeros(count + 1, np.int64)
     for m in range(count):
-        states, levels, held = markets[m].available.size, markets[m].price.size, ground.held[m]
-        now[m] = np.empty((states, levels, held, width), np.float32)
-        for j in range(held):
-            for h in range(width):
-                rest = float(grid.low[slots] + h) * grid.step - grid.slack
-                now[m][:, :, j, h] = ending_at(ground, m, ground.sizes[m, j], deadline, rest)[0]
+        cells = markets[m].available.size * markets[m].price.size * ground.held[m] * widest
+        most, largest, begin[m + 1] = max(most, ground.held[m]), max(largest, cells), begin[m] + cells
+    # Values before and after a slot, used again by every slot. One piece of memory for all: what is taken in many pieces is
+    # given back to the system and comes back a page at a time.
+    cells = begin[count]
+    memory = np.empty(2 * cells + largest, np.float32)
+    before, behind, spread = memory[:cells], memory[cells : 2 * cells], memory[2 * cells :]
+    for m in range(count):
+        now[m] = table(
+            behind[begin[m] :], markets[m].available.size, markets[m].price.size, ground.held[m], width
+        )
+    last_worth(ground, grid, now)
     nowhere = np.empty(width, np.float32)
     for h in range(width):
         nowhere[h] = ending_at(
             ground, count, 0, deadline, float(grid.low[slots] + h) * grid.step - grid.slack
         )[0]
-    most = 0
-    for m in range(count):
-        most = max(most, ground.held[m])
     kept = [np.empty((1, 1, 1, 1, 1), np.float32) for _ in range(count)]
     for m in range(count):
         kept[m] = np.empty(
             (keep, markets[m].available.size, markets[m].price.size, ground.held[m], grid.points), np.float32
         )
     alone = np.empty((keep, 1, 1, 1, grid.points), np.float32)
-    costs = np.empty(most)
+    costs = [
+        cell_costs(
+            ground.sizes[m, : ground.held[m]], markets[m].available, markets[m].price, ground.on_demand[m]
+        )
+        for m in range(count)
+    ]
     for i in range(slots - 1, -1, -1):
         after = now
         if i < slots - 1:
             after = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
             for m in range(count):
-                states, levels, held, width = now[m].shape
-                later = np.empty((states, levels * held * width), np.float32)
-                mix(markets[m].chain[i], now[m].reshape((states, levels * held * width)), later)
-                if levels > 1:
-                    rows = later.reshape((states * levels, held * width))
-                    mixed = np.empty((states * levels, held * width), np.float32)
-                    for s in range(0, states * levels, levels):
-                        mix(markets[m].price_chain[i], rows[s : s + levels], mixed[s : s + levels])
-                    later = mixed.reshape((states, levels * held * width))
-                after[m] = later.reshape(now[m].shape)
+                states, levels, held, known = now[m].shape
+                after[m] = table(behind[begin[m] :], states, levels, held, known)
+                expected(markets[m].chain[i], markets[m].price_chain[i], now[m], spread, after[m])
         if i < keep:
             for m in range(count):
                 fill(after[m], grid.low[i + 1], kept[m][i])
@@ -469,7 +527,7 @@ def mean_field(
         t, width = slot + i, grid.high[i] - grid.low[i]
         ends = Ends(value_at(ground.value, t), value_at(ground.value, t + 1), grid.beyond)
         first = Firsts(grid.low[i + 1], grid.low[i])
-        room, spare = np.empty((2, width), np.float32), np.empty((1, width), np.float32)
+        best, spare = np.empty((TOGETHER, width), np.float32), np.empty((1, 1, width), np.float32)
         # What each market would be worth to a job that comes from another one, in each draw.
         coming = np.empty((count, draw_count, width), np.float32)
         starting = np.empty((count if with_nowhere else 0, draw_count, width), np.float32)
@@ -489,16 +547,15 @@ def mean_field(
                         if with_nowhere:
                             starting[m, r, h] = starting[m, again, h]
                     continue
-                there, usd = markets[m].available[s], markets[m].price[x]
-                arrivals(ground, m, there, usd, after[m][s, x], by_move, ends, spare, coming[m, r])
+                late, cell = by_cell(after[m]), s * after[m].shape[1] + x
+                arrivals(late, cell, costs[m], by_move, ends, spare, coming[m, r])
                 if with_nowhere:
-                    arrivals(ground, m, there, usd, after[m][s, x], by_start, ends, spare, starting[m, r])
-        before = now
+                    arrivals(late, cell, costs[m], by_start, ends, spare, starting[m, r])
         now = [np.empty((1, 1, 1, 1), np.float32) for _ in range(count)]
         others = np.empty((draw_count, width), np.float32)
         upper = np.empty(width, np.float32)
         for m in range(count):
-            states, levels, held, _ = before[m].shape
+            states, levels, held, _ = after[m].shape
             game = Game(
                 sizes=ground.sizes[m, :held].copy(),
                 gain=ground.gain[m, :held].copy(),
@@ -523,15 +580,10 @@ def mean_field(
             upper[:] = np.float32(-1e30)
             for r in range(draw_count):
                 _raise(upper, others[r], 0.0)
-            now[m] = np.empty((states, levels, held, width), np.float32)
-            for s in range(states):
-                for x in range(levels):
-                    for j in range(held):
-                        n = ground.sizes[m, j]
-                        spot = spot_held(n, markets[m].available[s], markets[m].price[x], ground.on_demand[m])
-                        costs[j] = slot_cost(n, spot, markets[m].price[x], ground.on_demand[m])
-                    before_slot(after[m][s, x], shifts, costs[:held], ends, first.now, room, now[m][s, x])
-                    _better(now[m][s, x], others, upper, spare)
+            now[m] = table(before[begin[m] :], states, levels, held, width)
+            early = by_cell(now[m])
+            before_slot(by_cell(after[m]), shifts, costs[m], ends, first.now, best, early)
+            _better(early.reshape((states * levels * held, width)), others, upper, spare)
         if with_nowhere:
             others[:] = np.float32(-1e30)
             for k in range(count):
@@ -539,17 +591,8 @@ def mean_field(
                     _raise(others[r], starting[k, r], 0.0)
             stay = np.empty(width, np.float32)
             idle = shifts_by(np.zeros(1), first, nowhere.size, width)
-            shifted(
-                nowhere.reshape((1, nowhere.size)),
-                0,
-                idle,
-                0,
-                ends.after,
-                0.0,
-                grid.beyond,
-                stay.reshape((1, width)),
-                0,
-            )
+            here, out = nowhere.reshape((1, 1, nowhere.size)), stay.reshape((1, 1, width))
+            shifted(here, (0, 1), 0, idle, 0, ends.after, np.zeros((1, 1)), grid.beyond, out, 0, 0)
             if first.now == 0:
                 stay[0] = ends.now
             upper = np.full(width, np.float32(np.inf))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optimization.kernels.compiling import kernel, part
-from optimization.kernels.labels import Labels, longer, trace
+from optimization.kernels.labels import longer
 from optimization.kernels.rules import Value, slot_cost, slots_needed, value_at
 
 #: Share of a cell that counts as rounding when progress is put on the grid, and the lead every cell is given for it.
@@ -354,6 +354,24 @@ def follow(terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float, chose
         z, paid = step.work, step.paid
         chosen[i], before = step.state, held_in(terms, step.state)
     return best_ending(terms, asked, z, before, paid).worth - paid
+
+
+class Labels(NamedTuple):
+    """Work done, USD paid, number of the label before, index of the state, by number of the label."""
+
+    work: np.ndarray
+    paid: np.ndarray
+    parent: np.ndarray
+    size: np.ndarray
+
+
+@part
+def trace(labels: Labels, label: int | np.int64, chosen: np.ndarray, slots: int, nothing: int) -> None:
+    """Write the states of the first ``slots`` slots that lead to a label, ``nothing`` for those later."""
+    chosen[:] = nothing
+    for i in range(slots - 1, -1, -1):
+        chosen[i] = labels.size[label]
+        label = labels.parent[label]
 
 
 @part

@@ -252,11 +252,11 @@ class Belief:
 
     def count_marginals(self, slots: int) -> np.ndarray:
         """Shares of the states of ``counts`` in each of the next ``slots`` slots, shape (slots, S)."""
-        return _marginals(self.count_now, self.count_transitions(slots))
+        return marginals(self.count_now, self.count_transitions(slots))
 
     def price_marginals(self, slots: int) -> np.ndarray:
         """Shares of the levels of ``prices`` in each of the next ``slots`` slots, shape (slots, K)."""
-        return _marginals(self.price_now, self.price_transitions(slots))
+        return marginals(self.price_now, self.price_transitions(slots))
 
     def chance_of_spot(self, n: int, ahead: int = 1) -> float:
         """P(at least ``n`` spot instances are there ``ahead`` slots from now)."""
@@ -280,7 +280,7 @@ class Belief:
             return self.counts, onward
         lump = np.zeros((states, len(levels)))
         lump[np.arange(states), np.searchsorted(levels, left, side="right") - 1] = 1.0
-        shares = np.concatenate([self.count_now[None], self.count_marginals(slots)[:-1]])
+        shares = np.concatenate([self.count_now[None], marginals(self.count_now, onward[:-1])])
         # A state that cannot be reached weighs next to nothing, but a lump of such states must still have rows.
         weight = lump * (shares[:, :, None] + 1e-12)
         weight /= weight.sum(axis=1, keepdims=True)
@@ -349,7 +349,8 @@ def _then(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:
     return np.concatenate([steps[:slots], later])
 
 
-def _marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:
+def marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:
+    """Shares of the states of a chain in each of the next slots, (slots, S), from those in the present one (S,)."""
     found = np.empty(transitions.shape[:2])
     for k, step in enumerate(transitions):
         now = found[k] = now @ step
@@ -386,43 +387,86 @@ class Now:
     on_demand_usd: float
 
 
-def make_belief(
-    past: Past,
-    issued: PointForecast | None,
-    *,
-    now: Now,
-    forgetting: Forgetting,
-) -> Belief:
-    """The belief in the slot ``now``, from the chains of ``past`` and the forecast in force, shifted to that slot.
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest known value, NaN if there is none, and how many slots ago that was."""
 
-    Without a forecast, or with one that says no more than a value a slot (no quantiles), the chains alone are believed. Where the
-    present slot is a gap its state is the last one seen, moved on by the chains.
+    value: float
+    age: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Common:
+    """What beliefs of one slot share that forget prices alike: all of the prices, and the forecast's law of the counts.
+
+    ``count`` is the newest count known; the rest is as in `Belief`.
     """
+
+    count: _Newest
+    capacity: int
+    prices: PriceChain
+    price_now: np.ndarray
+    price_steps: np.ndarray
+    count_law: np.ndarray
+    price_quantiles: np.ndarray
+
+
+def make_common(past: Past, issued: PointForecast | None, *, now: Now, forgetting: Forgetting) -> Common:
+    """What `make_belief` needs that does not hang on how counts are forgotten."""
     slot_hours, on_demand_usd = now.slot_hours, now.on_demand_usd
     told = None if issued is None else issued.quantiles
     price, count = _newest(past.price, now.price, past.age), _newest(past.available, now.available, past.age)
     known = np.append(past.available, count.value)
     capacity = int(np.nanmax(known, initial=1.0)) if told is None else told.capacity
     dear = told is not None and bool((told.price >= on_demand_usd).any())
-    counts = count_chain(past, count_states(capacity), slot_hours=slot_hours, forgetting=forgetting)
     usd = on_demand_usd if np.isnan(price.value) else price.value
     prices = price_chain(past, usd, on_demand_usd, slot_hours=slot_hours, forgetting=forgetting, dear=dear)
-    count_now = _present(counts.transition, counts.index, count)
     price_now = _present(prices.transition, prices.index, price)
     quantiles = np.empty((0, len(LEVELS))) if told is None else told.price
-    law = np.zeros((0, capacity + 1)) if told is None else count_law(told.count, capacity, told.tail)
+    return Common(
+        count=count,
+        capacity=capacity,
+        prices=prices,
+        price_now=price_now,
+        price_steps=tilt(prices.transition, price_now, price_law(quantiles, prices), ROUNDS, CLOSE),
+        count_law=np.zeros((0, capacity + 1)) if told is None else count_law(told.count, capacity, told.tail),
+        price_quantiles=quantiles,
+    )
+
+
+def make_belief(
+    past: Past,
+    issued: PointForecast | None,
+    *,
+    now: Now,
+    forgetting: Forgetting,
+    common: Common | None = None,
+) -> Belief:
+    """The belief in the slot ``now``, from the chains of ``past`` and the forecast in force, shifted to that slot.
+
+    Without a forecast, or with one that says no more than a value a slot (no quantiles), the chains alone are believed. Where the
+    present slot is a gap its state is the last one seen, moved on by the chains. ``common`` is what `make_common` made of the
+    same (None: it is made here).
+    """
+    common = common or make_common(past, issued, now=now, forgetting=forgetting)
+    counts = count_chain(
+        past, count_states(common.capacity), slot_hours=now.slot_hours, forgetting=forgetting
+    )
+    count_now = _present(counts.transition, counts.index, common.count)
     return Belief(
         slot=now.slot,
-        slot_hours=slot_hours,
-        on_demand_usd=on_demand_usd,
+        slot_hours=now.slot_hours,
+        on_demand_usd=now.on_demand_usd,
         counts=counts,
-        prices=prices,
+        prices=common.prices,
         count_now=count_now,
-        price_now=price_now,
-        count_steps=tilt(counts.transition, count_now, _lumped(law, counts.count), ROUNDS, CLOSE),
-        price_steps=tilt(prices.transition, price_now, price_law(quantiles, prices), ROUNDS, CLOSE),
-        count_law=law,
-        price_quantiles=quantiles,
+        price_now=common.price_now,
+        count_steps=tilt(
+            counts.transition, count_now, _lumped(common.count_law, counts.count), ROUNDS, CLOSE
+        ),
+        price_steps=common.price_steps,
+        count_law=common.count_law,
+        price_quantiles=common.price_quantiles,
     )
 
 
@@ -437,14 +481,6 @@ def count_states(capacity: int) -> np.ndarray:
 def _lumped(law: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Laws (h, capacity + 1) by state, shape (h, S)."""
     return np.add.reduceat(law, counts, axis=1) if len(law) else np.zeros((0, len(counts)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Newest:
-    """The newest known value, NaN if there is none, and how many slots ago that was."""
-
-    value: float
-    age: int
 
 
 def _newest(values: np.ndarray, now: float, age: int) -> _Newest:
@@ -482,6 +518,7 @@ class Believed:
     record: Record | None = None
     held: Belief | None = None
     _made: dict[tuple[int, Forgetting], Belief] = field(default_factory=dict)
+    _common: dict[tuple[int, float, int, float], Common] = field(default_factory=dict)
 
     def holds(self, slot: int) -> bool:
         """Whether ``slot`` is looked ahead to."""
@@ -493,11 +530,19 @@ class Believed:
             return self.held
         known = self._made.get((slot, forgetting))
         if known is None:
+            past, issued, now = self._past(slot), self.forecasts[slot], self._now(slot)
+            key = (slot, forgetting.price_hours, forgetting.levels, forgetting.price_days)
+            common = self._common.get(key)
+            if common is None:
+                common = make_common(past, issued, now=now, forgetting=forgetting)
+                self._common[key] = common
             known = self._made[slot, forgetting] = make_belief(
-                self._past(slot), self.forecasts[slot], now=self._now(slot), forgetting=forgetting
+                past, issued, now=now, forgetting=forgetting, common=common
             )
             if len(self._made) > MOST_KEPT:
                 del self._made[next(iter(self._made))]
+            if len(self._common) > MOST_KEPT:
+                del self._common[next(iter(self._common))]
         return known
 
     def _now(self, slot: int) -> Now:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numba.typed import List
 
-from optimization.job.definition import needed, rates
+from optimization.job.definition import Job, needed, rates
 from optimization.kernels.lists import listed
 from optimization.kernels.moving import (
     Futures,
@@ -23,7 +23,7 @@ from optimization.kernels.moving import (
     options,
     walk_futures,
 )
-from optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain
+from optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain, marginals
 from optimization.moving.definition import MarketsView, MovableJob
 from optimization.policies.stochastic import FEWEST_POINTS, spread_sizes, work_grid
 from optimization.window.plan import sizes
@@ -170,12 +170,11 @@ def make_moving_tables(
     """
     slots, hours = job.job.deadline_slots - slot, beliefs[0].slot_hours
     full = job.ground([belief.on_demand_usd for belief in beliefs], hours)
-    chosen = [spread_sizes(held) if len(held) > MOST_STATES else held for held in map(sizes, job.runs)]
-    gains = [rates(own.throughput, own.n_max)[n] * hours for own, n in zip(job.runs, chosen, strict=True)]
+    chosen, gains = map(list, zip(*(_table_sizes(run, hours) for run in job.runs), strict=True))
     most = max(len(n) for n in chosen)
     table_sizes, table_gain = np.zeros((len(chosen), most), np.int64), np.zeros((len(chosen), most))
     near = np.zeros((len(chosen), full.sizes.shape[1]), np.int64)
-    counts, prices, markets, now, chains = [], [], [], [], []
+    counts, prices, markets, now, chains, price_chains = [], [], [], [], [], []
     gone = np.array([0] * len(beliefs) if taken is None else taken, np.int64)
     cells = 0
     for m, (own, belief) in enumerate(zip(job.runs, beliefs, strict=True)):
@@ -188,12 +187,13 @@ def make_moving_tables(
         now.append(_lumped(belief.count_now, np.maximum(belief.counts.count - gone[m], 0), chain))
         chains.append(np.ascontiguousarray(onward, np.float32))
         cells += slots * len(chain.count) * len(price.level_usd) * len(chosen[m])
+        price_chains.append(belief.price_transitions(slots))
         markets.append(
             Market(
                 np.ascontiguousarray(chain.count, np.int64),
                 np.ascontiguousarray(price.level_usd, np.float64),
                 chains[m],
-                np.ascontiguousarray(belief.price_transitions(slots), np.float32),
+                np.ascontiguousarray(price_chains[m], np.float32),
             )
         )
     ground = full._replace(
@@ -206,7 +206,7 @@ def make_moving_tables(
         listed(markets),
         grid,
         slot,
-        _drawn(beliefs, chains, now, slots, draws),
+        _drawn([belief.price_now for belief in beliefs], now, price_chains, chains, slots, draws),
         job.home is None,
         min(keep, slots),
     )
@@ -226,14 +226,23 @@ def make_moving_tables(
     )
 
 
+@lru_cache(maxsize=512)
+def _table_sizes(job: Job, slot_hours: float) -> tuple[np.ndarray, np.ndarray]:
+    """The sizes that stand for all that a market's run may hold, and their work in a slot."""
+    held = sizes(job)
+    chosen = spread_sizes(held) if len(held) > MOST_STATES else held
+    return chosen, rates(job.throughput, job.n_max)[chosen] * slot_hours
+
+
 def _grid(
     job: MovableJob, ground: Ground, gains: list[np.ndarray], slot: int, slots: int, *, begun: bool, most: int
 ) -> Grid:
     """The grid of work left that all markets share; its steps are those of the market with the finest."""
     run = job.job
+    # Most markets run the job alike.
+    unlike = dict(zip(reversed(job.runs), reversed(gains), strict=True))
     step, points = min(
-        (work_grid(own, gain, most=most) for own, gain in zip(job.runs, gains, strict=True)),
-        key=lambda found: found[0],
+        (work_grid(own, gain, most=most) for own, gain in unlike.items()), key=lambda found: found[0]
     )
     points = max(points, math.ceil(run.workload / step) + 2)
     low, high, beyond = np.zeros(slots + 1, np.int64), np.full(slots + 1, points), 0.0
@@ -263,20 +272,25 @@ def _lumped(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarra
 
 
 def _drawn(
-    beliefs: list[Belief], onward: list[np.ndarray], now: list[np.ndarray], slots: int, draws: int
+    price_now: list[np.ndarray],
+    count_now: list[np.ndarray],
+    price_steps: list[np.ndarray],
+    count_steps: list[np.ndarray],
+    slots: int,
+    draws: int,
 ) -> np.ndarray:
-    """States of counts and prices of every market in each slot, drawn by Latin hypercube from what is believed now (T, R, M, 2)."""
-    found = np.zeros((slots, draws, len(beliefs), 2), np.int64)
-    strata = _strata(slots, draws, len(beliefs))
-    for m, belief in enumerate(beliefs):
+    """States of counts and prices of every market in each slot, drawn by Latin hypercube from what is believed now (T, R, M, 2).
+
+    Per market the shares of the states now, (S,) and (K,), and the transitions into each slot.
+    """
+    markets = len(count_now)
+    found = np.zeros((slots, draws, markets, 2), np.int64)
+    strata = _strata(slots, draws, markets)
+    for m in range(markets):
         for column, (law, steps) in enumerate(
-            ((now[m], onward[m]), (belief.price_now, belief.price_transitions(slots)))
+            ((count_now[m], count_steps[m]), (price_now[m], price_steps[m]))
         ):
-            upto = np.empty((slots - 1, len(law)))
-            for i in range(slots - 1):
-                law = law @ steps[i]
-                upto[i] = law
-            upto = np.cumsum(upto, axis=1)
+            upto = np.cumsum(marginals(law, np.asarray(steps[: slots - 1], np.float64)), axis=1)
             at = strata[1:, :, m, column] * upto[:, -1:]
             below = (upto[:, None, :] < at[:, :, None]).sum(axis=2)
             found[1:, :, m, column] = np.minimum(below, upto.shape[1] - 1)

@@ -201,6 +201,8 @@ def work_grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
     return step, math.ceil(reach / step - 1e-9) + 2
 
 
+#: How the chains forget that horizon programs end on.
+PLAIN = Forgetting()
 #: Most times that tables are made for one job: every slot of a job of up to so many.
 MOST_TABLES = 96
 #: Slots that tables reach beyond those they decide, for the windows of AHAP that end on them.
@@ -306,7 +308,10 @@ def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_B
     nearest. They depend on the market alone, not on what the job did (but for a job off the path of `make_tables`), so the views of
     one replay share them. Where the deadline may be let go they are made for every amount of work left.
     """
-    anywhere = _anywhere(view)
+    return _in_force(view, forgetting, beyond, _anywhere(view))
+
+
+def _in_force(view: View, forgetting: Forgetting, beyond: int, anywhere: bool) -> ValueTables:
     belief, keep = _belief_in_force(view, forgetting, beyond)
     key = (belief, keep, anywhere)
     made = view.tables.get(key)
@@ -352,12 +357,16 @@ def _let_go(kept: dict[tuple[object, ...], object]) -> None:
 
 def expected_to_go(view: View, slot: int) -> ExpectedToGo:
     """The end rule (c) of M3.3: what the job is expected to be worth from ``slot`` on, as the belief in ``view`` has it."""
-    price, beyond = view.price * view.slot_hours, max(REACH_BEYOND, slot - view.slot - 1)
-    belief, _ = _belief_in_force(view, Forgetting(), beyond)
-    key = ("to go", belief, view.slot, slot, view.available, price, _anywhere(view))
+    price, beyond, anywhere = (
+        view.price * view.slot_hours,
+        max(REACH_BEYOND, slot - view.slot - 1),
+        _anywhere(view),
+    )
+    belief, _ = _belief_in_force(view, PLAIN, beyond)
+    key = ("to go", belief, view.slot, slot, view.available, price, anywhere)
     known = view.tables.get(key)
     if not isinstance(known, ExpectedToGo):
-        tables = tables_in_force(view, Forgetting(), beyond=beyond)
+        tables = _in_force(view, PLAIN, beyond, anywhere)
         known = tables.to_go(slot=view.slot, end=slot, available=view.available, price=price)
         view.tables[key] = known
     return known
