@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from command_kit import call, printed
 from page_kit import charts_of
+from single_kit import coarse_tables
 
 from flows.experiments.cant_be_late import OWN_POLICIES, cant_be_late_answer, cant_be_late_report, own_run
 from optimization.single_instance import Setting, Trace, Window, optimum
@@ -45,7 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def answer(folder: Path) -> dict:
-    return cant_be_late_answer(folder, seed=7, fast=True)
+    with coarse_tables():
+        return cant_be_late_answer(folder, seed=7, fast=True)
 
 
 def test_the_answer_has_the_agreed_form(answer):
@@ -126,7 +128,10 @@ def test_tables_for_a_person(answer):
 def test_the_command_on_one_year_splits_it_in_time_and_says_so(tmp_path):
     series(1, "2021-05-01", "a", slots=1700).to_parquet(tmp_path / "availability.parquet")
     page = tmp_path / "deep" / "report.html"
-    found = call("experiment", "cant-be-late", "--data", tmp_path, "--fast", "--json", "--html", page).value
+    with coarse_tables():
+        found = call(
+            "experiment", "cant-be-late", "--data", tmp_path, "--fast", "--json", "--html", page
+        ).value
     assert {row["split"] for row in found["variants"]} == {"2021, first half -> second half"}
     assert any("first half" in note for note in found["notes"])
     text = page.read_text(encoding="utf-8")

@@ -122,7 +122,7 @@ def test_the_next_fetch_goes_on_from_the_mark(store):
     assert (new["known_at"] == AT + 3 * HOUR).all()
 
 
-@pytest.mark.parametrize("after", range(5))
+@pytest.mark.parametrize("after", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4)), 3])
 def test_killed_after_any_page_it_ends_with_the_same_rows(store, after, monkeypatch):
     with serve(one_region(hours=10, page=4)) as server, open_store(":memory:") as unbroken:
         feed = aws_feed(server)
@@ -167,7 +167,7 @@ def surround(monkeypatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
-@pytest.mark.parametrize("cut_at", [1, 2, 4])
+@pytest.mark.parametrize("cut_at", [pytest.param(1, marks=pytest.mark.slow), 2, 4])
 def test_a_network_cut_in_the_middle_of_paging_loses_and_doubles_nothing(store, cut_at):
     with serve(one_region(hours=10, page=4)) as server, open_store(":memory:") as unbroken:
         feed = aws_feed(server)

@@ -15,10 +15,19 @@ from warehouse.store.connection import open_store
 WAIT = 120
 
 
-def started(*arguments: str):
+#: The command with less patience for requests that never become whole.
+IMPATIENT = (
+    "import sys, flows.ui.connections as connections\n"
+    "connections.REQUEST_SECONDS = 2.0\n"
+    "from flows.cli import main\n"
+    "main()"
+)
+
+
+def started(*arguments: str, how: tuple[str, str] = ("-m", "flows.cli")):
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "ui", *arguments],
+        [sys.executable, *how, "ui", *arguments],
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
@@ -79,7 +88,7 @@ def test_no_connection_and_no_warehouse_stays_open(tmp_path):
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
         store.execute("SELECT 1")
-    process, address, _ = started("--db", str(db), "--port", "0")
+    process, address, _ = started("--db", str(db), "--port", "0", how=("-c", IMPATIENT))
     try:
         silent, half = connected(address), connected(address, b"GET / HTTP/1.1\r\nHost: 127")
         asked = connected(address, b"GET /api/state HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

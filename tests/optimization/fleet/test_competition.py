@@ -154,9 +154,7 @@ def same(a, b):
     return re.sub(r"solver='[^']*'", "", repr(a)) == re.sub(r"solver='[^']*'", "", repr(b))
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))]
-)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_decisions_never_hold_more_spot_together_than_there_is(seed):
     rng = np.random.default_rng(seed)
     lives = [live_at(*one) for one in jobs_on(seed, [f"j{i}" for i in range(4)])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from single_kit import coarse_tables
 
 from optimization.single_instance import (
     DEFAULT,
@@ -142,7 +143,8 @@ def scored() -> list[Scores]:
             trace("short", "2022-01-01", sticky(3, 320)),
         ),
     )
-    return score_split(split, every_hours=24)
+    with coarse_tables():
+        return score_split(split, every_hours=24)
 
 
 def test_every_setting_is_scored_with_the_same_runs_for_all(scored):
@@ -170,6 +172,7 @@ def test_what_one_test_trace_shows_teaches_the_others_nothing(scored):
         label="s", train=first.split.train,
         test=(first.split.test[0], trace("short", "2022-01-01", ~first.split.test[1].up)),
     )  # fmt: skip
-    again = score_split(other, every_hours=24)[0]
+    with coarse_tables():
+        again = score_split(other, every_hours=24)[0]
     kept = [i for i, w in enumerate(first.windows) if w.trace.name == "u"]
     assert (again.cost[kept] == first.cost[kept]).all()

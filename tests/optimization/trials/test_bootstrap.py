@@ -94,7 +94,9 @@ def days_of_jobs(rng, *, days, jobs, series=1):
     return np.array(values)[:, None], blocks
 
 
-@pytest.mark.parametrize(("days", "series"), [(8, 1), (25, 1), pytest.param(8, 9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("days", "series"), [(8, 1), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((25, 1), (8, 9)))]
+)
 def test_the_interval_covers_where_jobs_of_a_day_hang_together(days, series):
     """At least 90 % for a nominal 95 %; drawing single jobs, as if they told something each, falls far below."""
     rng = np.random.default_rng(6)

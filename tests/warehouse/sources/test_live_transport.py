@@ -2,13 +2,16 @@
 
 import gzip
 import logging
+import os
+import shutil
 
+import certifi
 import pandas as pd
 import pytest
 from loopback import AT, Reply, serve
 
 from warehouse.errors import FetchError
-from warehouse.sources.live.transport import Retry, Secrets, Transport, shown
+from warehouse.sources.live.transport import Retry, Secrets, Transport, _trusted, shown
 
 NO_ENVIRONMENT: dict[str, str] = {}
 
@@ -169,3 +172,18 @@ def test_urls_are_not_logged(caplog):
 
 def test_a_url_is_shown_without_user_and_query():
     assert shown("https://user:pw@host:8443/a/b?key=1#x") == "https://host:8443/a/b"
+
+
+def test_trusted_certificates_are_read_once_until_their_file_changes(tmp_path, monkeypatch):
+    own = tmp_path / "own.pem"
+    shutil.copyfile(certifi.where(), own)
+    first = _trusted(str(own))
+    assert _trusted(str(own)) is first
+    os.utime(own, ns=(1, 1))
+    assert _trusted(str(own)) is not first
+    usual = _trusted(None)
+    assert _trusted("") is usual
+    monkeypatch.setenv("SSL_CERT_FILE", str(own))
+    assert _trusted(None) is not usual
+    with pytest.raises(FileNotFoundError):
+        _trusted(str(tmp_path / "none.pem"))

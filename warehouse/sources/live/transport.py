@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from threading import Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -120,10 +121,10 @@ class _Line:
     """A client with its connections, which another thread can cut."""
 
     def __init__(self, seconds: float, certificates: str | None) -> None:
-        # Without any, those that httpx trusts; an empty name in the settings of a tool means the same.
-        trusted: Any = ssl.create_default_context(cafile=certificates) if certificates else True
         self.client = httpx.Client(
-            timeout=httpx.Timeout(min(_LONGEST_WAIT, seconds)), follow_redirects=False, verify=trusted
+            timeout=httpx.Timeout(min(_LONGEST_WAIT, seconds)),
+            follow_redirects=False,
+            verify=_trusted(certificates),
         )
         self._streams: list[Any] = []
         self._cut = False
@@ -147,6 +148,28 @@ class _Line:
         """A request is over."""
         if self._cut:
             self.client.close()
+
+
+def _trusted(certificates: str | None) -> ssl.SSLContext:
+    """Whom a connection trusts: the certificates of a file, else (also for an empty name) those that httpx trusts.
+
+    Reading them takes longer than many a request, so clients share what was read until one of the places has changed.
+    """
+    places = [certificates, *(os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))]
+    return _read_trusted(certificates or "", tuple(_changed(place) for place in places))
+
+
+@lru_cache(maxsize=8)
+def _read_trusted(certificates: str, _: tuple[tuple[str, int] | None, ...]) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=certificates) if certificates else httpx.create_ssl_context()
+
+
+def _changed(place: str | None) -> tuple[str, int] | None:
+    """A place and when it was written last; None where there is none."""
+    try:
+        return (place, os.stat(place).st_mtime_ns) if place else None
+    except OSError:
+        return (str(place), 0)
 
 
 def _head(text: str) -> str:

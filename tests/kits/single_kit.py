@@ -1,0 +1,17 @@
+"""Single-instance tables of fewer market states: the same code in a tenth of the time."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from optimization.single_instance import DEFAULT, LEARNED, MarketStates
+
+COARSE = MarketStates(ages=(1, 4, 19, 95), shares=(0.4, 0.8))
+
+
+@contextmanager
+def coarse_tables():
+    """The default policy of the scoreboard, guarded and not, knows the 24 states of `COARSE` instead of 140."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(LEARNED, DEFAULT, COARSE)
+        yield
