@@ -254,7 +254,8 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "synthetic": Field(
         kind=list[str],
-        words="What was assumed of the market instead of measured, one sentence each; empty where everything was measured.",
+        words="What was assumed of the market instead of measured, one sentence each; of all its markets for a job that is "
+        "nowhere yet; empty where everything was measured.",
         value=lambda job, made: list(job.history.assumptions),
     ),
     "slot": Field(
@@ -532,6 +533,24 @@ DECISION: Final[dict[str, Field]] = {
 }
 
 
+#: What stands in the place of a market where a job that may move has not begun.
+NOWHERE: Final = "nowhere yet"
+
+
+def is_nowhere(row: Mapping[str, Any]) -> bool:
+    """True for a decision on a job that may move and has not begun: its row is named by the first of its markets.
+
+    >>> is_nowhere({"place": None, "move_usd": 0.0}), is_nowhere({"place": None, "move_usd": None})
+    (True, False)
+    """
+    return not isinstance(row.get("place"), str) and row.get("move_usd") is not None
+
+
+def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision as people read it: in no market where it is in none."""
+    return {**row, "market": NOWHERE} if is_nowhere(row) else dict(row)
+
+
 def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
     """A decision as plain values, the form of ``decisions`` in the JSON answer but for why its policy was asked."""
     return {name: one.value(job, made) for name, one in DECISION.items() if one.value is not None}
@@ -563,7 +582,8 @@ def assumed_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         for told in row.get("synthetic") or ():
             own = zones.setdefault(str(told), [])
-            if (zone := zone_of(str(row["market"]))) not in own:
+            zone = f"of the markets of {row['job']}" if is_nowhere(row) else zone_of(str(row["market"]))
+            if zone not in own:
                 own.append(zone)
     told = [
         f"{text} ({', '.join(own[:MOST_ASSUMED])}{f' and {len(own) - MOST_ASSUMED} more' if len(own) > MOST_ASSUMED else ''})"

@@ -495,11 +495,15 @@ class OpenMovable:
         return tuple(history.market.key for history in self.histories)
 
     def in_market(self, m: int) -> OpenJob:
-        """The job as it is seen from one of its markets; of one that is nowhere yet from the first."""
-        m = m if m < len(self.histories) else 0
+        """The job as it is seen from one of its markets; of one that is nowhere yet the first, with what is assumed of any."""
+        if m < len(self.histories):
+            history = self.histories[m]
+        else:
+            m, assumed = 0, (text for one in self.histories for text in one.assumptions)
+            history = replace(self.histories[m], assumptions=tuple(dict.fromkeys(assumed)))
         return OpenJob(
             request=self.request,
-            history=self.histories[m],
+            history=history,
             live=self.live.lives[m],
             reports=self.reports,
             places=self.places,

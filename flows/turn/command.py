@@ -12,6 +12,7 @@ from flows.ledger.fields import (
     BOARD,
     DECISION,
     OUTCOME,
+    as_shown,
     assumed_told,
     beside_hindsight,
     columns_of,
@@ -58,7 +59,7 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
     """Decisions as every command shows them, below what they say of old data and above what they assume."""
     old, assumed = stale_told(rows), assumed_told(rows)
     blocks: list[Block] = [Notes([f"OLD DATA: {text}" for text in old])] if old else []
-    blocks.append(Table(title, rows, columns_of(DECISION, rows=rows), cards=True))
+    blocks.append(Table(title, [as_shown(row) for row in rows], columns_of(DECISION, rows=rows), cards=True))
     return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
 
 

@@ -12,7 +12,16 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.fields import BASELINES, BOARD, DECISION, beside_hindsight, columns_of, stale_told, zone_of
+from flows.ledger.fields import (
+    BASELINES,
+    BOARD,
+    DECISION,
+    as_shown,
+    beside_hindsight,
+    columns_of,
+    stale_told,
+    zone_of,
+)
 from flows.ledger.jobs import find_job
 from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import (
@@ -528,7 +537,7 @@ def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
         synthetic_told(row.get("synthetic")),
     ]
     why = "; ".join(part for part in parts if part)
-    return {**row, "late_probability": percent(late) + risk, "reason": why}
+    return {**as_shown(row), "late_probability": percent(late) + risk, "reason": why}
 
 
 def forecaster_told(row: Mapping[str, Any]) -> str:

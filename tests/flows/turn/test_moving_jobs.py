@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
-from command_kit import call
+from command_kit import call, printed
 from past_jobs import past_jobs
 from published import keeps_to
 from test_turn import AT, dump, one_turn, small_settings
@@ -18,14 +18,24 @@ from test_turn import AT, dump, one_turn, small_settings
 from flows.config import Settings, read_settings
 from flows.delivery import document
 from flows.ledger.fields import zone_of
-from flows.ledger.jobs import stored_jobs
+from flows.ledger.jobs import open_movable, stored_jobs
 from flows.ledger.records import decisions_of
 from flows.monitoring.completeness import completeness_of
 from flows.requests.fill import offers_of
 from flows.schemas.forms import schema
 from flows.show.formats import rows_of
-from flows.turn.context import Turn, choose_markets, find_work, panel_mates, places_of, read_pool, run_id_of
-from flows.turn.report import route_figure, stored_report
+from flows.turn.command import decision_blocks
+from flows.turn.context import (
+    Turn,
+    choose_markets,
+    find_work,
+    panel_mates,
+    places_of,
+    read_history,
+    read_pool,
+    run_id_of,
+)
+from flows.turn.report import decisions_section, route_figure, stored_report
 from flows.turn.stages import decide_jobs
 from flows.ui.jobs import job_data, job_values, jobs_data
 from flows.ui.reading import Reading
@@ -497,6 +507,34 @@ def test_a_stored_job_is_planned_as_the_turn_decided_it(three_turns, settings_fi
         assert {key: planned[key] for key in same if key in row} == {
             key: row[key] for key in same if key in row
         }
+
+
+def test_a_job_that_is_nowhere_yet_is_shown_in_none_of_its_markets(warehouse, three_turns, settings):
+    with open_store(warehouse) as store:
+        turn, asked = turn_on(store, settings), request()
+        histories = [
+            replace(read_history(store, one, settings=settings), assumptions=(told, "no clock"))
+            for one, told in zip(
+                places_of(turn, asked), ("price of a", "price of b", "price of c"), strict=True
+            )
+        ]
+    free = open_movable(asked, histories, decided={})
+    assert free.in_market(1).history.assumptions == ("price of b", "no clock")
+    seen = free.in_market(len(histories)).history
+    assert (seen.market, seen.assumptions) == (
+        histories[0].market,
+        ("price of a", "no clock", "price of b", "price of c"),
+    )
+    with open_store(three_turns) as store:
+        (row,) = [one for one in decisions_of(store, "free") if pd.Timestamp(one["slot"]) == AT]
+    waits = row | {"place": None, "on_demand": 0, "spot": 0, "synthetic": ["no price"]}
+    for blocks in (decision_blocks("Decisions", [waits]), decisions_section([waits]).blocks):
+        said = printed(blocks)
+        assert "nowhere yet" in said
+        assert waits["market"] not in said
+    assert "no price (of the markets of free)" in printed(decision_blocks("Decisions", [waits]))
+    held = waits | {"place": waits["market"]}
+    assert waits["market"] in printed(decision_blocks("Decisions", [held]))
 
 
 def test_its_page_stands_where_its_decisions_say(three_turns, settings):

@@ -45,7 +45,7 @@ COMMENT ON VIEW job_decisions IS 'Decisions with every field that a decision say
 COMMENT ON COLUMN job_decisions.job IS 'Name of the job, as its owner wrote it.';
 COMMENT ON COLUMN job_decisions.market IS 'provider/region/zone/instance_type.';
 COMMENT ON COLUMN job_decisions.source IS 'Where the observations of the market come from.';
-COMMENT ON COLUMN job_decisions.synthetic IS 'What was assumed of the market instead of measured, one sentence each; empty where everything was measured.';
+COMMENT ON COLUMN job_decisions.synthetic IS 'What was assumed of the market instead of measured, one sentence each; of all its markets for a job that is nowhere yet; empty where everything was measured.';
 COMMENT ON COLUMN job_decisions.slot IS 'Start of the slot that was decided, UTC.';
 COMMENT ON COLUMN job_decisions.slot_end IS 'End of that slot, UTC.';
 COMMENT ON COLUMN job_decisions.step_minutes IS 'Length of a slot.';
