@@ -334,3 +334,19 @@ def test_panels_hold_one_kind_and_no_market_twice():
     other = replace(probed(10), step=pd.Timedelta(hours=1), market=Market.parse("a/b/c/d"))
     with pytest.raises(Exception, match="one variable and one step"):
         Panel(series=(probed(10), other))
+
+
+def test_members_are_weighed_on_slots_that_nothing_was_estimated_on(monkeypatch):
+    ends = []
+
+    def told(panel, nodes):
+        ends.append(max(one.end for one in panel.series))
+        return expectations(panel, nodes)
+
+    monkeypatch.setattr("forecasting.predictors.combined.expectations", told)
+    series = probed(300)
+    model = StackedCount(members=("stay", "recent_half_hour"), recalibrated=False).fit(
+        Panel(series=(series,))
+    )
+    assert ends == [series.end - 96, series.end]  # the last two days
+    assert model.record[series.key].any()

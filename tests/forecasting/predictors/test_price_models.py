@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from series_kit import MARKET, history, wandering
 
-from forecasting.predictor import Panel, bounded, restored, state_text
+from forecasting.predictor import Outlook, Panel, bounded, restored, state_text
 from forecasting.predictors.combined import (
     PARTS,
     PRICE_MEMBERS,
@@ -323,3 +323,34 @@ def test_the_members_are_listed_by_name():
     assert list(PRICE_MEMBERS) == ["adaptive", "changes", "lightgbm"]
     few = CombinedPrice(names=("changes",)).fit(Panel(series=(market_of(set_anew(300, seed=6)),)))
     assert list(few.members) == ["changes"]
+
+
+def test_members_are_weighed_on_days_that_they_were_not_estimated_on(panel, monkeypatch):
+    """One that knows by heart what it was estimated on, and nothing else, is not trusted."""
+
+    class ByHeart:
+        def fit(self, panel):
+            return Recited(ends={one.key: one.end for one in panel.series})
+
+    @dataclass(frozen=True)
+    class Recited:
+        ends: dict
+
+        def outlook(self, panel, which, origins, horizon):
+            series = panel.series[which]
+            last, _ = series.last(origins), series.age(origins)
+            steps = origins[:, None] + np.arange(1, horizon + 1)
+            came = series.values[np.minimum(steps, len(series) - 1)]
+            known = series.first_slot + steps < self.ends.get(series.key, 0)
+            mean = np.where(known, came, 3.0 * last[:, None])
+            return Outlook(
+                quantiles=np.repeat(mean[:, :, None], LEVELS.size, axis=2),
+                mean=mean,
+                reasons=("",) * origins.size,
+            )
+
+    monkeypatch.setitem(PRICE_MEMBERS, "by heart", ByHeart)
+    model = CombinedPrice(names=("adaptive", "by heart"), recalibrated=False).fit(panel)
+    losses = np.mean([one.losses for one in model.kept.values()], axis=0)
+    still, adaptive, by_heart = losses.reshape(3, -1).mean(axis=1)
+    assert by_heart > 5 * max(still, adaptive)
