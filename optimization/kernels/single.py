@@ -273,23 +273,32 @@ def induct_known(ticks: Ticks, slack: int, up: np.ndarray) -> np.ndarray:
 
 
 @kernel
-def follow(ticks: Ticks, action: np.ndarray, states: np.ndarray, up: np.ndarray) -> np.ndarray:
+def follow(
+    ticks: Ticks, first: np.ndarray, then: np.ndarray, states: np.ndarray, up: np.ndarray
+) -> np.ndarray:
     """The actions of a table along one run; ``states`` (slots,) is the market's state as seen in every slot.
 
-    The slack is that of the work really done; what is still owed is as the table has it.
+    The table is ``first`` until a start has been seen to do the work that the overhead leaves, and ``then`` from there on; where
+    that start did less it stays ``first``. The slack is that of the work really done; what is still owed is as the table has it.
     """
     levels = owed_levels(ticks)
+    stated = Ticks(ticks.work, ticks.slot, ticks.overhead, ticks.spot_usd, ticks.on_demand_usd, 0)
     taken = np.zeros(up.size, dtype=np.int8)
-    left, instance, owed, holding = ticks.work, NONE, 0, 0
+    left, instance, owed, due, holding = ticks.work, NONE, 0, 0, 0
+    seen, keeps = False, False
     for t in range(up.size):
         if left <= 0:
             break
         if instance == SPOT and not up[t]:
-            instance, owed, holding = NONE, 0, 0
-        x = min(max((up.size - t) * ticks.slot - left, 0), action.shape[3] - 1)
-        taken[t] = action[up.size - t, states[t], holding, x]
+            instance, owed, due, holding = NONE, 0, 0, 0
+        x = min(max((up.size - t) * ticks.slot - left, 0), first.shape[3] - 1)
+        table = then if keeps else first
+        taken[t] = table[up.size - t, states[t], holding, x]
         holding, _ = move(ticks, levels, holding, taken[t])
+        due, should = pass_slot(stated, instance, due, taken[t])
         owed, done = pass_slot(ticks, instance, owed, taken[t])
+        if not seen and should > 0:
+            seen, keeps = True, done >= should
         left -= done
         instance = taken[t]
     return taken

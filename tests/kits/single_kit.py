@@ -4,14 +4,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from optimization.single_instance import DEFAULT, LEARNED, MarketStates
+from optimization.single_instance import LEARNED, PLAIN, MarketStates
 
 COARSE = MarketStates(ages=(1, 4, 19, 95), shares=(0.4, 0.8))
 
 
 @contextmanager
 def coarse_tables():
-    """The default policy of the scoreboard, guarded and not, knows the 24 states of `COARSE` instead of 140."""
+    """The tables of the scoreboard with age and share, guarded and not, know the 24 states of `COARSE` instead of 140."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(LEARNED, DEFAULT, COARSE)
+        patch.setitem(LEARNED, PLAIN, COARSE)
         yield

@@ -140,13 +140,36 @@ def test_no_setting_makes_it_miss(overhead, work, spare, seed, rate):
     setting = Setting(work_minutes=work, deadline_minutes=deadline, overhead_minutes=overhead)
     chain = two_state(rate, 1e-9)  # it believes that spot is never lost
     table, careful = (make_table("t", setting, TWO, chain, guard=guard) for guard in (False, True))
+    at_first = replace(table, guarded=careful.action)
     strict = replace(setting, loses_its_slot=True)
     room = guarded(setting.ticks, setting.slots, setting.ticks.work, setting.ticks.slot)
     for p in (0.05, 0.3, 0.9):
         up = sticky(seed, setting.slots, p)
-        assert not run(table, setting, up, 0).missed
-        assert not run(careful, setting, up, 0).missed
+        for policy in (table, careful, at_first):
+            assert not run(policy, setting, up, 0).missed
         assert not (room and run(careful, strict, up, 0).missed)
+        # Where starts lose their slot it sees so at the first one, else it goes on without the guard from there.
+        assert (at_first.actions(strict, up[:0], up) == careful.actions(strict, up[:0], up)).all()
+        plain, safe, found = (one.actions(setting, up[:0], up) for one in (table, careful, at_first))
+        begins = int(np.argmax(safe > 0))
+        assert (found[: begins + 1] == safe[: begins + 1]).all()
+        if overhead < setting.slot_minutes and (plain[: begins + 1] == safe[: begins + 1]).all():
+            assert (found == plain).all()
+
+
+def test_the_guard_ends_with_the_first_start_that_keeps_its_slot():
+    """Two starts: after the first one the second is made where the guard would not let it."""
+    setting = Setting(work_minutes=40, deadline_minutes=90, overhead_minutes=3)
+    table, careful = (make_table("t", setting, TWO, two_state(0.5, 1e-9), guard=g) for g in (False, True))
+    at_first = replace(table, guarded=careful.action)
+    up = np.array([one == "1" for one in "100011111"])
+    told = ["".join(".SD"[a] for a in one.actions(setting, up[:0], up)) for one in (table, careful, at_first)]
+    assert told == ["S...SSSS.", "S..DSSS..", "S...SSSS."]
+    strict = replace(setting, loses_its_slot=True)
+    careful_there, at_first_there = (one.actions(strict, up[:0], up) for one in (careful, at_first))
+    assert (careful_there == at_first_there).all()
+    assert not run(at_first, strict, up, 0).missed
+    assert run(table, strict, up, 0).missed
 
 
 def test_a_scrambled_future_changes_no_earlier_action(learned):
