@@ -454,9 +454,9 @@ def _misses_told(found: Mapping[str, Any]) -> str:
     strict, name = found["misses_strict"], found["default"]
     return (
         f"It missed {found['misses'][name]} of {found['runs']} deadlines. Where every start loses its slot beside the overhead, "
-        f"which no policy is told: {strict[name]}, {PUBLISHED} {strict[PUBLISHED]}, {PLAIN!r} {strict[PLAIN]}. The guard "
-        f"(M4.3) to the end makes {PLAIN!r} dearer by {_cost_told(found['guard_costs'])}, until a start has been seen to keep its "
-        f"slot by {_cost_told(found['default_costs'])}."
+        f"which no policy is told: {strict[name]}, {PUBLISHED} {strict[PUBLISHED]}, {PLAIN!r} {strict[PLAIN]}. What {PLAIN!r} "
+        f"pays more with the guard (M4.3): to the end {_cost_told(found['guard_costs'])}; until a start has been seen to keep its "
+        f"slot {_cost_told(found['default_costs'])}."
     )
 
 
@@ -468,8 +468,11 @@ def _cost_told(cost: Mapping[str, Any]) -> str:
 
 
 def _shares_figure(settings: Sequence[Mapping[str, Any]], *, default: str) -> Figure:
-    """Share of the gap closed, a row a setting, a mark a policy; what lies below `LEAST_SHARE` is left out."""
-    names = [n for n in settings[0]["policies"] if n.startswith("stochastic") or n.startswith("UP,")]
+    """Share of the gap closed, a row a setting, a mark a policy; what lies below `LEAST_SHARE` is left out.
+
+    There are eight colours: what knows nothing of the market before the job stands in the tables alone.
+    """
+    names = [n for n in settings[0]["policies"] if n.startswith(("stochastic", "UP,")) and n != BLANK]
     labels = [f"{s['split']}, {s['deadline_h']:.0f} h, {60 * s['overhead_h']:.0f} min" for s in settings]
     rows = []
     for label, setting in zip(labels, settings, strict=True):
