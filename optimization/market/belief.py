@@ -12,10 +12,11 @@ independently of each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.stats import norm
 
 from forecasting.quantiles import LEVELS, count_law, share_below
 from optimization.kernels.induction import tilt
@@ -210,6 +211,10 @@ ROUNDS = 30
 CLOSE = 1e-9
 #: No transition of a drawn chain is less likely than about this.
 LEAST_SEEN = 1e-9
+#: How far the counts of a future's slots hang together beyond their chain (`in_common`; chosen, decision 37).
+COMMON_SHARE, COMMON_HOURS = 0.5, 12.0
+#: Rounds in which parts of a law are made to be that law together, and the least chance that they start a round from.
+COMMON_ROUNDS, TINY = 12, 1e-15
 #: Beliefs that one market keeps.
 MOST_KEPT = 128
 
@@ -289,23 +294,26 @@ class Belief:
         chain = (far / far.sum(axis=0)).T @ self.counts.transition @ lump
         return CountChain(count=levels, transition=chain), lumped
 
-    def drawn(self, rng: np.random.Generator) -> Belief:
-        """A belief that this one may turn into as transitions come in: the rows of the counts' chain drawn from the Dirichlet law
-        that their transitions leave, each by its ``weight``. To its horizon the marginals stay the forecast's.
+    def drawn(self, many: int, rng: np.random.Generator) -> Iterator[Belief]:
+        """So many equally likely beliefs that this one may turn into, which together say what it says of every single slot.
+
+        The rows of the counts' chain are drawn from the Dirichlet law that their transitions leave, each by its ``weight``. The
+        counts' law is taken apart by `in_common`: what one future has too little of it has too little of in many slots.
         """
         chain = self.counts
-        if chain.weight is None:
-            return self
-        seen = (
-            rng.standard_gamma(np.maximum(chain.weight[:, None] * chain.transition, LEAST_SEEN)) + LEAST_SEEN
-        )
-        transition = seen / seen.sum(axis=1, keepdims=True)
-        law = _lumped(self.count_law, chain.count)
-        return replace(
-            self,
-            counts=replace(chain, transition=transition),
-            count_steps=tilt(transition, self.count_now, law, ROUNDS, CLOSE),
-        )
+        hours = self.slot_hours * np.arange(1, self.horizon + 1)
+        for law in in_common(self.count_law, hours, many):
+            transition = chain.transition
+            if chain.weight is not None:
+                alpha = np.maximum(chain.weight[:, None] * transition, LEAST_SEEN)
+                seen = rng.standard_gamma(alpha) + LEAST_SEEN
+                transition = seen / seen.sum(axis=1, keepdims=True)
+            yield replace(
+                self,
+                counts=replace(chain, transition=transition),
+                count_steps=tilt(transition, self.count_now, _lumped(law, chain.count), ROUNDS, CLOSE),
+                count_law=law,
+            )
 
     def sample(self, slots: int, *, paths: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Prices (USD per instance-hour) and counts of the next ``slots`` slots on sampled futures, both (paths, slots).
@@ -341,6 +349,23 @@ class Belief:
         low, high = below[first[states]], below[last[states] + 1]
         found = np.searchsorted(below, low + ranks * (high - low), side="right") - 1
         return np.asarray(np.clip(found, first[states], last[states]))
+
+
+def in_common(law: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
+    """Laws (h, n) of counts as the means of ``many`` laws each, shape (many, h, n), from futures with few to those with many.
+
+    Slots ``hours`` (h,) ahead hang together by a Gaussian copula with one normal factor for a whole future, of which the parts hold
+    the values in the middle of equal shares. Its part in the variance comes up to `COMMON_SHARE` with `COMMON_HOURS`.
+    """
+    part = COMMON_SHARE * -np.expm1(-hours / COMMON_HOURS)[:, None]
+    factor = norm.ppf((np.arange(many) + 0.5) / many)[:, None, None]
+    rank = norm.ppf(np.clip(np.cumsum(law, axis=1), 0.0, 1.0))
+    below = norm.cdf((rank - np.sqrt(part) * factor) / np.sqrt(1.0 - part))
+    parts = np.diff(below, axis=2, prepend=0.0)
+    for _ in range(COMMON_ROUNDS):
+        parts = np.maximum(parts / parts.sum(axis=2, keepdims=True), TINY)
+        parts *= law / parts.mean(axis=0)
+    return np.asarray(parts / parts.sum(axis=2, keepdims=True))
 
 
 def _then(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:

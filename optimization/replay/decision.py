@@ -346,8 +346,7 @@ def look_ahead(policy: Policy[S], state: S, view: View, *, paths: int, rng: np.r
     if always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours):
         return simulate_ahead(policy, state, view, *belief.sample(later, paths=paths, rng=rng))
     outcomes: list[Outcome] = []
-    for share in range(min(DRAWN, paths)):
-        held = belief.drawn(rng)
+    for share, held in enumerate(belief.drawn(min(DRAWN, paths), rng)):
         futures = held.sample(later, paths=len(range(share, paths, DRAWN)), rng=rng)
         # The tables of one draw are of no use to the next.
         apart = replace(view, tables=dict(view.tables))

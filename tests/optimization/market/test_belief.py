@@ -11,12 +11,15 @@ from forecasting.quantiles import LEVELS, count_law
 from optimization import Job, Progress
 from optimization.job.definition import Linear
 from optimization.market.belief import (
+    COMMON_HOURS,
+    COMMON_SHARE,
     FINE_COUNTS,
     MOST_STATES,
     Belief,
     Forgetting,
     Now,
     count_states,
+    in_common,
     make_belief,
     price_law,
     tilt,
@@ -257,22 +260,28 @@ class TestFutures:
         assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
+MANY = 10
+
+
 class TestDrawn:
-    """What a belief may turn into as transitions come in."""
+    """What a belief may turn into as transitions come in, and as a future turns out to have few counts or many."""
 
     @pytest.mark.parametrize("seed", range(4))
-    def test_its_marginals_stay_those_of_the_forecast(self, seed):
+    def test_together_they_say_what_the_belief_says_of_every_slot(self, seed):
         belief = believe(history(seed), forecast(seed))
-        drawn = belief.drawn(np.random.default_rng(seed))
-        assert drawn.count_marginals(HORIZON) == pytest.approx(belief.count_marginals(HORIZON), abs=1e-6)
-        assert drawn.count_steps.sum(axis=2) == pytest.approx(1.0)
-        assert np.abs(drawn.counts.transition - belief.counts.transition).max() > 0.01
-        assert drawn.prices is belief.prices
+        drawn = list(belief.drawn(MANY, np.random.default_rng(seed)))
+        assert len(drawn) == MANY
+        assert np.mean([one.count_law for one in drawn], axis=0) == pytest.approx(belief.count_law, abs=1e-6)
+        for one in drawn:
+            assert one.count_law.sum(axis=1) == pytest.approx(1.0)
+            assert one.count_marginals(HORIZON) == pytest.approx(one.count_law, abs=1e-6)
+            assert one.count_steps.sum(axis=2) == pytest.approx(1.0)
+            assert np.abs(one.counts.transition - belief.counts.transition).max() > 0.01
+            assert one.prices is belief.prices
 
     def test_rows_are_spread_about_the_belief_by_what_they_rest_on(self):
         belief = believe(history(1), None)
-        rng = np.random.default_rng(3)
-        drawn = np.array([belief.drawn(rng).counts.transition for _ in range(800)])
+        drawn = np.array([one.counts.transition for one in belief.drawn(800, np.random.default_rng(3))])
         rows, weight = belief.counts.transition, belief.counts.weight
         assert weight is not None
         assert weight.min() >= Forgetting().toward_peers
@@ -284,7 +293,58 @@ class TestDrawn:
     def test_a_chain_that_is_certain_turns_into_nothing_else(self):
         belief = believe(history(2), None)
         certain = replace(belief, counts=replace(belief.counts, weight=None))
-        assert certain.drawn(np.random.default_rng(0)) is certain
+        for one in certain.drawn(3, np.random.default_rng(0)):
+            assert one.counts.transition is certain.counts.transition
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_futures_differ_more_as_a_whole_than_slot_by_slot(self, seed):
+        even = np.tile(np.linspace(0, 16, 19), (HORIZON, 1))
+        told = of_quantiles(Quantiles(price=np.full((HORIZON, 19), 0.4), count=even, capacity=16))
+        belief = believe(history(seed), told)
+        rng = np.random.default_rng(seed)
+        alone = belief.sample(HORIZON, paths=4000, rng=rng)[1]
+        parts = [one.sample(HORIZON, paths=400, rng=rng)[1] for one in belief.drawn(MANY, rng)]
+        drawn = np.concatenate(parts)
+        assert drawn.mean(axis=0) == pytest.approx(alone.mean(axis=0), abs=0.5)
+        assert drawn.std(axis=0)[2:] == pytest.approx(alone.std(axis=0)[2:], rel=0.1)
+        assert drawn.sum(axis=1).std() > 1.1 * alone.sum(axis=1).std()
+        sums = [part.sum() for part in parts]
+        assert np.corrcoef(np.arange(MANY), sums)[0, 1] > 0.9
+
+
+class TestInCommon:
+    """A law taken apart into laws of futures with few counts and with many."""
+
+    HOURS = np.array([0.5, 6.0, 48.0])
+
+    def law(self, capacity: int, seed: int = 0) -> np.ndarray:
+        drawn = np.random.default_rng(seed).dirichlet(np.full(capacity + 1, 0.5), len(self.HOURS))
+        drawn[:, 1:-1:3] = 0.0
+        return drawn / drawn.sum(axis=1, keepdims=True)
+
+    @every_capacity
+    def test_the_parts_are_the_law_together_and_ordered(self, capacity):
+        law = self.law(capacity)
+        parts = in_common(law, self.HOURS, MANY)
+        assert parts.mean(axis=0) == pytest.approx(law, abs=1e-6)
+        assert parts.sum(axis=2) == pytest.approx(1.0)
+        assert (parts >= 0.0).all()
+        assert (parts[:, law == 0.0] <= 1e-9).all()
+        upto = np.cumsum(parts, axis=2)
+        assert (np.diff(upto, axis=0) <= 1e-9).all(), "a later part has a smaller count more often"
+
+    def test_the_share_in_common_comes_up_with_the_hours(self):
+        fair = np.full((3, 2), 0.5)
+        parts = in_common(fair, self.HOURS, 2000)
+        # Of two fair values with a normal factor in common both are 1 with 1/4 + asin(part) / 2 pi.
+        both = (parts[:, :, 1] ** 2).mean(axis=0)
+        part = COMMON_SHARE * (1.0 - np.exp(-self.HOURS / COMMON_HOURS))
+        assert both == pytest.approx(0.25 + np.arcsin(part) / (2.0 * np.pi), abs=1e-3)
+
+    def test_a_single_part_is_the_law_and_nothing_has_no_parts(self):
+        law = self.law(5)
+        assert in_common(law, self.HOURS, 1)[0] == pytest.approx(law, abs=1e-9)
+        assert in_common(np.zeros((0, 6)), np.zeros(0), 4).shape == (4, 0, 6)
 
 
 def test_counts_are_told_apart_up_to_a_point():
