@@ -26,7 +26,7 @@ from optimization.fleet.competition import Course, Made, MovingCourse, Standing,
 from optimization.fleet.stream import World
 from optimization.job.definition import Job, Linear
 from optimization.market.window import MarketWindow, market_window, record_of
-from optimization.moving.definition import IDLE, Held, MovableJob, even_moving
+from optimization.moving.definition import IDLE, MovableJob, MovingHold, even_moving
 from optimization.moving.live import LiveMovable, MovedDecision, live_movable
 from optimization.moving.replay import walk
 from optimization.policies.stochastic import Stochastic
@@ -82,7 +82,7 @@ class Entrant:
     windows: tuple[MarketWindow, ...]
     unit: float
 
-    def at(self, slot: int, held: Mapping[int, Held]) -> LiveJob | LiveMovable:
+    def at(self, slot: int, held: Mapping[int, MovingHold]) -> LiveJob | LiveMovable:
         """The job in one of its slots, having held ``held`` before."""
         if isinstance(self.live, LiveMovable):
             lives = tuple(replace(one, slot=slot) for one in self.live.lives)
@@ -100,7 +100,7 @@ class Entrant:
             slots=moving, keys=(self.zones,) * len(moving), markets=(self.zones,) * len(moving)
         )
 
-    def outcome(self, held: Sequence[Held]) -> tuple[float, bool]:
+    def outcome(self, held: Sequence[MovingHold]) -> tuple[float, bool]:
         """USD paid and value lost, and whether it was late."""
         out = walk(self.job, self.windows, held)
         return self.job.job.value - out.utility_usd, not out.on_time
@@ -152,7 +152,7 @@ def entrants(world: World, case: Case, first: int, rng: np.random.Generator) -> 
     return found
 
 
-def together(jobs: Sequence[Entrant]) -> list[list[Held]]:
+def together(jobs: Sequence[Entrant]) -> list[list[MovingHold]]:
     """What each job holds slot by slot, decided as turns decide."""
     return [
         [_held(one) for one in made if one is not None]
@@ -160,9 +160,9 @@ def together(jobs: Sequence[Entrant]) -> list[list[Held]]:
     ]
 
 
-def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[Held]], int, int]:
+def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[MovingHold]], int, int]:
     """What each job holds, spot being given in the order of the jobs; the spot that was refused, and all that was asked for."""
-    held: list[dict[int, Held]] = [{} for _ in jobs]
+    held: list[dict[int, MovingHold]] = [{} for _ in jobs]
     refused = asked = 0
     for t in range(
         min(job.first for job in jobs), max(job.first + job.job.job.deadline_slots for job in jobs)
@@ -181,17 +181,17 @@ def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[Held]], int,
                 got = min(wish.allocation.spot, left[zone])
                 left[zone] -= got
             kept = Allocation(wish.allocation.on_demand, got)
-            own[slot] = Held(wish.market, kept) if kept.total else IDLE
+            own[slot] = MovingHold(wish.market, kept) if kept.total else IDLE
             refused, asked = refused + wish.allocation.spot - got, asked + wish.allocation.spot
     return [[own[slot] for slot in sorted(own)] for own in held], refused, asked
 
 
-def _held(made: Made) -> Held:
+def _held(made: Made) -> MovingHold:
     if not isinstance(made, Decision):
         raise ValueError(f"no decision: {made}")
     if not made.allocation.total:
         return IDLE
-    return Held(made.market if isinstance(made, MovedDecision) else 0, made.allocation)
+    return MovingHold(made.market if isinstance(made, MovedDecision) else 0, made.allocation)
 
 
 def starts_of(world: World, many: int, *, earlier: bool) -> list[int]:

@@ -130,7 +130,7 @@ _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Delivered:
     """How a delivery ended: ``reason`` is empty if it was taken; ``again``: another attempt may help; ``tried``: there was one."""
 
     reason: str = ""
@@ -177,7 +177,7 @@ def _from(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
-def post(sink: Sink, body: bytes, headers: Mapping[str, str], *, seconds: float) -> Attempt:
+def post(sink: Sink, body: bytes, headers: Mapping[str, str], *, seconds: float) -> Delivered:
     """One attempt to post ``body``, within ``seconds`` in all however slowly the other side answers.
 
     Taken is what is answered by 2xx. A redirection is not followed: the token would go along. It runs in a thread of its own,
@@ -187,7 +187,7 @@ def post(sink: Sink, body: bytes, headers: Mapping[str, str], *, seconds: float)
         return thread.submit(asyncio.run, _attempt(sink, body, headers, seconds)).result()
 
 
-async def _attempt(sink: Sink, body: bytes, headers: Mapping[str, str], seconds: float) -> Attempt:
+async def _attempt(sink: Sink, body: bytes, headers: Mapping[str, str], seconds: float) -> Delivered:
     try:
         async with (
             asyncio.timeout(seconds),
@@ -196,23 +196,23 @@ async def _attempt(sink: Sink, body: bytes, headers: Mapping[str, str], seconds:
         ):
             return _judged(response.status_code)
     except (TimeoutError, httpx.TimeoutException):
-        return Attempt(reason=f"no answer within {seconds:.3g} s", again=True)
+        return Delivered(reason=f"no answer within {seconds:.3g} s", again=True)
     except httpx.ConnectError:
-        return Attempt(reason="no connection", again=True)
+        return Delivered(reason="no connection", again=True)
     except httpx.TransportError as error:
-        return Attempt(reason=f"the connection broke ({type(error).__name__})", again=True)
+        return Delivered(reason=f"the connection broke ({type(error).__name__})", again=True)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        return Attempt(reason=f"the address or a header cannot be used ({type(error).__name__})")
+        return Delivered(reason=f"the address or a header cannot be used ({type(error).__name__})")
 
 
-def _judged(status: int) -> Attempt:
+def _judged(status: int) -> Delivered:
     if 200 <= status < 300:
-        return Attempt()
+        return Delivered()
     if 300 <= status < 400:
-        return Attempt(
+        return Delivered(
             reason=f"answered {status}, a redirection, which is not followed: give the final address"
         )
-    return Attempt(reason=f"answered {status}", again=status in (408, 425, 429) or status >= 500)
+    return Delivered(reason=f"answered {status}", again=status in (408, 425, 429) or status >= 500)
 
 
 SENT, FAILED, GIVEN_UP = "sent", "failed", "given_up"
@@ -386,25 +386,25 @@ def _remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
         write_rows(store, "deliveries", pd.DataFrame([delivery.row() | {"logical_at": at}]))
 
 
-def _tried(sink: Sink, one: _Due, pace: Timing, end: float) -> Attempt:
+def _tried(sink: Sink, one: _Due, pace: Timing, end: float) -> Delivered:
     """Hand one decision over, with the attempts and waits that the sink's settings and time allow."""
     try:
         whole = document(one.decision)
     except InputError as error:
-        return Attempt(reason=str(error))
+        return Delivered(reason=str(error))
     if sink.kind == "file":
         return _dropped(sink, one.slot, whole)
     body = as_text(whole).encode()
     try:
         headers = headers_of(sink, body, str(whole["key"]))
     except CannotSendError as error:
-        return Attempt(reason=str(error))
+        return Delivered(reason=str(error))
     return _posted(sink, body, headers, pace, end)
 
 
-def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Timing, end: float) -> Attempt:
+def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Timing, end: float) -> Delivered:
     """Post until it is taken or refused for good, or the attempts or the time until ``end`` are used up."""
-    answer = Attempt(reason="no time was left for it in this turn", tried=False)
+    answer = Delivered(reason="no time was left for it in this turn", tried=False)
     for attempt in range(sink.attempts):
         wait = sink.backoff_seconds * 2 ** (attempt - 1) if attempt else 0.0
         if pace.clock() + wait >= end:
@@ -417,7 +417,7 @@ def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Timing, e
     return answer
 
 
-def _dropped(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> Attempt:
+def _dropped(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> Delivered:
     """Write ``<folder>/<job>/<slot>.json``, and ``latest.json`` unless it is of a later slot."""
     folder = (sink.folder or Path()) / folder_name(str(whole["job"]))
     text = as_text(whole)
@@ -428,8 +428,8 @@ def _dropped(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> Attemp
         if not _is_later(latest, slot):
             _write_whole(latest, text)
     except OSError as error:
-        return Attempt(reason=f"cannot write: {error.strerror or type(error).__name__}", again=True)
-    return Attempt()
+        return Delivered(reason=f"cannot write: {error.strerror or type(error).__name__}", again=True)
+    return Delivered()
 
 
 def _is_later(file: Path, slot: pd.Timestamp) -> bool:

@@ -274,14 +274,14 @@ TIMETABLE = Timetable(price=DAILY, count=DAILY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class OriginBatch:
     """Ascending ``origins`` of one market that are forecast by one predictor from the same estimations."""
 
     origins: tuple[pd.Timestamp, ...]
     basis: Mapping[Variable, Basis]
 
 
-def forecasts_from(history: History, batch: Batch, *, horizon: int) -> list[Forecast]:
+def forecasts_from(history: History, batch: OriginBatch, *, horizon: int) -> list[Forecast]:
     """One forecast of a market per origin of a batch; nothing after an origin is read for it."""
     slots = history.slots
     at = pd.DatetimeIndex(list(batch.origins))
@@ -386,7 +386,9 @@ def backtest(
                     kept[variable, fit] = cohorts[variable].basis(model, fit)
             basis = {variable: kept[variable, fit] for variable, fit in zip(VARIABLES, fits, strict=True)}
             for one, own in needed[fits]:
-                made[key_of(one)] += forecasts_from(one, Batch(origins=own, basis=basis), horizon=horizon)
+                made[key_of(one)] += forecasts_from(
+                    one, OriginBatch(origins=own, basis=basis), horizon=horizon
+                )
                 if progress is not None:
                     progress(len(own))
     return {key: sorted(own, key=lambda one: one.issued_at) for key, own in made.items()}

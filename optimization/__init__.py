@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from optimization.job.definition import Amdahl, Job, Linear, Power, Progress, Table, Throughput
+    from optimization.job.definition import Amdahl, Job, Linear, Power, Progress, RateTable, Throughput
     from optimization.job.request import JobRequest, slot_job
     from optimization.market.window import MarketWindow, PointForecast, market_window, point_forecast
     from optimization.policies.contract import Policy, View
@@ -53,7 +53,7 @@ __all__ = [
     "Policy",
     "Power",
     "Progress",
-    "Table",
+    "RateTable",
     "Throughput",
     "TuningRequest",
     "View",
@@ -95,7 +95,7 @@ _HOMES = {
     "Policy": "optimization.policies.contract",
     "Power": "optimization.job.definition",
     "Progress": "optimization.job.definition",
-    "Table": "optimization.job.definition",
+    "RateTable": "optimization.job.definition",
     "Throughput": "optimization.job.definition",
     "TuningRequest": "optimization.requests.request",
     "View": "optimization.policies.contract",

@@ -449,7 +449,7 @@ class SinglePolicy(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnDemandOnly:
+class SingleOnDemandOnly:
     """M4.1: on-demand until the work is done."""
 
     name: str = "OD-only"
@@ -472,7 +472,7 @@ class Greedy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UniformProgress:
+class SingleUniformProgress:
     """M4.3, single-cluster form; without ``hysteresis`` it leaves on-demand for spot at once; ``guard`` as in M4.3."""
 
     name: str = "UP"
@@ -707,10 +707,10 @@ def score_split(
         missed: dict[Setting, list[np.ndarray]] = {s: [] for s in chosen}
         strict: dict[Setting, list[np.ndarray]] = {s: [] for s in chosen}
         names: list[str] = []
-        fixed: list[SinglePolicy] = [OnDemandOnly(), Greedy(), UniformProgress()]
+        fixed: list[SinglePolicy] = [SingleOnDemandOnly(), Greedy(), SingleUniformProgress()]
         fixed += [
-            UniformProgress(name=EAGER, hysteresis=False),
-            UniformProgress(name=f"{PUBLISHED}, guarded", guard=True),
+            SingleUniformProgress(name=EAGER, hysteresis=False),
+            SingleUniformProgress(name=f"{PUBLISHED}, guarded", guard=True),
         ]
         longest = max(chosen, key=lambda s: s.slots)
         told(f"{split.label}, overhead {overhead} min")

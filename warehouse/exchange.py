@@ -175,7 +175,7 @@ def _merge_all(store: Store, folder: Path, manifest: Manifest) -> dict[str, Impo
     for name in TABLES:
         if name not in manifest.tables:
             continue
-        rows = _Rows(store=store, name=name, file=table_file(folder, name))
+        rows = _TableRows(store=store, name=name, file=table_file(folder, name))
         if name in _OWNERS:
             added = rows.own()
         elif name in _OBSERVATIONS:
@@ -195,7 +195,7 @@ def _merge_all(store: Store, folder: Path, manifest: Manifest) -> dict[str, Impo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
+class _TableRows:
     """The rows of one exported table on their way in."""
 
     store: Store

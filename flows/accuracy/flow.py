@@ -20,7 +20,7 @@ from flows.accuracy.report import (
     read_measured,
     with_uncalibrated,
 )
-from flows.accuracy.units import Course, Scored, accuracy_from, score_unit
+from flows.accuracy.units import BacktestPlan, UnitScores, accuracy_from, score_unit
 from flows.command import DEFAULT_DB, Session, progress, say
 from flows.engine.flows import RUNNER, TASKS_A_STAGE
 from flows.runs import Db, SettingsFile, named_flow, run_name
@@ -37,7 +37,7 @@ class CourseUnits:
 
     __slots__ = ("course", "units")
 
-    def __init__(self, course: Course, units: Sequence[Unit]) -> None:
+    def __init__(self, course: BacktestPlan, units: Sequence[Unit]) -> None:
         self.course = course
         self.units = tuple(units)
 
@@ -47,12 +47,12 @@ class ScoredPart:
 
     __slots__ = ("scored",)
 
-    def __init__(self, scored: list[Scored]) -> None:
+    def __init__(self, scored: list[UnitScores]) -> None:
         self.scored = scored
 
 
 def accuracy_on_engine(
-    course: Course, *, runner: TaskRunner[PrefectFuture[Any]] = RUNNER, notes: tuple[str, ...] = ()
+    course: BacktestPlan, *, runner: TaskRunner[PrefectFuture[Any]] = RUNNER, notes: tuple[str, ...] = ()
 ) -> Accuracy:
     """`flows.accuracy.units.run_course` as a flow on ``runner``: the same tables; `flows.engine.run.prepare_engine`
     comes first.
@@ -63,7 +63,7 @@ def accuracy_on_engine(
     return accuracy_from(course, _in_order(made), notes=notes)
 
 
-def _in_order(parts: Sequence[ScoredPart]) -> Iterator[Scored]:
+def _in_order(parts: Sequence[ScoredPart]) -> Iterator[UnitScores]:
     for part in parts:
         yield from part.scored
 

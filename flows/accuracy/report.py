@@ -14,7 +14,7 @@ import pandas as pd
 
 from flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
 from flows.accuracy.series import VARIABLES, Measured, SeriesChoice, accuracy_of_vintages, measured_panels
-from flows.accuracy.units import Course, Medians, cores, kept_path, read_blocks, run_course
+from flows.accuracy.units import BacktestPlan, Medians, cores, kept_path, read_blocks, run_course
 from flows.clock import parse_time
 from flows.command import Session, parsed_duration, progress
 from flows.config import Settings
@@ -56,7 +56,7 @@ UNCALIBRATED = "uncalibrated"
 
 
 def background_of(
-    course: Course, *, plan: CostPlan | None = None, progress: Progress | None = None
+    course: BacktestPlan, *, plan: CostPlan | None = None, progress: Progress | None = None
 ) -> Background:
     """All of it for the series and models of a backtest; forecasts that it kept are read, not made again.
 
@@ -87,7 +87,7 @@ def background_of(
     )
 
 
-def kept_medians(course: Course) -> Medians:
+def kept_medians(course: BacktestPlan) -> Medians:
     """The medians among the forecasts that a backtest kept; empty if it kept none."""
     medians = Medians()
     if course.keep is None:
@@ -186,7 +186,7 @@ def measured_accuracy(
     return answer_of(accuracy, where), accuracy_blocks(accuracy), None if page is None else lambda: page
 
 
-def with_left_out(accuracy: Accuracy, course: Course, *, by: str, processes: int) -> Accuracy:
+def with_left_out(accuracy: Accuracy, course: BacktestPlan, *, by: str, processes: int) -> Accuracy:
     """The report with `LeftOut` beside it: the earlier halves are forecast as the later ones were, or read if they are kept."""
     with progress("earlier halves") as tell:
         earlier = run_course(earlier_course(course), processes=processes, progress=tell)
@@ -198,7 +198,7 @@ def with_left_out(accuracy: Accuracy, course: Course, *, by: str, processes: int
     )
 
 
-def earlier_course(course: Course) -> Course:
+def earlier_course(course: BacktestPlan) -> BacktestPlan:
     """The same backtest of the halves before: each series ends where its tested half begins, and its own later half is tested.
 
     Nothing that is scored later is in it, and a source's markets that end at other times keep to their own halves.
@@ -211,7 +211,7 @@ def earlier_course(course: Course) -> Course:
     return replace(course, rolling=replace(course.rolling, panels=panels, origins=origins))
 
 
-def _issued(course: Course, measured: Measured, options: AccuracyOptions, session: Session) -> Accuracy:
+def _issued(course: BacktestPlan, measured: Measured, options: AccuracyOptions, session: Session) -> Accuracy:
     """The stored forecasts of a warehouse, scored as they were issued."""
     with session.market_data() as store, progress("scoring what was issued") as tell:
         return accuracy_of_vintages(
@@ -251,7 +251,7 @@ def read_measured(options: AccuracyOptions, settings: Settings, session: Session
 
 def course_of(
     measured: Measured, options: AccuracyOptions, settings: Settings, *, keep: Path | None
-) -> Course:
+) -> BacktestPlan:
     """The backtest of the measured series with the models asked for, last value first."""
     names = list(dict.fromkeys([FLOOR, *(options.models or [*settings.models, DEFAULT_MODEL])]))
     timetable = timetable_of(settings)
@@ -269,10 +269,10 @@ def course_of(
         timetable=timetable,
     )
     default = DEFAULT_MODEL
-    return Course(rolling=rolling, default=default if default in names else names[-1], keep=keep)
+    return BacktestPlan(rolling=rolling, default=default if default in names else names[-1], keep=keep)
 
 
-def with_uncalibrated(course: Course) -> Course:
+def with_uncalibrated(course: BacktestPlan) -> BacktestPlan:
     """The same backtest with the default before its intervals are corrected beside it: only the page shows both (M6.6)."""
     if course.default != DEFAULT_MODEL:
         return course
@@ -351,7 +351,7 @@ def accuracy_blocks(accuracy: Accuracy) -> list[Block]:
     ]
 
 
-def made_page(accuracy: Accuracy, course: Course, data: str, *, processes: int) -> Page:
+def made_page(accuracy: Accuracy, course: BacktestPlan, data: str, *, processes: int) -> Page:
     """The whole report as a page: scores, predictability, drift, and what the errors cost; ``course`` keeps its forecasts."""
     from flows.accuracy.error_cost import CostPlan
     from flows.accuracy.page import About, accuracy_page

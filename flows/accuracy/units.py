@@ -216,7 +216,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class BacktestPlan:
     """A backtest to run: whose forecasts are drawn as examples (``default``), and the folder they are kept in, if any."""
 
     rolling: Rolling
@@ -225,34 +225,34 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class UnitScores:
     """The tallies of one unit, and what there is to say about it ("" = nothing)."""
 
     tallies: tuple[Tally, ...]
     note: str = ""
 
 
-def score_unit(unit: Unit, course: Course) -> Scored:
+def score_unit(unit: Unit, course: BacktestPlan) -> UnitScores:
     """Forecast a unit, unless that is kept already, and score it; only one series' forecasts are held at a time."""
     note = ""
     if course.keep is None:
-        return Scored(tallies=_tallies(forecast_blocks(unit, course.rolling), unit, course))
+        return UnitScores(tallies=_tallies(forecast_blocks(unit, course.rolling), unit, course))
     path = kept_path(course.keep, unit, course.rolling)
     if path.exists():
         try:
-            return Scored(tallies=_tallies(read_blocks(path, unit, course.rolling), unit, course))
+            return UnitScores(tallies=_tallies(read_blocks(path, unit, course.rolling), unit, course))
         except DamagedStoreError:
             note = f"{path.name} in {path.parent} was damaged and is made again"
     with writer(path, course.rolling) as write:
-        return Scored(tallies=_tallies(_written(unit, course, write), unit, course), note=note)
+        return UnitScores(tallies=_tallies(_written(unit, course, write), unit, course), note=note)
 
 
-def _tallies(blocks: Iterable[Block], unit: Unit, course: Course) -> tuple[Tally, ...]:
+def _tallies(blocks: Iterable[Block], unit: Unit, course: BacktestPlan) -> tuple[Tally, ...]:
     fans = unit.model == course.default
     return tuple(tally(block, course.rolling, fans=fans) for block in blocks)
 
 
-def _written(unit: Unit, course: Course, write: Callable[[Block], None]) -> Iterator[Block]:
+def _written(unit: Unit, course: BacktestPlan, write: Callable[[Block], None]) -> Iterator[Block]:
     for block in forecast_blocks(unit, course.rolling):
         write(block)
         yield block
@@ -264,7 +264,7 @@ def cores() -> int:
 
 
 def run_course(
-    course: Course, *, processes: int = 1, progress: Progress | None = None, notes: tuple[str, ...] = ()
+    course: BacktestPlan, *, processes: int = 1, progress: Progress | None = None, notes: tuple[str, ...] = ()
 ) -> Accuracy:
     """All units of a backtest over ``processes``: the same tables however many, scored as they come in."""
     units = units_of(course.rolling)
@@ -272,7 +272,9 @@ def run_course(
     return accuracy_from(course, scored, notes=notes)
 
 
-def accuracy_from(course: Course, scored: Iterator[Scored], *, notes: tuple[str, ...] = ()) -> Accuracy:
+def accuracy_from(
+    course: BacktestPlan, scored: Iterator[UnitScores], *, notes: tuple[str, ...] = ()
+) -> Accuracy:
     """The tables from the scored units in the order of `units_of`."""
     said: list[str] = []
 

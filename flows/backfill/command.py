@@ -10,7 +10,7 @@ from flows.show.blocks import Block, Column, Table
 from flows.show.formats import plural
 
 if TYPE_CHECKING:
-    from flows.backfill.run import Stretch
+    from flows.backfill.run import SlotRange
 
 #: Slots of a plan or an outcome that a terminal shows at most.
 SHOWN = 60
@@ -84,7 +84,7 @@ def backfill(
     )
 
 
-def _plan(stretch: Stretch, session: Session) -> Answer:
+def _plan(stretch: SlotRange, session: Session) -> Answer:
     """Every slot and what would be done in it."""
     from flows.backfill.run import plan_backfill
 
@@ -110,7 +110,7 @@ def _plan(stretch: Stretch, session: Session) -> Answer:
     )
 
 
-def _order(stretch: Stretch) -> str:
+def _order(stretch: SlotRange) -> str:
     if not stretch.backwards:
         return "oldest slots first"
     return "newest slots first; allocate and score oldest first after that, as each builds on the slot before"

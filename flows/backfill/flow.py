@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from flows.backfill.run import Backfill, Outcome, Reprocess, Stretch, stretch_of
+from flows.backfill.run import Backfill, Reprocess, SlotRange, StageOutcome, stretch_of
 from flows.backfill.run import backfill as make
 from flows.clock import now
 from flows.command import DEFAULT_DB, progress, say
@@ -81,7 +81,7 @@ def stretch_between(
     reprocess: str,
     backwards: bool,
     stages: tuple[str, ...],
-) -> Stretch:
+) -> SlotRange:
     """The stretch of a command or a flow run, on the grid of the settings."""
     return stretch_of(
         start, end, slot=step_of(settings), stages=stages, reprocess=reprocess, backwards=backwards,
@@ -89,7 +89,9 @@ def stretch_between(
     )  # fmt: skip
 
 
-def run_backfill(db: Path, stretch: Stretch, settings: Settings, *, data: Path | None) -> list[Outcome]:
+def run_backfill(
+    db: Path, stretch: SlotRange, settings: Settings, *, data: Path | None
+) -> list[StageOutcome]:
     """Make a stretch with as many processes as there are cores, two at most, and leave room for live turns between chunks."""
     done = 0
     with progress("stages", len(stretch.slots()) * len(stretch.stages)) as tell:
@@ -115,7 +117,7 @@ def run_backfill(db: Path, stretch: Stretch, settings: Settings, *, data: Path |
         )
 
 
-def backfill_answer(stretch: Stretch, outcomes: list[Outcome]) -> dict[str, Any]:
+def backfill_answer(stretch: SlotRange, outcomes: list[StageOutcome]) -> dict[str, Any]:
     """What became of a stretch, in numbers."""
     became = [state for one in outcomes for state in one.became.values()]
     return {

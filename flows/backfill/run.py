@@ -47,7 +47,7 @@ MOST_SLOTS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class SlotRange:
     """The slots from ``start`` to ``end``, both included, ``step`` apart; and which stages of each, in which order of slots.
 
     ``reprocess``: "missing" makes the stages that were never done nor tried, "failed" those that failed too, "all" every one.
@@ -75,7 +75,7 @@ def stretch_of(
     stages: Sequence[str] = (),
     reprocess: str = "missing",
     backwards: bool = False,
-) -> Stretch:
+) -> SlotRange:
     """A stretch on the grid of ``slot``: from the first slot at or after ``start`` to the last at or before ``end``.
 
     Raises `SettingsError` for an empty or endless range, a step that is not whole slots, an unknown stage or rule.
@@ -95,7 +95,7 @@ def stretch_of(
         raise SettingsError(
             f"{(last - first) // step + 1} slots", expected=f"at most {MOST_SLOTS} in one backfill"
         )
-    return Stretch(
+    return SlotRange(
         start=first,
         end=first + (last - first) // step * step,
         step=step,
@@ -139,7 +139,7 @@ def _words(stage: str, plan: SlotPlan) -> str:
     return f"keep ({standing})"
 
 
-def plan_backfill(store: Store | None, stretch: Stretch) -> list[SlotPlan]:
+def plan_backfill(store: Store | None, stretch: SlotRange) -> list[SlotPlan]:
     """What a backfill of the stretch does, slot by slot in ascending order; without a warehouse everything is missing."""
     standing: dict[tuple[str, str], tuple[str, str]] = {}
     if store is not None:
@@ -157,7 +157,9 @@ def plan_backfill(store: Store | None, stretch: Stretch) -> list[SlotPlan]:
     return [_slot_plan(at, stretch, standing) for at in stretch.slots()]
 
 
-def _slot_plan(at: pd.Timestamp, stretch: Stretch, known: dict[tuple[str, str], tuple[str, str]]) -> SlotPlan:
+def _slot_plan(
+    at: pd.Timestamp, stretch: SlotRange, known: dict[tuple[str, str], tuple[str, str]]
+) -> SlotPlan:
     own = {stage: known.get((run_id_of(at), stage), ("missing", "")) for stage in stretch.stages}
     wanted = {"missing": ("missing",), "failed": ("missing", "failed"), "all": ("missing", "failed", "done")}
     return SlotPlan(
@@ -266,7 +268,7 @@ class Backfill:
     """What a backfill is given: the warehouse file, the stretch, the settings, where to ingest from, and how many processes."""
 
     db: Path
-    stretch: Stretch
+    stretch: SlotRange
     settings: Settings
     data: Path | None = None
     workers: int = 2
@@ -282,7 +284,7 @@ class Backfill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StageOutcome:
     """What became of the stages of a slot: "made", "kept", "failed" or "waiting" (for a stage before it), and why."""
 
     plan: SlotPlan
@@ -295,7 +297,7 @@ class Outcome:
         return {"slot": self.plan.at, "run": self.plan.run, **self.became, "why": why}
 
 
-def backfill(asked: Backfill) -> list[Outcome]:
+def backfill(asked: Backfill) -> list[StageOutcome]:
     """Make what is asked for and return what became of every slot, ascending; no failure of a slot stops the others."""
     with ExitStack() as opened:
         store = opened.enter_context(open_store(asked.db, say=asked.say, memory_limit=MEMORY_LIMIT))
@@ -322,7 +324,7 @@ def backfill(asked: Backfill) -> list[Outcome]:
 
 
 def _passes(
-    busy: Sequence[SlotPlan], stretch: Stretch
+    busy: Sequence[SlotPlan], stretch: SlotRange
 ) -> Iterator[tuple[tuple[str, ...], list[Sequence[SlotPlan]]]]:
     """Chunks of slots in the order they are made, with the stages that are made then."""
     chunks = [busy[i : i + CHUNK] for i in range(0, len(busy), CHUNK)]
@@ -386,9 +388,9 @@ class _Log:
         became = self._became[at].get(stage)
         return became in (None, "made") or (became == "kept" and self._standing[at][stage] == "done")
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[StageOutcome]:
         return [
-            Outcome(plan=plan, became=self._became[plan.at], reasons=self._reasons[plan.at])
+            StageOutcome(plan=plan, became=self._became[plan.at], reasons=self._reasons[plan.at])
             for plan in self._plans
         ]
 

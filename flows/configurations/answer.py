@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from flows.command import Answer
-from flows.show.blocks import Figure, Fold, Grid, Section, numbers
+from flows.show.blocks import Figure, Figures, Fold, Section, numbers
 from flows.show.charts import Axis, dots, lines, scatter
 from forecasting.configurations.model import ConfigurationModel
 from forecasting.configurations.scores import (
@@ -20,7 +20,7 @@ from forecasting.configurations.scores import (
     FOLDS,
     FULL,
     SPLITS,
-    Effort,
+    MeasuringEffort,
     errors,
     errors_by,
     held_out,
@@ -54,7 +54,7 @@ def steps(model: ConfigurationModel, *, fast: bool) -> int:
 
 
 def measured_answer(
-    model: ConfigurationModel, data: Path, *, seed: int, effort: Effort, tell: Callable[[], None]
+    model: ConfigurationModel, data: Path, *, seed: int, effort: MeasuringEffort, tell: Callable[[], None]
 ) -> dict[str, Any]:
     """Errors of throughput and validity predicted for what was held out, and failure rates beside the published ones."""
     runs, labels = model.throughput.runs, read_labels(data)
@@ -209,7 +209,7 @@ def _groups(answer: Mapping[str, Any]) -> Section:
         [
             "Runs of two GPUs on A100-PCIe lie on two levels, up to five times apart, that nothing recorded tells apart (a bridge "
             "between some pairs of GPUs would do it): the mean error there is that of a few runs on the other level.",
-            Grid(_group_figures(shown)),
+            Figures(_group_figures(shown)),
             numbers(columns, answer["by_group"], digits=2),
             numbers(
                 {"source": "Source", "rows": "Rows", **_ERRORS},

@@ -122,7 +122,7 @@ def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> l
         _called
     )
     size = math.ceil(len(calls) / TASKS_A_STAGE) or 1
-    parts = [_Part(function, calls[i : i + size]) for i in range(0, len(calls), size)]
+    parts = [_TaskCalls(function, calls[i : i + size]) for i in range(0, len(calls), size)]
     results: list[Any] = []
     words = words_of(function)
     named = [
@@ -135,7 +135,7 @@ def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> l
     return results
 
 
-class _Part:
+class _TaskCalls:
     """The calls of one task, opaque to the engine: it would otherwise walk through every table looking for futures."""
 
     __slots__ = ("calls", "function")
@@ -154,7 +154,7 @@ class _Results:
         self.results = results
 
 
-def _called(part: _Part) -> _Results:
+def _called(part: _TaskCalls) -> _Results:
     return _Results([part.function(**call) for call in part.calls])
 
 

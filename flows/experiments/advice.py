@@ -30,8 +30,7 @@ from flows.experiments.pool import FAST_PLANNER
 from flows.experiments.study import StudyOptions, quick_look
 from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from flows.ledger.records import decisions_by_job
-from flows.show.blocks import Block, Figure, Notes, numbers
-from flows.show.blocks import Grid as Figures
+from flows.show.blocks import Block, Figure, Figures, Notes, numbers
 from flows.show.charts import Axis, lines
 from flows.turn.context import Followed, Group, Turn, informed_learner, read_pool, run_id_of
 from flows.turn.stages import ended_jobs, ingest_paths
@@ -64,7 +63,7 @@ STAGGERED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ProbedMarket:
     """A market with the most instances its probe can see, its list price (USD per instance-hour) and the end of its record."""
 
     market: Market
@@ -78,7 +77,7 @@ class Recorded:
     """The markets of one source and instance type, and when their record begins."""
 
     source: str
-    places: tuple[Place, ...]
+    places: tuple[ProbedMarket, ...]
     begins: pd.Timestamp
 
     @property
@@ -129,8 +128,8 @@ def recorded_worlds(folder: Path) -> list[Recorded]:
     )
 
 
-def _place(tape: Tape, on_demand_usd: float) -> Place:
-    return Place(
+def _place(tape: Tape, on_demand_usd: float) -> ProbedMarket:
+    return ProbedMarket(
         market=tape.market,
         capacity=int(tape.bound),
         on_demand_usd=on_demand_usd,
@@ -166,7 +165,7 @@ def jobs_of(
 
 
 def _request(
-    name: str, place: Place, source: str, cell: Cell, start: pd.Timestamp, worth: float
+    name: str, place: ProbedMarket, source: str, cell: Cell, start: pd.Timestamp, worth: float
 ) -> JobRequest:
     hours = STEP / pd.Timedelta(hours=1)
     work = cell.load * cell.deadline_slots * cell.n_max * hours

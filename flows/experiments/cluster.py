@@ -15,8 +15,7 @@ import pandas as pd
 from flows.command import Answer, progress, say
 from flows.experiments.material import Progress
 from flows.experiments.study import StudyOptions
-from flows.show.blocks import Banner, Figure, Fold, Section, numbers
-from flows.show.blocks import Grid as Figures
+from flows.show.blocks import Banner, Figure, Figures, Fold, Section, numbers
 from flows.show.charts import Axis, lines
 from forecasting.configurations.facts import Configuration, Predicted, Validity
 from forecasting.configurations.runs import RUNS_FILE, read_runs
@@ -39,7 +38,7 @@ from optimization.cluster.stream import (
     RateGrid,
     RateSurface,
     Request,
-    Workload,
+    WorkloadLaw,
     default_attempts,
     default_options,
     draw_requests,
@@ -71,7 +70,7 @@ LEAST_CONFIGURATIONS: Final = 10
 STAND_INS: Final = {"granite-3.3-8b": "granite-3.1-8b-instruct", "llama3.2-3b": "granite-3b-code-base-128k"}
 
 
-class Model(Protocol):
+class ConfigurationPredictor(Protocol):
     """What is asked of a model of configurations (`forecasting.configurations.model.ConfigurationModel`)."""
 
     def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
@@ -82,7 +81,7 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knowledge:
+class KnownShare:
     """Families of jobs, the share of measured runs by GPUs, and how good truth and predictions are.
 
     ``figures``: ``families``, ``measured`` and ``interpolated`` configurations that run, ``truth_error`` (median error of the
@@ -109,12 +108,12 @@ def finetune_folder(data: Path) -> Path:
 
 def learn(
     folder: Path,
-    fit: Callable[[Path, int], Model],
+    fit: Callable[[Path, int], ConfigurationPredictor],
     *,
     seed: int,
     folds: int,
     progress: Progress | None = None,
-) -> Knowledge:
+) -> KnownShare:
     """Truth and predictions of every family.
 
     Families (model, method, length) fall into ``folds`` parts at random. Each is predicted by ``fit(folder, seed)`` on a folder
@@ -138,7 +137,7 @@ def learn(
         if progress is not None:
             progress(fold + 1, folds)
     ordered = tuple(families[k] for k in range(len(keys)))
-    return Knowledge(families=ordered, shares=_shares(runs), figures=_figures(ordered, keys, runs, labels))
+    return KnownShare(families=ordered, shares=_shares(runs), figures=_figures(ordered, keys, runs, labels))
 
 
 def measured_runs(folder: Path) -> pd.DataFrame:
@@ -206,7 +205,10 @@ def _surface(runs: pd.DataFrame) -> RateSurface:
 
 
 def _family(
-    key: tuple[Any, ...], runs: pd.DataFrame, labels: Mapping[tuple[Any, ...], bool], model: Model
+    key: tuple[Any, ...],
+    runs: pd.DataFrame,
+    labels: Mapping[tuple[Any, ...], bool],
+    model: ConfigurationPredictor,
 ) -> Family:
     name, method, length = str(key[0]), str(key[1]), int(key[2])
     own = runs[(runs["model_name"] == name) & (runs["method"] == method)]
@@ -323,7 +325,7 @@ class Study:
 
     families: tuple[Family, ...]
     defaults: tuple[Default, ...]
-    workload: Workload
+    workload: WorkloadLaw
     cluster: Cluster
     jobs: int
     seed: int
@@ -351,7 +353,7 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class LoadSetting:
     """A default and a load: arrivals a second, the etas that are best for the model and for the oracle, and what is run there.
 
     Kinds: the user's own "default", "sensible" (what the first of the study's users does), "batch only", "predicted", "oracle".
@@ -414,11 +416,11 @@ def alone_s(tokens: float, attempts: Sequence[Attempt], cluster: Cluster) -> flo
     return cluster.failure_s * (len(attempts) - 1) + cluster.start_up_s + tokens / attempts[-1].rate
 
 
-def setting_of(item: tuple[int, float, float], study: Study) -> Setting:
+def setting_of(item: tuple[int, float, float], study: Study) -> LoadSetting:
     """Of a default, a load and the default's GPU time a job: the arrivals a second, and eta chosen on streams of their own."""
     default, load, gpu_time_s = item
     rate = load * study.cluster.gpus / gpu_time_s
-    return Setting(
+    return LoadSetting(
         default=default, load=load, rate=rate,
         eta=best_eta(study, study.imagined(), rate), eta_oracle=best_eta(study, study.oracle(), rate),
     )  # fmt: skip
@@ -443,7 +445,7 @@ def _mean(
     return metrics_of(simulate(stream(requests, attempts, rate=rate), Fifo(), cluster)).mean_s
 
 
-def run_setting(setting: Setting, study: Study) -> list[dict[str, Any]]:
+def run_setting(setting: LoadSetting, study: Study) -> list[dict[str, Any]]:
     """One stream under the schedulers and kinds of the setting: a row of metrics each."""
     requests = study.requests(JUDGED, setting.number)
     cluster = setting.cluster or study.cluster
@@ -467,7 +469,7 @@ def run_setting(setting: Setting, study: Study) -> list[dict[str, Any]]:
 
 
 def picker(
-    study: Study, setting: Setting, scheduler: Scheduler, kind: str
+    study: Study, setting: LoadSetting, scheduler: Scheduler, kind: str
 ) -> Callable[[Request], tuple[Attempt, ...]] | None:
     """Request -> attempts, for one kind of knowledge; None where a scheduler that sets the GPUs makes two kinds one."""
     default = study.defaults[0 if kind == "sensible" else setting.default]
@@ -542,20 +544,20 @@ MEASURES: Final = tuple(name for name in Metrics.__dataclass_fields__ if name !=
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class ClusterRuns:
     """Everything that was run: rows of `cluster_study.run_setting` and `run_partial`, and the single machine's rows."""
 
     study: Study
-    knowledge: Knowledge
+    knowledge: KnownShare
     mixes: Mapping[str, Mapping[str, float]]
-    settings: Sequence[Setting]
+    settings: Sequence[LoadSetting]
     rows: pd.DataFrame
     cluster_order: pd.DataFrame
     cluster_order_load: float
     machine_order: pd.DataFrame
 
 
-def cluster_answer(ran: Ran, *, data: str, fast: bool) -> dict[str, Any]:
+def cluster_answer(ran: ClusterRuns, *, data: str, fast: bool) -> dict[str, Any]:
     """The answer of ``slackwater experiment cluster --json``; ``docs/experiments.md`` lists its keys."""
     main, drawn = (default.name for default in ran.study.defaults[:2])
     usual, random = (
@@ -663,7 +665,7 @@ def mean_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(k): v for k, v in row.items()} for row in grouped.to_dict("records")]
 
 
-def sensitivity_rows(ran: Ran) -> list[dict[str, Any]]:
+def sensitivity_rows(ran: ClusterRuns) -> list[dict[str, Any]]:
     """The reduction by how bad the default is: ``slowdown`` is its time on an empty cluster over the predicted pick's.
 
     Under Sia-like it is that of the user's batch on the most GPUs that it runs on.
@@ -681,7 +683,7 @@ def sensitivity_rows(ran: Ran) -> list[dict[str, Any]]:
     return made
 
 
-def variant_rows(ran: Ran) -> list[dict[str, Any]]:
+def variant_rows(ran: ClusterRuns) -> list[dict[str, Any]]:
     """The reduction under other assumptions than the stated ones, the default of the headline."""
     made = []
     mix = ran.mixes[ran.study.defaults[0].name]
@@ -823,7 +825,7 @@ ERRORS = (0.0, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class StudyScale:
     """How much is run: jobs a stream, streams, loads, and less of each for what is beside the headline."""
 
     jobs: int = 500
@@ -837,13 +839,13 @@ class Scale:
     expected_over: int = 1500
 
 
-FULL = Scale()
-FAST = Scale(
+FULL = StudyScale()
+FAST = StudyScale(
     jobs=150, streams=3, loads=(0.5, 0.7, 0.9), side_streams=3, side_loads=(0.7,), folds=2, shares=(0.0, 0.5, 1.0), machines=20
 )  # fmt: skip
 
 
-def fit_published(folder: Path, seed: int) -> Model:
+def fit_published(folder: Path, seed: int) -> ConfigurationPredictor:
     """The model of configurations fitted on a folder of runs."""
     from forecasting.configurations.model import fit_configurations
 
@@ -851,13 +853,18 @@ def fit_published(folder: Path, seed: int) -> Model:
 
 
 def run_cluster(
-    knowledge: Knowledge, *, scale: Scale, seed: int, processes: int = 1, progress: Progress | None = None
-) -> Ran:
+    knowledge: KnownShare,
+    *,
+    scale: StudyScale,
+    seed: int,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> ClusterRuns:
     """Simulate every stream under every scheduler and kind of knowledge; the same whatever ``processes``."""
     study = Study(
         families=knowledge.families,
         defaults=usual_defaults(knowledge.shares),
-        workload=Workload(),
+        workload=WorkloadLaw(),
         cluster=Cluster(),
         jobs=scale.jobs,
         seed=seed,
@@ -875,7 +882,7 @@ def run_cluster(
     larger = [row for own in wider_rows(study, scale, processes) for row in own]
     rate = full_rate(study, ORDER_LOAD)
     order = [(share, k) for share in (-1.0, *scale.shares) for k in range(scale.side_streams)]
-    return Ran(
+    return ClusterRuns(
         study=study,
         knowledge=knowledge,
         mixes=mixes,
@@ -894,9 +901,9 @@ KINDS_RUN: Final = {
 }
 
 
-def items_of(settings: Sequence[Setting], scale: Scale) -> list[Setting]:
+def items_of(settings: Sequence[LoadSetting], scale: StudyScale) -> list[LoadSetting]:
     """One item a stream: everything for the first two defaults, default against predicted for the others, and costly failures."""
-    items: list[Setting] = []
+    items: list[LoadSetting] = []
     for setting in settings:
         if setting.default in KINDS_RUN:
             kinds = KINDS_RUN[setting.default]
@@ -911,12 +918,12 @@ def items_of(settings: Sequence[Setting], scale: Scale) -> list[Setting]:
     return items
 
 
-def wider_rows(study: Study, scale: Scale, processes: int) -> list[list[dict[str, Any]]]:
+def wider_rows(study: Study, scale: StudyScale, processes: int) -> list[list[dict[str, Any]]]:
     """Other job sizes, at load 0.7: a tenth of the tokens, and a wider spread."""
     rows: list[list[dict[str, Any]]] = []
     for name, workload in (
-        ("a tenth of the tokens", Workload(median_tokens=2e6)),
-        ("sizes spread wider (sigma 1.5)", Workload(sigma=1.5)),
+        ("a tenth of the tokens", WorkloadLaw(median_tokens=2e6)),
+        ("sizes spread wider (sigma 1.5)", WorkloadLaw(sigma=1.5)),
     ):
         other = replace(study, workload=workload)
         held = default_mix(other, other.defaults[0])["gpu_seconds"]
@@ -926,7 +933,7 @@ def wider_rows(study: Study, scale: Scale, processes: int) -> list[list[dict[str
     return rows
 
 
-def machine_order(scale: Scale, *, seed: int) -> pd.DataFrame:
+def machine_order(scale: StudyScale, *, seed: int) -> pd.DataFrame:
     """One machine, 50 lognormal jobs at once: mean completion time over the best, by share and error of predictions."""
     rows = []
     for number in range(scale.machines):

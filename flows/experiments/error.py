@@ -13,8 +13,7 @@ from flows.command import Answer, progress, say
 from flows.experiments.material import Progress, make_scenarios, read_tapes, run_pool
 from flows.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
 from flows.experiments.study import StudyOptions, join_banner
-from flows.show.blocks import Figure, Fold, Section, Table, numbers
-from flows.show.blocks import Grid as Figures
+from flows.show.blocks import Figure, Figures, Fold, Section, Table, numbers
 from flows.show.charts import Axis, lines, scatter
 from forecasting.futures import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
 from optimization.market.window import PointForecast

@@ -14,18 +14,17 @@ from flows.command import Answer, progress
 from flows.config import Settings
 from flows.experiments.material import issued_quantiles, read_worlds
 from flows.experiments.study import StudyOptions, joins
-from flows.show.blocks import Figure, Fold, Section, numbers
-from flows.show.blocks import Grid as Figures
+from flows.show.blocks import Figure, Figures, Fold, Section, numbers
 from flows.show.charts import Axis, lines
 from forecasting.quantiles import LEVELS
-from optimization.fleet.prices import Effort, Order, plan_apart, plan_jointly, plan_one_by_one
+from optimization.fleet.prices import Order, SearchEffort, plan_apart, plan_jointly, plan_one_by_one
 from optimization.fleet.problem import JointPlan, JointProblem
 from optimization.fleet.search import Search
 from optimization.fleet.stream import (
     DEADLINES,
     PRIORITIES,
-    Arrival,
     Planner,
+    StreamJob,
     StreamRun,
     World,
     draw_stream,
@@ -54,13 +53,15 @@ SCARCITIES, FAST_SCARCITIES = (0.3, 1.0, 2.0), (0.3, 2.0)
 STREAMS, FAST_STREAMS = 6, 2
 ARRIVAL_SLOTS, FAST_ARRIVAL_SLOTS, WINDOW, MARKETS_EACH = 12, 6, 6, 4
 PLANNERS = ("last_value", "combined")
-EFFORT = Effort(rounds=5, steps=4, cells=128, width=10, final_cells=512, sweeps=1, starts=2, whole_jobs=0)
+EFFORT = SearchEffort(
+    rounds=5, steps=4, cells=128, width=10, final_cells=512, sweeps=1, starts=2, whole_jobs=0
+)
 TOGETHER, ALONE = "together", "alone"
 METHODS = (TOGETHER, *(f"one by one, {order}" for order in Order), ALONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class StreamCase:
     """One world, forecaster and scarcity: per stream and method a `StreamRun`; ``starts`` (streams,) are their first slots."""
 
     world: World
@@ -85,7 +86,7 @@ def fleet_answer(data: Path, *, seed: int, fast: bool, tell: Any) -> dict[str, A
     scarcities = FAST_SCARCITIES if fast else SCARCITIES
     streams, slots = (FAST_STREAMS, FAST_ARRIVAL_SLOTS) if fast else (STREAMS, ARRIVAL_SLOTS)
     total, done = len(worlds) * len(planners) * len(scarcities) * streams, 0
-    cases: list[Case] = []
+    cases: list[StreamCase] = []
     for number, (world, zones) in enumerate(worlds):
         rng = np.random.default_rng([seed, number])
         half, last = world.slots // 2, world.slots - slots - max(DEADLINES)
@@ -94,7 +95,7 @@ def fleet_answer(data: Path, *, seed: int, fast: bool, tell: Any) -> dict[str, A
         for planner in planners:
             seen = world if planner == "last_value" else forecast_world(world, zones, known, planner=planner)
             for scarcity in scarcities:
-                case = Case(world=seen, forecaster=planner, scarcity=scarcity, runs=[], starts=starts)
+                case = StreamCase(world=seen, forecaster=planner, scarcity=scarcity, runs=[], starts=starts)
                 for k, first in enumerate(starts):
                     drawn = draw_stream(
                         world, first=first, slots=slots, scarcity=scarcity,
@@ -113,7 +114,7 @@ def fleet_answer(data: Path, *, seed: int, fast: bool, tell: Any) -> dict[str, A
     }  # fmt: skip
 
 
-def run_methods(world: World, arrivals: Sequence[Arrival]) -> dict[str, StreamRun]:
+def run_methods(world: World, arrivals: Sequence[StreamJob]) -> dict[str, StreamRun]:
     """One stream under every method."""
     planners: dict[str, Planner] = {TOGETHER: partial(plan_jointly, effort=EFFORT), ALONE: _apart}
     planners |= {f"one by one, {order}": partial(_one_by_one, order) for order in Order}
@@ -133,14 +134,14 @@ def weighted(run: StreamRun) -> float:
     return float(np.mean([end.priority * end.utility for end in run.ended])) if run.ended else 0.0
 
 
-def _case_of(case: Case) -> dict[str, Any]:
+def _case_of(case: StreamCase) -> dict[str, Any]:
     return {
         "world": case.world.name, "synthetic": case.world.synthetic, "forecaster": case.forecaster,
         "scarcity": case.scarcity,
     }  # fmt: skip
 
 
-def method_rows(case: Case) -> list[dict[str, Any]]:
+def method_rows(case: StreamCase) -> list[dict[str, Any]]:
     """Per method: means over streams of weighted and plain utility, on-time share, fairness, refusals, gaps."""
     rows = []
     for method in METHODS:
@@ -167,7 +168,7 @@ def method_rows(case: Case) -> list[dict[str, Any]]:
     return rows
 
 
-def gain_rows(case: Case, seed: int) -> list[dict[str, Any]]:
+def gain_rows(case: StreamCase, seed: int) -> list[dict[str, Any]]:
     """Weighted utility together minus that of each other method, with a bootstrap interval over the days of the streams' starts."""
     table = np.array([[weighted(one[method]) for method in METHODS] for one in case.runs])
     day = round(24.0 / case.world.slot_hours)
@@ -186,7 +187,7 @@ def gain_rows(case: Case, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def priority_rows(case: Case) -> list[dict[str, Any]]:
+def priority_rows(case: StreamCase) -> list[dict[str, Any]]:
     """On-time share and mean utility by priority and method."""
     rows = []
     for method in METHODS:
@@ -204,7 +205,7 @@ def priority_rows(case: Case) -> list[dict[str, Any]]:
     return rows
 
 
-def notes_of(cases: Sequence[Case], read: Sequence[tuple[World, Any]]) -> list[str]:
+def notes_of(cases: Sequence[StreamCase], read: Sequence[tuple[World, Any]]) -> list[str]:
     """What has to be said beside the figures."""
     notes = [
         f"{world.name}: counts joined with the prices of other markets (synthetic)"

@@ -16,8 +16,7 @@ from flows.config import Settings
 from flows.experiments.material import issued_quantiles, read_worlds
 from flows.experiments.pool import FAST_PLANNER
 from flows.experiments.study import StudyOptions, quick_look
-from flows.show.blocks import Figure, Fold, Notes, Section, numbers
-from flows.show.blocks import Grid as Figures
+from flows.show.blocks import Figure, Figures, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, dots, heat, lines
 from optimization.fleet.stream import World
 from optimization.job.definition import Job, Linear
@@ -90,7 +89,7 @@ CENTRE, MOVES, SMALL, MARKETS, PLACE, SIGHT = "centre", "moves", "N_max 1", "mar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Variation:
     """One variation of the centre: ``value`` names it on its ``axis``; ``markets`` is how many of them (0: all)."""
 
     axis: str
@@ -103,7 +102,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
+class DrawnJob:
     """One job: where its slots begin in a world, its size and load, its home where it has one, markets in an order of their own.
 
     ``varied``: it is not at the centre alone, but in every other cell too.
@@ -127,8 +126,8 @@ class Design:
     """
 
     worlds: tuple[World, ...]
-    cells: tuple[tuple[Cell, ...], ...]
-    small: tuple[tuple[Cell, ...], ...]
+    cells: tuple[tuple[Variation, ...], ...]
+    small: tuple[tuple[Variation, ...], ...]
     ahead: tuple[Mapping[str, Mapping[int, PointForecast]], ...] = ()
 
 
@@ -257,27 +256,27 @@ def design_of(worlds: Sequence[World], *, fast: bool) -> Design:
     for world in worlds:
         usd, several = usd_of(world), capacity(world) > 1
         middle = usd[1]
-        own = [Cell(axis=CENTRE, value="", usd=middle)]
+        own = [Variation(axis=CENTRE, value="", usd=middle)]
         own += [
-            Cell(axis=MOVES, value=move_name(taken, each), taken=taken, usd=each)
+            Variation(axis=MOVES, value=move_name(taken, each), taken=taken, usd=each)
             for taken in TAKES
             for each in usd
             if (taken, each) != (TAKEN, middle) and (not fast or (taken, each) == (TAKES[-1], usd[-1]))
         ]
         own += [
-            Cell(axis=MARKETS, value=str(k), usd=middle, markets=k)
+            Variation(axis=MARKETS, value=str(k), usd=middle, markets=k)
             for k in (FEW_MARKETS[1:2] if fast else FEW_MARKETS)
             if k < len(world.counts)
         ]
-        own.append(Cell(axis=PLACE, value="located", usd=middle, located=True))
+        own.append(Variation(axis=PLACE, value="located", usd=middle, located=True))
         own += [
-            Cell(axis=SIGHT, value=sight.value, usd=middle, sight=sight)
+            Variation(axis=SIGHT, value=sight.value, usd=middle, sight=sight)
             for sight in (Sight.PROBE, Sight.OWN)[: 1 if fast else 2]
         ]
         cells.append(tuple(own))
         small.append(
             tuple(
-                Cell(axis=SMALL, value=move_name(TAKEN, each), usd=each)
+                Variation(axis=SMALL, value=move_name(TAKEN, each), usd=each)
                 for each in (usd[:1] if fast else usd)
             )
             if several
@@ -291,7 +290,7 @@ def move_name(taken: float, usd: float) -> str:
     return f"{taken:g} slots, ${usd:g}"
 
 
-def draws_of(world: World, number: int, *, seed: int, fast: bool) -> list[Draw]:
+def draws_of(world: World, number: int, *, seed: int, fast: bool) -> list[DrawnJob]:
     """Jobs that begin in the later half, all at different times, one drawn of each of as many equal stretches.
 
     At every start there is a job of each size at the centre; sizes, loads and homes take turns.
@@ -312,7 +311,7 @@ def draws_of(world: World, number: int, *, seed: int, fast: bool) -> list[Draw]:
             varied = j == q % len(sizes)
             if fast and not varied:
                 continue
-            own = Draw(
+            own = DrawnJob(
                 world=number, name=f"{world.name} {first} {n_max}", first=first, n_max=n_max,
                 load=LOADS[(q // len(sizes) + j) % len(LOADS)], home=(q + q // zones) % zones, order=order,
                 varied=varied,
@@ -346,7 +345,7 @@ class Scene:
             saved_usd=tuple(self.saved_usd[m] for m in chosen),
         )
 
-    def movable(self, cell: Cell, home: int) -> MovableJob:
+    def movable(self, cell: Variation, home: int) -> MovableJob:
         """The job with the cell's costs of moves."""
         markets = len(self.windows)
         return MovableJob(
@@ -356,7 +355,7 @@ class Scene:
         )
 
 
-def scene_of(world: World, draw: Draw) -> Scene:
+def scene_of(world: World, draw: DrawnJob) -> Scene:
     """The job of a draw on its slots; L = load d H(N_max) Delta with H(n) = n, v = 1.5 x the cheapest on-demand-only cost (M7)."""
     i, end, hours = draw.first, draw.first + DEADLINE, world.slot_hours
     prices = [np.asarray(world.prices[zone][:end], dtype=float) for zone in world.counts]
@@ -389,7 +388,7 @@ def scene_of(world: World, draw: Draw) -> Scene:
     )
 
 
-def run_draw(draw: Draw, design: Design) -> list[MoverRun]:
+def run_draw(draw: DrawnJob, design: Design) -> list[MoverRun]:
     """Every mover in every cell of one job; all outcomes are audited (M3.5)."""
     whole = scene_of(design.worlds[draw.world], draw)
     cells = (
@@ -436,7 +435,7 @@ def run_draw(draw: Draw, design: Design) -> list[MoverRun]:
 
 
 def outcomes_of(
-    job: MovableJob, scene: Scene, cell: Cell, grounds: Grounds, draw: Draw
+    job: MovableJob, scene: Scene, cell: Variation, grounds: Grounds, draw: DrawnJob
 ) -> Iterator[tuple[str, MovedOutcome]]:
     """What each mover makes of a job in a cell; where little is seen MeanField alone, the only one that says where to look."""
     yield HINDSIGHT, walk(job, scene.windows, hindsight_over_markets(job, scene.windows).held)

@@ -20,8 +20,7 @@ from flows.experiments.material import (
     run_pool,
 )
 from flows.experiments.study import StudyOptions, join_banner
-from flows.show.blocks import Figure, Fold, Notes, Section, Table, numbers
-from flows.show.blocks import Grid as Figures
+from flows.show.blocks import Figure, Figures, Fold, Notes, Section, Table, numbers
 from flows.show.charts import Axis, dots, heat
 from flows.turn.report import utility_range
 from optimization.policies import PUBLISHED_IDEAS

@@ -14,8 +14,7 @@ from flows.command import Answer, progress
 from flows.experiments.material import read_tapes
 from flows.experiments.study import StudyOptions
 from flows.experiments.study import joins as joins_banner
-from flows.show.blocks import Figure, Notes, Section, numbers
-from flows.show.blocks import Grid as Figures
+from flows.show.blocks import Figure, Figures, Notes, Section, numbers
 from flows.show.charts import Axis, dots
 from optimization.market.window import market_window, record_of
 from optimization.renting.budget import JobType, Rental

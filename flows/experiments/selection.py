@@ -15,8 +15,7 @@ from flows.command import Answer, progress, say
 from flows.experiments.material import PoolRun, Tapes, make_scenarios, read_tapes, run_pool
 from flows.experiments.pool import FAST_PLANNER, fast_pool
 from flows.experiments.study import StudyOptions, joins, quick_look
-from flows.show.blocks import Block, Figure, Notes, Section, numbers
-from flows.show.blocks import Grid as Figures
+from flows.show.blocks import Block, Figure, Figures, Notes, Section, numbers
 from flows.show.charts import Axis, area, lines
 from optimization.policies.contract import Policy
 from optimization.policies.pool import load_pool
@@ -26,7 +25,7 @@ from optimization.selection.learners import BANDITS, DEFAULT_LEARNER, LEARNERS
 from optimization.selection.prior import MeasuredWorld, read_prior, write_prior
 from optimization.selection.rounds import (
     BanditRuns,
-    Order,
+    JobOrder,
     Realised,
     SelectionSummary,
     abundance,
@@ -47,7 +46,7 @@ SEEDS, FAST_SEEDS = 8, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
+class PoolRounds:
     """A pool's run as rounds of the selection.
 
     ``raw`` is in units of each job's OD-only cost; ``wide`` and ``tight`` are the same utilities in the bounds of M5.2 and in
@@ -63,10 +62,10 @@ class Rounds:
     kinds: np.ndarray
     sources: tuple[str, ...]
 
-    def ordered(self, order: Order) -> Rounds:
+    def ordered(self, order: JobOrder) -> PoolRounds:
         """The same jobs in another order."""
         at = order.places
-        return Rounds(
+        return PoolRounds(
             names=self.names,
             jobs=tuple(self.jobs[i] for i in at),
             raw=self.raw[at],
@@ -76,7 +75,7 @@ class Rounds:
             sources=tuple(self.sources[i] for i in at),
         )
 
-    def only(self, names: Sequence[str]) -> Rounds:
+    def only(self, names: Sequence[str]) -> PoolRounds:
         """The same jobs with some of the policies."""
         at = [self.names.index(name) for name in names]
         return replace(
@@ -88,7 +87,7 @@ class Rounds:
 class PlayedOrder:
     """All learners on one order of the jobs; the market changed after the rounds ``cuts``."""
 
-    rounds: Rounds
+    rounds: PoolRounds
     cuts: tuple[int, ...]
     summaries: dict[str, SelectionSummary]
     changes: tuple[LeaderChange, ...]
@@ -144,7 +143,7 @@ def _rounds_of_part(
     seed: int,
     planner: str | None = None,
     grid: Grid | None = None,
-) -> Rounds:
+) -> PoolRounds:
     """Draw the jobs of one part and replay the pool on them, on all cores."""
     with progress(f"forecasts for the {part} jobs") as tell:
         scenarios = make_scenarios(
@@ -161,7 +160,7 @@ def _rounds_of_part(
     return rounds_of(run, scenarios)
 
 
-def update_prior(path: Path, parts: Sequence[Rounds], *, command: str) -> None:
+def update_prior(path: Path, parts: Sequence[PoolRounds], *, command: str) -> None:
     """Write the mean share of every policy by source of counts; what the file says of others than these policies stays (M5.6)."""
     names = set(parts[0].names)
     kept = [one for one in read_prior(path) if not names & set(one.share)] if path.exists() else []
@@ -179,7 +178,7 @@ def update_prior(path: Path, parts: Sequence[Rounds], *, command: str) -> None:
     write_prior(path, [*made, *kept])
 
 
-def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> Rounds:
+def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> PoolRounds:
     """A pool's run on ``scenarios`` as rounds, in their order."""
     tight = [
         normalised(
@@ -190,7 +189,7 @@ def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> Rounds:
         )
         for one, utilities in zip(scenarios, run.utility, strict=True)
     ]
-    return Rounds(
+    return PoolRounds(
         names=run.policies,
         jobs=tuple(run.jobs["job"]),
         raw=run.relative,
@@ -202,8 +201,8 @@ def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> Rounds:
 
 
 def selection_experiment(
-    train: Rounds,
-    test: Rounds,
+    train: PoolRounds,
+    test: PoolRounds,
     *,
     seed: int,
     learners: Mapping[str, Learner[Any]] | None = None,
@@ -244,7 +243,7 @@ def selection_experiment(
 
 
 def _played(
-    rounds: Rounds, cuts: tuple[int, ...], learners: Mapping[str, Learner[Any]], chosen: str, seed: int
+    rounds: PoolRounds, cuts: tuple[int, ...], learners: Mapping[str, Learner[Any]], chosen: str, seed: int
 ) -> PlayedOrder:
     return PlayedOrder(
         rounds=rounds,
@@ -257,7 +256,7 @@ def _played(
     )
 
 
-def _changes(rounds: Rounds, learner: Learner[Any]) -> list[LeaderChange]:
+def _changes(rounds: PoolRounds, learner: Learner[Any]) -> list[LeaderChange]:
     ledger = pd.DataFrame(
         {
             "job": np.repeat(np.array(rounds.jobs, dtype=object), len(rounds.names)),
@@ -508,9 +507,9 @@ class BanditResult:
 
 
 def bandits_on(
-    orders: Mapping[str, tuple[Rounds, Sequence[int]]],
+    orders: Mapping[str, tuple[PoolRounds, Sequence[int]]],
     summaries: Mapping[str, SelectionSummary],
-    train: Rounds,
+    train: PoolRounds,
     *,
     seeds: Sequence[int],
     few_summary: Any,
@@ -544,7 +543,7 @@ def bandits_on(
     )
 
 
-def _play(rounds: Rounds, learner: Any, seeds: Sequence[int], cuts: Sequence[int]) -> BanditRuns:
+def _play(rounds: PoolRounds, learner: Any, seeds: Sequence[int], cuts: Sequence[int]) -> BanditRuns:
     return select_with_bandit(rounds.wide, rounds.raw, rounds.names, learner=learner, seeds=seeds, cuts=cuts)
 
 

@@ -19,7 +19,7 @@ from warehouse.errors import FetchError, InputError, Kept, SettingsError
 from warehouse.issued import read_rows, write_rows
 from warehouse.observations import Bounds, FollowedSince, append
 from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.contract import FetchRequest, Listing, Mark, Page, PartFailed
+from warehouse.sources.live.contract import FetchedPage, FetchRequest, Listing, Mark, PartFailed
 from warehouse.sources.live.transport import SKEW_SECONDS, Retry, Transport
 from warehouse.store.connection import Store
 from warehouse.times import steady_seconds
@@ -79,7 +79,7 @@ def marks_for(feed: Feed, last: Fetched | None) -> dict[str, Mark]:
     return {part: Mark(followed_since=mark.followed_since) for part, mark in last.marks.items()}
 
 
-def moved(mark: Mark, page: Page, asked: FetchRequest) -> Mark:
+def moved(mark: Mark, page: FetchedPage, asked: FetchRequest) -> Mark:
     """The mark of a part behind a page.
 
     A range read by hand moves the mark only if it joins what was read before, and leaves a listing that was cut alone.
@@ -98,7 +98,7 @@ def moved(mark: Mark, page: Page, asked: FetchRequest) -> Mark:
     return replace(base, listing=None, done_at=asked.at if whole else mark.done_at)
 
 
-def _until(until: datetime | None, page: Page) -> datetime | None:
+def _until(until: datetime | None, page: FetchedPage) -> datetime | None:
     if page.end is None or page.since is None or until is None:
         return page.end if until is None else until
     return max(until, page.end) if page.since <= until else until
@@ -314,7 +314,7 @@ class _Fetch:
         while more:
             gathered, more, ended = self._gathered(items)
             for item in gathered:
-                if isinstance(item, Page):
+                if isinstance(item, FetchedPage):
                     self._keep(item)
                     notes += [note for note in item.notes if note not in notes]
                 else:
@@ -331,13 +331,13 @@ class _Fetch:
         return self._save(status, "; ".join(failures + notes), finished=finished and status != "failed")
 
     def _gathered(
-        self, items: Iterator[Page | PartFailed]
-    ) -> tuple[list[Page | PartFailed], bool, BaseException | None]:
+        self, items: Iterator[FetchedPage | PartFailed]
+    ) -> tuple[list[FetchedPage | PartFailed], bool, BaseException | None]:
         """What comes in the next `GATHER_SECONDS`, whether there may be more, and what ended the fetch before its end.
 
         Nobody is kept from writing while the network is waited for.
         """
-        gathered: list[Page | PartFailed] = []
+        gathered: list[FetchedPage | PartFailed] = []
         # Whoever stops a fetch loses none of what came before.
         with self._store.released(), Kept() as kept:
             end = steady_seconds() + GATHER_SECONDS
@@ -347,7 +347,7 @@ class _Fetch:
                     return gathered, True, None
         return gathered, False, kept.error
 
-    def _keep(self, page: Page) -> None:
+    def _keep(self, page: FetchedPage) -> None:
         """Commit a page: its rows, the mark behind it, and that the fetch is not at its end yet."""
         mark = moved(self._row.marks.get(page.part, Mark()), page, self._asked)
         start = mark.followed_since or self._asked.at

@@ -23,7 +23,7 @@ from flows.turn.context import Followed, Turn, choose_markets, find_market, own_
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.stages import Decided
 from optimization.fleet.audit import audit_joint
-from optimization.fleet.prices import QUICK, Effort, Order, plan_apart, plan_jointly, plan_one_by_one
+from optimization.fleet.prices import QUICK, Order, SearchEffort, plan_apart, plan_jointly, plan_one_by_one
 from optimization.fleet.problem import JointJob, JointPlan, JointProblem, Team, spot_used
 from optimization.fleet.search import Search
 from optimization.job.definition import Job
@@ -47,11 +47,11 @@ from warehouse.store.connection import Store
 # The file that says how jobs share one market: teams with budgets, and per job its priority, caps and allowed markets.
 
 
-class _Part(BaseModel):
+class _PlanPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class TeamTerms(_Part):
+class TeamTerms(_PlanPart):
     """A budget that jobs share, USD in all; ``spent_usd`` is gone already, beside what the decisions of open jobs cost."""
 
     cap_usd: float = Field(ge=0)
@@ -61,7 +61,7 @@ class TeamTerms(_Part):
 ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Field(discriminator="form")]
 
 
-class JobTerms(_Part):
+class JobTerms(_PlanPart):
     """What a job may do among others.
 
     ``markets`` are allowed beside its own (None: all followed ones of its source and instance type); ``throughput`` says how
@@ -75,19 +75,19 @@ class JobTerms(_Part):
     throughput: Mapping[str, ThroughputForm] = Field(default_factory=dict)
 
 
-class Moving(_Part):
+class MovingCost(_PlanPart):
     """What leaving a market takes beside the restart: ``minutes`` of a slot, ``usd`` for shipping the checkpoint."""
 
     minutes: float = Field(0.0, ge=0)
     usd: float = Field(0.0, ge=0)
 
 
-class FleetTerms(_Part):
+class FleetTerms(_PlanPart):
     """The whole file; a job that is not named has the defaults of `JobTerms`."""
 
     teams: Mapping[str, TeamTerms] = Field(default_factory=dict)
     jobs: Mapping[str, JobTerms] = Field(default_factory=dict)
-    moving: Moving = Field(default_factory=lambda: Moving(minutes=0.0, usd=0.0))
+    moving: MovingCost = Field(default_factory=lambda: MovingCost(minutes=0.0, usd=0.0))
 
     def of(self, job: str) -> JobTerms:
         """The terms of a job."""
@@ -406,7 +406,7 @@ def around(fleet: Fleet, decisions: Sequence[Mapping[str, Any]]) -> Fleet:
 
 def _beside(fleet: Fleet, decided: Decided) -> dict[str, Any]:
     problem = fleet.problem
-    effort = Effort() if len(problem.jobs) < CROWD else QUICK
+    effort = SearchEffort() if len(problem.jobs) < CROWD else QUICK
     plan = plan_jointly(problem, effort, tell=lambda part: say(f"planning together: {part}"))
     audit_joint(problem, plan)
     searching = Search(problem, cells=effort.cells, width=effort.width)

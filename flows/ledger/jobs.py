@@ -25,7 +25,7 @@ from optimization.job.request import (
     job_on,
     term_changes,
 )
-from optimization.moving.definition import Held, Mover
+from optimization.moving.definition import Mover, MovingHold
 from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
 from optimization.moving.terms import movable_job
 from optimization.replay.decision import LiveJob, Reported, live_job
@@ -556,7 +556,7 @@ def open_movable(
         )
     ]
     held = {
-        round((slot - start) / step): Held(None if key is None else keys.index(key), allocation)
+        round((slot - start) / step): MovingHold(None if key is None else keys.index(key), allocation)
         for slot, (key, allocation) in decided.items()
     }
     return OpenMovable(

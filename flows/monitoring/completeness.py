@@ -219,7 +219,7 @@ _US: Final = "datetime64[us, UTC]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class SlotMap:
     """The slots of a map: ``first`` to ``last`` by ``step``, all on the grid, as seen from ``at``."""
 
     first: pd.Timestamp
@@ -245,7 +245,7 @@ class Facts:
     window.
     """
 
-    window: Window
+    window: SlotMap
     planner: str
     promises: tuple[Promise, ...]
     seen: pd.DataFrame
@@ -255,7 +255,7 @@ class Facts:
     decided: pd.DataFrame
 
 
-def read_facts(store: Store, settings: Settings, window: Window, *, pattern: str = "") -> Facts:
+def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: str = "") -> Facts:
     """The facts of a window; ``pattern`` keeps one market (``key`` or ``key@source``).
 
     The markets are those with a forecast of the planner in the window or up to ``history_days`` before it, and those of
@@ -291,7 +291,7 @@ def read_facts(store: Store, settings: Settings, window: Window, *, pattern: str
     )
 
 
-def followed_markets(store: Store, settings: Settings, window: Window) -> list[tuple[str, str]]:
+def followed_markets(store: Store, settings: Settings, window: SlotMap) -> list[tuple[str, str]]:
     """(market, source) of everything that is followed in a window, sorted: the rows of its map."""
     bounds = {"first": moment(window.first, "start"), "last": moment(window.last, "end")}
     return _followed(store, settings, window, _jobs(store, settings, window, bounds)[0])
@@ -309,7 +309,7 @@ def _times(frame: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
     return frame
 
 
-def _followed(store: Store, settings: Settings, window: Window, jobs: pd.DataFrame) -> list[tuple[str, str]]:
+def _followed(store: Store, settings: Settings, window: SlotMap, jobs: pd.DataFrame) -> list[tuple[str, str]]:
     """Markets with a forecast of the planner lately, and those of the window's jobs."""
     since = window.first - pd.Timedelta(days=settings.history_days)
     rows = store.execute(
@@ -326,7 +326,7 @@ def _followed(store: Store, settings: Settings, window: Window, jobs: pd.DataFra
     return sorted(found | set(zip(due["market"], due["source"], strict=True)))
 
 
-def _seen(store: Store, markets: list[tuple[str, str]], window: Window) -> pd.DataFrame:
+def _seen(store: Store, markets: list[tuple[str, str]], window: SlotMap) -> pd.DataFrame:
     """The newest observation known in every slot."""
     frame = store.arrow(
         read_sql(__package__, "completeness_seen"),
@@ -349,7 +349,7 @@ def _runs(store: Store, bounds: dict[str, Any]) -> pd.DataFrame:
 
 
 def _jobs(
-    store: Store, settings: Settings, window: Window, bounds: dict[str, Any]
+    store: Store, settings: Settings, window: SlotMap, bounds: dict[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The jobs with where they begin filled in, and their decisions; those of markets that nothing is known of are left out."""
     frame = store.arrow(read_sql(__package__, "completeness_jobs"), bounds).to_pandas()
@@ -369,7 +369,7 @@ def _jobs(
 
 
 def _begins(
-    store: Store, settings: Settings, window: Window, jobs: pd.DataFrame, decided: pd.DataFrame
+    store: Store, settings: Settings, window: SlotMap, jobs: pd.DataFrame, decided: pd.DataFrame
 ) -> list[tuple[str, str]]:
     """(market, source) in which each job begins; ("", "") where none is known.
 
@@ -397,7 +397,7 @@ def _begins(
 
 
 def _source_of(
-    store: Store, settings: Settings, market: str, window: Window, listed: Sequence[Mapping[str, Any]]
+    store: Store, settings: Settings, market: str, window: SlotMap, listed: Sequence[Mapping[str, Any]]
 ) -> str:
     """The source that answers for a market whose job names none, "" if there is none."""
     try:
@@ -807,7 +807,7 @@ def window_of(
     start: pd.Timestamp | None,
     end: pd.Timestamp | None,
     at: pd.Timestamp,
-) -> Window:
+) -> SlotMap:
     """The slots that `completeness_of` looks at."""
     step = step_of(settings)
     last = min(at if end is None else end, at).floor(step)
@@ -821,7 +821,7 @@ def window_of(
         raise SettingsError(
             f"no slot from {start} to {last}", expected="--since before --until and before the time of --at"
         )
-    return Window(first=first, last=last, step=step, at=at)
+    return SlotMap(first=first, last=last, step=step, at=at)
 
 
 def classify(facts: Facts, settings: Settings) -> Completeness:

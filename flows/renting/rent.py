@@ -65,11 +65,11 @@ Width = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class _Part(BaseModel):
+class _RentPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class AmdahlPart(_Part):
+class AmdahlPart(_RentPart):
     """s(k) = 1 / ((1 - parallel) + parallel / k)."""
 
     form: Literal["amdahl"]
@@ -81,7 +81,7 @@ class AmdahlPart(_Part):
         return AmdahlSpeedup(parallel=self.parallel, most=self.most or math.inf), ""
 
 
-class PowerPart(_Part):
+class PowerPart(_RentPart):
     """s(k) = k^exponent."""
 
     form: Literal["power"]
@@ -93,7 +93,7 @@ class PowerPart(_Part):
         return PowerSpeedup(exponent=self.exponent, most=self.most or math.inf), ""
 
 
-class LinearPart(_Part):
+class LinearPart(_RentPart):
     """s(k) = k up to ``most`` GPUs."""
 
     form: Literal["linear"]
@@ -104,7 +104,7 @@ class LinearPart(_Part):
         return PowerSpeedup(exponent=1.0, most=self.most), ""
 
 
-class TablePart(_Part):
+class TablePart(_RentPart):
     """Measured speedups at some widths."""
 
     form: Literal["table"]
@@ -116,7 +116,7 @@ class TablePart(_Part):
         return TableSpeedup(gpus=self.gpus, speedups=self.speedup), ""
 
 
-class MeasuredPart(_Part):
+class MeasuredPart(_RentPart):
     """Measured runs of one fine-tuning at one total batch on several numbers of GPUs (``--runs DIR``)."""
 
     form: Literal["measured"]
@@ -138,7 +138,7 @@ class MeasuredPart(_Part):
         return _measured(self, runs)
 
 
-class DelayPart(_Part):
+class DelayPart(_RentPart):
     """What delay costs: USD for each hour, or a value that is lost after a deadline."""
 
     usd_per_hour: Positive | None = None
@@ -147,7 +147,7 @@ class DelayPart(_Part):
     decay: float = Field(1.5, gt=1, allow_inf_nan=False)
 
 
-class TypePart(_Part):
+class TypePart(_RentPart):
     """One type of jobs."""
 
     name: str = Field(min_length=1)
@@ -158,7 +158,7 @@ class TypePart(_Part):
     delay: DelayPart | None = None
 
 
-class TypesFile(_Part):
+class TypesFile(_RentPart):
     """A file of types."""
 
     type: tuple[TypePart, ...] = Field(min_length=1)

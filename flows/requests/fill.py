@@ -229,7 +229,7 @@ def with_measured(model: ConfigurationModel, runs: Sequence[MeasuredRun]) -> Con
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled(filling.Filled):
+class FilledRequest(filling.Filled):
     """A request filled at ``at`` from a warehouse: beside it the markets left out, who decides and why, where what is
     known of configurations comes from, and what fits the winner's markets (M9.4): patterns, or the names that were asked for; none
     where it is the only one.
@@ -260,7 +260,7 @@ def fill(
     *,
     policy: str | None = None,
     plans: int = filling.PLANS,
-) -> Filled:
+) -> FilledRequest:
     """Fill a request at the turn's time from markets, forecasts and reports known then (M1.2).
 
     Raises `JobError` where nothing can run, nothing is in time or nothing is within the budget; `MarketError` where no
@@ -291,7 +291,7 @@ def fill(
             f"markets = {json.dumps(list(markets))}: the job may move among them; without this and [moving] it stays",
             f"[moving]: a checkpoint of {moves.checkpoint_gb:g} GB, sent at {moves.bandwidth_gb_per_minute:g} GB a minute",
         )
-    return Filled(
+    return FilledRequest(
         **own,
         markets=markets,
         at=turn.at,
@@ -320,7 +320,7 @@ def _policy(turn: Turn, name: str | None) -> tuple[Policy[Any], str]:
     return (policy_named(name), "asked for") if name else deciding_policy(turn)
 
 
-def answer_of(filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
+def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
     """The filled request as plain values."""
     winner, asked = filled.winner, filled.asked
     candidate = winner.candidate
@@ -528,7 +528,7 @@ def _literal(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class ReplayedRequest:
     """A filled request that was replayed: the winner scored, with its throughput at both ends too, and the runners-up
     replayed.
 
@@ -542,7 +542,7 @@ class Ran:
     others: tuple[tuple[Planned, Outcome, Outcome], ...]
 
 
-def run_filled(turn: Turn, filled: Filled, policy: Policy[Any]) -> Ran:
+def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> ReplayedRequest:
     """Replay the winner and every runner-up that was planned, with the forecasts as they would have been issued slot by
     slot (M5.1).
 
@@ -557,7 +557,7 @@ def run_filled(turn: Turn, filled: Filled, policy: Policy[Any]) -> Ran:
     for one, its in zip(planned[1:], ended[1:], strict=True):
         decided, alone = _replayed(its, [policy, OnDemandOnly()])
         others.append((one, decided, alone))
-    return Ran(
+    return ReplayedRequest(
         scored=scored,
         low=_misjudged(ended[0], planned[0], policy, "low"),
         high=_misjudged(ended[0], planned[0], policy, "high"),
@@ -625,7 +625,7 @@ def _misjudged(ended: EndedJob, planned: Planned, policy: Policy[Any], bound: st
     return _replayed(replace(ended, job=true), [wrong])[0]
 
 
-def score_answer(ran: Ran, filled: Filled, step: pd.Timedelta) -> dict[str, Any]:
+def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
     """The scores as plain values; null of a job without a value of its own what hangs on the one made up for it."""
     ended, expected = ran.scored.ended, filled.winner.expected
     valued = not ended.job.must_finish

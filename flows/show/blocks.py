@@ -154,7 +154,7 @@ class Banner:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Figures:
     """Figures side by side, as many as fit."""
 
     kind: ClassVar[str] = "grid"
@@ -184,7 +184,7 @@ class Section:
     anchor: str = ""
 
 
-Block: TypeAlias = "str | Table | Notes | Verbatim | Banner | Grid | Fold | Section | Figure"
+Block: TypeAlias = "str | Table | Notes | Verbatim | Banner | Figures | Fold | Section | Figure"
 
 
 def numbers(

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flows.show.blocks import Block, Figure, Fold, Grid, Page, Section, Table
+from flows.show.blocks import Block, Figure, Figures, Fold, Page, Section, Table
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def figures_of(blocks: Iterable[Block]) -> Iterator[Figure]:
     for block in blocks:
         if isinstance(block, Figure):
             yield block
-        elif isinstance(block, Grid):
+        elif isinstance(block, Figures):
             yield from block.figures
         elif isinstance(block, Fold | Section):
             yield from figures_of(block.blocks)

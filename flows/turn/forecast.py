@@ -29,9 +29,9 @@ from forecasting.accuracy.losses import Windows, window_scores
 from forecasting.origins import (
     VARIABLES,
     Basis,
-    Batch,
     Cadence,
     Cohort,
+    OriginBatch,
     Timetable,
     estimations,
     forecasts_from,
@@ -85,7 +85,7 @@ def timetable_of(settings: Settings) -> Timetable:
 class Prepared:
     """What a turn forecasts from: batches by market and model; states that were made now, and those that could not be read."""
 
-    batches: dict[Followed, dict[str, list[Batch]]]
+    batches: dict[Followed, dict[str, list[OriginBatch]]]
     made: list[FittedState]
     unreadable: list[FittedState]
 
@@ -144,7 +144,9 @@ def prepare(
         batches={
             followed: {
                 model: [
-                    Batch(origins=origins, basis={variable: basis[one] for variable, one in pair.items()})
+                    OriginBatch(
+                        origins=origins, basis={variable: basis[one] for variable, one in pair.items()}
+                    )
                     for pair, origins in own
                 ]
                 for model, own in models.items()
@@ -340,7 +342,7 @@ def forecast_market(
     history: History,
     *,
     settings: Settings,
-    batches: Mapping[str, Sequence[Batch]],
+    batches: Mapping[str, Sequence[OriginBatch]],
     stored: Sequence[Forecast],
     presents: Sequence[pd.Timestamp],
     live: bool = True,
@@ -377,7 +379,7 @@ def forecast_market(
 
 def forecasts_of(
     history: History,
-    batches: Mapping[str, Sequence[Batch]],
+    batches: Mapping[str, Sequence[OriginBatch]],
     *,
     settings: Settings,
     horizon: int | None = None,
@@ -407,7 +409,7 @@ Place = tuple[Market, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredErrors:
     """Errors per market, variable, model and step, and the history and newest planning forecast of each market."""
 
     accuracy: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -431,14 +433,14 @@ class _Asked:
 
 def forecast_turns(
     turns: Sequence[Turn], works: Sequence[Work], *, ahead: Estimates = NO_ESTIMATES
-) -> list[Measured]:
+) -> list[MeasuredErrors]:
     """Issue the forecasts of ascending turns of one warehouse, fill in those that past slots lack, and measure all of them.
 
     What had to be estimated for them is kept in the same transaction, so it is there next time whenever they are; what was
     estimated ``ahead`` is not estimated again.
     """
     asked = list(_asked(turns, works))
-    done: list[Measured] = []
+    done: list[MeasuredErrors] = []
     for group in _groups(asked):
         done += _forecast_group(group, ahead)
     return done
@@ -593,7 +595,7 @@ def is_beginning(short: History, long: History) -> bool:
     )
 
 
-def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> list[Measured]:
+def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> list[MeasuredErrors]:
     """The forecasts and errors of turns whose histories are beginnings of the last one's."""
     last = group[-1]
     turn, markets = last.turn, last.work.markets
@@ -678,7 +680,7 @@ def _stored_forecasts(group: Sequence[_Asked]) -> dict[tuple[str, str], list[For
 
 def _measured(
     asked: _Asked, done: Mapping[Place, MarketForecasts], parts: Mapping[Place, Mapping[Any, pd.DataFrame]]
-) -> Measured:
+) -> MeasuredErrors:
     """What one of the turns found; ``parts`` are the errors by when they were measured.
 
     A market without a forecast whose outcome is known by then has no errors: a gap, a young record, or no measured origins.
@@ -689,7 +691,7 @@ def _measured(
             tables.append(parts[place][followed.at])
         newest[followed] = done[place].planned[followed.at]
     accuracy = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-    return Measured(accuracy=accuracy, histories=asked.histories, forecasts=newest)
+    return MeasuredErrors(accuracy=accuracy, histories=asked.histories, forecasts=newest)
 
 
 def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:

@@ -30,8 +30,8 @@ from flows.show.blocks import (
     Block,
     Column,
     Figure,
+    Figures,
     Fold,
-    Grid,
     Notes,
     Page,
     Section,
@@ -96,7 +96,7 @@ ACCURACY_KEYS = (
 def report_data(
     turn: Turn,
     *,
-    learned: Learned,
+    learned: TaughtByJobs,
     decisions: list[dict[str, Any]],
     accuracy: pd.DataFrame,
     ingested: Counts,
@@ -248,7 +248,7 @@ def panel(history: History, forecast: Forecast | None) -> MarketPanel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class TaughtByJobs:
     """What the jobs that ended have taught: the leaderboard, best policy first and empty before the first job, and findings.
 
     ``movers`` is that of the movers, over the jobs that may move.
@@ -260,7 +260,7 @@ class Learned:
     movers: list[dict[str, Any]]
 
 
-def learned(turn: Turn, pool: Pool | None = None) -> Learned:
+def learned(turn: Turn, pool: Pool | None = None) -> TaughtByJobs:
     """What every job ever scored has taught of the pool (None: as the warehouse has it), and of the movers."""
     pool = read_pool(turn) if pool is None else pool
     outcomes = outcome_frame(turn.store, pool.names)
@@ -277,7 +277,9 @@ def learned(turn: Turn, pool: Pool | None = None) -> Learned:
             f"No job has ended yet, so no policy has a record here; {name.name} decides: it {why}. Where a job may move, "
             f"{mover.name} does."
         ]
-    return Learned(pool=pool, leaderboard=board, findings=[*findings, *_movers_found(movers)], movers=movers)
+    return TaughtByJobs(
+        pool=pool, leaderboard=board, findings=[*findings, *_movers_found(movers)], movers=movers
+    )
 
 
 def _board_rows(group: Group[Any], outcomes: pd.DataFrame) -> list[dict[str, Any]]:
@@ -584,7 +586,7 @@ def markets_section(
     for title, decided in (("With a decision now", True), ("Followed, no decision now", False)):
         group = [figure for figure, has in shown if has == decided]
         if group:
-            blocks.append(Section(title, [Grid(group)]))
+            blocks.append(Section(title, [Figures(group)]))
     return Section(heading, blocks, "markets")
 
 
@@ -981,7 +983,7 @@ def pooled(table: pd.DataFrame, *metrics: str) -> list[pd.DataFrame]:
 def variable_blocks(table: pd.DataFrame, variable: str, names: Sequence[str]) -> list[Block]:
     """Sentences and charts of one variable."""
     sentences, figures, note = variable_parts(table, variable, names)
-    return [*sentences, Grid(figures), note] if figures else [note]
+    return [*sentences, Figures(figures), note] if figures else [note]
 
 
 def variable_parts(

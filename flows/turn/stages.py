@@ -48,7 +48,7 @@ from flows.turn.context import (
     read_pool,
     require_markets,
 )
-from flows.turn.forecast import Measured, forecast_turns
+from flows.turn.forecast import MeasuredErrors, forecast_turns
 from optimization.fleet.competition import Course, MovingCourse, decide_all
 from optimization.job.request import JobRequest, job_on
 from optimization.moving.definition import Mover
@@ -613,7 +613,7 @@ class Found:
     page: Path = Path("reports/report.html")
     ingested: Counts = field(default_factory=dict)
     known: Known | None = None
-    measured: Measured = field(default_factory=Measured)
+    measured: MeasuredErrors = field(default_factory=MeasuredErrors)
     decisions: tuple[Row, ...] = ()
     undecided: tuple[str, ...] = ()
     scored: tuple[str, ...] = ()

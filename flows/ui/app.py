@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from flows.show.formats import plain
 from flows.show.page import asset, properties
 from flows.ui.metrics import MEDIA_TYPE, metrics_text
-from flows.ui.pages import VIEWS, Data, Query, View, render, values_of
+from flows.ui.pages import VIEWS, Data, PageView, Query, render, values_of
 from flows.ui.reading import Snapshots
 from warehouse.errors import InputError, JobError, MarketError, SlackwaterError, StoreError, StoreLockedError
 
@@ -64,11 +64,11 @@ def make_app(snapshots: Snapshots, *, bound: str = "127.0.0.1", names: Iterable[
     return Guard(app, bound=bound, names=names)
 
 
-def _path(view: View) -> str:
+def _path(view: PageView) -> str:
     return "/" if view.name == "glance" else f"/{view.name}"
 
 
-def _html(view: View, snapshots: Snapshots) -> Callable[[Request], Response]:
+def _html(view: PageView, snapshots: Snapshots) -> Callable[[Request], Response]:
     def page(request: Request) -> Response:
         query = dict(request.query_params)
         values = _values(view, snapshots, query)
@@ -78,12 +78,12 @@ def _html(view: View, snapshots: Snapshots) -> Callable[[Request], Response]:
     return page
 
 
-def _values(view: View, snapshots: Snapshots, query: Query) -> Data:
+def _values(view: PageView, snapshots: Snapshots, query: Query) -> Data:
     key = ("page", view.name, tuple(sorted(query.items())))
     return snapshots.made(key, lambda reading: values_of(view, reading, query), timed=view.timed)
 
 
-def _json(view: View, snapshots: Snapshots) -> Callable[[Request], Response]:
+def _json(view: PageView, snapshots: Snapshots) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:
         query = dict(request.query_params)
         key = ("api", view.name, tuple(sorted(query.items())))

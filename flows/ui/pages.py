@@ -296,7 +296,7 @@ Data = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PageView:
     """One page: ``data`` gives its plain values (what ``/api`` answers), ``values`` what only the HTML needs beside them.
 
     ``timed`` marks those whose data depend on the clock.
@@ -349,55 +349,55 @@ def _measured(query: Query) -> pd.Timestamp | None:
 
 #: Every page and every address of the API, in the order of the documentation.
 VIEWS: Final = (
-    View(
+    PageView(
         name="glance", template="glance.html", menu="/",
         about="Is all well, what must be held in the next slot, which job is in danger.",
         data=lambda reading, query: glance_data(reading), timed=True,
     ),
-    View(
+    PageView(
         name="jobs", template="jobs.html", menu="/jobs",
         about="Jobs with their progress; ?state=running|waiting|finished|ended, ?page=N.", data=_jobs,
     ),
-    View(
+    PageView(
         name="job", template="job.html", menu="/jobs",
         about="One job, ?name=NAME: slots, decisions, and every policy's outcome once it has ended.",
         data=lambda reading, query: job_data(reading, query.get("name", "")),
         values=lambda reading, data, query: job_values(reading, data),
     ),
-    View(
+    PageView(
         name="markets", template="markets.html", menu="/markets", about="Markets with their newest values and freshness.",
         data=lambda reading, query: markets_data(reading),
     ),
-    View(
+    PageView(
         name="market", template="market.html", menu="/markets",
         about="One market, ?key=provider/region/zone/type@source, with a forecast vintage (?model=, ?issued=) and what came.",
         data=_market, values=lambda reading, data, query: market_values(reading, data),
     ),
-    View(
+    PageView(
         name="accuracy", template="accuracy.html", menu="/accuracy",
         about="Forecast errors by market, variable, model and step; ?at=TIME for an earlier measurement.", data=_accuracy,
         values=lambda reading, data, query: accuracy_values(data, accuracy_table(reading, _measured(query))),
     ),
-    View(
+    PageView(
         name="policies", template="policies.html", menu="/policies",
         about="The leaderboard, and the weights of the policies after every round.",
         data=lambda reading, query: policies_data(reading),
         values=lambda reading, data, query: policies_values(data),
     ),
-    View(
+    PageView(
         name="completeness", template="completeness.html", menu="/completeness",
         about="The state of every market, stage and slot of the last days.",
         data=lambda reading, query: completeness_data(reading),
         values=lambda reading, data, query: completeness_values(reading, data), timed=True,
     ),
-    View(
+    PageView(
         name="runs", template="runs.html", menu="/runs", about="The ledger of runs, the newest first; ?page=N.",
         data=lambda reading, query: runs_data(reading, page=_page(query)),
     ),
 )  # fmt: skip
 
 
-def values_of(view: View, reading: Reading, query: Query) -> Data:
+def values_of(view: PageView, reading: Reading, query: Query) -> Data:
     """Everything that the template of a page is given but the time."""
     data = view.data(reading, query)
     return frame_values(reading) | view.values(reading, data, query) | {"data": data, "query": query}

@@ -30,7 +30,7 @@ CURVE_SIZES: Final = (50, 100, 200, 400, 600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class MeasuringEffort:
     """How much is spent on measuring: repeats of the split and of the learning curve, steps of each search, all models left out or
     only those with at least ``least_rows``.
     """
@@ -41,12 +41,16 @@ class Effort:
     least_rows: int = 1
 
 
-FULL: Final = Effort()
-FAST: Final = Effort(repeats=1, curve_repeats=1, iterations=10, least_rows=20)
+FULL: Final = MeasuringEffort()
+FAST: Final = MeasuringEffort(repeats=1, curve_repeats=1, iterations=10, least_rows=20)
 
 
 def held_out(
-    runs: pd.DataFrame, *, rng: np.random.Generator, effort: Effort, tell: Callable[[], None] = lambda: None
+    runs: pd.DataFrame,
+    *,
+    rng: np.random.Generator,
+    effort: MeasuringEffort,
+    tell: Callable[[], None] = lambda: None,
 ) -> pd.DataFrame:
     """Every row predicted by a model that saw no run of its configuration, once a repeat.
 
@@ -62,7 +66,7 @@ def held_out(
 
 
 def models_left_out(
-    runs: pd.DataFrame, *, effort: Effort, tell: Callable[[], None] = lambda: None
+    runs: pd.DataFrame, *, effort: MeasuringEffort, tell: Callable[[], None] = lambda: None
 ) -> pd.DataFrame:
     """Every row predicted by a model that saw no run of its language model; the columns of `held_out` without ``repeat``."""
     counts = runs["model_name"].value_counts()
@@ -78,7 +82,7 @@ def learning_curve(
     runs: pd.DataFrame,
     *,
     rng: np.random.Generator,
-    effort: Effort,
+    effort: MeasuringEffort,
     sizes: Sequence[int] = CURVE_SIZES,
     tell: Callable[[], None] = lambda: None,
 ) -> pd.DataFrame:

@@ -514,7 +514,7 @@ MEDIAN_GAIN = 0.02
 
 @stored("combined.record")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class DiscountedLosses:
     """Discounted losses (members, `SCORED_STEPS`, parts) and changes of price (`SCORED_STEPS`,) as of a slot since the epoch."""
 
     losses: np.ndarray
@@ -526,9 +526,9 @@ class Record:
         return relative(self.losses)
 
 
-def empty_record(members: int, slot: int) -> Record:
+def empty_record(members: int, slot: int) -> DiscountedLosses:
     """Nothing seen up to ``slot``."""
-    return Record(
+    return DiscountedLosses(
         losses=np.zeros((members, SCORED_STEPS, len(PARTS))), changes=np.zeros(SCORED_STEPS), slot=slot
     )
 
@@ -550,7 +550,7 @@ def part_losses(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
+class PastLosses:
     """Forecasts made at slots ``at`` (n,) since the epoch, ascending: ``losses`` (members, n, h, parts), ``changes`` (n, h)."""
 
     at: np.ndarray
@@ -559,7 +559,7 @@ class Scores:
 
 
 def records(
-    scores: Scores, start: Record, asked: np.ndarray, half_life: float
+    scores: PastLosses, start: DiscountedLosses, asked: np.ndarray, half_life: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Discounted losses (members, asked, h, parts) and changes (asked, h) as known at each of the ``asked`` slots since the epoch.
 
@@ -592,7 +592,7 @@ def _faded(values: np.ndarray, fade: np.ndarray, axis: int) -> np.ndarray:
     return np.moveaxis(total, 0, axis)
 
 
-def pooled(kept: list[Record]) -> np.ndarray:
+def pooled(kept: list[DiscountedLosses]) -> np.ndarray:
     """Relative losses of a panel, markets counting by their changes; shape of a record's losses."""
     shares = [np.minimum(record.changes, MOST_CHANGES) for record in kept]
     total = np.sum(shares, axis=0)[None, :, None]
@@ -716,7 +716,7 @@ PRICE_MEMBERS: dict[str, Callable[[], Model]] = {
 #: The newest part of a panel on which the members are weighed; of a shorter panel a third.
 WEIGHED = pd.Timedelta(days=12)
 #: No forecast scored.
-_NONE = Scores(
+_NONE = PastLosses(
     at=np.zeros(0, dtype=int),
     losses=np.zeros((1, 0, SCORED_STEPS, PRICE_BINS)),
     changes=np.zeros((0, SCORED_STEPS)),
@@ -744,7 +744,7 @@ class CombinedPrice:
         earlier = {name: PRICE_MEMBERS[name]().fit(before) for name in self.names}
         first, stop = end - 1 - width, end - 1
         told: dict[int, np.ndarray] = {}
-        kept: dict[str, Record] = {}
+        kept: dict[str, DiscountedLosses] = {}
         for which, one in enumerate(panel.series):
             origins = scored_origins(one, (first, stop))
             if origins.size:
@@ -752,7 +752,7 @@ class CombinedPrice:
                 start = empty_record(len(fitted) + 1, first)
                 scores = scores_of(one, origins, told[which])
                 losses, changes = records(scores, start, np.array([stop]), _half_life(one))
-                kept[one.key] = Record(losses=losses[:, 0], changes=changes[0], slot=stop)
+                kept[one.key] = DiscountedLosses(losses=losses[:, 0], changes=changes[0], slot=stop)
         prior = pooled(list(kept.values())) if kept else _even(len(fitted))
         fallen = {}
         for which, made in told.items():
@@ -761,15 +761,15 @@ class CombinedPrice:
             origins = scored_origins(one, (first, stop))
             seen = _fallen(one, origins, made, start, prior)
             sums, _ = records(seen, _nothing_fallen(first), np.array([stop]), _half_life(one))
-            fallen[one.key] = Record(losses=sums[:, 0], changes=np.zeros(SCORED_STEPS), slot=stop)
+            fallen[one.key] = DiscountedLosses(losses=sums[:, 0], changes=np.zeros(SCORED_STEPS), slot=stop)
         return FittedCombinedPrice(
             members=fitted, kept=kept, prior=prior, end=end, fallen=fallen, recalibrated=self.recalibrated
         )
 
 
 def _fallen(
-    series: Series, origins: np.ndarray, told: np.ndarray, start: Record, prior: np.ndarray
-) -> Scores:
+    series: Series, origins: np.ndarray, told: np.ndarray, start: DiscountedLosses, prior: np.ndarray
+) -> PastLosses:
     """Where prices fell in the quantiles issued at ``origins`` by the weights of that time, in the form of scores."""
     scores = scores_of(series, origins, told)
     losses, changes = records(scores, start, origins + series.first_slot, _half_life(series))
@@ -778,11 +778,13 @@ def _fallen(
     inside = np.minimum(target, len(series) - 1)
     truth = np.where(target < len(series), series.values[inside], np.nan)
     share = price_transforms(issued, truth)
-    return Scores(at=scores.at, losses=share[None], changes=np.zeros(share.shape[:2]))
+    return PastLosses(at=scores.at, losses=share[None], changes=np.zeros(share.shape[:2]))
 
 
-def _nothing_fallen(slot: int) -> Record:
-    return Record(losses=np.zeros((1, SCORED_STEPS, PRICE_BINS)), changes=np.zeros(SCORED_STEPS), slot=slot)
+def _nothing_fallen(slot: int) -> DiscountedLosses:
+    return DiscountedLosses(
+        losses=np.zeros((1, SCORED_STEPS, PRICE_BINS)), changes=np.zeros(SCORED_STEPS), slot=slot
+    )
 
 
 def _even(members: int) -> np.ndarray:
@@ -802,7 +804,7 @@ def scored_origins(series: Series, span: tuple[int, int]) -> np.ndarray:
     return np.asarray(origins[price_state(series).moves[origins]])
 
 
-def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> Scores:
+def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> PastLosses:
     """Losses of quantiles ``told`` (members, origins, `SCORED_STEPS` or more, 19) as far as their values are in the series."""
     target = origins[:, None] + np.arange(1, SCORED_STEPS + 1)
     inside = np.minimum(target, len(series) - 1)
@@ -810,7 +812,7 @@ def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> Scores:
     truth = np.where(there, series.values[inside], np.nan)
     changed = there & (price_state(series).age[inside] == 0)
     losses = part_losses(told[:, :, :SCORED_STEPS], truth)
-    return Scores(at=origins + series.first_slot, losses=losses, changes=changed * float(REFIT_EVERY))
+    return PastLosses(at=origins + series.first_slot, losses=losses, changes=changed * float(REFIT_EVERY))
 
 
 def member_quantiles(
@@ -832,10 +834,10 @@ class FittedCombinedPrice:
     """The fitted members, every market's record of losses, the panel's, and the slot since the epoch after the last fitted on."""
 
     members: dict[str, FittedPredictor]
-    kept: dict[str, Record]
+    kept: dict[str, DiscountedLosses]
     prior: np.ndarray
     end: int
-    fallen: dict[str, Record] = field(default_factory=dict)
+    fallen: dict[str, DiscountedLosses] = field(default_factory=dict)
     recalibrated: bool = True
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:

@@ -407,7 +407,7 @@ _SIGNED = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class KnownPairs:
     """What is known of n pairs: features ``rows`` (n, columns), and what the process of changes makes of them.
 
     ``ways`` (n, 3) are logs of the chances that the price will have moved against the last change, not at all, or onwards;
@@ -421,7 +421,7 @@ class Told:
 
 def told_of(
     process: FittedChangeProcess, series: Series, state: PriceState, origins: np.ndarray, steps: np.ndarray
-) -> Told:
+) -> KnownPairs:
     """Features and the process's law of origins (m,) with steps ahead (m, k), as m k pairs.
 
     Features are `price_rows`, its signed columns once more as seen from the last change, and that change's sign; then the
@@ -440,7 +440,7 @@ def told_of(
     value = np.where(fell[:, None], -value[:, ::-1], value) / state.size[origins][:, None]
     weight = np.where(fell[:, None, None], weight[:, :, ::-1], weight)
     ways, sizes = _law_of(value, weight)
-    return Told(
+    return KnownPairs(
         rows=np.concatenate([wide, of_step], axis=-1).reshape(-1, wide.shape[2] + of_step.shape[2]),
         ways=ways.reshape(-1, 3),
         sizes=sizes.reshape(-1, 2, SIZE_LEVELS.size),
@@ -472,7 +472,7 @@ def _law_of(value: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarr
 class Moves:
     """Training pairs: what is told of them; log price change, its unit, weight and the sign of the last change before, (n,)."""
 
-    told: Told
+    told: KnownPairs
     change: np.ndarray
     unit: np.ndarray
     weight: np.ndarray
@@ -499,7 +499,7 @@ def training_moves(panel: Panel, process: FittedChangeProcess) -> Moves | None:
             steps = rng.choice(PRICE_STEPS, (origins.size, DRAWN))
             parts.append(_pairs(process, one, state, (origins, steps), end))
     made = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    told = Told(rows=made[0], ways=made[1], sizes=made[2])
+    told = KnownPairs(rows=made[0], ways=made[1], sizes=made[2])
     return Moves(told=told, change=made[3], unit=made[4], weight=made[5], sign=made[6])
 
 
@@ -644,7 +644,7 @@ class FittedBoostedPrice:
         moved = state.level[origins][:, None, None] + change * state.size[origins][:, None, None]
         return np.where(change == 0, series.last(origins)[:, None, None], np.exp(np.minimum(moved, 30.0)))
 
-    def _sizes(self, told: Told, way: int) -> np.ndarray:
+    def _sizes(self, told: KnownPairs, way: int) -> np.ndarray:
         """Quantiles of the log size at `SIZE_LEVELS` of a move that way, shape (pairs, levels)."""
         rows = np.hstack([told.rows, np.full((told.rows.shape[0], 1), float(way))])
         shift = np.stack(

@@ -183,7 +183,7 @@ _RIDGE = 10.0
 
 @stored("price.sizes")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizeLaw:
+class ChangeLaw:
     """Where so many more changes lead, counted in the direction of the last change.
 
     The unit is size^(1 - gamma) |last|^gamma. ``points`` (8, len(`NODES`), `POINTS`) are quantiles at equidistant levels
@@ -257,7 +257,7 @@ def successors(
     return Successors(x=np.clip(x, NODES[0], NODES[-1]), told=told, weight=weight, after=after)
 
 
-def size_law(seen: Successors) -> SizeLaw:
+def size_law(seen: Successors) -> ChangeLaw:
     """Weighted quantiles around every node and situation; gamma by least squares of the log sizes."""
     moved = np.log(np.clip(np.abs(seen.after), 1e-3, 1e2))
     w, x = seen.weight, seen.x
@@ -278,7 +278,7 @@ def size_law(seen: Successors) -> SizeLaw:
             weight = alike * near[:, j]
             share = (np.cumsum(weight) - 0.5 * weight) / weight.sum()
             points[told, j] = np.interp(levels, share, scaled[order])
-    return SizeLaw(gamma=gamma, points=points)
+    return ChangeLaw(gamma=gamma, points=points)
 
 
 # ---
@@ -391,7 +391,7 @@ class FittedChangeProcess:
     usual: float
     rate: np.ndarray
     own: dict[str, Ages]
-    sizes: tuple[SizeLaw, ...]
+    sizes: tuple[ChangeLaw, ...]
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Quantiles of the process where the price moves, the newest value alone where it stands still (`PriceState.moves`)."""

@@ -63,7 +63,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class WorkloadLaw:
     """How much work jobs are: a lognormal number of tokens of this median and sigma (ours; the poster does not say)."""
 
     median_tokens: float = 20e6
@@ -106,7 +106,7 @@ class Request:
     seed: tuple[int, ...]
 
 
-def draw_requests(families: int, jobs: int, workload: Workload, *, seed: Sequence[int]) -> list[Request]:
+def draw_requests(families: int, jobs: int, workload: WorkloadLaw, *, seed: Sequence[int]) -> list[Request]:
     """A Poisson stream: every family equally likely, lognormal tokens, exponential gaps of mean 1 s (scaled to a load later)."""
     rng = np.random.default_rng([*seed, 1])
     arrivals = np.cumsum(rng.exponential(1.0, jobs))

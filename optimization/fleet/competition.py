@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from optimization.job.definition import rates
-from optimization.moving.definition import Held, MarketsView
+from optimization.moving.definition import MarketsView, MovingHold
 from optimization.moving.live import (
     LiveMovable,
     MovedDecision,
@@ -525,7 +525,7 @@ class _Run:
         if any(key is not None and key not in keys for key, _ in self._moved.values()):
             return None  # where it is, is not known here
         fresh = {
-            slot: Held(None if key is None else keys.index(key), allocation)
+            slot: MovingHold(None if key is None else keys.index(key), allocation)
             for slot, (key, allocation) in self._moved.items()
         }
         moving = course.slots[k]

@@ -188,7 +188,7 @@ STEP = 0.85
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class SearchEffort:
     """How hard to look: price rounds, how many of them are steps against what is short, the gap at which to stop, cells and
     labels of the searches, cells of the last bound.
 
@@ -211,20 +211,20 @@ class Effort:
 
 
 #: For a few jobs, where seconds do not matter.
-THOROUGH = Effort(rounds=60, enough=1e-6, cells=512, width=EXACT, final_cells=512, sweeps=5)
+THOROUGH = SearchEffort(rounds=60, enough=1e-6, cells=512, width=EXACT, final_cells=512, sweeps=5)
 #: For hundreds of jobs in seconds.
-QUICK = Effort(rounds=8, steps=5, enough=2e-3, cells=128, width=8, final_cells=2048, sweeps=1, starts=1)
+QUICK = SearchEffort(rounds=8, steps=5, enough=2e-3, cells=128, width=8, final_cells=2048, sweeps=1, starts=1)
 
 
 def plan_jointly(
-    problem: JointProblem, effort: Effort | None = None, *, tell: Callable[[str], None] | None = None
+    problem: JointProblem, effort: SearchEffort | None = None, *, tell: Callable[[str], None] | None = None
 ) -> JointPlan:
     """Plan all jobs together by prices; deterministic, no clock. Raises what `validate_joint` raises.
 
     ``prices`` of the plan are those of the best bound. ``tell`` is told what is being done.
     """
     validate_joint(problem)
-    effort = effort or Effort()
+    effort = effort or SearchEffort()
     tell = tell or _silent
     searching = Search(problem, cells=effort.cells, width=effort.width)
     tell("one by one")
@@ -233,7 +233,7 @@ def plan_jointly(
 
 
 def plan_from(
-    searching: Search, first: list[JointPlan], effort: Effort, tell: Callable[[str], None]
+    searching: Search, first: list[JointPlan], effort: SearchEffort, tell: Callable[[str], None]
 ) -> JointPlan:
     """`plan_jointly` from plans that are known already; the answer is worth no less than any of them."""
     problem = searching.problem
@@ -266,7 +266,7 @@ def plan_from(
 
 
 def priced_rounds(
-    master: Master, incumbent: float, effort: Effort, tell: Callable[[str], None]
+    master: Master, incumbent: float, effort: SearchEffort, tell: Callable[[str], None]
 ) -> tuple[Prices, float]:
     """Prices with the least bound met, and that bound: a few steps against what is short, then column generation.
 

@@ -13,9 +13,9 @@ from optimization.fleet.problem import NO_ENDING, NOWHERE, Ending, JointJob, Joi
 from optimization.job.definition import needed, rates
 from optimization.kernels.routes import (
     MOVE,
-    Asked,
     InGroup,
     RouteTerms,
+    SearchTerms,
     best_ending,
     held_in,
     optimistic,
@@ -109,14 +109,14 @@ class Search:
 
     def _compass(
         self, j: int, available: np.ndarray, toll: np.ndarray, usd: float, most: float
-    ) -> tuple[Asked, np.ndarray, float, float]:
+    ) -> tuple[SearchTerms, np.ndarray, float, float]:
         """What is asked, the optimistic worths, their cell and their bound."""
         terms, weight = self.terms[j], self.problem.jobs[j].priority
         cost, spot = priced_states(terms, self.price, available, toll, usd)
         job = self.problem.jobs[j]
         counts = self.problem.reaches_deadline(job)
         later = float(usd) if counts else float(weight)
-        asked = Asked(float(weight), float(usd), later, counts, cost, spot, float(most))
+        asked = SearchTerms(float(weight), float(usd), later, counts, cost, spot, float(most))
         shape = (terms.slots + 1, terms.n.size + 1, self._cells + 1)
         room = self._room[: shape[0] * shape[1] * shape[2]].reshape(shape)
         cell, bound = optimistic(terms, asked, room)
@@ -133,7 +133,7 @@ class Search:
             bound=float(worth if sure else max(bound, worth)),
         )
 
-    def route(self, j: int, chosen: Sequence[int] | np.ndarray, asked: Asked) -> Route:
+    def route(self, j: int, chosen: Sequence[int] | np.ndarray, asked: SearchTerms) -> Route:
         """The route of states ``chosen`` with the spot instances and the ending that ``asked`` makes best."""
         terms, job = self.terms[j], self.problem.jobs[j]
         z, before, paid, priced = terms.done, InGroup(terms.group_before, terms.n_before), 0.0, 0.0

@@ -42,7 +42,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class StreamJob:
     """A job of a stream: it begins in slot ``at`` and may use the markets of ``runs``; ``unit`` is its OD-only cost, USD."""
 
     at: int
@@ -83,7 +83,7 @@ class StreamRun:
 class Running:
     """A job under way."""
 
-    arrival: Arrival
+    arrival: StreamJob
     progress: Progress
     market: str | None
 
@@ -93,7 +93,7 @@ Planner = Callable[[JointProblem], JointPlan]
 
 def draw_stream(
     world: World, *, first: int, slots: int, scarcity: float, markets_each: int, rng: np.random.Generator
-) -> list[Arrival]:
+) -> list[StreamJob]:
     """Poisson arrivals in slots first..first+slots-1 whose work is ``scarcity`` times what the mean counts of the world could do.
 
     H(n) = n; every job may use ``markets_each`` markets drawn at random. Raises `MarketError` if the world ends before its jobs
@@ -107,7 +107,7 @@ def draw_stream(
     keys = sorted(world.counts)
     supply = sum(float(np.nanmean(world.counts[key])) for key in keys)
     each = float(np.mean(DEADLINES) * np.mean(SIZES) * np.mean(LOADS))
-    arrivals: list[Arrival] = []
+    arrivals: list[StreamJob] = []
     for t in range(first, first + slots):
         for _ in range(int(rng.poisson(scarcity * supply / each))):
             allowed = [keys[i] for i in sorted(rng.permutation(len(keys))[:markets_each])]
@@ -115,7 +115,7 @@ def draw_stream(
     return arrivals
 
 
-def _arrival(world: World, name: str, at: int, allowed: Sequence[str], rng: np.random.Generator) -> Arrival:
+def _arrival(world: World, name: str, at: int, allowed: Sequence[str], rng: np.random.Generator) -> StreamJob:
     d, n_max = int(rng.choice(DEADLINES)), int(rng.choice(SIZES))
     work = float(rng.uniform(*LOADS)) * d * n_max * world.slot_hours
     unit = work * min(world.on_demand_usd[key] for key in allowed)
@@ -124,11 +124,11 @@ def _arrival(world: World, name: str, at: int, allowed: Sequence[str], rng: np.r
         mu_up=MU_UP, mu_down=MU_DOWN, value=VALUE_FACTOR * unit, gamma=GAMMA,
     )  # fmt: skip
     priority = float(rng.choice(PRIORITIES, p=CHANCES))
-    return Arrival(at=at, name=name, runs=dict.fromkeys(allowed, job), priority=priority, unit=unit)
+    return StreamJob(at=at, name=name, runs=dict.fromkeys(allowed, job), priority=priority, unit=unit)
 
 
 def run_stream(
-    world: World, arrivals: Sequence[Arrival], planner: Planner, *, window: int, move_hours: float = 0.0
+    world: World, arrivals: Sequence[StreamJob], planner: Planner, *, window: int, move_hours: float = 0.0
 ) -> StreamRun:
     """Plan all running jobs in every slot, take the first slot of the plan, and see what is there (M2.4).
 

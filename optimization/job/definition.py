@@ -93,7 +93,7 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class RateTable:
     """H(n) measured: ``rates[n - 1]`` work units per hour on n instances."""
 
     rates: tuple[float, ...]

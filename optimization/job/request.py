@@ -21,7 +21,7 @@ from optimization.job.definition import (
     Linear,
     Power,
     Progress,
-    Table,
+    RateTable,
     Throughput,
     rates,
     shortfall,
@@ -172,7 +172,7 @@ class TableForm(_Part):
 
     def build(self) -> Throughput:
         """The throughput it describes."""
-        return Table(rates=self.rates)
+        return RateTable(rates=self.rates)
 
 
 class Checkpoint(_Part):

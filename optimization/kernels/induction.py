@@ -69,7 +69,7 @@ class Firsts(NamedTuple):
     now: int
 
 
-class Asked(NamedTuple):
+class SlotState(NamedTuple):
     """Work left, size before, count, price per slot, and the worth of finishing in this slot."""
 
     rest: float
@@ -454,7 +454,7 @@ def best_size(
 
 @kernel
 def chosen_size(
-    game: Game, column: np.ndarray, held: np.ndarray, gains: np.ndarray, near: np.ndarray, asked: Asked
+    game: Game, column: np.ndarray, held: np.ndarray, gains: np.ndarray, near: np.ndarray, asked: SlotState
 ) -> int:
     """`best_size` among the sizes ``held`` (n,) with their work in a slot ``gains``."""
     costs, work = np.empty(held.size), np.empty(held.size)
@@ -485,7 +485,7 @@ def chosen_sizes(
     """`chosen_size` of many paths in one slot: ``columns`` (S, K, M, points); ``states`` and ``levels`` are each path's cell."""
     chosen = np.empty(rest.size, np.int64)
     for p in range(rest.size):
-        asked = Asked(rest[p], before[p], available[p], price[p], late)
+        asked = SlotState(rest[p], before[p], available[p], price[p], late)
         chosen[p] = chosen_size(game, columns[states[p], levels[p]], held, gains, near, asked)
     return chosen
 

@@ -24,7 +24,7 @@ from optimization.kernels.rules import (
 TARGET, TO_GO, EXPECTED = 0, 1, 2
 
 
-class Terms(NamedTuple):
+class HorizonProgram(NamedTuple):
     """A horizon program as arrays and numbers.
 
     ``sizes`` and ``gain`` (work units a slot at full efficiency) have shape (sizes,); ``line`` is the progress that
@@ -73,7 +73,7 @@ class Segments(NamedTuple):
 
 
 @part
-def slot_costs(terms: Terms, price: np.ndarray, available: np.ndarray) -> np.ndarray:
+def slot_costs(terms: HorizonProgram, price: np.ndarray, available: np.ndarray) -> np.ndarray:
     """USD of one slot on each size, cheapest split, shape (w, sizes) (M3.2)."""
     cost = np.empty((price.size, terms.sizes.size))
     for i in range(price.size):
@@ -85,7 +85,7 @@ def slot_costs(terms: Terms, price: np.ndarray, available: np.ndarray) -> np.nda
 
 
 @part
-def furthest(terms: Terms, slots: int, chosen: np.ndarray) -> float:
+def furthest(terms: HorizonProgram, slots: int, chosen: np.ndarray) -> float:
     """The most progress ``slots`` slots can make; writes size indices that make it to ``chosen`` (slots,) (M3.3a)."""
     m = terms.sizes.size
     z, parent = np.empty((slots + 1, m)), np.empty((slots + 1, m), np.int64)
@@ -144,7 +144,7 @@ def lower_hull(x: np.ndarray, y: np.ndarray, order: np.ndarray) -> Segments:
 
 
 @part
-def end_points(terms: Terms, slots: int) -> tuple[np.ndarray, np.ndarray]:
+def end_points(terms: HorizonProgram, slots: int) -> tuple[np.ndarray, np.ndarray]:
     """Work left after the window and the value it loses at least: points whose hull never overstates the loss.
 
     On demand: slots are taken as divisible and without restarts. By the table: its points on the best size; one more is the
@@ -173,7 +173,7 @@ def end_points(terms: Terms, slots: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @part
-def best_of(terms: Terms, p: int) -> float:
+def best_of(terms: HorizonProgram, p: int) -> float:
     """The largest value in row p of the table, USD."""
     best: float = terms.table_usd[p, 0]
     for value in terms.table_usd[p]:
@@ -197,7 +197,7 @@ def merged(a: Segments, b: Segments) -> Segments:
 
 
 @part
-def least_loss(terms: Terms, cost: np.ndarray) -> Curves:
+def least_loss(terms: HorizonProgram, cost: np.ndarray) -> Curves:
     """The optimistic loss of a program with slot costs ``cost``, shape (w, sizes).
 
     Every slot's cost of work, and the loss after the window, is replaced by its lower convex hull at full efficiency; the
@@ -236,7 +236,7 @@ def corner(curves: Curves, i: int, rest: float) -> int:
 
 
 @part
-def optimistic(terms: Terms, curves: Curves, i: int, k: int, rest: float) -> float:
+def optimistic(terms: HorizonProgram, curves: Curves, i: int, k: int, rest: float) -> float:
     """Bound on the worth of slots i.. when ``rest`` work is left; k is the first corner of row i at or beyond ``rest``."""
     if k >= curves.corners[i]:
         return curves.floor_usd
@@ -247,7 +247,7 @@ def optimistic(terms: Terms, curves: Curves, i: int, k: int, rest: float) -> flo
 
 
 @part
-def optimistic_at(terms: Terms, curves: Curves, i: int, rest: float) -> float:
+def optimistic_at(terms: HorizonProgram, curves: Curves, i: int, rest: float) -> float:
     """Bound on the worth of slots i.. when ``rest`` work is left."""
     return optimistic(terms, curves, i, corner(curves, i, rest), rest)
 
@@ -279,7 +279,7 @@ LARGE, NARROW = 4096, 0.25
 PROVED, BEST_FOUND, NOTHING_TO_DO, UNSOUND = 0, 1, 2, 3
 
 
-class Answer(NamedTuple):
+class Solved(NamedTuple):
     """What `solve` finds: ``held`` (w, 2) instances on demand and on spot, what they cost and reach, in USD and work units.
 
     ``worth`` is W less the cost, ``bound`` is no less than that of any plan; ``state`` says how it was found.
@@ -344,7 +344,7 @@ class Beam(NamedTuple):
 
 
 @part
-def expected_value(terms: Terms, z: float, j: int | np.int64) -> float:
+def expected_value(terms: HorizonProgram, z: float, j: int | np.int64) -> float:
     """The table of M3.3 (c) at ``z`` work units and size index ``j``: linear between its points, constant beyond them."""
     low, high = 0, terms.work.size
     while low < high:
@@ -361,7 +361,7 @@ def expected_value(terms: Terms, z: float, j: int | np.int64) -> float:
 
 
 @part
-def end_value(terms: Terms, line: float, z: float, j: int | np.int64) -> float:
+def end_value(terms: HorizonProgram, line: float, z: float, j: int | np.int64) -> float:
     """W(z, n_end, t + w) of M3.3 on size index ``j``; short of ``line`` the target rule gives minus infinity."""
     if z >= line:
         return terms.finish_usd
@@ -376,7 +376,7 @@ def end_value(terms: Terms, line: float, z: float, j: int | np.int64) -> float:
 
 
 @part
-def walk(terms: Terms, line: float, cost: np.ndarray, chosen: np.ndarray) -> float:
+def walk(terms: HorizonProgram, line: float, cost: np.ndarray, chosen: np.ndarray) -> float:
     """Worth of a sequence of size indices, end value minus cost; those after the line is reached become 0."""
     z, before, paid = terms.done, terms.n_previous, 0.0
     for i in range(cost.shape[0]):
@@ -392,7 +392,15 @@ def walk(terms: Terms, line: float, cost: np.ndarray, chosen: np.ndarray) -> flo
 
 @part
 def try_label(
-    terms: Terms, curves: Curves, beam: Beam, i: int, j: int, p: int, rest: float, paid: float, before: int
+    terms: HorizonProgram,
+    curves: Curves,
+    beam: Beam,
+    i: int,
+    j: int,
+    p: int,
+    rest: float,
+    paid: float,
+    before: int,
 ) -> None:
     """Keep a label of the beam if it is more hopeful than the one that size j has after slot i.
 
@@ -407,7 +415,7 @@ def try_label(
 
 @part
 def first_plan(
-    terms: Terms, cost: np.ndarray, curves: Curves, line: float, chosen: np.ndarray
+    terms: HorizonProgram, cost: np.ndarray, curves: Curves, line: float, chosen: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """The better of ``chosen`` and the beam's best sequence of size indices, and its worth.
 
@@ -491,7 +499,7 @@ def fronts_above(labels: Layer, bounds: np.ndarray, room: np.ndarray, ends: np.n
 
 @part
 def write_front(
-    terms: Terms,
+    terms: HorizonProgram,
     curves: Curves,
     labels: Layer,
     sources: Sources,
@@ -547,7 +555,7 @@ def write_front(
 
 @part
 def thinned(
-    terms: Terms, curves: Curves, step: Step, out: Layer, parent: np.ndarray, end: int, width: int
+    terms: HorizonProgram, curves: Curves, step: Step, out: Layer, parent: np.ndarray, end: int, width: int
 ) -> int:
     """Keep the ``width`` most hopeful labels of a front that was written up to ``end``; the end of those."""
     count = end - step.end
@@ -596,7 +604,7 @@ def with_ties(cost: np.ndarray) -> np.ndarray:
 
 @part
 def settled(
-    terms: Terms,
+    terms: HorizonProgram,
     cost: np.ndarray,
     price: np.ndarray,
     available: np.ndarray,
@@ -617,7 +625,7 @@ def settled(
 
 @part
 def search(
-    terms: Terms,
+    terms: HorizonProgram,
     cost: np.ndarray,
     curves: Curves,
     line: float,
@@ -684,7 +692,7 @@ def search(
 
 
 @kernel
-def solve(terms: Terms, price: np.ndarray, available: np.ndarray, limit: int) -> Answer:
+def solve(terms: HorizonProgram, price: np.ndarray, available: np.ndarray, limit: int) -> Solved:
     """The best plan of a program; if more than ``limit`` labels are needed, the best found by then.
 
     Under the target rule what has to be reached is the line or, if it is less, the most that can be (M3.3a). Ties: `TIE`.
@@ -694,12 +702,12 @@ def solve(terms: Terms, price: np.ndarray, available: np.ndarray, limit: int) ->
     held[:], chosen[:] = 0, 0
     for i in range(w):
         if not (0.0 <= price[i] < np.inf and available[i] >= 0):
-            return Answer(UNSOUND, held, 0.0, terms.done, 0.0, 0.0)
+            return Solved(UNSOUND, held, 0.0, terms.done, 0.0, 0.0)
     line = terms.line
     if terms.rule == TARGET:
         line = min(line, furthest(terms, w, chosen) - terms.slack)
     if terms.done >= line:
-        return Answer(NOTHING_TO_DO, held, 0.0, terms.done, terms.finish_usd, terms.finish_usd)
+        return Solved(NOTHING_TO_DO, held, 0.0, terms.done, terms.finish_usd, terms.finish_usd)
     usd = slot_costs(terms, price, available)
     cost = with_ties(usd)
     curves = least_loss(terms, cost)
@@ -724,8 +732,8 @@ def solve(terms: Terms, price: np.ndarray, available: np.ndarray, limit: int) ->
     paid, reached = settled(terms, usd, price, available, chosen, held)
     worth = walk(terms, line, usd, chosen)
     if proved:
-        return Answer(PROVED, held, paid, reached, worth, worth)
+        return Solved(PROVED, held, paid, reached, worth, worth)
     bound = max(best[0], optimistic_at(terms, curves, m - m, line - terms.done))
     for k in range(w):
         bound += 2.0 * TIE * usd[k, m - 1]
-    return Answer(BEST_FOUND, held, paid, reached, worth, max(bound, worth))
+    return Solved(BEST_FOUND, held, paid, reached, worth, max(bound, worth))

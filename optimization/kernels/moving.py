@@ -334,7 +334,7 @@ def hindsight_ways(
 # The mean-field induction (M11.6). Each market has its own table; in every later slot the other markets are drawn anew.
 
 
-class Market(NamedTuple):
+class MarketLaw(NamedTuple):
     """What is believed of one market: counts (S,) and prices (K,) per slot of its states, transitions (T, S, S), (T, K, K)."""
 
     available: np.ndarray
@@ -343,7 +343,7 @@ class Market(NamedTuple):
     price_chain: np.ndarray
 
 
-class Grid(NamedTuple):
+class WorkGrid(NamedTuple):
     """Work left: ``step`` between the ``points``; a job with ``slack`` left is finished. ``low`` and ``high`` (T + 1,) are
     the first and the end of the points that matter at the start of each slot and at the deadline; above them is worth
     ``beyond`` less."""
@@ -418,7 +418,7 @@ def table(memory: np.ndarray, states: int, levels: int, held: int, width: int) -
 
 
 @part
-def last_worth(ground: Ground, grid: Grid, out: list[np.ndarray]) -> None:
+def last_worth(ground: Ground, grid: WorkGrid, out: list[np.ndarray]) -> None:
     """Per market (S, K, J, points): `ending_at` the deadline, from every size held before and with every amount of work left.
 
     What a market is worth to a job from elsewhere is asked for once: it is the same from everywhere, but for what the move costs.
@@ -456,8 +456,8 @@ def last_worth(ground: Ground, grid: Grid, out: list[np.ndarray]) -> None:
 @kernel
 def mean_field(
     ground: Ground,
-    markets: list[Market],
-    grid: Grid,
+    markets: list[MarketLaw],
+    grid: WorkGrid,
     slot: int,
     draws: np.ndarray,
     with_nowhere: bool,
@@ -612,7 +612,7 @@ class Stand(NamedTuple):
 
 
 @part
-def _worth(column: np.ndarray, left: float, grid: Grid, late: float) -> float:
+def _worth(column: np.ndarray, left: float, grid: WorkGrid, late: float) -> float:
     if left <= grid.slack:
         return late
     at = left / grid.step
@@ -640,7 +640,7 @@ def _idle(
     now: np.ndarray,
     counts: np.ndarray,
     rest: float,
-    grid: Grid,
+    grid: WorkGrid,
     late: float,
 ) -> float:
     """USD that holding nothing in a slot is worth."""
@@ -655,7 +655,7 @@ def _idle(
 @kernel
 def options(
     ground: Ground,
-    grid: Grid,
+    grid: WorkGrid,
     after: list[np.ndarray],
     nowhere: np.ndarray,
     at: int,
@@ -727,7 +727,7 @@ def options(
     return out, by_state
 
 
-class Promise(NamedTuple):
+class KeptDeadline(NamedTuple):
     """The deadline that is kept while on-demand can meet it and finishing is worth its price there (M4, M11.6).
 
     ``reach`` (d + 1, M + 1, n) is the work that on-demand can do in so many slots from each place and size, ``slack`` what
@@ -745,7 +745,7 @@ class Promise(NamedTuple):
 def choose(
     ground: Ground,
     worth: np.ndarray,
-    promise: Promise,
+    promise: KeptDeadline,
     stand: Stand,
     seen: np.ndarray,
     committed: int,
@@ -848,7 +848,7 @@ class Futures(NamedTuple):
 def walk_futures(
     ground: Ground,
     full: Ground,
-    grid: Grid,
+    grid: WorkGrid,
     after: list[np.ndarray],
     nowhere: np.ndarray,
     near: np.ndarray,
@@ -856,7 +856,7 @@ def walk_futures(
     begin: Stand,
     others: np.ndarray,
     futures: Futures,
-    promise: Promise,
+    promise: KeptDeadline,
     rounding: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What the mover comes to on each future: USD paid, slots at the finish (-1: given up), and V.

@@ -58,7 +58,7 @@ class RouteTerms(NamedTuple):
     may_use_spot: bool
 
 
-class Asked(NamedTuple):
+class SearchTerms(NamedTuple):
     """What a search is asked under: the worth of the job's value, what a USD paid counts, and what the states of a slot cost.
 
     ``weight`` is the priority, ``usd`` the priority plus the prices of the budgets it draws on, ``later_usd`` what a USD paid
@@ -163,7 +163,7 @@ def fill_step(out: np.ndarray, later: np.ndarray, gained: float, cell: float, lo
 
 @part
 def fill_ending(
-    out: np.ndarray, terms: RouteTerms, asked: Asked, k: int, mu: float, cell: float, lost: float
+    out: np.ndarray, terms: RouteTerms, asked: SearchTerms, k: int, mu: float, cell: float, lost: float
 ) -> None:
     """Raise ``out`` to the worth of going on after the window in state ``k``, on demand, its first slot at ``mu`` (M3.3b).
 
@@ -187,7 +187,7 @@ def fill_ending(
 def fill(
     out: np.ndarray,
     terms: RouteTerms,
-    asked: Asked,
+    asked: SearchTerms,
     later: np.ndarray,
     i: int,
     k: int,
@@ -207,7 +207,7 @@ def fill(
 @part
 def induct(
     terms: RouteTerms,
-    asked: Asked,
+    asked: SearchTerms,
     later: np.ndarray,
     now: np.ndarray,
     i: int,
@@ -264,7 +264,7 @@ def induct(
 
 
 @kernel
-def optimistic(terms: RouteTerms, asked: Asked, room: np.ndarray) -> tuple[float, float]:
+def optimistic(terms: RouteTerms, asked: SearchTerms, room: np.ndarray) -> tuple[float, float]:
     """Fill ``room`` (w + 1, K + 1, cells): worth before slots 1..w by the state held before and progress, never too low.
 
     Returns the cell in work units, and the bound of the whole search: the best first step with its optimistic rest.
@@ -285,7 +285,7 @@ def optimistic(terms: RouteTerms, asked: Asked, room: np.ndarray) -> tuple[float
 
 
 @kernel
-def best_ending(terms: RouteTerms, asked: Asked, z: float, before: InGroup, paid: float) -> Last:
+def best_ending(terms: RouteTerms, asked: SearchTerms, z: float, before: InGroup, paid: float) -> Last:
     """The best ending of a route that has done ``z`` and paid, within ``asked.most`` of priced cost in all."""
     if z >= terms.line:
         return Last(asked.weight * terms.value.usd, -1, 0)
@@ -319,7 +319,7 @@ def looked_up(room: np.ndarray, i: int, k: int | np.int64, x: float) -> float:
 @part
 def onward(
     terms: RouteTerms,
-    asked: Asked,
+    asked: SearchTerms,
     room: np.ndarray,
     cell: float,
     before: InGroup,
@@ -343,7 +343,7 @@ def onward(
 
 
 @part
-def follow(terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float, chosen: np.ndarray) -> float:
+def follow(terms: RouteTerms, asked: SearchTerms, room: np.ndarray, cell: float, chosen: np.ndarray) -> float:
     """Write the route that the optimistic worths point out, in exact progress, to ``chosen`` (w,); its true worth."""
     chosen[:] = terms.n.size
     z, before, paid = terms.done, InGroup(terms.group_before, terms.n_before), 0.0
@@ -404,7 +404,7 @@ def in_order(labels: Labels, low: int, high: int) -> np.ndarray:
 @part
 def extend(
     terms: RouteTerms,
-    asked: Asked,
+    asked: SearchTerms,
     room: np.ndarray,
     cell: float,
     labels: Labels,
@@ -471,7 +471,7 @@ def promising(
 
 @kernel
 def search(
-    terms: RouteTerms, asked: Asked, room: np.ndarray, cell: float, width: int
+    terms: RouteTerms, asked: SearchTerms, room: np.ndarray, cell: float, width: int
 ) -> tuple[np.ndarray, float, bool]:
     """The states of the best route, its worth, and whether that is proved.
 

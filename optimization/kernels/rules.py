@@ -40,7 +40,7 @@ class Value(NamedTuple):
     gamma: float
 
 
-class Ending(NamedTuple):
+class OnDemandEnding(NamedTuple):
     """The best ending on on-demand alone: its worth net of cost in USD, the index of its size, its slots (0, 0: none)."""
 
     usd: float
@@ -140,7 +140,7 @@ def ending(
     slot: int,
     rest: float,
     before: int,
-) -> Ending:
+) -> OnDemandEnding:
     """max over constant n of V(slot + k) - k n ``slot_usd``, or 0 where none is positive (M2.6, M3.3b).
 
     k is `slots_needed` for ``rest`` work units to the line, the first slot at the efficiency after ``before`` instances.
@@ -148,7 +148,7 @@ def ending(
     endings the least n is taken. A finished job (``rest`` <= 0) is worth V(slot).
     """
     if rest <= 0.0:
-        return Ending(value_at(value, slot), 0, 0)
+        return OnDemandEnding(value_at(value, slot), 0, 0)
     best, size, slots = 0.0, 0, 0
     for j in range(1, len(sizes)):
         n = sizes[j]
@@ -158,7 +158,7 @@ def ending(
         worth = value_at(value, slot + k) - k * n * slot_usd
         if worth > best:
             best, size, slots = worth, j, k
-    return Ending(best, size, slots)
+    return OnDemandEnding(best, size, slots)
 
 
 def spot_held(n: int, available: int, price: float, on_demand: float) -> int:

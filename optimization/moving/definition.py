@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from optimization.job.definition import Job, Progress, check_job, finished, needed, rates
-from optimization.kernels.moving import Ground, Promise, arrival, ending_at
+from optimization.kernels.moving import Ground, KeptDeadline, arrival, ending_at
 from optimization.kernels.rules import efficiency_table, spot_held
 from optimization.policies.contract import View
 from optimization.policies.pace import WORK_TOLERANCE
@@ -126,10 +126,10 @@ class MovableJob:
             value=self.job.worth,
         )
 
-    def promise(self, slot_hours: float) -> Promise:
+    def promise(self, slot_hours: float) -> KeptDeadline:
         """The deadline that is kept where it is worth its price, as kernels read it."""
         run = self.job
-        return Promise(
+        return KeptDeadline(
             self.pace(slot_hours).reach,
             WORK_TOLERANCE * run.workload,
             run.workload - needed(run.workload),
@@ -207,7 +207,7 @@ def _pace(job: MovableJob, slot_hours: float) -> _Pace:
     return _Pace(work=work, reach=reach)
 
 
-class Held(NamedTuple):
+class MovingHold(NamedTuple):
     """What a mover holds in a slot: ``allocation`` in ``market``; None where it holds nothing.
 
     An allocation of nothing in a market that is not seen means: go there, look, and choose the size then.
@@ -217,7 +217,7 @@ class Held(NamedTuple):
     allocation: Allocation
 
 
-IDLE = Held(None, NOTHING)
+IDLE = MovingHold(None, NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +268,7 @@ class MarketsView:
             return 0.0
         return float(self.job.pace(self.slot_hours).work[self.place, self.progress.n_previous, market, n])
 
-    def usd(self, held: Held) -> float:
+    def usd(self, held: MovingHold) -> float:
         """What this slot costs, a move in it."""
         if held.market is None or not held.allocation.total:
             return 0.0
@@ -280,15 +280,15 @@ class MarketsView:
         """USD of coming to ``market`` from where the job is."""
         return 0.0 if self.place == self.job.nowhere else float(self.job.moving.usd[self.place, market])
 
-    def split(self, market: int, n: int) -> Held:
+    def split(self, market: int, n: int) -> MovingHold:
         """The cheapest way to hold ``n`` instances in ``market``: spot first if it is cheaper (M3.2)."""
         if not n:
             return IDLE
         view = self.views[market]
         spot = spot_held(n, view.available, view.price, view.on_demand_usd)
-        return Held(market, Allocation(n - spot, spot))
+        return MovingHold(market, Allocation(n - spot, spot))
 
-    def keeps_deadline(self, held: Held) -> bool:
+    def keeps_deadline(self, held: MovingHold) -> bool:
         """True if after this slot on-demand alone, in any market, can still finish by d."""
         n, job = held.allocation.total, self.job
         slack = WORK_TOLERANCE * job.job.workload
@@ -304,7 +304,7 @@ class MarketsView:
         return self.work_left <= float(reach) + WORK_TOLERANCE * self.job.job.workload
 
     @property
-    def promise(self) -> Promise:
+    def promise(self) -> KeptDeadline:
         """What is kept, as kernels read it."""
         return self.job.promise(self.slot_hours)
 
@@ -323,11 +323,11 @@ class MarketsView:
     def may_go(self, market: int) -> bool:
         """True if on-demand there still keeps the deadline in reach, whatever turns out to be there."""
         sizes = range(self.job.runs[market].n_min, self.job.runs[market].n_max + 1)
-        return any(self.keeps_deadline(Held(market, Allocation(n, 0))) for n in sizes) or self.keeps_deadline(
-            IDLE
-        )
+        return any(
+            self.keeps_deadline(MovingHold(market, Allocation(n, 0))) for n in sizes
+        ) or self.keeps_deadline(IDLE)
 
-    def options(self) -> list[Held]:
+    def options(self) -> list[MovingHold]:
         """Everything the job may hold in this slot: nothing, and every size in every market it may be in."""
         markets = range(len(self.views)) if self.committed is None else [self.committed]
         return [IDLE] + [
@@ -337,7 +337,7 @@ class MarketsView:
         ]
 
 
-def net(view: MarketsView, wish: Held) -> Held:
+def net(view: MarketsView, wish: MovingHold) -> MovingHold:
     """``wish`` if on-demand can still meet d after it, else the next best thing that keeps it so (M11.6).
 
     That is the least larger size in the same market that does; where none does, the cheapest way in any market, by this
@@ -360,7 +360,7 @@ def net(view: MarketsView, wish: Held) -> Held:
     return min(kept, key=lambda held: view.usd(held) + _rest_usd(view, held))
 
 
-def priced_net(view: MarketsView, wish: Held) -> Held:
+def priced_net(view: MarketsView, wish: MovingHold) -> MovingHold:
     """`net` where d is in reach and finishing is worth its price on demand, else ``wish`` (M4, M11.6; ours)."""
     if not view.deadline_in_reach:
         return wish
@@ -368,7 +368,7 @@ def priced_net(view: MarketsView, wish: Held) -> Held:
     return kept if kept == wish or view.worth_finishing else wish
 
 
-def _rest_usd(view: MarketsView, held: Held) -> float:
+def _rest_usd(view: MarketsView, held: MovingHold) -> float:
     """The least that the work left after ``held`` costs on demand, moves aside."""
     left = view.work_left - (0.0 if held.market is None else view.work(held.market, held.allocation.total))
     unit = min(
@@ -379,11 +379,11 @@ def _rest_usd(view: MarketsView, held: Held) -> float:
     return max(0.0, left) * unit
 
 
-def fastest_way(view: MarketsView) -> Held:
+def fastest_way(view: MarketsView) -> MovingHold:
     """The cheapest of the ways that leave the least work to do by d."""
     reach = view.job.pace(view.slot_hours).reach[view.slots_left - 1]
 
-    def most(held: Held) -> float:
+    def most(held: MovingHold) -> float:
         if held.market is None:
             return float(reach[view.place, 0])
         n = held.allocation.total
@@ -394,7 +394,7 @@ def fastest_way(view: MarketsView) -> Held:
     return min((held for held in view.options() if most(held) >= best - slack), key=view.usd)
 
 
-def step(view: MarketsView, held: Held) -> Progress:
+def step(view: MarketsView, held: MovingHold) -> Progress:
     """Pay for the slot, move in it, then make its progress (M2.4, M11.2); an idle job keeps its place."""
     job, n = view.job.job, held.allocation.total
     if held.market is None or not n:
@@ -408,7 +408,7 @@ def step(view: MarketsView, held: Held) -> Progress:
     )
 
 
-def checked(held: Held, view: MarketsView, policy: str) -> Held:
+def checked(held: MovingHold, view: MarketsView, policy: str) -> MovingHold:
     """``held``; raises `PolicyError` if it breaks M2.3 or M11.1, `JobError` if M2.7."""
     if held.market is None or not held.allocation.total:
         if held.market is None and held.allocation.total:
@@ -452,7 +452,7 @@ class Mover(Protocol[S]):
         """Its own state before the first slot."""
         ...
 
-    def decide(self, state: S, view: MarketsView) -> tuple[Held, S]:
+    def decide(self, state: S, view: MarketsView) -> tuple[MovingHold, S]:
         """Choose the slot's market and allocation; pure: the same state and view give the same answer."""
         ...
 

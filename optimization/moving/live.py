@@ -11,7 +11,7 @@ import pandas as pd
 
 from optimization.job.definition import Progress, finished
 from optimization.kernels.rules import spot_held
-from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, Mover, checked, step
+from optimization.moving.definition import IDLE, MarketsView, MovableJob, Mover, MovingHold, checked, step
 from optimization.moving.movers import MeanField
 from optimization.moving.tables import MovingTables
 from optimization.policies.contract import View
@@ -45,7 +45,7 @@ class LiveMovable:
 
     job: MovableJob
     lives: tuple[LiveJob, ...]
-    decided: Mapping[int, Held]
+    decided: Mapping[int, MovingHold]
     names: tuple[str, ...]
     reported: tuple[Reported, ...] = ()
     mover: Mover[Any] = LIVE_MOVER
@@ -92,11 +92,11 @@ class LiveMovable:
             progress = step(view, self._held(view, self.decided.get(slot, IDLE)))
         return self._corrected(progress, self.slot), views
 
-    def _held(self, view: MarketsView, decided: Held) -> Held:
+    def _held(self, view: MarketsView, decided: MovingHold) -> MovingHold:
         if decided.market is None:
             return IDLE
         kept = held(self.job.runs[decided.market], decided.allocation, view.views[decided.market].available)
-        return Held(decided.market, kept) if kept.total else IDLE
+        return MovingHold(decided.market, kept) if kept.total else IDLE
 
     def _corrected(self, progress: Progress, slot: int) -> Progress:
         place = self.places.get(slot, progress.place)
@@ -131,7 +131,7 @@ class LiveMovable:
 def live_movable(
     job: MovableJob,
     lives: Sequence[LiveJob],
-    decided: Mapping[int, Held],
+    decided: Mapping[int, MovingHold],
     names: Sequence[str],
     reported: Sequence[Reported] = (),
     mover: Mover[Any] = LIVE_MOVER,
@@ -221,7 +221,7 @@ def decided_by_tables(
     )
 
 
-def _wish(mover: Mover[Any], before: Sequence[MarketsView], view: MarketsView) -> Held:
+def _wish(mover: Mover[Any], before: Sequence[MarketsView], view: MarketsView) -> MovingHold:
     """What a mover holds in the slot of ``view``, had it been asked in those before; what was really held is in them."""
     state = mover.start(view.job)
     for past in before:
@@ -276,7 +276,9 @@ def _as_believed(own: View) -> View:
     return replace(own, price=float(belief.price_now @ belief.prices.level_usd))
 
 
-def _reason(live: LiveMovable, view: MarketsView, wish: Held, tables: MovingTables, worth: np.ndarray) -> str:
+def _reason(
+    live: LiveMovable, view: MarketsView, wish: MovingHold, tables: MovingTables, worth: np.ndarray
+) -> str:
     """Why the job is where it is, why it holds what it holds, and that its deadline is let go where it is."""
     rule = LETS_GO if view.deadline_in_reach and not view.keeps_deadline(wish) else ""
     if wish.market is None:
@@ -318,7 +320,7 @@ def _crowded(live: LiveMovable, view: MarketsView, tables: MovingTables) -> str:
     return f"; jobs with less slack need {tables.taken[m]} in {live.names[m]} in later slots"
 
 
-def _gain(view: MarketsView, wish: Held) -> str:
+def _gain(view: MarketsView, wish: MovingHold) -> str:
     """What the other market has more of: instances, or dollars an hour."""
     here, there = view.views[view.place], view.views[wish.market or 0]
     most = view.job.runs[wish.market or 0].n_max
@@ -394,7 +396,7 @@ def ranked_markets(live: LiveMovable) -> list[RankedMarket]:
     return sorted(found, key=lambda one: (one.dearer_usd, one.market))
 
 
-def _why_there(live: LiveMovable, view: MarketsView, m: int, held: Held) -> str:
+def _why_there(live: LiveMovable, view: MarketsView, m: int, held: MovingHold) -> str:
     """What a market has for the job, in a few words."""
     own, most = view.views[m], live.job.runs[m].n_max
     if not own.observed:

@@ -10,7 +10,15 @@ import numpy as np
 
 from optimization.kernels.rules import after_growing, on_demand_stays
 from optimization.market.belief import Forgetting
-from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, fastest_way, net, priced_net
+from optimization.moving.definition import (
+    IDLE,
+    MarketsView,
+    MovableJob,
+    MovingHold,
+    fastest_way,
+    net,
+    priced_net,
+)
 from optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
 from optimization.policies.baselines import behind, changeovers, kept
 from optimization.policies.contract import Believing, Policy
@@ -37,15 +45,17 @@ class Alone:
         m = self.market if self.market is not None else None
         return m, self.policy.start(job.runs[m or 0])
 
-    def decide(self, state: tuple[int | None, Any], view: MarketsView) -> tuple[Held, tuple[int | None, Any]]:
+    def decide(
+        self, state: tuple[int | None, Any], view: MarketsView
+    ) -> tuple[MovingHold, tuple[int | None, Any]]:
         """What the policy holds in its market."""
         m, own = state
         if m is None:
             m = best_alone(view)
         if not view.seen[m] and view.committed is None:
-            return Held(m, IDLE.allocation), (m, own)  # it goes there and sees
+            return MovingHold(m, IDLE.allocation), (m, own)  # it goes there and sees
         allocation, own = self.policy.decide(own, view.views[m])
-        held = Held(m, allocation) if allocation.total else IDLE
+        held = MovingHold(m, allocation) if allocation.total else IDLE
         if view.place != m and view.deadline_in_reach:
             # The policy knows nothing of the way there.
             own_net = priced_net if isinstance(self.policy, Believing) else net
@@ -82,9 +92,9 @@ class OneStep:
     def start(self, job: MovableJob) -> None:
         """No state."""
 
-    def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
+    def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
         """The market and size of most worth."""
-        found: list[tuple[float, int, Held]] = []
+        found: list[tuple[float, int, MovingHold]] = []
         for held in view.options():
             m = view.place if held.market is None else held.market
             if m == view.job.nowhere:
@@ -136,14 +146,14 @@ class MeanField:
             taken=taken,
         )
 
-    def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
+    def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
         """The market and size of most worth, among those that keep the deadline in reach where it is worth its price."""
         tables = self.tables(view)
         m, n = tables.best(view, tables.worth(view)[0])
         if m == view.job.nowhere:
             return IDLE, None
         if not n and m != view.place and not view.seen[m]:
-            return Held(m, IDLE.allocation), None
+            return MovingHold(m, IDLE.allocation), None
         return view.split(m, n), None
 
     def probe(self, state: None, view: MarketsView) -> int | None:
@@ -168,7 +178,7 @@ class MeanField:
 # The baselines of M11.5: rules of thumb that look at what is there now.
 
 
-def _spot(view: MarketsView, m: int) -> Held:
+def _spot(view: MarketsView, m: int) -> MovingHold:
     """All spot of a market up to N_max, never more than finishes the job; nothing where it is dearer than on-demand (M4.2)."""
     own, run = view.views[m], view.job.runs[m]
     n = min(own.available, run.n_max)
@@ -176,7 +186,7 @@ def _spot(view: MarketsView, m: int) -> Held:
         return IDLE
     slack = WORK_TOLERANCE * run.workload
     enough = next((k for k in range(run.n_min, n) if view.work(m, k) >= view.work_left - slack), n)
-    return Held(m, Allocation(0, enough))
+    return MovingHold(m, Allocation(0, enough))
 
 
 def _in_order(view: MarketsView) -> list[int]:
@@ -185,7 +195,7 @@ def _in_order(view: MarketsView) -> list[int]:
     return here + [m for m in range(len(view.views)) if m != view.place]
 
 
-def _catching_up(view: MarketsView, spot: Held, due: float) -> Held:
+def _catching_up(view: MarketsView, spot: MovingHold, due: float) -> MovingHold:
     """``spot`` if ``due`` work units are done after it, else the cheapest way to do them by the end of this slot (M4.3).
 
     Where there is none, the way of most work in this slot: in the market of the spot, without spot in any. Where a restart
@@ -194,7 +204,7 @@ def _catching_up(view: MarketsView, spot: Held, due: float) -> Held:
     job, slack = view.job.job, WORK_TOLERANCE * view.job.job.workload
     due = min(due, job.workload) - slack
 
-    def missing(held: Held, slots: int = 1) -> float:
+    def missing(held: MovingHold, slots: int = 1) -> float:
         """What is due after so many slots, and on-demand from then on has not done."""
         m, n = held.market, held.allocation.total
         reach = view.job.pace(view.slot_hours).reach[slots - 1]
@@ -241,12 +251,12 @@ class Failover:
         """No on-demand held."""
         return 0
 
-    def decide(self, state: int, view: MarketsView) -> tuple[Held, int]:
+    def decide(self, state: int, view: MarketsView) -> tuple[MovingHold, int]:
         """Spot where it is, on-demand where it falls behind; on-demand is left for spot alone."""
         held = net(view, self._wish(state, view))
         return held, held.allocation.on_demand
 
-    def _wish(self, state: int, view: MarketsView) -> Held:
+    def _wish(self, state: int, view: MarketsView) -> MovingHold:
         spot, own = self._spot(view), view.views[min(view.place, len(view.views) - 1)]
         lead = changeovers(state > 0, own)
         short = any(one.observed for one in view.views) and behind(own, lead)
@@ -255,10 +265,10 @@ class Failover:
             less = need.market == spot.market and need.allocation.total <= spot.allocation.total
             return spot if less else need  # of spot all that is there
         if state and on_demand_stays(spot.market is not None, short):
-            return Held(view.place, kept(state, own))
+            return MovingHold(view.place, kept(state, own))
         return spot
 
-    def _spot(self, view: MarketsView) -> Held:
+    def _spot(self, view: MarketsView) -> MovingHold:
         here = _spot(view, view.place) if view.place < len(view.views) else IDLE
         if here.market is not None:
             return here
@@ -279,11 +289,11 @@ class GreedyMover:
     def start(self, job: MovableJob) -> None:
         """No state."""
 
-    def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
+    def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
         """All of it, up to N_max."""
         there = [held for held in (_spot(view, m) for m in _in_order(view)) if held.market is not None]
 
-        def rank(held: Held) -> tuple[float, bool, int]:
+        def rank(held: MovingHold) -> tuple[float, bool, int]:
             return view.views[held.market or 0].price, held.market != view.place, -held.allocation.spot
 
         return net(view, min(there, key=rank) if there else IDLE), None
@@ -304,7 +314,7 @@ class DeadlinePressure:
     def start(self, job: MovableJob) -> None:
         """No state."""
 
-    def decide(self, state: None, view: MarketsView) -> tuple[Held, None]:
+    def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
         """The market of most worth in this slot."""
         fastest = max(run.throughput.rate(run.n_max) for run in view.job.runs) * view.slot_hours
         unit = min(

@@ -13,7 +13,16 @@ import numpy as np
 from optimization.job.definition import Progress, finished, needed
 from optimization.kernels.moving import CHEAPER, ending_at, hindsight_ways
 from optimization.market.window import MarketWindow, Record
-from optimization.moving.definition import IDLE, Held, MarketsView, MovableJob, Mover, Probing, checked, step
+from optimization.moving.definition import (
+    IDLE,
+    MarketsView,
+    MovableJob,
+    Mover,
+    MovingHold,
+    Probing,
+    checked,
+    step,
+)
 from optimization.replay.run import Forecasts, Seen, see
 from optimization.window.plan import Allocation, Outcome
 from warehouse.errors import AuditError, MarketError
@@ -161,7 +170,7 @@ def replay_mover(
     """
     ground = grounds or Grounds(job, windows, records=records, forecasts=forecasts, sight=sight)
     state, progress, slot = mover.start(job), job.begin(), 0
-    held: list[Held] = []
+    held: list[MovingHold] = []
     moves, moving_usd = 0, 0.0
     while slot < job.job.deadline_slots and not finished(progress.done, job.job.workload):
         looked = [progress.place] if progress.place < len(windows) else []
@@ -193,7 +202,7 @@ def replay_mover(
 def _settle(
     name: str,
     job: MovableJob,
-    held: Sequence[Held],
+    held: Sequence[MovingHold],
     progress: Progress,
     windows: Sequence[MarketWindow],
     moves: int,
@@ -328,7 +337,7 @@ class MovedBracket:
 
     low: float
     high: float
-    held: tuple[Held, ...]
+    held: tuple[MovingHold, ...]
 
     @property
     def exact(self) -> bool:
@@ -367,15 +376,15 @@ def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> 
             continue
         own = windows[places[t]]
         spot = min(int(sizes[t]), int(available[places[t], t])) if own.price[t] < own.on_demand_usd else 0
-        held.append(Held(int(places[t]), Allocation(int(sizes[t]) - spot, spot)))
+        held.append(MovingHold(int(places[t]), Allocation(int(sizes[t]) - spot, spot)))
     return MovedBracket(low=float(low), high=float(low), held=tuple(held))
 
 
-def walk(job: MovableJob, windows: Sequence[MarketWindow], held: Sequence[Held]) -> MovedOutcome:
+def walk(job: MovableJob, windows: Sequence[MarketWindow], held: Sequence[MovingHold]) -> MovedOutcome:
     """The outcome of given decisions, slot by slot up to the finish or d."""
     ground = Grounds(job, windows)
     progress, moves, moving_usd = job.begin(), 0, 0.0
-    kept: list[Held] = []
+    kept: list[MovingHold] = []
     for slot, one in enumerate(held):
         if finished(progress.done, job.job.workload):
             break

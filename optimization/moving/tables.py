@@ -14,10 +14,10 @@ from optimization.job.definition import Job, needed, rates
 from optimization.kernels.lists import listed
 from optimization.kernels.moving import (
     Futures,
-    Grid,
     Ground,
-    Market,
+    MarketLaw,
     Stand,
+    WorkGrid,
     choose,
     mean_field,
     options,
@@ -51,7 +51,7 @@ class MovingTables:
     ground: Ground
     full: Ground
     near: np.ndarray
-    grid: Grid
+    grid: WorkGrid
     after: List
     nowhere: np.ndarray
     counts: tuple[CountChain, ...]
@@ -189,7 +189,7 @@ def make_moving_tables(
         cells += slots * len(chain.count) * len(price.level_usd) * len(chosen[m])
         price_chains.append(belief.price_transitions(slots))
         markets.append(
-            Market(
+            MarketLaw(
                 np.ascontiguousarray(chain.count, np.int64),
                 np.ascontiguousarray(price.level_usd, np.float64),
                 chains[m],
@@ -236,7 +236,7 @@ def _table_sizes(job: Job, slot_hours: float) -> tuple[np.ndarray, np.ndarray]:
 
 def _grid(
     job: MovableJob, ground: Ground, gains: list[np.ndarray], slot: int, slots: int, *, begun: bool, most: int
-) -> Grid:
+) -> WorkGrid:
     """The grid of work left that all markets share; its steps are those of the market with the finest."""
     run = job.job
     # Most markets run the job alike.
@@ -254,7 +254,7 @@ def _grid(
         low = np.clip(low, 0, high - 2)
         dearest = float((ground.sizes * ground.on_demand[:, None]).max())
         beyond = run.worth.usd + dearest * run.late_limit + float(ground.move_usd.max())
-    return Grid(
+    return WorkGrid(
         step=float(step),
         points=int(points),
         slack=float(run.workload - needed(run.workload)),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from optimization.job.definition import Job, check_job, needed, rates
-from optimization.kernels.induction import Asked, Game, chosen_size, chosen_sizes, induct
+from optimization.kernels.induction import Game, SlotState, chosen_size, chosen_sizes, induct
 from optimization.kernels.rules import least_efficiency
 from optimization.market.belief import MOST_STATES, Belief, CountChain, Forgetting, PriceChain
 from optimization.policies.contract import Paths, View, on_path
@@ -81,7 +81,7 @@ class ValueTables:
         """The size of most expected value in ``slot``, ``price`` in USD per instance-slot; of equal ones the least."""
         game = self.game
         column = self.after[slot - game.slot, self.counts.index(available), self.prices.index(price)]
-        asked = Asked(
+        asked = SlotState(
             float(rest),
             int(before),
             int(available),

@@ -11,7 +11,7 @@ import numpy as np
 
 from optimization.market.window import MarketWindow
 from optimization.renting.budget import JobType, Rental, rent
-from optimization.renting.price import Outlook, affordable
+from optimization.renting.price import PriceOutlook, affordable
 from optimization.renting.simulation import Stream, shared_pace
 from warehouse.errors import SettingsError
 
@@ -297,7 +297,7 @@ def rent_on_market(
     window: MarketWindow,
     renter: Renter,
     *,
-    outlook: Callable[[int], Outlook],
+    outlook: Callable[[int], PriceOutlook],
     rules: Rules,
 ) -> Rented:
     """Play a stream (hours from slot 0 of ``window``) to the end of its last job; after the window there is no spot.
@@ -390,7 +390,13 @@ def _move(
 
 
 def _offer(
-    kind: JobType, pace: np.ndarray, outlook: Outlook, held: int, rules: Rules, step: float, uses_spot: bool
+    kind: JobType,
+    pace: np.ndarray,
+    outlook: PriceOutlook,
+    held: int,
+    rules: Rules,
+    step: float,
+    uses_spot: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Expected loss and cost of a job of mean size at each width, shapes (K,), behind ``held`` GPUs of older jobs."""
     hours = kind.mean_hours / pace
@@ -458,7 +464,7 @@ class EffectiveRenter(FixedRenter):
         self,
         types: Sequence[JobType],
         budget_usd: Callable[[int], float],
-        outlook: Callable[[int], Outlook],
+        outlook: Callable[[int], PriceOutlook],
         *,
         restart_hours: float,
         every: int,

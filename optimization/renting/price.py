@@ -30,7 +30,7 @@ from warehouse.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class PriceOutlook:
     """What is expected of a market in the slots ahead.
 
     ``count`` and ``weight`` have shape (h, m): values of the count and their probabilities, each row of which sums to 1;
@@ -65,10 +65,10 @@ class EffectivePrice:
     lost: float
 
 
-def forecast_outlook(forecast: Forecast, *, on_demand_usd: float, loss_rate: float) -> Outlook:
+def forecast_outlook(forecast: Forecast, *, on_demand_usd: float, loss_rate: float) -> PriceOutlook:
     """The outlook of a forecast: its 19 count quantiles as equally likely values, and its mean price (M6.1)."""
     count = forecast.quantiles("count")
-    return Outlook(
+    return PriceOutlook(
         count=count,
         weight=np.full(count.shape, 1.0 / count.shape[1]),
         price=np.minimum(forecast.quantiles("price"), on_demand_usd).mean(axis=1),
@@ -77,7 +77,7 @@ def forecast_outlook(forecast: Forecast, *, on_demand_usd: float, loss_rate: flo
     )
 
 
-def effective_price(outlook: Outlook, gpus: float, *, overhead_hours: float) -> EffectivePrice:
+def effective_price(outlook: PriceOutlook, gpus: float, *, overhead_hours: float) -> EffectivePrice:
     """The price of a GPU-hour of work for a fleet of ``gpus``, mean over the slots ahead.
 
     Raises `SettingsError` for a fleet or an overhead that is no number above (at least) 0.
@@ -101,7 +101,7 @@ def effective_price(outlook: Outlook, gpus: float, *, overhead_hours: float) -> 
     )
 
 
-def affordable(outlook: Outlook, budget_usd: float, *, overhead_hours: float) -> EffectivePrice:
+def affordable(outlook: PriceOutlook, budget_usd: float, *, overhead_hours: float) -> EffectivePrice:
     """The price at the fleet that ``budget_usd`` per hour holds: N paid(N) = budget.
 
     Raises `SettingsError` for a budget that is no positive number.
@@ -157,15 +157,15 @@ class Outlooks:
     capacity: int
     fleet: float
     horizon: int
-    _made: dict[int, Outlook] = field(default_factory=dict)
+    _made: dict[int, PriceOutlook] = field(default_factory=dict)
 
-    def at(self, slot: int) -> Outlook:
+    def at(self, slot: int) -> PriceOutlook:
         """The outlook in the slot (counted as the record does); in a gap, and after the record, nothing is on spot."""
         if slot not in self._made:
             self._made[slot] = self._make(slot)
         return self._made[slot]
 
-    def _make(self, slot: int) -> Outlook:
+    def _make(self, slot: int) -> PriceOutlook:
         if self.record.first + slot >= len(self.record.price):
             return self._none()
         past = self.record.until(slot)
@@ -174,7 +174,7 @@ class Outlooks:
             return self._none()
         hours = self.record.slot_hours
         chain = count_chain(past, even_levels(self.capacity), slot_hours=hours, forgetting=Forgetting())
-        return Outlook(
+        return PriceOutlook(
             count=np.broadcast_to(chain.count.astype(float), (self.horizon, len(chain.count))),
             weight=_ahead(chain, int(count), self.horizon),
             price=np.full(self.horizon, price),
@@ -184,8 +184,8 @@ class Outlooks:
             ),
         )
 
-    def _none(self) -> Outlook:
-        return Outlook(
+    def _none(self) -> PriceOutlook:
+        return PriceOutlook(
             count=np.zeros((self.horizon, 1)),
             weight=np.ones((self.horizon, 1)),
             price=np.full(self.horizon, self.on_demand_usd),

@@ -9,7 +9,7 @@ from typing import Protocol
 import pandas as pd
 
 from forecasting.configurations.facts import Configuration, Predicted, Validity, architecture, gpu
-from optimization.job.definition import Job, Table, needed, rates
+from optimization.job.definition import Job, RateTable, needed, rates
 from optimization.job.gpus import GpuType, gpu_type_of, gpu_types
 from optimization.job.request import FilledConfiguration, JobRequest, MovingTerms, parse_request, slot_job
 from optimization.kernels.rules import after_growing, slots_needed
@@ -339,7 +339,7 @@ def with_rates(job: Job, filled: FilledConfiguration, bound: str) -> Job:
     table = filled.low if bound == "low" else filled.high if bound == "high" else filled.tokens_per_second
     kept = [job.throughput.rate(n) for n in range(1, job.n_max + 1)]
     told = [rate * 3600.0 if rate > 0 else old for rate, old in zip(table, kept, strict=False)]
-    return replace(job, throughput=Table(rates=tuple(told)))
+    return replace(job, throughput=RateTable(rates=tuple(told)))
 
 
 def on_demand_alone(job: Job, *, on_demand_usd: float, slot_hours: float) -> OnDemand:

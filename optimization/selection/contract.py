@@ -276,7 +276,7 @@ class Learner(Protocol[S]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class BanditFeedback:
     """All that a round shows under bandit feedback: the policy played (its place), what it earned in [0, 1], and the
     chance that it had of being played."""
 
@@ -301,7 +301,7 @@ class BanditLearner(Protocol[S]):
         """The state before the first round."""
         ...
 
-    def learn(self, state: S, seen: Seen) -> S:
+    def learn(self, state: S, seen: BanditFeedback) -> S:
         """The state after one more round; raises `SettingsError` for a utility outside [0, 1] or a policy that is none."""
         ...
 
@@ -361,14 +361,14 @@ def play_bandit(
         history.append(weights)
         drawn.append(place)
         state = learner.learn(
-            state, Seen(policy=place, utility=float(row[place]), chance=float(chances[place]))
+            state, BanditFeedback(policy=place, utility=float(row[place]), chance=float(chances[place]))
         )
     chances = np.array([weights.probability for weights in history]).reshape(values.shape)
     played = Played(names=tuple(names), utilities=values, chances=chances, drawn=np.array(drawn, dtype=int))
     return played, [*history, learner.weights(state)]
 
 
-def checked_seen(names: Sequence[str], seen: Seen) -> Seen:
+def checked_seen(names: Sequence[str], seen: BanditFeedback) -> BanditFeedback:
     """``seen`` as it is; raises `SettingsError` unless it names a policy, a utility in [0, 1] and a chance in (0, 1]."""
     if 0 <= seen.policy < len(names) and 0.0 <= seen.utility <= 1.0 and 0.0 < seen.chance <= 1.0 + 1e-9:
         return seen

@@ -15,10 +15,10 @@ import pandas as pd
 from optimization.job.definition import Job, rates
 from optimization.market.window import MarketWindow
 from optimization.selection.contract import (
+    BanditFeedback,
     BanditLearner,
     Learner,
     Played,
-    Seen,
     Weights,
     best_sequence,
     checked_round,
@@ -202,7 +202,7 @@ def train_learners(
     raw_utilities: np.ndarray,
     names: Sequence[str],
     *,
-    orders: Mapping[str, Order],
+    orders: Mapping[str, JobOrder],
     learners: Mapping[str, Learner[Any]] | None = None,
 ) -> pd.DataFrame:
     """Mean raw utility of each learner in each order of the jobs of a training part, the best over all orders first.
@@ -276,7 +276,7 @@ def _realised(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class JobOrder:
     """An order of the jobs, as places, and the number of rounds after each of which the market changes."""
 
     places: np.ndarray
@@ -291,7 +291,7 @@ def abundance(job: Job, window: MarketWindow) -> float:
     return float(hourly[np.where(sizes >= job.n_min, sizes, 0)].sum() * window.slot_hours / job.workload)
 
 
-def switch_order(kinds: Sequence[float] | np.ndarray) -> Order:
+def switch_order(kinds: Sequence[float] | np.ndarray) -> JobOrder:
     """First the jobs of kind above the median, then the others, each half in its own order (E3's regime switch).
 
     Raises `SettingsError` if all are of one kind.
@@ -304,10 +304,10 @@ def switch_order(kinds: Sequence[float] | np.ndarray) -> Order:
             expected="jobs of two kinds",
             remedy="use more series or more jobs",
         )
-    return Order(places=np.argsort(~above, kind="stable"), cuts=(int(above.sum()),))
+    return JobOrder(places=np.argsort(~above, kind="stable"), cuts=(int(above.sum()),))
 
 
-def hostile_order(utilities: np.ndarray) -> Order:
+def hostile_order(utilities: np.ndarray) -> JobOrder:
     """First the jobs on which the best policy beats a certain other, then all on which that one beats the best.
 
     The other is the one that adds most to the best, so that the switch is worth as much as a switch between
@@ -319,13 +319,13 @@ def hostile_order(utilities: np.ndarray) -> Order:
     other = values[:, [int(np.maximum(values, best).sum(axis=0).argmax())]]
     behind = (other > best)[:, 0]
     cut = int((~behind).sum())
-    return Order(places=np.argsort(behind, kind="stable"), cuts=(cut,) if 0 < cut < len(values) else ())
+    return JobOrder(places=np.argsort(behind, kind="stable"), cuts=(cut,) if 0 < cut < len(values) else ())
 
 
-def orders_of(raw_utilities: np.ndarray, kinds: Sequence[float] | np.ndarray) -> dict[str, Order]:
+def orders_of(raw_utilities: np.ndarray, kinds: Sequence[float] | np.ndarray) -> dict[str, JobOrder]:
     """The orders in which E3 plays the same jobs: as they came, through a switch of market, and the hostile one."""
     return {
-        "random_order": Order(places=np.arange(len(raw_utilities)), cuts=()),
+        "random_order": JobOrder(places=np.arange(len(raw_utilities)), cuts=()),
         "regime_switch": switch_order(kinds),
         "hostile_switch": hostile_order(raw_utilities),
     }
@@ -498,7 +498,7 @@ def play_delayed_bandit(
     drawn: list[int] = []
     for ready in spans.lessons():
         for j in ready:
-            seen = Seen(
+            seen = BanditFeedback(
                 policy=drawn[j], utility=float(values[j, drawn[j]]), chance=float(chances[j][drawn[j]])
             )
             state = learner.learn(state, seen)

@@ -14,7 +14,7 @@ from optimization.kernels.labels import (
     TARGET,
     TO_GO,
     UNSOUND,
-    Terms,
+    HorizonProgram,
     solve,
 )
 from optimization.window.plan import (
@@ -78,12 +78,12 @@ def solve_window(problem: HorizonProblem) -> Plan:
     )
 
 
-def terms_of(problem: HorizonProblem) -> Terms:
+def terms_of(problem: HorizonProblem) -> HorizonProgram:
     """The program as the arrays and numbers the kernels read."""
     job, window, table = problem.job, problem.window, problem.expected
     rule = _RULES[problem.end_rule]
     size, gain = _job_arrays(job, window.slot_hours)
-    return Terms(
+    return HorizonProgram(
         sizes=size,
         gain=gain,
         restart=job.restart,
@@ -108,11 +108,11 @@ def _job_arrays(job: Job, slot_hours: float) -> tuple[np.ndarray, np.ndarray]:
     return sizes(job), slot_gains(job, slot_hours)
 
 
-def _most_counted(problem: HorizonProblem, terms: Terms) -> float:
+def _most_counted(problem: HorizonProblem, terms: HorizonProgram) -> float:
     return target(problem) if terms.rule == TARGET else problem.job.workload
 
 
-def _idle(problem: HorizonProblem, terms: Terms) -> Plan:
+def _idle(problem: HorizonProblem, terms: HorizonProgram) -> Plan:
     """Nothing held: the program is answered before its window begins."""
     return Plan(
         allocations=(Allocation(0, 0),) * len(problem.window),

@@ -9,7 +9,7 @@ from loopback import AT, Reply, serve
 from warehouse.errors import FetchError, SettingsError
 from warehouse.sources import LIVE_SOURCES
 from warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS
-from warehouse.sources.live.contract import FetchRequest, Mark, Page, PartFailed
+from warehouse.sources.live.contract import FetchedPage, FetchRequest, Mark, PartFailed
 from warehouse.sources.live.transport import Retry, Transport
 
 COLUMNS = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS, "rejected": REJECTED_COLUMNS}
@@ -116,7 +116,7 @@ class TestEverySource:
             found = fetched(name, server)
         rows = 0
         for item in found:
-            assert isinstance(item, Page)
+            assert isinstance(item, FetchedPage)
             for batch in item.batches:
                 assert tuple(batch.table.column_names) == COLUMNS[batch.kind]
                 rows += batch.table.num_rows

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, EndRule, Job, PointForecast, Progress, View
-from optimization.job.definition import Amdahl, Linear, Power, Table, Throughput
+from optimization.job.definition import Amdahl, Linear, Power, RateTable, Throughput
 from optimization.market.window import MarketWindow, Record, market_window, record_of
 from optimization.policies import POLICIES, PUBLISHED_IDEAS, AdaSwitch, UncertainWindow
 from optimization.policies.committed_horizon import Ahap
@@ -44,7 +44,7 @@ THROUGHPUTS: list[Throughput] = [
     Linear(alpha=1.0, beta=0.25),
     Amdahl(parallel=0.95),
     Power(exponent=0.9, scale=2.0),
-    Table(rates=(1.0, 2.1, 2.9, 3.9, 3.5, 4.4, 5.0, 4.9)),
+    RateTable(rates=(1.0, 2.1, 2.9, 3.9, 3.5, 4.4, 5.0, 4.9)),
 ]
 
 

@@ -20,7 +20,7 @@ from optimization.kernels import rules
 from optimization.kernels.compiling import kernel
 from optimization.kernels.induction import Game, induct
 from optimization.kernels.labels import end_value
-from optimization.kernels.routes import Asked, InGroup, best_ending, priced_states, share, way
+from optimization.kernels.routes import InGroup, SearchTerms, best_ending, priced_states, share, way
 from optimization.market.window import market_window
 from optimization.policies.contract import View
 from optimization.policies.pace import pace
@@ -187,7 +187,7 @@ def endings_of(case) -> dict[str, float]:
     if case["n"]:
         told["pyomo"] = possible_endings(problem)[int(np.searchsorted(sizes, case["n"])), case["slots"]]
     one = np.zeros((1, len(sizes) - 1))
-    free = Asked(1.0, 1.0, 1.0, False, one, one.astype(np.int64), np.inf)
+    free = SearchTerms(1.0, 1.0, 1.0, False, one, one.astype(np.int64), np.inf)
     told["joint routes"] = best_ending(
         joint(job, slot - 1, before, window)[1], free, done, InGroup(0, before), 0.0
     )[0]

@@ -5,7 +5,7 @@ import datetime as dt
 from loopback import AT
 
 from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.contract import FetchRequest, Mark, Page, PartFailed
+from warehouse.sources.live.contract import FetchedPage, FetchRequest, Mark, PartFailed
 from warehouse.sources.live.transport import Retry, Transport
 
 EVERY = dt.timedelta(hours=1)
@@ -15,7 +15,7 @@ def asked(options, *, at=AT, marks=None, **others) -> FetchRequest:
     return FetchRequest(options=options, at=at.to_pydatetime(), every=EVERY, marks=marks or {}, **others)
 
 
-def items(source, options, *, transport=None, tries=2, **others) -> list[Page | PartFailed]:
+def items(source, options, *, transport=None, tries=2, **others) -> list[FetchedPage | PartFailed]:
     transport = transport or Transport(seed=1, retry=Retry(tries=tries), seconds=5.0, sleep=lambda _: None)
     try:
         return list(LIVE_SOURCES[source].fetch(asked(options, **others), transport))
@@ -27,14 +27,14 @@ def rows_of(found, kind: str) -> list[dict]:
     return [
         row
         for item in found
-        if isinstance(item, Page)
+        if isinstance(item, FetchedPage)
         for batch in item.batches
         if batch.kind == kind
         for row in batch.table.to_pylist()
     ]
 
 
-def marked(page: Page) -> dict[str, Mark]:
+def marked(page: FetchedPage) -> dict[str, Mark]:
     """The mark of a snapshot's part that was cut behind a page, at the same logical time."""
     from warehouse.sources.live.contract import Listing
 

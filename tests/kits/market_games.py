@@ -6,7 +6,16 @@ from functools import cache
 import numpy as np
 from window_cases import allowed
 
-from optimization.job.definition import TOLERANCE, Amdahl, Job, Linear, Power, Table, on_demand_to_go, rates
+from optimization.job.definition import (
+    TOLERANCE,
+    Amdahl,
+    Job,
+    Linear,
+    Power,
+    RateTable,
+    on_demand_to_go,
+    rates,
+)
 from optimization.kernels.induction import Game
 from optimization.kernels.rules import least_efficiency
 from optimization.window.plan import sizes
@@ -17,7 +26,7 @@ ON_GRID = [
     (Linear(alpha=2.0, beta=0.5), 0.025),
     (Amdahl(parallel=0.5), 1.0 / 120.0),  # 1, 4/3, 3/2
     (Power(exponent=2.0), 0.05),
-    (Table(rates=(1.0, 1.6, 1.2)), 0.01),  # measured rates may fall
+    (RateTable(rates=(1.0, 1.6, 1.2)), 0.01),  # measured rates may fall
 ]
 EFFICIENCIES = (1.0, 0.9, 0.5, 0.0, -0.6, -2.1)
 HALF_HOUR = 0.5

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from forecasting.origins import Basis, Batch, forecasts_from
+from forecasting.origins import Basis, OriginBatch, forecasts_from
 from forecasting.predictor import FittedEachAlone, Panel
 from forecasting.predictors import make_predictor
 from forecasting.quantiles import Forecast
@@ -61,7 +61,7 @@ class Standing:
         made = dict(
             zip(
                 at,
-                forecasts_from(history, Batch(origins=tuple(at), basis=basis), horizon=horizon),
+                forecasts_from(history, OriginBatch(origins=tuple(at), basis=basis), horizon=horizon),
                 strict=True,
             )
         )

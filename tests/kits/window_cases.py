@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from optimization.job.definition import Amdahl, Job, Linear, Power, Table
+from optimization.job.definition import Amdahl, Job, Linear, Power, RateTable
 from optimization.market.window import market_window
 from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
 
@@ -22,7 +22,7 @@ def random_throughput(rng, n_max):
     if kind == 3:
         return Power(exponent=float(rng.uniform(0.6, 1.0)))
     # Measured rates may fall where more instances get in each other's way.
-    return Table(rates=tuple(rng.uniform(0.3, 3.0, n_max).tolist()))
+    return RateTable(rates=tuple(rng.uniform(0.3, 3.0, n_max).tolist()))
 
 
 def random_window(rng, w, n_max, on_demand_usd=1.0, slot_hours=1.0):

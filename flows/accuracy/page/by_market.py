@@ -13,8 +13,8 @@ from flows.accuracy.page.sections import (
     COMPARED,
     LAST_VALUE,
     UNITS,
-    Claim,
     Models,
+    Predictability,
     claims,
     claims_summary,
     market_skill,
@@ -28,7 +28,7 @@ from flows.accuracy.page.sections import (
     tone,
     weighted,
 )
-from flows.show.blocks import Block, Column, Figure, Fold, Grid, Notes, Section, Table
+from flows.show.blocks import Block, Column, Figure, Figures, Fold, Notes, Section, Table
 from flows.show.charts import Axis, Fan, fans, held, lines
 from flows.show.formats import MISSING, fixed, listed, missing, number, percent, plural, significant, whole
 from flows.turn.report import BANDS, MEDIAN, gap_runs
@@ -120,7 +120,7 @@ def _first_error(rows: pd.DataFrame, model: str) -> float | None:
 
 
 def _details(
-    market: str, rows: pd.DataFrame, claim: Claim, models: Models, steps: Sequence[int], unit: str
+    market: str, rows: pd.DataFrame, claim: Predictability, models: Models, steps: Sequence[int], unit: str
 ) -> list[Block]:
     """A row a model: errors and skills by step, calibration, fallbacks."""
     table = []
@@ -170,8 +170,8 @@ def _grid_blocks(figures: Sequence[Figure], among: int, none: str) -> list[Block
     rest = figures[OPEN:]
     left = among - len(figures)
     return [
-        Grid(figures[:OPEN]),
-        *([Fold(plural(len(rest), "more market"), [Grid(rest)])] if rest else []),
+        Figures(figures[:OPEN]),
+        *([Fold(plural(len(rest), "more market"), [Figures(rest)])] if rest else []),
         *(
             [f"{left:,} markets with less loss are not drawn; their numbers are in the tables."]
             if left
@@ -226,7 +226,7 @@ def fan_figures(variable: str, accuracy: Accuracy) -> tuple[list[Figure], int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Issued:
+class IssuedForecast:
     """A forecast as it was issued, and what came.
 
     ``quantiles`` has shape (h, 19), ``actual`` (h,) NaN in gaps; ``title`` says when it was issued. ``past`` (p,) are the values
@@ -239,7 +239,7 @@ class Issued:
     past: np.ndarray
 
 
-def market_fans(rows: pd.DataFrame) -> list[Issued]:
+def market_fans(rows: pd.DataFrame) -> list[IssuedForecast]:
     """The forecasts of one market, evenly chosen if there are more than `FANS`."""
     origins = sorted(rows["origin"].unique())
     if len(origins) > FANS:
@@ -248,11 +248,11 @@ def market_fans(rows: pd.DataFrame) -> list[Issued]:
     return [_issued(rows[rows["origin"] == origin].sort_values("step")) for origin in origins]
 
 
-def _issued(rows: pd.DataFrame) -> Issued:
+def _issued(rows: pd.DataFrame) -> IssuedForecast:
     ahead = rows[rows["step"] > 0]
     past = rows.loc[rows["step"] <= 0, "actual"].to_numpy(dtype=float)
     at = pd.Timestamp(rows["origin"].iloc[0])
-    return Issued(
+    return IssuedForecast(
         title=f"{_day(at)} {at:%H:%M}",
         quantiles=ahead[list(QUANTILES)].to_numpy(dtype=float),
         actual=ahead["actual"].to_numpy(dtype=float),
@@ -260,7 +260,7 @@ def _issued(rows: pd.DataFrame) -> Issued:
     )
 
 
-def fans_chart(issued: Sequence[Issued], *, limit: float, unit: str) -> dict[str, Any]:
+def fans_chart(issued: Sequence[IssuedForecast], *, limit: float, unit: str) -> dict[str, Any]:
     """Forecasts of one market side by side, each moved right of the one before; every slot is drawn over its whole length.
 
     ``limit`` is the capacity (NaN if there is none): it is drawn where it was not exceeded and would not flatten the rest.
@@ -295,7 +295,7 @@ def fans_chart(issued: Sequence[Issued], *, limit: float, unit: str) -> dict[str
     return fans(panel, starts=starts, ticks=ticks)
 
 
-def drawn_limit(capacity: float, issued: Sequence[Issued]) -> float:
+def drawn_limit(capacity: float, issued: Sequence[IssuedForecast]) -> float:
     """The capacity, NaN where it is not drawn: where more was seen (it is not stated, but the most seen before the test part),
     and where it lies far above all that is drawn."""
     seen = np.concatenate([np.append(one.past, one.actual) for one in issued])
@@ -306,7 +306,7 @@ def drawn_limit(capacity: float, issued: Sequence[Issued]) -> float:
     return capacity if capacity <= low + 2.5 * max(high - low, 1e-9) else float("nan")
 
 
-def _inside(issued: Sequence[Issued]) -> str:
+def _inside(issued: Sequence[IssuedForecast]) -> str:
     """How many of the drawn values lie within the drawn 90 % bands."""
     held = [(one.actual >= one.quantiles[:, 0]) & (one.actual <= one.quantiles[:, -1]) for one in issued]
     known = sum(int((~np.isnan(one.actual)).sum()) for one in issued)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import pandas as pd
 
-from flows.show.blocks import Block, Column, Figure, Fold, Grid, Notes, Section, Table
+from flows.show.blocks import Block, Column, Figure, Figures, Fold, Notes, Section, Table
 from flows.show.charts import Axis, cut_told, dots, error_ceiling, lines, skill_floor
 from flows.show.formats import (
     MISSING,
@@ -385,7 +385,7 @@ def _steps(steps: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Predictability:
     """Whether a market is predictable: in a few words, up to how many steps (-1 where no test was possible), in a sentence."""
 
     short: str
@@ -397,7 +397,7 @@ class Claim:
 UNDECIDED: Final = "undecided"
 
 
-def claims(scores: pd.DataFrame, models: Models) -> dict[str, Claim]:
+def claims(scores: pd.DataFrame, models: Models) -> dict[str, Predictability]:
     """The answer to the paper's claim for every market; the sentences name models.
 
     Tests are those of `forecasting.diagnosis.predictability.answers` over all models but last
@@ -406,20 +406,20 @@ def claims(scores: pd.DataFrame, models: Models) -> dict[str, Claim]:
     asked = [model for model in models.names if model != LAST_VALUE]
     if not asked:
         return {
-            market: Claim(short=MISSING, reach=0, sentence="No model but last value was measured.")
+            market: Predictability(short=MISSING, reach=0, sentence="No model but last value was measured.")
             for market in scores["market"].unique()
         }
     found = answers(scores, models=asked)
     return {str(market): _claim(rows, asked, scores) for market, rows in found.groupby("market")}
 
 
-def _claim(rows: pd.DataFrame, asked: list[str], scores: pd.DataFrame) -> Claim:
+def _claim(rows: pd.DataFrame, asked: list[str], scores: pd.DataFrame) -> Predictability:
     """``rows`` are one market's, by model."""
     by_model: dict[str, dict[Any, Any]] = {str(row["model"]): row for row in rows.to_dict("records")}
     whole, last = by_model[ANY], int(scores["step"].max())
     reach, steps = int(whole["up_to"]), list(whole["steps"])
     if str(whole["answer"]).startswith("undecided"):
-        return Claim(short=UNDECIDED, reach=-1, sentence=f"{str(whole['answer']).capitalize()}.")
+        return Predictability(short=UNDECIDED, reach=-1, sentence=f"{str(whole['answer']).capitalize()}.")
     if reach:
         ahead = f"all {last} steps" if reach == last else f"up to step {reach}"
         short, opening = f"yes, {ahead}", f"Predictable, {ahead}"
@@ -431,10 +431,10 @@ def _claim(rows: pd.DataFrame, asked: list[str], scores: pd.DataFrame) -> Claim:
     best = "no skill is defined"
     if whole["best_step"]:
         best = f"the highest skill is {percent_signed(float(whole['best_skill']))} at step {int(whole['best_step'])}"
-    return Claim(short=short, reach=reach, sentence=f"{opening}; {best}. By model: {each}.")
+    return Predictability(short=short, reach=reach, sentence=f"{opening}; {best}. By model: {each}.")
 
 
-def claims_summary(variable: str, found: Sequence[Claim]) -> str:
+def claims_summary(variable: str, found: Sequence[Predictability]) -> str:
     """On how many markets the claim holds."""
     yes = [claim.reach for claim in found if claim.reach > 0]
     undecided = sum(claim.short == UNDECIDED for claim in found)
@@ -586,7 +586,7 @@ def _pooled_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
     }  # fmt: skip
     scale = "capacity" if variable == "count" else "mean price on the training part"
     return [
-        Grid([_skill_figure(variable, skill, (better, moved), models), _error_figure(variable, mae, models)]),
+        Figures([_skill_figure(variable, skill, (better, moved), models), _error_figure(variable, mae, models)]),
         Table("Skill over last value, %, by slots ahead", rows, model | by_steps(steps, "skill_", skill_text, tone), marked=_floor),
         Table(
             f"Mean absolute error of the median, {unit}, by slots ahead", rows, model | by_steps(steps, "mae_", significant),
@@ -1018,7 +1018,7 @@ def _calibration_blocks(variable: str, accuracy: Accuracy, uncalibrated: str) ->
     figures = [_coverage_figure(variable, pooled, models, titles, level) for level in PERCENTS]
     reliability = _reliability_figure(variable, accuracy, models)
     return [
-        Grid(figures),
+        Figures(figures),
         Fold("Coverage and width by step", _coverage_tables(pooled, shown, models, UNITS[variable])),
         *([reliability] if reliability else []),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimization.selection.contract import Played, Seen, Weights, checked_seen, even_weights
+from optimization.selection.contract import BanditFeedback, Played, Weights, checked_seen, even_weights
 from warehouse.errors import SettingsError
 
 #: Optimistic values nearer than this tie, and are drawn evenly.
@@ -79,7 +79,7 @@ class ArUcb:
             price=0.0,
         )
 
-    def learn(self, state: ArState, seen: Seen) -> ArState:
+    def learn(self, state: ArState, seen: BanditFeedback) -> ArState:
         """Add what was seen to the played policy's regression, and what its width may have cost."""
         checked_seen(state.names, seen)
         z = np.concatenate([[1.0], state.last])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimization.selection.contract import Played, Seen, Weights, checked_seen, even_weights
+from optimization.selection.contract import BanditFeedback, Played, Weights, checked_seen, even_weights
 from warehouse.errors import SettingsError
 
 
@@ -53,7 +53,7 @@ class Exp3:
         known = even_weights(names).names
         return LossState(names=known, rounds=0, losses=np.zeros(len(known)))
 
-    def learn(self, state: LossState, seen: Seen) -> LossState:
+    def learn(self, state: LossState, seen: BanditFeedback) -> LossState:
         """Add (1 - utility) / chance to the played policy's losses, nothing to the others'."""
         checked_seen(state.names, seen)
         losses = state.losses.copy()
@@ -101,7 +101,7 @@ class Exp3IX:
         """No loss yet."""
         return Exp3().start(names)
 
-    def learn(self, state: LossState, seen: Seen) -> LossState:
+    def learn(self, state: LossState, seen: BanditFeedback) -> LossState:
         """Add (1 - utility) / (chance + gamma)."""
         checked_seen(state.names, seen)
         gamma = _rate(len(state.names), state.rounds + 1) / 2.0
@@ -154,7 +154,7 @@ class Exp3S:
         """Even weights."""
         return even_weights(names)
 
-    def learn(self, state: Weights, seen: Seen) -> Weights:
+    def learn(self, state: Weights, seen: BanditFeedback) -> Weights:
         """One update of the weights before chances are mixed."""
         checked_seen(state.names, seen)
         size = len(state.names)

@@ -13,7 +13,7 @@ from tidy_folder import write_tidy
 from flows import cli
 from flows.accuracy.error_cost import COST_COLUMNS, CostPlan
 from flows.accuracy.report import background_of, kept_medians
-from flows.accuracy.units import Course, panels_of, run_course
+from flows.accuracy.units import BacktestPlan, panels_of, run_course
 from flows.experiments.material import history_of, read_tapes
 from forecasting.diagnosis.drift import DRIFT_COLUMNS
 from forecasting.diagnosis.predictability import predictability_columns
@@ -35,7 +35,7 @@ def course(tmp_path_factory):
         panels=panels, origins=tuple(tuple(second_half(one) for one in panel.series) for panel in panels),
         predictors={name: make_predictor(name) for name in ("last_value", "markov")}, timetable=TIMETABLE,
     )  # fmt: skip
-    return Course(rolling=rolling, default="markov")
+    return BacktestPlan(rolling=rolling, default="markov")
 
 
 def test_kept_forecasts_are_those_that_would_be_made(course, tmp_path):

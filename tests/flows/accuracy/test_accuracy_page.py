@@ -48,9 +48,9 @@ from flows.accuracy.page.sections import (
     skill_text,
     weighted,
 )
-from flows.accuracy.units import Course, panels_of, run_course
+from flows.accuracy.units import BacktestPlan, panels_of, run_course
 from flows.experiments.material import history_of, read_tapes
-from flows.show import Fold, Grid, Section, Table
+from flows.show import Figures, Fold, Section, Table
 from flows.show.page import asset, render_page
 from forecasting.accuracy.tables import Accuracy
 from forecasting.diagnosis.drift import drift_sentences, drift_table
@@ -78,7 +78,7 @@ def all_blocks(blocks):
         yield block
         if isinstance(block, Fold | Section):
             yield from all_blocks(block.blocks)
-        elif isinstance(block, Grid):
+        elif isinstance(block, Figures):
             yield from block.figures
 
 
@@ -593,7 +593,7 @@ def test_page_of_a_real_backtest(tmp_path) -> None:
         horizon=3,
         timetable=TIMETABLE,
     )
-    measured = run_course(Course(rolling=rolling, default="markov"), notes=("a note",))
+    measured = run_course(BacktestPlan(rolling=rolling, default="markov"), notes=("a note",))
     text = render_accuracy_page(
         measured,
         about=About(data="real", drift=drift_sentences(drift_table(series), series)),

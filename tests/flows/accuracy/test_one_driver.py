@@ -11,8 +11,8 @@ from test_turn import AT, POOL, one_turn, tidy_tables
 from tidy_folder import write_tidy
 
 from flows.accuracy.series import Measured, SeriesChoice, accuracy_of_vintages, measured_panels
-from flows.accuracy.units import Course, run_course
-from flows.backfill.run import Backfill, Stretch, backfill
+from flows.accuracy.units import BacktestPlan, run_course
+from flows.backfill.run import Backfill, SlotRange, backfill
 from flows.config import Settings
 from flows.experiments.predictors import replay_forecasters
 from flows.turn.forecast import timetable_of
@@ -114,7 +114,7 @@ def test_the_report_the_stored_vintages_and_the_turn_are_scored_alike(db, settin
         present = slot_at(PRESENTS[-1], STEP)
         measured = replace(measured, panels=tuple(panel.until(present) for panel in measured.panels))
         rolling = rolling_of(measured, settings, window)
-        report = run_course(Course(rolling=rolling, default="markov"))
+        report = run_course(BacktestPlan(rolling=rolling, default="markov"))
         # One slot less: the last origin of the vintages is the present, of which nothing is known yet.
         stored = accuracy_of_vintages(
             store,
@@ -165,7 +165,7 @@ def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_p
     result = one_turn(db, own, at=AT, data=data)
     assert {row["model"] for row in result.accuracy} == {"last_value", "others_drift"}
     assert "others_drift" in {row.split(":")[0] for row in _stored(db)}
-    stretch = Stretch(
+    stretch = SlotRange(
         start=AT - 4 * STEP, end=AT - STEP, step=STEP, stages=("ingest", "forecast", "allocate", "score")
     )
     outcomes = backfill(Backfill(db=db, stretch=stretch, settings=own, data=data, workers=1))
@@ -173,7 +173,7 @@ def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_p
     with open_store(db) as store:
         measured = measured_panels(store, own, SeriesChoice())
         rolling = replace(rolling_of(measured, own, [AT - STEP, AT]))
-        report = run_course(Course(rolling=rolling, default="others_drift"))
+        report = run_course(BacktestPlan(rolling=rolling, default="others_drift"))
         stored = accuracy_of_vintages(
             store, measured, own.models, horizon=4, timetable=timetable_of(own), default="others_drift"
         )

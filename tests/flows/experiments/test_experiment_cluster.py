@@ -16,9 +16,9 @@ from flows.experiments.cluster import (
     LABELS_FILE,
     POSTER,
     WIDTHS,
-    Knowledge,
-    Scale,
+    KnownShare,
     Study,
+    StudyScale,
     cluster_answer,
     cluster_report,
     default_mix,
@@ -36,7 +36,7 @@ from optimization.cluster.stream import (
     BatchHabit,
     Default,
     Family,
-    Workload,
+    WorkloadLaw,
     default_attempts,
     default_options,
     draw_requests,
@@ -48,7 +48,7 @@ from warehouse.errors import InputError
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[4] / "shared" / "data"))
 SHARES = tuple((width, 0.25) for width in WIDTHS)
-TINY = Scale(
+TINY = StudyScale(
     jobs=25, streams=3, loads=(0.5, 0.7), side_streams=2, side_loads=(0.7,), folds=2, shares=(0.0, 1.0), machines=2,
     expected_over=150,
 )  # fmt: skip
@@ -71,7 +71,7 @@ def family(seed, error=0.0, wrong=0.0):
 
 @pytest.fixture(scope="module")
 def knowledge():
-    return Knowledge(
+    return KnownShare(
         families=tuple(family(seed, error=0.05, wrong=0.05) for seed in range(6)), shares=SHARES,
         figures={
             "families": 6.0, "measured": 10.0, "interpolated": 5.0, "truth_error": 0.01, "mdape": 0.05,
@@ -130,19 +130,19 @@ def test_an_oracle_never_fails_and_what_a_model_imagines_is_its_own():
 
 
 def test_streams_are_poisson_and_lognormal():
-    requests = draw_requests(6, 4000, Workload(median_tokens=5e6, sigma=1.0), seed=(1,))
+    requests = draw_requests(6, 4000, WorkloadLaw(median_tokens=5e6, sigma=1.0), seed=(1,))
     gaps = np.diff([r.arrival for r in requests])
     assert abs(gaps.mean() - 1.0) < 3 / np.sqrt(len(gaps))
     assert abs((gaps > 1.0).mean() - np.exp(-1)) < 3 * np.sqrt(0.233 / len(gaps))
     logs = np.log([r.tokens / 5e6 for r in requests])
     assert abs(logs.mean()) < 3 / np.sqrt(len(logs))
     assert abs(logs.std() - 1.0) < 3 / np.sqrt(2 * len(logs))
-    assert draw_requests(6, 5, Workload(), seed=(1,)) == draw_requests(6, 5, Workload(), seed=(1,))
+    assert draw_requests(6, 5, WorkloadLaw(), seed=(1,)) == draw_requests(6, 5, WorkloadLaw(), seed=(1,))
 
 
 def test_the_load_is_that_of_the_default(knowledge):
     study = Study(
-        families=knowledge.families, defaults=usual_defaults(SHARES), workload=Workload(), cluster=Cluster(), jobs=10, seed=1,
+        families=knowledge.families, defaults=usual_defaults(SHARES), workload=WorkloadLaw(), cluster=Cluster(), jobs=10, seed=1,
         expected_over=300,
     )  # fmt: skip
     mixes = {d.name: default_mix(study, d) for d in study.defaults}

@@ -12,7 +12,7 @@ from tidy_folder import write_tidy
 
 from flows.experiments.material import make_scenarios, read_tapes, run_pool
 from flows.experiments.selection import (
-    Rounds,
+    PoolRounds,
     rounds_of,
     selection_answer,
     selection_experiment,
@@ -30,7 +30,7 @@ NAMES = ("OD-only", "MSU", "UP", "AHANP(0.7)", "AHAP(3,1,0.9)", "<b>bold</b>")
 ORDERS = ("random_order", "regime_switch", "hostile_switch")
 
 
-def rounds(seed: int, jobs: int, *, kind: float) -> Rounds:
+def rounds(seed: int, jobs: int, *, kind: float) -> PoolRounds:
     """Jobs on two kinds of markets; on the one kind the second policy is best, on the other the fourth."""
     rng = np.random.default_rng(seed)
     kinds = rng.permutation(np.linspace(0.1, 1.9, jobs))
@@ -38,7 +38,7 @@ def rounds(seed: int, jobs: int, *, kind: float) -> Rounds:
         (kinds > 1.0)[:, None], [0, 0.20, 0.1, 0.05, 0.1, 0], [0, 0.04, 0.1, 0.04 + kind, 0.1, 0]
     )
     raw = 0.5 + 0.5 * kinds[:, None] / 2 + skill + rng.normal(0, 0.02, (jobs, len(NAMES)))
-    return Rounds(
+    return PoolRounds(
         names=NAMES, jobs=tuple(f"j{k}" for k in range(jobs)), raw=raw,
         wide=np.clip((raw + 3.0) / 4.5, 0, 1), tight=np.clip((raw + 1.3) / 2.8, 0, 1), kinds=kinds,
         sources=tuple(f"lab:{int(one)}" for one in kinds),
@@ -145,7 +145,7 @@ def test_bandits_are_shown_beside_the_learner_that_sees_all(result, answer, page
 
 def test_one_policy_best_everywhere_leaves_no_hostile_switch():
     raw = np.tile(np.array([0.5, 0.9, 0.6, 0.6, 0.6, 0.5]), (40, 1)) + np.linspace(0, 0.1, 40)[:, None]
-    same = Rounds(
+    same = PoolRounds(
         names=NAMES, jobs=tuple(f"j{k}" for k in range(40)), raw=raw, wide=raw / 2, tight=raw / 2, kinds=np.arange(40.0),
         sources=("lab:counts",) * 40,
     )  # fmt: skip

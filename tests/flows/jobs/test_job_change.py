@@ -30,7 +30,7 @@ from flows.config import Settings
 from flows.jobs.change import as_filed, change_of, with_terms
 from flows.ledger.jobs import Report, find_job, save_change, save_jobs, save_report, stored_jobs, terms_of
 from flows.ledger.records import decisions_of, save_decisions
-from flows.monitoring.completeness import Window, read_facts
+from flows.monitoring.completeness import SlotMap, read_facts
 from flows.turn import stages
 from flows.turn.answer import asked_job, decisions_as_of, job_as_of
 from flows.turn.context import Turn, find_work, read_pool, run_id_of
@@ -322,7 +322,7 @@ def test_a_job_is_scored_by_terms_that_held_from_its_first_slot_else_not_at_all(
             (1, {"late": 12, "early": 8, "never": 12}),
             (12, {"late": 8, "early": 8, "never": 12}),
         ):
-            window = Window(first=BEGIN, last=at(last), step=STEP, at=at(last))
+            window = SlotMap(first=BEGIN, last=at(last), step=STEP, at=at(last))
             facts = read_facts(store, settings, window)
             found = {row["name"]: row for row in facts.jobs.to_dict("records")}
             assert {name: (row["deadline"] - BEGIN) // STEP for name, row in found.items()} == ends

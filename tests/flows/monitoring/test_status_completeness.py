@@ -10,7 +10,7 @@ from test_turn import one_turn, small_settings
 
 from flows.config import Settings, read_settings
 from flows.ledger.records import save_failure
-from flows.monitoring.completeness import STATES, Facts, Promise, Window, classify, completeness_of
+from flows.monitoring.completeness import STATES, Facts, Promise, SlotMap, classify, completeness_of
 from warehouse.errors import SettingsError
 from warehouse.store.connection import open_reader, open_store
 
@@ -95,7 +95,7 @@ def facts_of(*, seen=None, issued=None, runs=None, jobs=(), decided=(), at=None,
     decisions = pd.DataFrame(places, columns=["job", "slot", "market", "source"])
     decisions["slot"] = utc(decisions["slot"])
     return Facts(
-        window=Window(first=SLOTS[0], last=SLOTS[-1], step=HALF, at=at or SLOTS[-1] + HALF),
+        window=SlotMap(first=SLOTS[0], last=SLOTS[-1], step=HALF, at=at or SLOTS[-1] + HALF),
         planner="markov",
         promises=promises or (promise(A, "count"), promise(B, "count")),
         seen=seen if seen is not None else seen_rows(A, [0] * 6),

@@ -13,7 +13,7 @@ from command_kit import printed
 from rich.cells import cell_len
 
 from flows.command import Answer
-from flows.show import Banner, Column, Figure, Fold, Grid, Notes, Page, Section, Table, Verbatim, charts
+from flows.show import Banner, Column, Figure, Figures, Fold, Notes, Page, Section, Table, Verbatim, charts
 from flows.show.formats import usd
 from flows.show.page import COLOURS, asset, breakable, render_page
 from flows.show.terminal import Style, lines_of
@@ -166,7 +166,7 @@ def evil_page():
     figure = Figure(specs=[spec], label=EVIL, title=EVIL, captions=[EVIL], warnings=[EVIL], strong=[EVIL])
     table = Table(EVIL, [{"a": EVIL}], {"a": Column(heading=EVIL, words=EVIL)}, marked=lambda row: True)
     blocks = [
-        Section(EVIL, [EVIL, table, Notes([EVIL]), Grid([figure]), Fold(EVIL, [figure])]),
+        Section(EVIL, [EVIL, table, Notes([EVIL]), Figures([figure]), Fold(EVIL, [figure])]),
         Section("Two", []),
     ]
     return Page(title=EVIL, about=EVIL, blocks=blocks, banner=Banner(EVIL, EVIL))

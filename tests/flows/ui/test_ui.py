@@ -435,7 +435,7 @@ def test_nothing_is_there(client):
 
 
 def test_a_mistake_of_the_program_is_a_page_too(made, settings, monkeypatch):
-    broken = pages.View(
+    broken = pages.PageView(
         name="runs", template="runs.html", menu="/runs", about="", data=lambda reading, query: {}["x"]
     )
     monkeypatch.setattr("flows.ui.app.VIEWS", (broken,))

@@ -14,7 +14,7 @@ from forecasting.configurations.runs import (
     read_runs,
     runs_frame,
 )
-from forecasting.configurations.scores import Effort, errors, folds, learning_curve
+from forecasting.configurations.scores import MeasuringEffort, errors, folds, learning_curve
 from forecasting.configurations.throughput import fit_law, log_rate
 from warehouse.errors import InputError, SourceFileError
 
@@ -128,7 +128,7 @@ def test_the_law_saturates_at_the_gpus_peak_and_never_exceeds_it():
 
 def test_the_learning_curve_learns():
     curve = learning_curve(
-        made_up_runs(), rng=np.random.default_rng(2), effort=Effort(curve_repeats=1, iterations=6), sizes=(12, 60, 10_000)
+        made_up_runs(), rng=np.random.default_rng(2), effort=MeasuringEffort(curve_repeats=1, iterations=6), sizes=(12, 60, 10_000)
     )  # fmt: skip
     assert curve["rows"].tolist()[:2] == [12, 60]
     assert len(curve) == 3  # a size beyond the training part is left out

@@ -10,7 +10,7 @@ from configuration_kit import LAW, OFFSETS, PCIE, REAL, SXM, configuration, made
 from forecasting.configurations.facts import features
 from forecasting.configurations.model import fit_configurations, load_configurations
 from forecasting.configurations.runs import read_runs, runs_frame
-from forecasting.configurations.scores import Effort, errors, held_out, label_errors, models_left_out
+from forecasting.configurations.scores import MeasuringEffort, errors, held_out, label_errors, models_left_out
 from forecasting.configurations.throughput import log_rate
 from forecasting.configurations.validity import read_labels
 from warehouse.errors import InputError, SourceFileError
@@ -166,7 +166,7 @@ needs_data = pytest.mark.skipif(not REAL.is_dir(), reason=f"no measurements at {
 @pytest.mark.slow
 def test_throughput_of_real_configurations_never_seen():
     """Required: MdAPE at most 6 %, 88 to 92 % covered (published on such data: 7.2 to 11.5 %)."""
-    scored = held_out(read_runs(REAL), rng=np.random.default_rng(11), effort=Effort(repeats=1))
+    scored = held_out(read_runs(REAL), rng=np.random.default_rng(11), effort=MeasuringEffort(repeats=1))
     found = errors(scored)
     assert found["mdape"] <= 0.06
     assert 0.88 <= found["coverage"] <= 0.92
@@ -175,7 +175,7 @@ def test_throughput_of_real_configurations_never_seen():
 @needs_data
 @pytest.mark.slow
 def test_throughput_of_real_models_never_seen():
-    left = models_left_out(read_runs(REAL), effort=Effort(iterations=10, least_rows=30))
+    left = models_left_out(read_runs(REAL), effort=MeasuringEffort(iterations=10, least_rows=30))
     found = errors(left)
     assert found["mdape"] <= 0.12
     assert found["coverage"] >= 0.85

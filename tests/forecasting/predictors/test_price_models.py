@@ -17,7 +17,7 @@ from forecasting.predictors.combined import (
     CombinedPrice,
     FittedAdaptiveLastValue,
     FittedCombinedPrice,
-    Scores,
+    PastLosses,
     empty_record,
     mixed_quantiles,
     part_losses,
@@ -267,7 +267,7 @@ def test_records_discount_what_was_known_and_nothing_else():
         changes=np.full(SCORED_STEPS, 2.0),
     )
     asked = np.array([9, 14, 17, 26, 60])
-    given, seen = records(Scores(at=at, losses=losses, changes=changes), start, asked, 7.0)
+    given, seen = records(PastLosses(at=at, losses=losses, changes=changes), start, asked, 7.0)
     for i, now in enumerate(asked):
         for k in range(SCORED_STEPS):
             fade = 0.5 ** ((now - 9) / 7.0)

@@ -22,7 +22,7 @@ from optimization.fleet.competition import (
     share_out,
     taken_later,
 )
-from optimization.moving.definition import Held
+from optimization.moving.definition import MovingHold
 from optimization.moving.live import MovedDecision, live_movable
 from optimization.policies.pool import policy_named
 from optimization.replay.decision import Effort, LiveJob, Undecided
@@ -387,7 +387,7 @@ def test_a_mover_that_was_somewhere_unknown_is_not_decided():
     moving = MovingCourse(
         slots=(
             live_movable(job, lives, {}, ("a", "b")),
-            live_movable(job, later, {0: Held(0, Allocation(0, 1))}, ("x", "y")),
+            live_movable(job, later, {0: MovingHold(0, Allocation(0, 1))}, ("x", "y")),
         ),
         keys=(("a", "b"), ("x", "y")),
         markets=(("a", "b"), ("x", "y")),

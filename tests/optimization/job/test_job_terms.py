@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization.job.definition import Amdahl, Job, Linear, Power, Progress, Table, on_demand_to_go
+from optimization.job.definition import Amdahl, Job, Linear, Power, Progress, RateTable, on_demand_to_go
 from optimization.job.request import (
     LONGEST,
     MOST,
@@ -60,7 +60,7 @@ JOBS = [
     Job(name="b", workload=90, deadline_slots=10, n_min=2, n_max=5, throughput=Power(exponent=0.7), mu_up=0.9, value=0),
     Job(name="c", workload=7, deadline_slots=9, n_min=1, n_max=1, throughput=Linear(), gamma=1.25, value=0),
     Job(name="d", workload=40, deadline_slots=7, n_min=1, n_max=6, throughput=Amdahl(parallel=0.9), gamma=2.0, value=0),
-    Job(name="e", workload=9, deadline_slots=5, n_min=1, n_max=3, throughput=Table(rates=(1.0, 2.5, 2.0)), value=0),
+    Job(name="e", workload=9, deadline_slots=5, n_min=1, n_max=3, throughput=RateTable(rates=(1.0, 2.5, 2.0)), value=0),
     Job(name="g", workload=9, deadline_slots=12, n_min=1, n_max=3, throughput=Linear(), mu_up=-1.5, mu_down=-0.2, value=0),
     Job(name="h", workload=4, deadline_slots=8, n_min=1, n_max=2, throughput=Linear(), mu_up=-4.0, mu_down=1.0, value=0),
     Job(name="f", workload=3, deadline_slots=4, n_min=1, n_max=3, throughput=Linear(), gamma=1.05, value=0),
@@ -230,5 +230,5 @@ def test_what_cannot_be_done_says_by_how_much_and_what_would_do():
     half = Progress(done=18.0, n_previous=8)
     assert shortfall_told(late, AT, HALF, slot=3, progress=half) == ""
     assert "1 h too little" in shortfall_told(late, AT, HALF, slot=5, progress=half)
-    table = replace(late, throughput=Table(rates=tuple(float(n) for n in range(1, 9))))
+    table = replace(late, throughput=RateTable(rates=tuple(float(n) for n in range(1, 9))))
     assert " instances or" not in shortfall_told(table, AT, HALF), "a table says nothing of more than it has"

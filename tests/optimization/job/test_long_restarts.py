@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimization import Job, Progress, View
-from optimization.job.definition import Linear, Table, infeasible_by, on_demand_to_go
+from optimization.job.definition import Linear, RateTable, infeasible_by, on_demand_to_go
 from optimization.job.request import mu_from_overhead
 from optimization.market.window import MarketWindow, market_window
 from optimization.policies.pace import fastest_size, pace, soonest_size
@@ -32,7 +32,7 @@ NAMES = (
     "AHAP(2,2,0.5)",
 )
 DAY_MINUTES = 24 * 60
-DIPPING = Table(rates=(1.0, 2.2, 1.4, 3.0))
+DIPPING = RateTable(rates=(1.0, 2.2, 1.4, 3.0))
 
 
 @st.composite

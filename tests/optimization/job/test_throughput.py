@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from optimization.job.definition import Amdahl, Linear, Power, Table, rates
+from optimization.job.definition import Amdahl, Linear, Power, RateTable, rates
 from warehouse.errors import JobError
 
 
@@ -17,7 +17,7 @@ from warehouse.errors import JobError
         (Linear(alpha=2.0, beta=0.5), [0.0, 2.5, 4.5, 6.5]),
         (Amdahl(parallel=0.5, scale=3.0), [0.0, 3.0, 4.0, 4.5]),
         (Power(exponent=0.5, scale=2.0), [0.0, 2.0, 2.0 * 2**0.5, 2.0 * 3**0.5]),
-        (Table(rates=(1.0, 1.5, 1.25)), [0.0, 1.0, 1.5, 1.25]),
+        (RateTable(rates=(1.0, 1.5, 1.25)), [0.0, 1.0, 1.5, 1.25]),
     ],
 )
 def test_rates_of_every_form(throughput, expected):
@@ -26,10 +26,10 @@ def test_rates_of_every_form(throughput, expected):
 
 def test_a_table_ends_where_it_ends():
     with pytest.raises(JobError, match="ends at 2"):
-        rates(Table(rates=(1.0, 2.0)), 3)
+        rates(RateTable(rates=(1.0, 2.0)), 3)
 
 
-@pytest.mark.parametrize("wrong", [Linear(alpha=1.0, beta=-2.0), Table(rates=(1.0, float("nan"), 2.0))])
+@pytest.mark.parametrize("wrong", [Linear(alpha=1.0, beta=-2.0), RateTable(rates=(1.0, float("nan"), 2.0))])
 def test_rates_that_are_none_are_refused_every_time(wrong):
     for _ in range(2):
         with pytest.raises(JobError, match="positive finite"):
@@ -46,10 +46,10 @@ def test_the_shared_table_cannot_be_written():
 
 def test_a_table_keeps_its_own_rates():
     measured = [1.0, 1.8]
-    table = Table(rates=measured)  # type: ignore[arg-type]
+    table = RateTable(rates=measured)  # type: ignore[arg-type]
     measured[1] = 9.0
     assert rates(table, 2).tolist() == [0.0, 1.0, 1.8]
-    assert hash(table) == hash(Table(rates=(1.0, 1.8)))
+    assert hash(table) == hash(RateTable(rates=(1.0, 1.8)))
 
 
 def test_forms_of_one_shape_are_told_apart():

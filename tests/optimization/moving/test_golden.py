@@ -9,7 +9,7 @@ import pytest
 
 from optimization.job.definition import Job, Linear
 from optimization.market.window import market_window
-from optimization.moving.definition import IDLE, Held, MovableJob, even_moving
+from optimization.moving.definition import IDLE, MovableJob, MovingHold, even_moving
 from optimization.moving.replay import audit_moved, hindsight_over_markets, walk
 from optimization.window.plan import Allocation
 
@@ -44,7 +44,7 @@ def made(case):
 @pytest.mark.parametrize("case", cases())
 def test_walk(case):
     job, windows = made(case)
-    held = [IDLE if m is None else Held(m, Allocation(o, s)) for m, o, s in case["decisions"]]
+    held = [IDLE if m is None else MovingHold(m, Allocation(o, s)) for m, o, s in case["decisions"]]
     outcome = walk(job, windows, held)
     audit_moved(job, windows, outcome)
     expect = case["expect"]

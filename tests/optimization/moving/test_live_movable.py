@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from moving_markets import a_job, made, movable, random_markets
 
-from optimization.moving.definition import IDLE, Held
+from optimization.moving.definition import IDLE, MovingHold
 from optimization.moving.live import decide_moving, live_movable, ranked_markets
 from optimization.moving.movers import MeanField
 from optimization.moving.replay import replay_mover, walk
@@ -52,7 +52,7 @@ def test_decided_slot_by_slot_it_is_the_replay(home):
                 break
             made_of = decide_moving(live, EFFORT)
             held = made_of.allocation.total > 0
-            decided[slot] = Held(made_of.market, made_of.allocation) if held else IDLE
+            decided[slot] = MovingHold(made_of.market, made_of.allocation) if held else IDLE
             assert made_of.expected.late_probability == 0.0
             assert (made_of.moved_from is not None) == (made_of.reason.startswith("move from"))
             assert made_of.probe_next is None
@@ -65,7 +65,11 @@ def test_decided_slot_by_slot_it_is_the_replay(home):
 def test_a_standing_is_the_walk_of_what_was_decided():
     job = movable(a_job(d=6, n_max=2), home=0)
     windows, records = random_markets(2, 6, 2)
-    held = {0: Held(0, Allocation(1, 0)), 2: Held(1, Allocation(2, 0)), 3: Held(1, Allocation(1, 0))}
+    held = {
+        0: MovingHold(0, Allocation(1, 0)),
+        2: MovingHold(1, Allocation(2, 0)),
+        3: MovingHold(1, Allocation(1, 0)),
+    }
     walked = walk(job, windows, [held.get(slot, IDLE) for slot in range(4)])
     progress = live_at(job, windows, records, 4, held).progress()
     assert (progress.done, progress.cost_usd, progress.place) == (walked.progress, walked.cost_usd, 1)
@@ -74,14 +78,14 @@ def test_a_standing_is_the_walk_of_what_was_decided():
 def test_a_move_to_spot_that_was_not_there_is_none():
     job = movable(a_job(d=6, n_max=2), home=0)
     windows, records = made(np.full((3, 46), 1.0), np.zeros((3, 46)), 40)
-    progress = live_at(job, windows, records, 2, {0: Held(1, Allocation(0, 2))}).progress()
+    progress = live_at(job, windows, records, 2, {0: MovingHold(1, Allocation(0, 2))}).progress()
     assert (progress.place, progress.cost_usd, progress.n_previous) == (0, 0.0, 0)
 
 
 def test_a_report_sets_progress_and_size_not_the_place():
     job = movable(a_job(d=6, n_max=2), home=0)
     windows, records = random_markets(2, 6, 2)
-    decided = {0: Held(1, Allocation(2, 0))}
+    decided = {0: MovingHold(1, Allocation(2, 0))}
     live = live_at(job, windows, records, 2, decided, (Reported(slot=2, done=1.25, size=1),))
     progress = live.progress()
     assert (progress.done, progress.n_previous, progress.place) == (1.25, 1, 1)

@@ -14,10 +14,10 @@ from optimization.market.window import market_window
 from optimization.moving.definition import (
     IDLE,
     NOTHING,
-    Held,
     MarketsView,
     MovableJob,
     Moving,
+    MovingHold,
     even_moving,
     step,
 )
@@ -322,7 +322,11 @@ def test_a_home_without_spot_prices_above_on_demand_and_a_market_that_vanishes(m
 def test_the_audit_trips_on_a_move_that_was_not_paid():
     job = movable(a_job(d=6, n_max=2), home=0)
     windows, _ = random_markets(2, 6, 2)
-    held = [Held(0, Allocation(1, 0)), Held(1, Allocation(1, 0)), *[Held(1, Allocation(2, 0))] * 3]
+    held = [
+        MovingHold(0, Allocation(1, 0)),
+        MovingHold(1, Allocation(1, 0)),
+        *[MovingHold(1, Allocation(2, 0))] * 3,
+    ]
     outcome = walk(job, windows, held)
     audit_moved(job, windows, outcome)
     assert (outcome.moves, outcome.moving_usd) == (1, 0.5)
@@ -340,7 +344,9 @@ def test_the_audit_trips_on_a_move_that_was_not_paid():
 def test_an_idle_job_keeps_its_place_and_pays_for_leaving_it():
     job = movable(a_job(d=6, n_max=2), home=0)
     windows, _ = random_markets(2, 6, 2)
-    outcome = walk(job, windows, [IDLE, IDLE, Held(1, Allocation(2, 0)), *[Held(1, Allocation(2, 0))] * 3])
+    outcome = walk(
+        job, windows, [IDLE, IDLE, MovingHold(1, Allocation(2, 0)), *[MovingHold(1, Allocation(2, 0))] * 3]
+    )
     assert outcome.moves == 1
     assert outcome.cost_usd == pytest.approx(0.5 + len(outcome.allocations[2:]) * 2 * ON_DEMAND[1])
 
@@ -371,10 +377,10 @@ def test_bad_statements_are_refused():
     with pytest.raises(MarketError):
         hindsight_over_markets(movable(replace(job, deadline_slots=20)), windows)
     for held in (
-        Held(0, Allocation(0, 99)),
-        Held(7, Allocation(1, 0)),
-        Held(0, Allocation(9, 0)),
-        Held(None, Allocation(1, 0)),
+        MovingHold(0, Allocation(0, 99)),
+        MovingHold(7, Allocation(1, 0)),
+        MovingHold(0, Allocation(9, 0)),
+        MovingHold(None, Allocation(1, 0)),
     ):
         with pytest.raises(PolicyError):
             walk(movable(job), windows, [held])

@@ -11,7 +11,7 @@ from moving_twin import ExactProgram
 
 from optimization import Allocation, Progress
 from optimization.market.window import market_window
-from optimization.moving.definition import IDLE, Held, net, priced_net, step
+from optimization.moving.definition import IDLE, MovingHold, net, priced_net, step
 from optimization.moving.movers import (
     Alone,
     DeadlinePressure,
@@ -219,5 +219,5 @@ def test_a_way_that_is_let_go_holds_what_it_wished():
         Progress(done=1.0, place=0), 4
     )
     assert priced_net(dear, IDLE) == net(dear, IDLE) != IDLE
-    wish = Held(0, Allocation(3, 0))
+    wish = MovingHold(0, Allocation(3, 0))
     assert priced_net(view, wish) == wish

@@ -20,7 +20,7 @@ from optimization import (
     Progress,
     View,
 )
-from optimization.job.definition import Linear, Table, on_demand_to_go
+from optimization.job.definition import Linear, RateTable, on_demand_to_go
 from optimization.market.window import market_window
 from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from optimization.policies.committed_horizon import Ahap, Commitments
@@ -71,7 +71,7 @@ class TestOnDemandOnly:
         assert outcome.utility_usd == pytest.approx(ending.value_usd - 80.0)
 
     def test_the_fastest_size_need_not_be_n_max(self):
-        job = replace(JOB, throughput=Table(rates=(1.0, 2.0, 5.0, 4.0)), n_max=4, workload=90.0)
+        job = replace(JOB, throughput=RateTable(rates=(1.0, 2.0, 5.0, 4.0)), n_max=4, workload=90.0)
         assert answer(OnDemandOnly(), view(job)) == (3, 0)
 
     def test_a_gap_changes_nothing(self):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optimization import Allocation, Job, Progress, View
-from optimization.job.definition import Linear, Table
+from optimization.job.definition import Linear, RateTable
 from optimization.market.window import market_window
 from optimization.policies.pool import expand, policy_named
 from optimization.policies.single_cluster import Holding, SingleCluster, cluster_size
@@ -145,7 +145,7 @@ def test_the_guard_leaves_a_slot_and_a_restart():
 
 
 def test_the_cluster_is_the_fastest_size():
-    job = replace(JOB, throughput=Table(rates=(1.0, 2.2, 4.0, 3.0)))
+    job = replace(JOB, throughput=RateTable(rates=(1.0, 2.2, 4.0, 3.0)))
     assert cluster_size(view(job)) == 3
     assert after(UP, Holding.NOTHING, view(job, available=3)) == (Allocation(0, 3), Holding.SPOT)
 

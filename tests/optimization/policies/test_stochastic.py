@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimization import Allocation, Job, Progress
-from optimization.job.definition import Amdahl, Linear, Table, Throughput
+from optimization.job.definition import Amdahl, Linear, RateTable, Throughput
 from optimization.market.belief import Forgetting
 from optimization.market.window import MarketWindow, Record, market_window, record_of
 from optimization.policies import stochastic
@@ -244,7 +244,7 @@ EDGES = {
     "at least three": (small(n_min=3), 0.5),
     "Amdahl": (small(throughput=Amdahl(parallel=0.9), workload=12), 0.5),
     "measured rates that fall": (
-        small(throughput=Table(rates=(1.0, 2.1, 2.9, 3.9, 3.5, 4.4, 5.0, 4.9)), workload=20), 0.5
+        small(throughput=RateTable(rates=(1.0, 2.1, 2.9, 3.9, 3.5, 4.4, 5.0, 4.9)), workload=20), 0.5
     ),
     "worth nothing": (small(value=0.0), 0.5),
     "out of reach by d, not by gamma d": (small(workload=60, value=300), 0.5),
@@ -336,7 +336,7 @@ THROUGHPUTS: list[Throughput] = [
     Linear(),
     Linear(beta=0.5),
     Amdahl(parallel=0.9),
-    Table(rates=(1.0, 2.2, 1.4, 3.0)),
+    RateTable(rates=(1.0, 2.2, 1.4, 3.0)),
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from market_games import HALF_HOUR, by_tree
 
 from optimization import EndRule, HorizonProblem, Job, Progress
-from optimization.job.definition import Linear, Table, on_demand_to_go
+from optimization.job.definition import Linear, RateTable, on_demand_to_go
 from optimization.market.belief import MOST_STATES, Forgetting, Now, make_belief
 from optimization.market.window import Past, market_window, record_of
 from optimization.policies.pace import pace
@@ -44,7 +44,7 @@ ON_GRID = {
         name="o", workload=1.5, deadline_slots=4, n_min=1, n_max=2, throughput=Linear(), value=9.0, mu_up=-0.2, mu_down=0.8
     ),
     "measured": Job(
-        name="m", workload=1.8, deadline_slots=4, n_min=1, n_max=2, throughput=Table(rates=(1.0, 1.5)), value=5.0, mu_up=0.5
+        name="m", workload=1.8, deadline_slots=4, n_min=1, n_max=2, throughput=RateTable(rates=(1.0, 1.5)), value=5.0, mu_up=0.5
     ),
     "late": Job(
         name="l", workload=3.0, deadline_slots=3, n_min=1, n_max=2, throughput=Linear(), value=20.0, gamma=2.0

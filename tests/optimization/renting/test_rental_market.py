@@ -20,7 +20,14 @@ from optimization.renting.market import (
     covered_rental,
     rent_on_market,
 )
-from optimization.renting.price import Outlook, Outlooks, PricedDelay, affordable, effective_price, loss_rate
+from optimization.renting.price import (
+    Outlooks,
+    PricedDelay,
+    PriceOutlook,
+    affordable,
+    effective_price,
+    loss_rate,
+)
 from optimization.renting.simulation import Stream, job_stream
 from optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
 from warehouse.errors import SettingsError
@@ -40,7 +47,7 @@ SLOTS = 300
 
 
 def outlook(count, price=1.0, losses=0.0):
-    return Outlook(
+    return PriceOutlook(
         count=np.atleast_2d(np.array(count, dtype=float)), weight=np.full((1, len(count)), 1 / len(count)),
         price=np.array([price]), on_demand_usd=4.0, loss_rate=losses,
     )  # fmt: skip

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from optimization.selection.contract import Seen, best_sequence, play_bandit
+from optimization.selection.contract import BanditFeedback, best_sequence, play_bandit
 from optimization.selection.learners import BANDITS
 from optimization.selection.learners.ar_ucb import ArUcb
 from optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
@@ -89,7 +89,7 @@ def test_exp3_ix_holds_against_an_opponent_that_watches():
             rows.append(row)
             drawn.append(row[arm])
             state = learner.learn(
-                state, Seen(policy=arm, utility=float(row[arm]), chance=float(chances[arm]))
+                state, BanditFeedback(policy=arm, utility=float(row[arm]), chance=float(chances[arm]))
             )
         regret = np.array(rows).sum(axis=0).max() - sum(drawn)
         played, _ = play_bandit(learner, NAMES, np.array(rows), rng=rng)
@@ -127,7 +127,7 @@ def test_ar_ucb_is_ridge_regression_of_what_was_seen():
     for _ in range(40):
         arm, x = int(rng.integers(2)), float(rng.random())
         rows[arm].append(([1.0, *last], x))
-        state = learner.learn(state, Seen(policy=arm, utility=x, chance=0.5))
+        state = learner.learn(state, BanditFeedback(policy=arm, utility=x, chance=0.5))
         last = [x, last[0]]
     mean, width = learner.outlook(state)
     for arm, seen in rows.items():
@@ -151,7 +151,7 @@ def autoregressive(learner, seed, rounds=500, noise=0.05):
         last = float(np.clip(mean[arm] + rng.uniform(-noise, noise), 0, 1))
         lost.append(mean.max() - mean[arm])
         earned.append(last)
-        state = learner.learn(state, Seen(policy=arm, utility=last, chance=float(chances[arm])))
+        state = learner.learn(state, BanditFeedback(policy=arm, utility=last, chance=float(chances[arm])))
     return np.array(earned), np.array(lost), state
 
 
@@ -212,7 +212,7 @@ def test_chances_add_up_and_wrong_rounds_are_refused(learner):
         (0, 0.5, 0.0),
     ):
         with pytest.raises(SettingsError, match="a share in"):
-            learner.learn(state, Seen(policy=policy, utility=utility, chance=chance))
+            learner.learn(state, BanditFeedback(policy=policy, utility=utility, chance=chance))
     with pytest.raises(SettingsError, match="shares in"):
         play_bandit(learner, NAMES, np.full((2, M), 1.5), rng=np.random.default_rng(0))
     only, _ = play_bandit(learner, ("only",), np.array([[0.3], [0.9]]), rng=np.random.default_rng(0))

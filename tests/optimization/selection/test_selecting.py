@@ -14,7 +14,7 @@ from optimization.selection.contract import weigh
 from optimization.selection.learners import DEFAULT_LEARNER, LEARNERS
 from optimization.selection.rounds import (
     SETTLING,
-    Order,
+    JobOrder,
     abundance,
     compare_learners,
     hostile_order,
@@ -107,7 +107,7 @@ def test_the_choice_is_the_one_that_earned_most():
             assert row.sampled_utility == pytest.approx(own.sampled_utility)
             assert row.regret == pytest.approx(own.regret)
             assert row.bound == pytest.approx(own.bound)
-        orders = {"whole": Order(places=np.arange(300), cuts=())}
+        orders = {"whole": JobOrder(places=np.arange(300), cuts=())}
         trained = train_learners(shares(raw), raw, NAMES, orders=orders)
         assert trained["learner"].tolist() == table["learner"].tolist()
         assert trained["whole"].tolist() == trained["mean"].tolist() == table["sampled_utility"].tolist()
@@ -130,7 +130,7 @@ def test_training_weighs_all_orders_alike():
         own = select_over(shares(raw)[at], raw[at], NAMES, seed=0, learner=row.learner)
         assert row.hostile_switch == pytest.approx(own.sampled_utility)
     even = np.full((5, 2), 0.5)
-    whole = {"whole": Order(places=np.arange(5), cuts=())}
+    whole = {"whole": JobOrder(places=np.arange(5), cuts=())}
     assert train_learners(even, even, ("a", "b"), orders=whole)["learner"].tolist() == list(LEARNERS)
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from optimization.kernels.single import NONE, ON_DEMAND, SPOT, guarded
 from optimization.single_instance import (
     Greedy,
-    OnDemandOnly,
     Setting,
-    UniformProgress,
+    SingleOnDemandOnly,
+    SingleUniformProgress,
     optimum,
     run,
     settle,
@@ -106,18 +106,18 @@ def test_uniform_progress_by_hand():
     # Work 40, deadline 80, overhead 2; e(t) = 5 t minutes.
     setting = small(2, work=40, deadline=80)
     up = seen("00011000")
-    eager = run(UniformProgress(hysteresis=False), setting, up, 0)
+    eager = run(SingleUniformProgress(hysteresis=False), setting, up, 0)
     # 0: c = e = 0: wait. 1: behind: on-demand (8). 2: c = 8 < e(2.4) = 12: stay (18). 3: up: spot (8 more: 26). 4: spot (36).
     # 5: lost; c = 36 >= 25: wait; 6: c >= 30: wait unless 4 + 2 x 2 minutes need the 2 slots left: one slot does: 1 < 2, wait.
     # 7: one slot left: on-demand.
     assert list(eager.actions) == [NONE, ON_DEMAND, ON_DEMAND, SPOT, SPOT, NONE, NONE, ON_DEMAND]
     assert not eager.missed
-    staying = run(UniformProgress(), setting, up, 0)
+    staying = run(SingleUniformProgress(), setting, up, 0)
     # At 3 c = 18 >= e(3.4) = 17: it leaves too; at 2 it stayed.
     assert list(staying.actions[:4]) == [NONE, ON_DEMAND, ON_DEMAND, SPOT]
-    early = run(UniformProgress(), setting, seen("00111000"), 0)
+    early = run(SingleUniformProgress(), setting, seen("00111000"), 0)
     assert list(early.actions[:3]) == [NONE, ON_DEMAND, ON_DEMAND]  # c = 8 < e(2.4) = 12, though spot is up
-    left = run(UniformProgress(hysteresis=False), setting, seen("00111000"), 0)
+    left = run(SingleUniformProgress(hysteresis=False), setting, seen("00111000"), 0)
     assert list(left.actions[:3]) == [NONE, ON_DEMAND, SPOT]
 
 
@@ -126,10 +126,10 @@ def test_uniform_progress_never_leaves_on_demand_for_nothing():
     # (18 >= e(3.4) = 17), and stays.
     setting = small(2, work=40, deadline=80)
     for hysteresis in (True, False):
-        found = run(UniformProgress(hysteresis=hysteresis), setting, seen("00000000"), 0)
+        found = run(SingleUniformProgress(hysteresis=hysteresis), setting, seen("00000000"), 0)
         assert list(found.actions) == [NONE, *[ON_DEMAND] * 5]
         # Back at 4, where 28 >= e(4.4) = 22: spot, 8 and 4 more minutes.
-        again = run(UniformProgress(hysteresis=hysteresis), setting, seen("00001111"), 0)
+        again = run(SingleUniformProgress(hysteresis=hysteresis), setting, seen("00001111"), 0)
         assert list(again.actions) == [NONE, *[ON_DEMAND] * 3, SPOT, SPOT]
 
 
@@ -158,7 +158,7 @@ def test_the_guard_by_hand():
     late = seen("00" + "1" * 6)
     assert list(run(Greedy(guard=True), setting, late, 0).actions) == [NONE] * 2 + [ON_DEMAND] * 5
     assert SPOT in run(Greedy(), setting, late, 0).actions
-    assert list(run(UniformProgress(guard=True), setting, late, 0).actions[:3]) == [
+    assert list(run(SingleUniformProgress(guard=True), setting, late, 0).actions[:3]) == [
         NONE,
         ON_DEMAND,
         ON_DEMAND,
@@ -220,13 +220,19 @@ def test_heuristics_never_miss_and_never_beat_the_optimum(setting, seed, flips):
     up = np.logical_xor.accumulate(rng.random(setting.slots) < flips)
     best = optimum(setting, up)
     assert not best.missed
-    careful = (Greedy(guard=True), UniformProgress(guard=True))
+    careful = (Greedy(guard=True), SingleUniformProgress(guard=True))
     if guarded(
         setting.ticks, setting.slots, setting.ticks.work, setting.ticks.slot
     ):  # else on-demand itself may lose a slot too many
         strict = replace(setting, loses_its_slot=True)
         assert not any(run(policy, strict, up, 0).missed for policy in careful)
-    for policy in (OnDemandOnly(), Greedy(), UniformProgress(), UniformProgress(hysteresis=False), *careful):
+    for policy in (
+        SingleOnDemandOnly(),
+        Greedy(),
+        SingleUniformProgress(),
+        SingleUniformProgress(hysteresis=False),
+        *careful,
+    ):
         found = run(policy, setting, up, 0)
         assert not found.missed, policy
         assert found.cost_usd >= best.cost_usd - 1e-9

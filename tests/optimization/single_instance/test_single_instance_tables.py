@@ -18,7 +18,7 @@ from optimization.single_instance import (
     Greedy,
     MarketStates,
     Setting,
-    UniformProgress,
+    SingleUniformProgress,
     estimate,
     make_table,
     optimum,
@@ -174,7 +174,7 @@ def test_the_guard_ends_with_the_first_start_that_keeps_its_slot():
 
 def test_a_scrambled_future_changes_no_earlier_action(learned):
     rng = np.random.default_rng(3)
-    for policy in (learned[12], Greedy(), UniformProgress(), UniformProgress(hysteresis=False)):
+    for policy in (learned[12], Greedy(), SingleUniformProgress(), SingleUniformProgress(hysteresis=False)):
         setting = learned[12].setting
         before, up = sticky(11, 200, 0.1), sticky(12, setting.slots, 0.1)
         actions = policy.actions(setting, before, up)

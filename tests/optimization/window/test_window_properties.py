@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_cases import OWING, SHARES, random_problem
 
-from optimization.job.definition import Table, finished
+from optimization.job.definition import RateTable, finished
 from optimization.market.window import market_window
 from optimization.window.plan import EndRule, HorizonProblem
 from optimization.window.twin import solve_window
@@ -77,7 +77,7 @@ def test_money_has_no_natural_unit(case, unit):
 @given(cases(), st.floats(1e-3, 1e3))
 def test_work_has_no_natural_unit(case, unit):
     job = case.job
-    faster = Table(rates=tuple(unit * job.throughput.rate(n) for n in range(1, job.n_max + 1)))
+    faster = RateTable(rates=tuple(unit * job.throughput.rate(n) for n in range(1, job.n_max + 1)))
     table = case.expected and replace(case.expected, work=case.expected.work * unit)
     scaled = replace(
         case,

@@ -30,7 +30,7 @@ MOST_GPUS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Offer:
+class _OfferLine:
     """One usable line; prices are per instance (the file's, per GPU, times the GPU count)."""
 
     line: int
@@ -116,8 +116,8 @@ class VastAi(FileSource[VastAiOptions]):
         return pack(self._rows(path, options.truncated_days | known), constants)
 
     def _rows(self, path: Path, named_days: frozenset[str]) -> Iterator[tuple[Kind, Row]]:
-        spot: list[_Offer] = []
-        on_demand: dict[tuple[str, str, str], _Offer] = {}
+        spot: list[_OfferLine] = []
+        on_demand: dict[tuple[str, str, str], _OfferLine] = {}
         listed: dict[str, int] = defaultdict(int)
         for first, second in self._lines(path):
             if isinstance(first, str):
@@ -167,7 +167,7 @@ def _host(url: str) -> str:
         return "an unknown site"
 
 
-def _offer(line: int, fields: Mapping[str, str]) -> _Offer | str:
+def _offer(line: int, fields: Mapping[str, str]) -> _OfferLine | str:
     """The offer of a line, or the reason why it cannot be used."""
     host = _host(fields["source_url"])
     if host != "vast.ai" and not host.endswith(".vast.ai"):
@@ -182,7 +182,7 @@ def _offer(line: int, fields: Mapping[str, str]) -> _Offer | str:
         return f"not a date or number ({error})"
     if not 1 <= gpus <= MOST_GPUS or offers < 0:
         return f"expected 1 to {MOST_GPUS} GPUs and at least 0 offers, found {gpus} and {offers}"
-    return _Offer(
+    return _OfferLine(
         line=line,
         day=fields["date"],
         model=fields["gpu_model"],
@@ -195,14 +195,14 @@ def _offer(line: int, fields: Mapping[str, str]) -> _Offer | str:
     )
 
 
-def _text(offer: _Offer) -> str:
+def _text(offer: _OfferLine) -> str:
     return f"{offer.day},{offer.instance_type},{offer.region},on_demand,{offer.median},{offer.offers}"
 
 
 def _price_rows(
-    spot: Sequence[_Offer], on_demand: Mapping[tuple[str, str, str], _Offer]
+    spot: Sequence[_OfferLine], on_demand: Mapping[tuple[str, str, str], _OfferLine]
 ) -> Iterator[tuple[Kind, Row]]:
-    world: dict[tuple[str, str], list[_Offer]] = defaultdict(list)
+    world: dict[tuple[str, str], list[_OfferLine]] = defaultdict(list)
     for offer in spot:
         standard = on_demand.get(offer.key)
         row = {
@@ -231,13 +231,13 @@ def _price_rows(
         )
 
 
-def _newest(spot: Sequence[_Offer]) -> list[_Offer]:
+def _newest(spot: Sequence[_OfferLine]) -> list[_OfferLine]:
     """The last line of every (day, country, size), in file order: sums must not count a repeated line twice."""
     return sorted({offer.key: offer for offer in spot}.values(), key=lambda offer: offer.line)
 
 
-def _count_rows(spot: Sequence[_Offer], cut_off: frozenset[str]) -> Iterator[tuple[Kind, Row]]:
-    days: dict[str, list[_Offer]] = defaultdict(list)
+def _count_rows(spot: Sequence[_OfferLine], cut_off: frozenset[str]) -> Iterator[tuple[Kind, Row]]:
+    days: dict[str, list[_OfferLine]] = defaultdict(list)
     for offer in spot:
         days[offer.day].append(offer)
     series = {(o.region, o.instance_type): o.model for o in spot}
@@ -270,9 +270,9 @@ def _count_rows(spot: Sequence[_Offer], cut_off: frozenset[str]) -> Iterator[tup
                 )
 
 
-def _present(offers: Sequence[_Offer]) -> Iterator[Row]:
+def _present(offers: Sequence[_OfferLine]) -> Iterator[Row]:
     """Rows of one day: each line's own count, then the sums over countries."""
-    world: dict[str, list[_Offer]] = defaultdict(list)
+    world: dict[str, list[_OfferLine]] = defaultdict(list)
     for offer in offers:
         yield {
             "region": offer.region,

@@ -30,9 +30,9 @@ from warehouse.sources.contract import (
 from warehouse.sources.live.contract import (
     WHOLE,
     Example,
+    FetchedPage,
     FetchRequest,
     LiveSource,
-    Page,
     PartFailed,
     next_page,
 )
@@ -62,7 +62,7 @@ _MOST_REGIONS = 10
 _PAGE = 100
 
 
-class AwsOptions(Options):
+class AwsAccess(Options):
     """How AWS is reached."""
 
     profile: str | None = Field(
@@ -74,7 +74,7 @@ class AwsOptions(Options):
     endpoint_url: Address | None = Field(None, description="address of the API, for a proxy or a test server")
 
 
-class AwsSpotOptions(AwsOptions):
+class AwsSpotOptions(AwsAccess):
     """What is read of the price history."""
 
     regions: Texts = Field((), description="regions to read (default: all that are enabled for the account)")
@@ -90,7 +90,7 @@ class AwsSpotOptions(AwsOptions):
     source: str = label_option("aws-spot")
 
 
-class AwsPlacementOptions(AwsOptions):
+class AwsPlacementOptions(AwsAccess):
     """What is scored."""
 
     instance_types: Texts = Field(
@@ -127,10 +127,10 @@ def _answer(operation: str, inner: str) -> str:
     )
 
 
-class Aws:
+class AwsClients:
     """EC2 clients by region, on one session; raises `SettingsError` without boto3, `FetchError` without credentials."""
 
-    def __init__(self, access: AwsOptions, transport: Transport) -> None:
+    def __init__(self, access: AwsAccess, transport: Transport) -> None:
         self._access = access
         self._transport = transport
         self._session = _session(access, transport)
@@ -190,7 +190,7 @@ class Aws:
             raise FetchError(f"{name}: {self._transport.secrets.scrub(str(error))}") from None
 
 
-def _session(access: AwsOptions, transport: Transport) -> Any:
+def _session(access: AwsAccess, transport: Transport) -> Any:
     try:
         boto3, session = import_module("boto3"), import_module("botocore.session")
     except ImportError as error:
@@ -271,7 +271,7 @@ def _refused(name: str, response: Mapping[str, Any]) -> FetchError:
     return FetchError(words, code=code)
 
 
-def regions_of(aws: Aws, home: str, wanted: tuple[str, ...]) -> list[str]:
+def regions_of(aws: AwsClients, home: str, wanted: tuple[str, ...]) -> list[str]:
     """The regions named, or all that are enabled for the account; raises `FetchError`."""
     if wanted and wanted != ("all",):
         return list(dict.fromkeys(wanted))
@@ -301,9 +301,9 @@ class AwsSpot(LiveSource[AwsSpotOptions]):
 
     def pages(
         self, options: AwsSpotOptions, asked: FetchRequest, transport: Transport
-    ) -> Iterator[Page | PartFailed]:
+    ) -> Iterator[FetchedPage | PartFailed]:
         """The pages of each region; a region that fails is said so and left where it stands."""
-        aws = Aws(options, transport)
+        aws = AwsClients(options, transport)
         for region in regions_of(aws, options.home_region, options.regions):
             if asked.is_done(region):
                 continue
@@ -336,8 +336,14 @@ def _ranges(asked: FetchRequest, region: str, days: int) -> Iterator[tuple[datet
 
 
 def _pages(
-    aws: Aws, options: AwsSpotOptions, region: str, *, since: datetime, end: datetime, token: str | None
-) -> Iterator[Page]:
+    aws: AwsClients,
+    options: AwsSpotOptions,
+    region: str,
+    *,
+    since: datetime,
+    end: datetime,
+    token: str | None,
+) -> Iterator[FetchedPage]:
     seen: set[str | None] = {token}
     resumed = token is not None
     while True:
@@ -352,7 +358,7 @@ def _pages(
         resumed = False
         token = answer.get("NextToken") or None
         batches = tuple(_batches(answer.get("SpotPriceHistory") or [], options, region))
-        yield Page(part=region, batches=batches, token=token, since=since, end=end)
+        yield FetchedPage(part=region, batches=batches, token=token, since=since, end=end)
         if next_page(token, seen, f"EC2 in {region}") is None:
             return
 
@@ -420,11 +426,11 @@ class AwsPlacement(LiveSource[AwsPlacementOptions]):
 
     def pages(
         self, options: AwsPlacementOptions, asked: FetchRequest, transport: Transport
-    ) -> Iterator[Page | PartFailed]:
+    ) -> Iterator[FetchedPage | PartFailed]:
         """The scores of the regions or zones, page by page; raises `FetchError` if AWS refuses."""
         if asked.is_done(WHOLE):
             return
-        aws = Aws(options, transport)
+        aws = AwsClients(options, transport)
         token = asked.token(WHOLE)
         seen: set[str | None] = {token}
         while True:
@@ -434,7 +440,7 @@ class AwsPlacement(LiveSource[AwsPlacementOptions]):
             token = answer.get("NextToken") or None
             rows = answer.get("SpotPlacementScores") or []
             batches = _placement_batches(rows, options, asked, transport)
-            yield Page(part=WHOLE, batches=tuple(batches), token=token)
+            yield FetchedPage(part=WHOLE, batches=tuple(batches), token=token)
             if next_page(token, seen, "EC2") is None:
                 return
 

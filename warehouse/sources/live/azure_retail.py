@@ -22,7 +22,14 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.live.contract import Example, FetchRequest, LiveSource, Page, PartFailed, next_page
+from warehouse.sources.live.contract import (
+    Example,
+    FetchedPage,
+    FetchRequest,
+    LiveSource,
+    PartFailed,
+    next_page,
+)
 from warehouse.sources.live.transport import Transport
 
 BASE = "https://prices.azure.com/api/retail/prices"
@@ -83,7 +90,7 @@ class AzureRetail(LiveSource[AzureOptions]):
 
     def pages(
         self, options: AzureOptions, asked: FetchRequest, transport: Transport
-    ) -> Iterator[Page | PartFailed]:
+    ) -> Iterator[FetchedPage | PartFailed]:
         """The spot pages of each region; a region that fails is said so and left where it stands."""
         for region in options.regions:
             if asked.is_done(region):
@@ -103,14 +110,14 @@ def _filter(region: str, *, spot: bool) -> str:
 
 def _spot_pages(
     options: AzureOptions, region: str, asked: FetchRequest, transport: Transport
-) -> Iterator[Page]:
+) -> Iterator[FetchedPage]:
     on_demand: OnDemand = {}
     for items, _ in _listing(options, region, transport, spot=False, token=None):
         for item in items:
             _note_on_demand(item, on_demand)
     for items, token in _listing(options, region, transport, spot=True, token=asked.token(region)):
         batches = _batches(items, options, region, asked=asked, on_demand=on_demand, transport=transport)
-        yield Page(part=region, batches=tuple(batches), token=token)
+        yield FetchedPage(part=region, batches=tuple(batches), token=token)
 
 
 def _listing(

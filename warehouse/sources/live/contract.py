@@ -2,8 +2,8 @@
 
 Like a `warehouse.sources.contract.Source` it only translates: rows go into batches as found, the store casts, judges and
 counts them.
-Instead of files it has `LiveSource.fetch`, which yields a `Page` per answer. Whoever runs it commits every page together with
-the `Mark` of its part (a region, an instance type), so that a fetch that is killed after any page goes on behind it.
+Instead of files it has `LiveSource.fetch`, which yields a `FetchedPage` per answer. Whoever runs it commits every page together
+with the `Mark` of its part (a region, an instance type), so that a fetch that is killed after any page goes on behind it.
 
 Two sorts of source (M1.2):
 
@@ -145,7 +145,7 @@ class FetchRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class FetchedPage:
     """One answer of one part, to be committed as a whole.
 
     ``token`` goes on behind it, None at the part's end. ``since`` and ``end``: the range a history asked for. ``memory``
@@ -198,7 +198,7 @@ class LiveSource(ABC, Generic[OptionsT]):
         """Raise `SettingsError` if the options cannot be used; asks nobody and needs no credentials."""
         read_options(self.name, self.form, options)
 
-    def fetch(self, asked: FetchRequest, transport: Transport) -> Iterator[Page | PartFailed]:
+    def fetch(self, asked: FetchRequest, transport: Transport) -> Iterator[FetchedPage | PartFailed]:
         """Yield the pages that were asked for, part by part.
 
         Raises `SettingsError` for options that cannot be used, `FetchError` if nothing can be read at all (no credentials, no
@@ -221,7 +221,7 @@ class LiveSource(ABC, Generic[OptionsT]):
     @abstractmethod
     def pages(
         self, options: OptionsT, asked: FetchRequest, transport: Transport
-    ) -> Iterator[Page | PartFailed]:
+    ) -> Iterator[FetchedPage | PartFailed]:
         """The pages that were asked for; a part that is done at this logical time is not asked again."""
 
     def assumed(self, options: OptionsT) -> tuple[str, ...]:

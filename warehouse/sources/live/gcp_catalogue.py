@@ -17,9 +17,9 @@ from warehouse.sources.contract import Address, Kind, Options, Row, Texts, label
 from warehouse.sources.live.contract import (
     WHOLE,
     Example,
+    FetchedPage,
     FetchRequest,
     LiveSource,
-    Page,
     PartFailed,
     next_page,
 )
@@ -99,7 +99,7 @@ class GcpCatalogue(LiveSource[GcpOptions]):
 
     def pages(
         self, options: GcpOptions, asked: FetchRequest, transport: Transport
-    ) -> Iterator[Page | PartFailed]:
+    ) -> Iterator[FetchedPage | PartFailed]:
         """One page with all prices; raises `FetchError` without a key or when a page fails."""
         if asked.is_done(WHOLE):
             return
@@ -121,7 +121,7 @@ class GcpCatalogue(LiveSource[GcpOptions]):
         }
         rows = [*rejected, *_rows(parts, options)]
         notes = () if len(rows) > len(rejected) else ("no machine type has a complete spot price",)
-        yield Page(part=WHOLE, batches=tuple(pack(rows, constants)), notes=notes)
+        yield FetchedPage(part=WHOLE, batches=tuple(pack(rows, constants)), notes=notes)
 
 
 def _key(transport: Transport) -> str:

@@ -30,9 +30,9 @@ from warehouse.sources.contract import (
 from warehouse.sources.live.contract import (
     WHOLE,
     Example,
+    FetchedPage,
     FetchRequest,
     LiveSource,
-    Page,
     PartFailed,
     next_page,
 )
@@ -148,7 +148,7 @@ class HttpRows(LiveSource[HttpOptions]):
 
     def pages(
         self, options: HttpOptions, asked: FetchRequest, transport: Transport
-    ) -> Iterator[Page | PartFailed]:
+    ) -> Iterator[FetchedPage | PartFailed]:
         """The pages; raises `FetchError` when one cannot be read or is not of the form that was described."""
         if asked.is_done(WHOLE):
             return
@@ -282,7 +282,7 @@ def _page(
     *,
     token: str | None,
     notes: tuple[str, ...],
-) -> Page:
+) -> FetchedPage:
     constants = {
         "source": options.source,
         "file": options.source,
@@ -291,7 +291,7 @@ def _page(
     if options.kind == "availability":
         constants |= {"gap_seconds": int(asked.every.total_seconds())}
     found = (_row(line, row, options) for line, row in enumerate(rows, start=1))
-    return Page(part=WHOLE, batches=tuple(pack(found, constants)), token=token, notes=notes)
+    return FetchedPage(part=WHOLE, batches=tuple(pack(found, constants)), token=token, notes=notes)
 
 
 def _row(line: int, row: object, options: HttpOptions) -> tuple[Kind, Row]:

@@ -23,7 +23,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from warehouse.errors import FetchError, MarketError
 from warehouse.history import Market
 from warehouse.sources.contract import Kind, Options, Row, Texts, label_option, pack
-from warehouse.sources.live.contract import Example, FetchRequest, LiveSource, Page, PartFailed
+from warehouse.sources.live.contract import Example, FetchedPage, FetchRequest, LiveSource, PartFailed
 from warehouse.sources.live.transport import Transport
 from warehouse.times import steady_seconds
 
@@ -103,7 +103,7 @@ class Probe(LiveSource[ProbeOptions]):
 
     def pages(
         self, options: ProbeOptions, asked: FetchRequest, transport: Transport
-    ) -> Iterator[Page | PartFailed]:
+    ) -> Iterator[FetchedPage | PartFailed]:
         """The answer of each market; a probe that fails is said so, the others go on."""
         for market in map(Market.parse, options.markets):
             if asked.is_done(market.key):
@@ -115,11 +115,11 @@ class Probe(LiveSource[ProbeOptions]):
                 yield PartFailed(part=market.key, reason=str(transport.told(error)))
             else:
                 batches = pack(_rows(row), _constants(options, market, asked))
-                yield Page(part=market.key, batches=tuple(batches))
+                yield FetchedPage(part=market.key, batches=tuple(batches))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class CommandOutput:
     """What a command left: exit code (negative: killed by that signal), and its two streams."""
 
     code: int
@@ -127,7 +127,7 @@ class Output:
     err: str
 
 
-def run_command(command: Sequence[str], *, given: str, seconds: float) -> Output:
+def run_command(command: Sequence[str], *, given: str, seconds: float) -> CommandOutput:
     """Run a command with ``given`` on its standard input.
 
     Raises `FetchError` if it cannot be started, takes longer than ``seconds`` or writes more than `LARGEST_OUTPUT` bytes.
@@ -156,7 +156,7 @@ def run_command(command: Sequence[str], *, given: str, seconds: float) -> Output
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
     out, err = (stream.decode("utf-8", "replace") for stream in streams)
-    return Output(code=code, out=out, err=err)
+    return CommandOutput(code=code, out=out, err=err)
 
 
 def _talk(child: subprocess.Popen[bytes], given: bytes, end: float, seconds: float) -> tuple[bytes, bytes]:
@@ -200,7 +200,7 @@ def _answer(options: ProbeOptions, market: Market, asked: FetchRequest) -> dict[
     return _read(done.out)
 
 
-def _ending(done: Output) -> str:
+def _ending(done: CommandOutput) -> str:
     lines = [line.strip() for line in done.err.splitlines() if line.strip()]
     words = f"signal {-done.code}" if done.code < 0 else f"exit code {done.code}"
     return f"{words}: {lines[-1][:200]}" if lines else words

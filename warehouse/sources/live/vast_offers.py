@@ -15,7 +15,7 @@ from pydantic import Field
 from warehouse.errors import FetchError
 from warehouse.sources.contract import Address, Kind, Options, Row, Texts, label_option, pack, rejection
 from warehouse.sources.files.vastai import MEDIAN, MINIMUM, MOST_GPUS
-from warehouse.sources.live.contract import WHOLE, Example, FetchRequest, LiveSource, Page, PartFailed
+from warehouse.sources.live.contract import WHOLE, Example, FetchedPage, FetchRequest, LiveSource, PartFailed
 from warehouse.sources.live.transport import Transport
 
 BASE = "https://console.vast.ai"
@@ -75,7 +75,7 @@ class VastOffers(LiveSource[VastOptions]):
 
     def pages(
         self, options: VastOptions, asked: FetchRequest, transport: Transport
-    ) -> Iterator[Page | PartFailed]:
+    ) -> Iterator[FetchedPage | PartFailed]:
         """One page with all prices and counts; raises `FetchError` without a key or when a search fails."""
         if asked.is_done(WHOLE):
             return
@@ -103,7 +103,7 @@ class VastOffers(LiveSource[VastOptions]):
             "file": options.source,
         }
         notes = (f"cut off at {options.limit} offers: counts are lower bounds",) if truncated else ()
-        yield Page(
+        yield FetchedPage(
             part=WHOLE,
             batches=tuple(pack(rows, constants)),
             memory=tuple(sorted(_SEPARATOR.join(place) for place in known | set(places))),
