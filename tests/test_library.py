@@ -19,7 +19,7 @@ FACES = {
     "optimization": {
         "Allocation", "Amdahl", "Bracket", "Decision", "Effort", "EndRule", "ExpectedToGo", "Filled", "HorizonProblem",
         "Job", "JobRequest", "Linear", "LiveJob", "MarketNow", "MarketWindow", "Outcome", "Plan", "PlanStatus",
-        "PointForecast", "Policy", "Power", "Progress", "Table", "Throughput", "TuningRequest", "View", "Weights",
+        "PointForecast", "Policy", "Power", "Progress", "RateTable", "Throughput", "TuningRequest", "View", "Weights",
         "decide", "fill", "hindsight", "learn", "live_job", "load_pool", "market_window", "plan", "point_forecast",
         "policy_named", "replay", "slot_job",
     },

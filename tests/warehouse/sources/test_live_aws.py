@@ -259,7 +259,7 @@ def test_a_probe_that_fails_stores_nothing_and_says_why(code, words):
 def test_a_probe_that_fails_for_one_market_leaves_the_others():
     code = "import sys; sys.exit(1) if 'z1' in sys.argv[-1] else print(1)"
     found = items("probe", probe(code, markets=[MARKET, "own/r1/z2/h100"]))
-    assert [type(item).__name__ for item in found] == ["PartFailed", "Page"]
+    assert [type(item).__name__ for item in found] == ["PartFailed", "FetchedPage"]
 
 
 def test_what_a_probe_says_of_a_secret_is_not_told(monkeypatch):
