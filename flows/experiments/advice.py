@@ -31,7 +31,7 @@ from flows.experiments.study import StudyOptions, quick_look
 from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from flows.ledger.records import decisions_by_job
 from flows.show.blocks import Block, Figure, Figures, Notes, numbers
-from flows.show.charts import Axis, lines
+from flows.show.charts import Axis, lines, scatter
 from flows.turn.context import Followed, Group, Turn, informed_learner, read_pool, run_id_of
 from flows.turn.stages import ended_jobs, ingest_paths
 from optimization.job.request import JobRequest
@@ -521,7 +521,7 @@ def answer_of(lives: Sequence[Lived], *, data: str, seed: int, fast: bool) -> di
         "jobs": len(lives),
         "worlds": [_world_answer(name, own, seed) for name, own in groups.items()],
         "lost": [_lost_answer(name, own) for name, own in groups.items()],
-        "late": _late_rows(lives, seed),
+        **{key: _late_rows(own, seed) for key, own in _chances(lives).items()},
         "money": [_money_answer(name, own) for name, own in groups.items()],
         "course": _course_rows(groups),
         "each": [_job_row(one) for one in lives],
@@ -613,12 +613,24 @@ def _lost_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
     }
 
 
+def _chances(lives: Sequence[Lived]) -> dict[str, list[Lived]]:
+    """Of which decisions it is asked whether what they said of lateness happened: of all, of those on the jobs that began in
+    the later half of their world's (nothing that the belief is made of was chosen there), and of each job's first."""
+    worlds = {one.world: [other.start for other in lives if other.world == one.world] for one in lives}
+    middle = {name: min(starts) + (max(starts) - min(starts)) / 2 for name, starts in worlds.items()}
+    return {
+        "late": list(lives),
+        "late_later": [one for one in lives if one.start > middle[one.world]],
+        "late_first": [replace(one, told=one.told[:1]) for one in lives],
+    }
+
+
 def _late_rows(lives: Sequence[Lived], seed: int) -> list[dict[str, Any]]:
     """Said against happened: decisions by the chance of being late that they told, and how often the job was late.
 
     The interval of what happened draws blocks of market and day, as the decisions of a job share their end.
     """
-    blocks = _blocks(lives)
+    blocks = _blocks(lives) if lives else np.array([], dtype=int)
     said = np.array([told.late for one in lives for told in one.told if told is not None])
     late = np.array([not one.on_time for one in lives for told in one.told if told is not None])
     job = np.array([k for k, one in enumerate(lives) for told in one.told if told is not None])
@@ -722,6 +734,12 @@ LATE = {
     "low": "95 % from",
     "high": "to",
 }
+#: Of which decisions they are told.
+CHANCES_OF = {
+    "late": "all decisions",
+    "late_later": "jobs of the later half",
+    "late_first": "first decision of each job",
+}
 MONEY = {
     "world": "world",
     "jobs": "jobs",
@@ -758,7 +776,11 @@ def advice_report(answer: dict[str, Any]) -> Answer:
         Figures([_course_figure(world["world"], answer["course"]) for world in answer["worlds"][1:]]),
         *tables,
         numbers(LOST, answer["lost"], title="Lost, in units of on-demand only"),
-        numbers(LATE, answer["late"], title="Chance of being late, said and happened"),
+        Figures(_chance_figures(answer)),
+        *(
+            numbers(LATE, answer[key], title=f"Chance of being late, said and happened: {words}")
+            for key, words in CHANCES_OF.items()
+        ),
         numbers(MONEY, answer["money"], title="Cost expected by a job's first decision, and paid"),
     ]
     return Answer(
@@ -772,6 +794,35 @@ def advice_report(answer: dict[str, Any]) -> Answer:
         value=answer,
         blocks=blocks,
     )
+
+
+def _chance_figures(answer: Mapping[str, Any]) -> list[Figure]:
+    """What was said of lateness across, what happened upward; none where no chance was ever told."""
+    rows = [
+        {"x": 100 * row["said"], "y": 100 * row["happened"], "series": words, "text": f"{row['decisions']:,}"}
+        for key, words in CHANCES_OF.items()
+        for row in answer[key]
+        if row["said"] is not None
+    ]
+    if not any(row["x"] >= 1.0 for row in rows):
+        return []
+    return [
+        Figure(
+            title="Chance of being late",
+            specs=lambda: [
+                scatter(
+                    rows,
+                    list(CHANCES_OF.values()),
+                    x=Axis(title="P(late) that was told, %", low=0, high=100),
+                    y=Axis(title="how often the job was late, %", low=0, high=100),
+                    diagonal=(0, 100),
+                )
+            ],
+            captions=["On the line what was told happened; beside a mark the number of its decisions."],
+            label="Chance of being late, as told and as it happened",
+            width=460,
+        )
+    ]
 
 
 def _course_figure(world: str, rows: Sequence[Mapping[str, Any]]) -> Figure:

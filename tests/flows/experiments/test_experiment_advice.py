@@ -190,6 +190,26 @@ def test_said_and_happened_stand_side_by_side():
     assert (money["expected"], money["paid"]) == (pytest.approx(0.5), pytest.approx(0.75))
 
 
+def test_chances_are_told_of_the_later_jobs_and_of_first_decisions_too():
+    lives = [
+        hand_made("a", start=0, utility={}, late=0.1, on_time=False),
+        hand_made("b", start=40, utility={}, late=0.1),
+        hand_made("c", start=60, utility={}, late=0.3, on_time=False),
+        hand_made("d", start=500, utility={}, late=0.7, world="another"),
+        hand_made("e", start=501, utility={}, late=0.7, world="another"),
+    ]
+    answer = answer_of(lives, data="x", seed=1, fast=True)
+    later = {row["from"]: row["decisions"] for row in answer["late_later"]}
+    assert later == {0.0: 0, 0.001: 0, 0.01: 0, 0.05: 2, 0.2: 2, 0.5: 2}, "b, c and e"
+    assert [row["decisions"] for row in answer["late_first"]] == [0, 0, 0, 2, 1, 2]
+    page = rendered(advice_report(answer))
+    assert "as told and as it happened" in page
+    (drawn,) = [chart for chart in charts_of(page) if "P(late)" in json.dumps(chart)]
+    rows = drawn["datasets"]["rows"]
+    assert len(rows) == 9
+    assert {"x": 30, "y": 100, "series": "first decision of each job", "text": "1"} in rows
+
+
 def test_a_share_of_late_jobs_has_an_interval_by_days():
     lives = [hand_made(f"j{k}", start=48 * k, utility={}, late=0.3, on_time=k % 3 > 0) for k in range(12)]
     row = next(row for row in answer_of(lives, data="x", seed=1, fast=True)["late"] if row["from"] == 0.2)
