@@ -1,4 +1,4 @@
-"""What README and docs claim in figures, and measuring it again: ``python -m benchmarks.claims [NAME ...] [--json]``.
+"""What README and docs claim in figures, and measuring it again: ``python -m benchmarks.claims [NAME ...] [--keep DIR] [--json]``.
 
 ``docs/claims.toml`` is the ledger. Under ``[measured.NAME]`` stands what was run (command, seed, data, date, minutes on two cores);
 each ``[[claim]]`` quotes the words of a page with the figures in them, and says where in the command's answer each is found and
@@ -8,7 +8,8 @@ compares pages and ledger: every figure of a page is in a quoted claim, in a dec
 (names, dates, settings), or in a section that is listed as outside, and every figure is the value rounded as it is written.
 
 Run, it makes the named measurements again (all without a name: hours) and prints what moved. Commands need the real histories in
-the folder ``SLACKWATER_DATA``.
+the folder ``SLACKWATER_DATA``. With ``--keep`` every answer is kept in a folder as it ends, as ``NAME.json``, and those that are
+there are compared without being measured again: so all can be measured in several sittings.
 """
 
 from __future__ import annotations
@@ -383,7 +384,23 @@ def _paths(ledger: Ledger, name: str) -> Iterator[str]:
             yield from (path for told in grid.paths.values() for path in told if path)
 
 
-def run(names: Iterable[str], ledger: Ledger, data: Path) -> dict[str, list[dict[str, object]]]:
+def kept(one: Measured, data: Path, keep: Path | None) -> object:
+    """The answer of a command: the one that is kept in a folder, or a new one, which is kept there whole or not at all."""
+    if keep is None:
+        return measure(one, data)
+    file = keep / f"{one.name}.json"
+    if not file.exists():
+        keep.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(measure(one, data)), encoding="utf-8")
+        part.replace(file)
+    answer: object = json.loads(file.read_text(encoding="utf-8"))
+    return answer
+
+
+def run(
+    names: Iterable[str], ledger: Ledger, data: Path, keep: Path | None = None
+) -> dict[str, list[dict[str, object]]]:
     """Measure again, by name; each is printed as it ends."""
     results: dict[str, list[dict[str, object]]] = {}
     for name in names:
@@ -393,7 +410,7 @@ def run(names: Iterable[str], ledger: Ledger, data: Path) -> dict[str, list[dict
             results[name] = []
             continue
         print(f"{name}: {' '.join(one.command)} (about {one.minutes:g} minutes)", file=sys.stderr, flush=True)
-        results[name] = list(moved(ledger, name, measure(one, data)))
+        results[name] = list(moved(ledger, name, kept(one, data, keep)))
         for row in results[name]:
             mark = "MOVED" if row["moved"] else "holds"
             print(
@@ -406,9 +423,17 @@ def run(names: Iterable[str], ledger: Ledger, data: Path) -> dict[str, list[dict
 def main(words: Sequence[str]) -> int:
     """Measure the named claims again; 1 if one moved, 2 for a name or an option that is none."""
     ledger = read_ledger()
+    words, keep = list(words), None
+    if "--keep" in words:
+        place = words.index("--keep")
+        if place + 1 == len(words) or words[place + 1].startswith("-"):
+            print("--keep needs a folder", file=sys.stderr)
+            return 2
+        keep = Path(words[place + 1])
+        del words[place : place + 2]
     options = [word for word in words if word.startswith("-") and word != "--json"]
     if options and options[0] not in {"-h", "--help"}:
-        print(f"no option {options[0]!r}; there are --json and --help", file=sys.stderr)
+        print(f"no option {options[0]!r}; there are --keep, --json and --help", file=sys.stderr)
         return 2
     if options:
         print(__doc__)
@@ -426,7 +451,7 @@ def main(words: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    results = run(names, ledger, data)
+    results = run(names, ledger, data, keep)
     if "--json" in words:
         print(json.dumps(results, indent=2))
     return int(any(row["moved"] for rows in results.values() for row in rows))

@@ -15,6 +15,7 @@ from benchmarks.claims import (
     ROOT,
     SIGNED,
     faults,
+    kept,
     main,
     measure,
     moved,
@@ -296,6 +297,20 @@ def test_what_was_counted_by_hand_is_not_run_and_a_folder_is_put_in(gridded, mon
     assert "counted by hand" in capsys.readouterr().err
 
 
+def test_answers_that_are_kept_are_not_measured_again(gridded, monkeypatch, tmp_path):
+    ran = []
+
+    def fake(words, **_):
+        ran.append(words)
+        return subprocess.CompletedProcess(words, 0, stdout=b'{"n": 3}')
+
+    monkeypatch.setattr(subprocess, "run", fake)
+    one, keep = gridded.measured["one"], tmp_path / "answers"
+    assert kept(one, tmp_path, None) == kept(one, tmp_path, keep) == kept(one, tmp_path, keep) == {"n": 3}
+    assert len(ran) == 2
+    assert [file.name for file in keep.iterdir()] == ["one.json"]
+
+
 def test_a_name_that_is_none_is_said(capsys, monkeypatch):
     assert main(["nonsense"]) == 2
     assert "no measurement 'nonsense'" in capsys.readouterr().err
@@ -316,3 +331,5 @@ def test_what_can_be_measured_is_listed_and_other_options_are_refused(capsys):
     assert all(f"  {name}: " in told for name in read_ledger().measured)
     assert main(["--fast"]) == 2
     assert "'--fast'" in capsys.readouterr().err
+    assert main(["--keep", "--json"]) == main(["--keep"]) == 2
+    assert "needs a folder" in capsys.readouterr().err
