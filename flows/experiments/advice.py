@@ -798,8 +798,9 @@ def advice_report(answer: dict[str, Any]) -> Answer:
 
 def _chance_figures(answer: Mapping[str, Any]) -> list[Figure]:
     """What was said of lateness across, what happened upward; none where no chance was ever told."""
-    rows = [
-        {"x": 100 * row["said"], "y": 100 * row["happened"], "series": words, "text": f"{row['decisions']:,}"}
+    rows: list[dict[str, Any]] = [
+        {"x": 100 * row["said"], "y": 100 * row["happened"], "series": words}
+        | ({"text": f"{row['decisions']:,}"} if row["said"] >= 0.05 else {})  # below they hide one another
         for key, words in CHANCES_OF.items()
         for row in answer[key]
         if row["said"] is not None
