@@ -54,17 +54,17 @@ def build(source, out, target="wheel"):
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    """The package as it is put into a wheel."""
-    target = tmp_path_factory.mktemp("package") / "slackwater"
-    target.mkdir()
-    build_hook().write_package(ROOT, target)
-    return target
+def wheel(tmp_path_factory):
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    return build(ROOT, tmp_path_factory.mktemp("dist"))
+def package(wheel, tmp_path_factory):
+    """The package as it is in the wheel."""
+    folder = tmp_path_factory.mktemp("package")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder / "slackwater"
 
 
 @pytest.fixture(scope="module")

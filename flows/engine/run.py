@@ -1,21 +1,21 @@
-"""Prefect's environment, set before it is imported, and one turn of the loop on the embedded engine."""
+"""Prefect's environment, set before it is imported, and one turn of the loop on the embedded engine.
+
+What a turn needs is imported when it runs: the environment alone costs no import of it.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from flows.clock import now
 from flows.command import outlive_readers, say
-from flows.config import Settings
-from flows.turn.context import run_id_of, step_of
-from flows.turn.stages import last_observed
-from optimization.job.request import read_request
-from warehouse.store.files import check_place
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from flows.config import Settings
 
 # ---
 # Prefect's environment, set in one place and before Prefect is imported.
@@ -72,6 +72,10 @@ def run_turn(
 
     Raises `StoreError` where no warehouse can be, before anything is started.
     """
+    from flows.turn.context import run_id_of
+    from optimization.job.request import read_request
+    from warehouse.store.files import check_place
+
     check_place(db, read_only=False)
     requests = [read_request(file) for file in job_files]
     when, own_end = _run_time(data, at, config)
@@ -105,6 +109,10 @@ def _market_words(data: Path | None, settings: Settings) -> str:
 
 def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) -> tuple[pd.Timestamp, bool]:
     """Logical time of a run, floored to the grid: ``at``, else the end of the folder's record, else the clock."""
+    from flows.clock import now
+    from flows.turn.context import step_of
+    from flows.turn.stages import last_observed
+
     if at is not None:
         return at.floor(step_of(settings)), False
     if data is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from forecasting.quantiles import LEVELS, count_law, share_below
 from optimization.kernels.induction import tilt
@@ -358,9 +358,9 @@ def in_common(law: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
     the values in the middle of equal shares. Its part in the variance comes up to `COMMON_SHARE` with `COMMON_HOURS`.
     """
     part = COMMON_SHARE * -np.expm1(-hours / COMMON_HOURS)[:, None]
-    factor = norm.ppf((np.arange(many) + 0.5) / many)[:, None, None]
-    rank = norm.ppf(np.clip(np.cumsum(law, axis=1), 0.0, 1.0))
-    below = norm.cdf((rank - np.sqrt(part) * factor) / np.sqrt(1.0 - part))
+    factor = ndtri((np.arange(many) + 0.5) / many)[:, None, None]
+    rank = ndtri(np.clip(np.cumsum(law, axis=1), 0.0, 1.0))
+    below = ndtr((rank - np.sqrt(part) * factor) / np.sqrt(1.0 - part))
     parts = np.diff(below, axis=2, prepend=0.0)
     for _ in range(COMMON_ROUNDS):
         parts = np.maximum(parts / parts.sum(axis=2, keepdims=True), TINY)

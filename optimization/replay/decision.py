@@ -548,14 +548,16 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
     ``left`` is the spot that other jobs leave to this one in the slot (None: all of it). A job that cannot resume from a checkpoint
     may not use spot: OD-only decides for it, and the reason says so (M2.7).
     """
-    # A status or a job list reads what was decided: it must not cost the import of Pyomo.
-    from optimization.window.solver import LiveSolver
-
     refused = ""
     if not live.job.resumable:
         policy, refused = OnDemandOnly(), "cannot resume from a checkpoint, so no spot; "
-    solver = LiveSolver(seconds=effort.solver_seconds)
-    asked = policy.with_solver(solver) if isinstance(policy, Planning) else policy
+    solver, asked = None, policy
+    if isinstance(policy, Planning):
+        # Nothing but a policy that plans costs the import of Pyomo, which takes as long as all else of a plan.
+        from optimization.window.solver import LiveSolver
+
+        solver = LiveSolver(seconds=effort.solver_seconds)
+        asked = policy.with_solver(solver)
     progress, views = live.standing()
     state = catch_up(policy, live.job, views)
     view = live.seen.view(live.job, progress, live.slot)
@@ -572,9 +574,9 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
         expected=look_ahead(
             policy, state, view, paths=effort.risk_paths, rng=np.random.default_rng(effort.seed)
         ),
-        solver=solver.summary(),
+        solver=solver.summary() if solver else "",
         progress=progress,
-        planned=solver.plans[-1].allocations[1:] if solver.plans else None,
+        planned=solver.plans[-1].allocations[1:] if solver and solver.plans else None,
     )
 
 

@@ -6,6 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+# What a fetch loads when it first asks AWS: once here, and not in every child that fetches.
+import boto3.session  # noqa: F401
+import botocore.client  # noqa: F401
+import httpcore  # noqa: F401
 import pandas as pd
 from fault_moments import Child, done
 from fault_stages import AT, DB, HOUR, credentials, ec2, fetch

@@ -1,25 +1,47 @@
 """An engine of one's own, with nothing of the environment around the tests."""
 
 import os
+import shutil
+import sqlite3
 import subprocess
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from flows.engine.run import ENGINE_SETTINGS, prepare_engine
 
 
 @contextmanager
-def own_engine(home: Path):
-    """Prefect's settings as a command makes them in the folder ``home``; the environment is as before afterwards."""
+def own_engine(home: Path, tables: Path | None = None):
+    """Prefect's settings as a command makes them in the folder ``home``; the environment is as before afterwards.
+
+    An engine makes its tables in several hundred migrations. If another one has left them in ``tables`` (`keep_tables`), it begins
+    with a copy.
+    """
     before = dict(os.environ)
     for name in ("PREFECT_HOME", "PREFECT_API_URL", *ENGINE_SETTINGS):
         os.environ.pop(name, None)
     try:
         prepare_engine(home)
+        Path(os.environ["PREFECT_HOME"]).mkdir()
+        if tables is not None and tables.exists():
+            shutil.copyfile(tables, _tables_of_engine())
         yield home
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def keep_tables(tables: Path) -> None:
+    """Leave the tables of the engine that has just started to the next one."""
+    if not tables.exists():
+        part = tables.with_suffix(f".{os.getpid()}")
+        with closing(sqlite3.connect(_tables_of_engine())) as made, closing(sqlite3.connect(part)) as kept:
+            made.backup(kept)
+        part.replace(tables)
+
+
+def _tables_of_engine() -> Path:
+    return Path(os.environ["PREFECT_HOME"]) / "prefect.db"
 
 
 def process_of(worker: int) -> int | None:

@@ -49,10 +49,10 @@ def place(tmp_path_factory):
     return folder
 
 
-def outside(**more):
+def outside():
     """The environment of a command that is started on its own."""
     own = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-    return own | {"PYTHONPATH": os.pathsep.join(sys.path)} | more
+    return own | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def command(*words):
@@ -81,10 +81,25 @@ def in_terminal(place, columns, *words):
     return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in said.decode().replace("\r", "").split("\n")]
 
 
-def in_pipe(place, *words, columns=None):
-    own = outside() if columns is None else outside(COLUMNS=str(columns))
-    done = subprocess.run(command(*words), cwd=place, capture_output=True, text=True, check=True, env=own)
+def in_pipe(place, *words):
+    done = subprocess.run(
+        command(*words), cwd=place, capture_output=True, text=True, check=True, env=outside()
+    )
     return done.stdout.split("\n")
+
+
+def called(*words):
+    """The lines of a command that is called in this process."""
+    done = call(*words)
+    assert done.code == 0, done.err
+    return done.out.split("\n")
+
+
+@pytest.fixture
+def at_80_columns(place, monkeypatch):
+    """For commands that are called in this process: in the folder, and as wide as a pipe that is told 80 columns."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 def squeezed(text):
@@ -111,9 +126,8 @@ def test_a_decision_is_whole_on_a_terminal_of_80_columns_and_in_a_pipe(place, mo
         assert row["market"] in "\n".join(lines), "a name that fits a line is not broken"
 
 
-def test_a_job_that_cannot_be_done_says_so_first_and_what_could_be_done(place):
-    words = ("plan", "impossible.toml", "--market", MARKET, "--at", AT.isoformat())
-    lines = in_pipe(place, *words, columns=80)
+def test_a_job_that_cannot_be_done_says_so_first_and_what_could_be_done(at_80_columns):
+    lines = called("plan", "impossible.toml", "--market", MARKET, "--at", AT.isoformat())
     assert lines[2].startswith("  warning: cannot be done by")
     said = " ".join(" ".join(lines).split())
     assert (
@@ -165,11 +179,10 @@ def test_no_help_is_wider_than_80_columns_or_cropped(monkeypatch):
         assert "…" not in said, words
 
 
-def test_a_job_is_shown_with_its_newest_decision_first_and_what_was_asked_last(place, monkeypatch):
-    monkeypatch.chdir(place)
+def test_a_job_is_shown_with_its_newest_decision_first_and_what_was_asked_last(at_80_columns):
     listed = call("job", "list", "--json").value["jobs"]
     job = next(row["job"] for row in listed if row["origin"] == "example")
-    lines = in_pipe(place, "job", "show", job, columns=80)
+    lines = called("job", "show", job)
     assert lines[0].startswith("Decisions")
     assert lines.index("As it was asked for") > lines.index(
         next(line for line in lines if line.startswith("Outcomes"))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from accuracy_demo import same_tables
-from engine_kit import own_engine
+from engine_kit import keep_tables, own_engine
 from test_turn import AT, dump, one_turn, panel_settings, small_settings
 from tidy_folder import write_tidy
 
@@ -30,9 +30,14 @@ pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
+def engine(tmp_path_factory, tables):
     """The embedded engine with a home of its own."""
-    with own_engine(tmp_path_factory.mktemp("engine")) as home:
+    with own_engine(tmp_path_factory.mktemp("engine"), tables) as home:
+        from prefect.client.orchestration import get_client
+
+        with get_client(sync_client=True) as client:
+            client.api_healthcheck()
+        keep_tables(tables)
         yield home
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from engine_kit import own_engine, process_of
+from engine_kit import keep_tables, own_engine, process_of
 from test_turn import AT, small_settings
 
 from flows.engine.serving import keep_automation, running_server, zombies
@@ -21,16 +21,18 @@ pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(tmp_path_factory, tables):
     """A Prefect server; the folder that it keeps its state in."""
-    with own_engine(tmp_path_factory.mktemp("server")) as home:
-        Path(os.environ["PREFECT_HOME"]).mkdir()
-        with running_server(home / "server.log") as url:
-            os.environ["PREFECT_API_URL"] = url
-            from prefect.settings import PREFECT_API_URL, temporary_settings
+    with (
+        own_engine(tmp_path_factory.mktemp("server"), tables) as home,
+        running_server(home / "server.log") as url,
+    ):
+        keep_tables(tables)
+        os.environ["PREFECT_API_URL"] = url
+        from prefect.settings import PREFECT_API_URL, temporary_settings
 
-            with temporary_settings({PREFECT_API_URL: url}):  # Prefect may have been imported before
-                yield home
+        with temporary_settings({PREFECT_API_URL: url}):  # Prefect may have been imported before
+            yield home
 
 
 @pytest.fixture(scope="module")
