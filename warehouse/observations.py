@@ -1321,14 +1321,15 @@ def _listed(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataF
     return frame
 
 
-def observed_span(store: Store, source: str) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
-    """When a source was observed first and last, in any of its series; None where it never was."""
+def observed_span(store: Store, source: str | None = None) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+    """When a source (None: any) was observed first and last, in any of its series; None where it never was."""
     rows = store.execute(
         "SELECT epoch_us(min(first_at)), epoch_us(max(last_at)) FROM ("
         "SELECT min(observed_at) AS first_at, max(observed_at) AS last_at FROM price JOIN series USING (sid) "
-        "WHERE source = $source "
+        "WHERE source = coalesce($source, source) "
         "UNION ALL "
-        "SELECT min(observed_at), max(observed_at) FROM availability JOIN series USING (sid) WHERE source = $source)",
+        "SELECT min(observed_at), max(observed_at) FROM availability JOIN series USING (sid) "
+        "WHERE source = coalesce($source, source))",
         {"source": source},
     )
     first, last = (None if at is None else pd.Timestamp(at, unit="us", tz="UTC") for at in rows[0])
