@@ -348,20 +348,18 @@ class QueryAt(Query):
 
         Raises `MarketError` on a warehouse without observations.
         """
-        import pandas as pd
-
         from warehouse.errors import MarketError
-        from warehouse.observations import list_markets
+        from warehouse.observations import observed_span
 
         if self.time is not None:
             return self.time, False
-        listing = list_markets(store)
-        if listing.empty:
+        _, last = observed_span(store)
+        if last is None:
             raise MarketError(
                 "the warehouse has no observations",
                 remedy="`slackwater run` or `slackwater ingest` brings some",
             )
-        return pd.Timestamp(listing["last_observed"].max()), True
+        return last, True
 
 
 @shared

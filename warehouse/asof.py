@@ -46,6 +46,10 @@ class SlotGrid:
     known_at: dt.datetime
     max_age_us: int | None
 
+    def whole(self) -> SlotGrid:
+        """The same from the first observation on."""
+        return replace(self, first_us=None)
+
     def price_age(self) -> int:
         """Age in microseconds beyond which a price is a gap."""
         return self.max_age_us or max(microseconds(PRICE_MAX_AGE, "max_age"), self.step_us)
@@ -293,15 +297,19 @@ class Reader:
         ] = {}
 
     def fetch_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> None:
-        """Ask which series several markets have."""
-        new = [one for one in dict.fromkeys(asked) if one not in self._known]
+        """Ask which series several markets have, wherever their grids begin."""
+        new = self._not_known(asked)
         for group in _alike(new, lambda one: (one[1].known_at, one[1].price_age())):
             self._known |= zip(group, known_series(self.store, group), strict=True)
+
+    def _not_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> list[tuple[Market, SlotGrid]]:
+        wanted = dict.fromkeys((market, grid.whole()) for market, grid in asked)
+        return [one for one in wanted if one not in self._known]
 
     def known(self, market: Market, grid: SlotGrid) -> list[KnownSeries]:
         """All series of a market that are known at the grid's time."""
         self.fetch_known([(market, grid)])
-        return self._known[market, grid]
+        return self._known[market, grid.whole()]
 
     def fetch_paths(self, asked: Iterable[PathAsked]) -> None:
         """Ask for several series on their grids."""
@@ -872,7 +880,7 @@ class MovingReader(Reader):
 
     def fetch_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> None:
         """Ask which series several markets have: for all times of the span at once."""
-        new = [one for one in dict.fromkeys(asked) if one not in self._known]
+        new = self._not_known(asked)
         fitting = [one for one in new if self._fits(one[1])]
         ages = {grid.price_age() for _, grid in fitting}
         for age in ages:

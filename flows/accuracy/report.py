@@ -158,7 +158,8 @@ def measured_accuracy(
 ) -> tuple[dict[str, Any], list[Block], Callable[[], Page] | None]:
     """Every model beside last value, by market and step, pooled and apart: the values, what a person is told, and the page.
 
-    The page is there where ``--html`` asks for one: it reads forecasts again that are kept for it, and measures more.
+    The page is there where ``--html`` asks for one: it reads forecasts again that are kept for it, and measures more. With
+    ``--json`` nobody is told.
     """
     settings, data, html = _with_step(session.config, options.step), session.data, session.html
     anew = data is not None or options.backtest
@@ -183,7 +184,8 @@ def measured_accuracy(
             accuracy = _issued(course, measured, options, session)
         where = str(data) if data is not None else str(session.db)
         page = None if html is None else made_page(accuracy, course, where, processes=processes)
-    return answer_of(accuracy, where), accuracy_blocks(accuracy), None if page is None else lambda: page
+    blocks = [] if session.json else accuracy_blocks(accuracy)
+    return answer_of(accuracy, where), blocks, None if page is None else lambda: page
 
 
 def with_left_out(accuracy: Accuracy, course: BacktestPlan, *, by: str, processes: int) -> Accuracy:

@@ -19,7 +19,7 @@ from flows.ledger.jobs import OpenJob, every_report, open_job, stored_jobs
 from flows.ledger.records import allocations_of, decisions_of
 from flows.show.formats import percent, rows_of, usd
 from flows.turn.answer import decisions_as_of
-from flows.turn.context import Followed, Turn, choose_markets, find_market, own_time, placed_among, step_of
+from flows.turn.context import Followed, Turn, choose_markets, market_of, own_time, placed_among, step_of
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.stages import Decided
 from optimization.fleet.audit import audit_joint
@@ -269,7 +269,7 @@ def _placed(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest 
     if request.start is not None and pd.Timestamp(request.start) > turn.at:
         left_out.append(f"job {request.name} is left out: it starts at {request.start}")
         return None
-    followed = find_market(turn.store, request.market, at=turn.at, settings=turn.settings)
+    followed = market_of(turn, request.market)
     return request.placed(at=turn.at, market=followed.market.key, source=followed.source)
 
 
@@ -278,7 +278,7 @@ def _markets_of(turn: Turn, request: JobRequest, terms: FleetTerms, left_out: li
     own_terms = terms.of(request.name)
     texts = [request.place, *(own_terms.markets or ())]
     try:
-        found = [find_market(turn.store, text, at=turn.at, settings=turn.settings) for text in texts]
+        found = [market_of(turn, text) for text in texts]
     except MarketError as error:
         left_out.append(f"job {request.name} is left out: {error}")
         return []

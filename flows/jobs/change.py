@@ -13,7 +13,7 @@ from flows.config import Settings
 from flows.ledger.jobs import StoredJob, every_report, open_job, open_movable
 from flows.ledger.records import allocations_of, places_held
 from flows.show.formats import utc
-from flows.turn.context import Turn, find_market, parse_market, places_of, read_all, read_history, step_of
+from flows.turn.context import Turn, market_of, parse_market, places_of, read_all, step_of
 from optimization.job.definition import Job, Progress, finished
 from optimization.job.request import (
     JobRequest,
@@ -80,11 +80,8 @@ def change_time(
         return when.floor(stored.step)
     turn = Turn(store=store, at=when, settings=settings, run_id="change", own_end=True)
     request = stored.request
-    if request.may_move:
-        end = places_of(turn, request)[0].at
-    else:
-        end = find_market(store, request.place, at=when, settings=settings, own_end=True).at
-    return max([end, stored.known_at, *decided])
+    followed = places_of(turn, request)[0] if request.may_move else market_of(turn, request.place)
+    return max([followed.at, stored.known_at, *decided])
 
 
 # ---
@@ -108,8 +105,8 @@ def under_terms(turn: Turn, request: JobRequest, decisions: Sequence[Mapping[str
     first = first_slot(request, step_of(turn.settings))
     reports = every_report(turn.store, [request.name])
     if not request.may_move:
-        followed = find_market(turn.store, request.place, at=turn.at, settings=turn.settings)
-        history = read_history(turn.store, followed, settings=turn.settings, start=min(first, followed.at))
+        followed = market_of(turn, request.place)
+        (history,) = read_all(turn, [(followed, min(first, followed.at))])
         if followed.at < first:
             job, start = job_on(request, history)
             return UnderTerms(

@@ -15,7 +15,7 @@ from flows.config import Settings
 from flows.ledger.jobs import stored_jobs
 from flows.ledger.records import STAGES
 from flows.show.formats import rows_of
-from flows.turn.context import Reads, Turn, find_market, places_of, step_of
+from flows.turn.context import Turn, find_market, places_of, step_of
 from optimization.job.request import JobRequest
 from warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
 from warehouse.errors import InputError, MarketError, SettingsError
@@ -379,7 +379,7 @@ def _begins(
     first = {
         row["job"]: (row["market"], row["source"]) for row in rows_of(decided.drop_duplicates("job")) if row["source"]
     }  # fmt: skip
-    turn = Turn(store=store, at=window.at, settings=settings, run_id="", reads=Reads(store))
+    turn = Turn(store=store, at=window.at, settings=settings, run_id="")
     requests: dict[str, JobRequest] = {}
     found: list[tuple[str, str]] = []
     for row in rows_of(jobs):

@@ -14,7 +14,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flows.command import Session, counted, say
-from flows.turn.context import Turn, find_market
+from flows.turn.context import Turn, market_of
 from flows.turn.forecast import forecasts_of, ready
 from optimization.renting.budget import JobType, Rental, TypeRental
 from optimization.renting.price import (
@@ -507,7 +507,7 @@ def market_price(
         turn = Turn(
             store=store, at=when, settings=chosen, run_id="rent", own_end=own_end, say=say, fan=counted
         )
-        followed = find_market(store, market, at=when, settings=chosen, own_end=own_end)
+        followed = market_of(turn, market)
         histories, prepared = ready(turn, {followed: [followed.at]}, [model or chosen.planner])
         history = histories[followed].until(followed.at)
         (forecast,) = forecasts_of(history, prepared.batches[followed], settings=chosen)

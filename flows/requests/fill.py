@@ -21,10 +21,10 @@ from flows.turn.context import (
     Followed,
     Turn,
     deciding_policy,
-    find_market,
+    market_of,
     own_time,
     peers_of,
-    read_histories,
+    read_all,
     step_of,
 )
 from flows.turn.forecast import forecasts_of, ready
@@ -114,7 +114,7 @@ def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_o
 def _asked(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Followed, GpuType]:
     found = {}
     for text in asked:
-        followed = find_market(turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end)
+        followed = market_of(turn, text)
         gpu = gpu_type_of(followed.market)
         if gpu is None:
             left_out.append(f"{followed.key}: which GPU its instance type has is not known")
@@ -150,8 +150,7 @@ def _offers(turn: Turn, found: Mapping[Followed, GpuType], left_out: list[str]) 
     offers = []
     for followed in found:
         try:
-            start = followed.at - LATELY
-            history = read_histories(turn.store, {followed: start}, settings=turn.settings)[followed]
+            (history,) = read_all(turn, [(followed, followed.at - LATELY)])
         except MarketError as error:
             left_out.append(f"{followed.key}: {error}")
             continue

@@ -30,12 +30,11 @@ from flows.turn.context import (
     Turn,
     choose_markets,
     deciding_policy,
-    find_market,
+    market_of,
     peers_of,
     placed_among,
     proposed,
     read_all,
-    read_history,
     read_pool,
     sorted_jobs,
     step_of,
@@ -105,7 +104,7 @@ def issue_forecasts(
 
 def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
     if market is not None:
-        return [find_market(turn.store, market, at=turn.at, settings=turn.settings, own_end=turn.own_end)]
+        return [market_of(turn, market)]
     return [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
 
 
@@ -264,9 +263,7 @@ def job_as_of(turn: Turn, job: AskedJob, *, market: str | None = None) -> OpenJo
     """
     settings = turn.settings
     request = job.request
-    followed = find_market(
-        turn.store, _market_text(request, market), at=turn.at, settings=settings, own_end=turn.own_end
-    )
+    followed = market_of(turn, _market_text(request, market))
     if request.deadline is None or request.start is None:
         request = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
     first = _running_since(request, followed.at, settings)
@@ -369,7 +366,7 @@ def replayed(
     """
     settings, step = turn.settings, step_of(turn.settings)
     planner = model or settings.planner
-    followed = find_market(turn.store, market, at=turn.at, settings=settings, own_end=True)
+    followed = market_of(turn, market)
     placed = _placed_in_record(job, followed, start, settings)
     first = first_slot(placed, step)
     if first > followed.at:
@@ -415,7 +412,7 @@ def _placed_in_record(
 def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner: str) -> EndedJob:
     """The ended job with the forecasts that would have been issued in each of its slots."""
     settings, start = turn.settings, record_start(first_slot(request, step_of(turn.settings)))
-    history = read_history(turn.store, followed, settings=settings, start=start)
+    (history,) = read_all(turn, [(followed, start)])
     peers = peers_of(turn, [followed], start=start)[followed]
     job, first = job_on(request, history)
     if planner == PERFECT:
@@ -524,7 +521,7 @@ def replayed_over_markets(
         alone.append(_with_forecasts(turn, own, one, planner))
     check_job(alone[0].job, uses_spot=True)
     first = record_start(alone[0].start)
-    histories = [read_history(turn.store, one, settings=settings, start=first) for one in places]
+    histories = read_all(turn, [(one, first) for one in places])
     ended = EndedMovable(
         job=movable_job(request, histories, None if asked.market is None else 0),
         alone=tuple(alone),

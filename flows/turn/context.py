@@ -107,8 +107,9 @@ class Turn:
     instead, if that is earlier. ``run_id`` names the turn; the same one again writes nothing new. Only the process
     that holds ``store`` writes: what `fan` calls gets values and returns values. ``show`` is given the decisions when
     they are made. ``made`` says whether the turn is made in its own slot or afterwards; ``reads`` answers for the
-    observations, which are in by then. ``clock`` is the present time as the command line or the scheduler read it, beside which
-    rows from the future and a record that ended long ago are told; nothing is computed from it.
+    observations, which are in by then (None: it reads for itself, each thing once). ``clock`` is the present time as the command
+    line or the scheduler read it, beside which rows from the future and a record that ended long ago are told; nothing is computed
+    from it.
     """
 
     store: Store
@@ -120,13 +121,17 @@ class Turn:
     say: Callable[[str], None] = field(default=lambda _: None)
     show: Callable[[Sequence[Mapping[str, Any]]], None] = field(default=lambda _: None)
     made: str = LIVE
-    reads: Reads | None = None
+    reads: Reads = field(default=None)  # type: ignore[assignment]
     clock: pd.Timestamp | None = None
+
+    def __post_init__(self) -> None:
+        """Read for itself where nobody reads for several."""
+        if self.reads is None:
+            object.__setattr__(self, "reads", Reads(self.store))
 
     def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
         """The markets known at a time (None: the turn's), as rows."""
-        reads = Reads(self.store) if self.reads is None else self.reads
-        return reads.listed(self.at if at is None else at)
+        return self.reads.listed(self.at if at is None else at)
 
     @property
     def terms_at(self) -> pd.Timestamp | None:
@@ -230,8 +235,7 @@ def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list
 
 def try_histories(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History | MarketError]:
     """The history of each market from a start on, or why it cannot be read; in the order asked for, by a few statements."""
-    reads = Reads(turn.store) if turn.reads is None else turn.reads
-    return reads.histories([_asked(one, turn.settings, start=start) for one, start in asked])
+    return turn.reads.histories([_asked(one, turn.settings, start=start) for one, start in asked])
 
 
 def _asked(
@@ -295,6 +299,13 @@ def find_market(
     )
     when = own_time(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
     return Followed(market=market, source=str(row["source"]), at=when)
+
+
+def market_of(turn: Turn, text: str) -> Followed:
+    """`find_market` of a turn."""
+    return find_market(
+        turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.listed()
+    )
 
 
 def _trust_rank(source: str, settings: Settings) -> int:
@@ -363,14 +374,7 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     began = turn.at if turn.own_end else min(turn.at, first_slot(request, step))
     home = None
     if request.market is not None:
-        home = find_market(
-            turn.store,
-            request.place,
-            at=turn.at,
-            settings=settings,
-            own_end=turn.own_end,
-            listed=turn.listed(),
-        )
+        home = market_of(turn, request.place)
     rows = [
         row
         for row in turn.listed(began)
@@ -413,7 +417,7 @@ def placed_among(
     """
     text = market or (None if request.market is None else request.place)
     if text is not None:
-        home = find_market(turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end)
+        home = market_of(turn, text)
         request = request.model_copy(update={"market": home.market.key, "source": home.source})
     at = turn.at.floor(step_of(turn.settings))
     placed = request.placed(at=at, market=request.market, source=request.source)
@@ -658,18 +662,8 @@ def _placed(turn: Turn, request: JobRequest) -> JobRequest:
     at = turn.at
     if turn.own_end:
         with suppress(InputError):
-            at = (
-                placed_among(turn, request)[1][0]
-                if request.may_move
-                else find_market(
-                    turn.store,
-                    request.place,
-                    at=at,
-                    settings=turn.settings,
-                    own_end=True,
-                    listed=turn.listed(),
-                )
-            ).at
+            own = placed_among(turn, request)[1][0] if request.may_move else market_of(turn, request.place)
+            at = own.at
     return request.placed(at=at, market=request.market, source=request.source)
 
 
@@ -723,7 +717,6 @@ def sorted_jobs(
     running: list[tuple[StoredJob, Followed]] = []
     ended: list[tuple[StoredJob, Followed]] = []
     places: dict[str, tuple[Followed, ...]] = {}
-    listed = turn.listed()
     left_out += unreadable_jobs(turn.store, known_at=turn.terms_at)
     for job in seen:
         if job.request.name in scored and job.deadline <= turn.at:
@@ -744,14 +737,7 @@ def sorted_jobs(
                 left_out.append(_begins_after(job, found[0]))
             continue
         try:
-            followed = find_market(
-                turn.store,
-                job.request.place,
-                at=turn.at,
-                settings=turn.settings,
-                own_end=turn.own_end,
-                listed=listed,
-            )
+            followed = market_of(turn, job.request.place)
         except MarketError as error:
             left_out.append(f"job {job.request.name} is left out: {error}")
             continue

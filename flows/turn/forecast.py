@@ -24,7 +24,7 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.jobs import StoredJob
 from flows.ledger.records import LIVE, RunRow, save_accuracy, save_runs
-from flows.turn.context import Followed, Turn, Work, panel_mates, read_histories, step_of, turn_histories
+from flows.turn.context import Followed, Turn, Work, panel_mates, step_of, turn_histories
 from forecasting.accuracy.losses import Windows, window_scores
 from forecasting.origins import (
     VARIABLES,
@@ -724,6 +724,6 @@ def ready(
     timetable = timetable_of(turn.settings)
     starts = {one: timetable.start(first[one.source]) for one in (*origins, *mates)}
     starts |= {one: min(starts[one], record_start(own[0])) for one, own in origins.items()}
-    histories = read_histories(turn.store, starts, settings=turn.settings)
+    histories = turn_histories(turn, starts)
     missing = {one: {model: list(own) for model in models} for one, own in origins.items()}
     return histories, prepare(turn, histories, missing)

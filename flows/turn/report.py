@@ -63,8 +63,8 @@ from flows.turn.context import (
     Group,
     Pool,
     Turn,
-    find_market,
-    read_history,
+    market_of,
+    read_all,
     read_pool,
     step_of,
     stored_forecasts,
@@ -175,16 +175,12 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
     ingest = read_rows(store, "runs", where={"run": run, "stage": "ingest"})
     drawn, sources = [], set()
     for key, source in dict.fromkeys(zip(accuracy["market"], accuracy["source"], strict=True)):
-        followed = find_market(store, f"{key}@{source}", at=when, settings=settings, own_end=True)
+        followed = market_of(turn, f"{key}@{source}")
         start = followed.at - PANEL_SLOTS * step_of(settings)
         issued = stored_forecasts(
             store, followed, settings.planner, start=followed.at, end=followed.at, step=step_of(settings)
         )
-        drawn.append(
-            panel(
-                read_history(store, followed, settings=settings, start=start), issued[0] if issued else None
-            )
-        )
+        drawn.append(panel(read_all(turn, [(followed, start)])[0], issued[0] if issued else None))
         sources.add(source)
     return report_data(
         turn,

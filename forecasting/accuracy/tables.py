@@ -469,26 +469,30 @@ def pooled_by(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """One row for every value of ``keys``, with all other columns of `POOLED_COLUMNS`."""
     table = with_common(scores)
     weight = table["n"].astype(float)
+    means, counted = table[list(WEIGHTED)], [f"{name}|n" for name in WEIGHTED]
     sums: dict[str, pd.Series] = {"n": weight}
-    for name in WEIGHTED:
-        sums[name] = table[name] * weight
-        sums[f"{name}|n"] = weight.where(table[name].notna())
+    sums |= dict(means.mul(weight, axis=0).items())
+    sums |= {
+        name: weight.where(column) for name, (_, column) in zip(counted, means.notna().items(), strict=True)
+    }
     for loss in ("pinball", "mae"):
         for kind in ("common", "floor"):
             sums[f"{loss}_{kind}"] = table[f"{loss}_{kind}"] * table["n_common"] / table["scale"]
     both = weight.where(table["brier"].notna() & table["reference"].notna())
     sums["brier_sum"], sums["reference_sum"] = table["brier"] * both, table["reference"] * both
     added = pd.DataFrame(sums).groupby([table[key] for key in keys], sort=False).sum(min_count=1)
-    out = pd.DataFrame({name: added[name] / added[f"{name}|n"] for name in WEIGHTED}, index=added.index)
+    shares = added[list(WEIGHTED)].to_numpy() / added[counted].to_numpy()
+    out = pd.DataFrame(shares, index=added.index, columns=list(WEIGHTED))
     out["n"] = added["n"].astype(int)
     out["skill_pinball"] = _skill(added["pinball_common"], added["pinball_floor"], added["n"])
     out["skill_mae"] = _skill(added["mae_common"], added["mae_floor"], added["n"])
     out["skill_brier"] = _skill(added["brier_sum"], added["reference_sum"], added["n"])
-    skills = table.groupby(keys, sort=False)["skill_pinball"]
+    groups = table.assign(worse=table["skill_pinball"] < 0).groupby(keys, sort=False)
+    skills = groups["skill_pinball"]
     out["mean_skill_pinball"], out["median_skill_pinball"] = skills.mean(), skills.median()
     out["worst_skill_pinball"] = skills.min()
-    out["share_worse"] = skills.agg(lambda own: (own < 0).sum() / own.count() if own.count() else np.nan)
-    out["markets"] = table.groupby(keys, sort=False)["market"].nunique()
+    out["share_worse"] = groups["worse"].sum() / skills.count()
+    out["markets"] = groups["market"].nunique()
     return out.reset_index()
 
 

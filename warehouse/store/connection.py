@@ -464,7 +464,8 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, lock: WriterLock, say: Say) 
             say(
                 f"warehouse {lock.database}: schema brought from {applied[-1]} to {pending[-1]}; as it was: {kept}"
             )
-        migrate(connection)
+        if pending:
+            migrate(connection)
         describe(connection)
     return len(applied)
 

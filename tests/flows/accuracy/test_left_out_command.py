@@ -101,6 +101,8 @@ def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_p
         "seasonal_naive",
         "--variable",
         "count",
+        "--horizon",
+        4,
         "--workers",
         1,
     )
