@@ -68,6 +68,9 @@ def _fresh(store: Store, table: str, incoming: pa.Table, key: Sequence[str]) -> 
     bounds = pc.min_max(incoming[key[0]]).as_py()
     there = f"SELECT {keys} FROM {table} WHERE {key[0]} BETWEEN $least AND $most"
     with store.registered("incoming", incoming.select(list(key))):
+        if incoming.num_rows == 1:  # as most often: nothing beside it to be the same
+            known = store.execute(f"SELECT 1 FROM {table} SEMI JOIN incoming USING ({keys}) LIMIT 1")
+            return incoming.slice(0, 0) if known else incoming
         places = store.arrays(
             "SELECT min(place) AS place FROM (SELECT *, row_number() OVER () - 1 AS place FROM incoming) AS new "
             f"ANTI JOIN (SELECT * FROM ({there}) SEMI JOIN incoming USING ({keys})) AS old USING ({keys}) "

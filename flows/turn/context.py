@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import RLock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -121,7 +121,7 @@ class Turn:
     say: Callable[[str], None] = field(default=lambda _: None)
     show: Callable[[Sequence[Mapping[str, Any]]], None] = field(default=lambda _: None)
     made: str = LIVE
-    reads: Reads = field(default=None)  # type: ignore[assignment]
+    reads: Reads | None = None
     clock: pd.Timestamp | None = None
 
     def __post_init__(self) -> None:
@@ -129,9 +129,14 @@ class Turn:
         if self.reads is None:
             object.__setattr__(self, "reads", Reads(self.store))
 
+    @property
+    def observations(self) -> Reads:
+        """What answers for the observations."""
+        return cast(Reads, self.reads)  # there is one from `__post_init__` on
+
     def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
         """The markets known at a time (None: the turn's), as rows."""
-        return self.reads.listed(self.at if at is None else at)
+        return self.observations.listed(self.at if at is None else at)
 
     @property
     def terms_at(self) -> pd.Timestamp | None:
@@ -235,7 +240,7 @@ def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list
 
 def try_histories(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History | MarketError]:
     """The history of each market from a start on, or why it cannot be read; in the order asked for, by a few statements."""
-    return turn.reads.histories([_asked(one, turn.settings, start=start) for one, start in asked])
+    return turn.observations.histories([_asked(one, turn.settings, start=start) for one, start in asked])
 
 
 def _asked(

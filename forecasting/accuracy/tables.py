@@ -471,7 +471,7 @@ def pooled_by(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     weight = table["n"].astype(float)
     means, counted = table[list(WEIGHTED)], [f"{name}|n" for name in WEIGHTED]
     sums: dict[str, pd.Series] = {"n": weight}
-    sums |= dict(means.mul(weight, axis=0).items())
+    sums |= {str(name): column for name, column in means.mul(weight, axis=0).items()}
     sums |= {
         name: weight.where(column) for name, (_, column) in zip(counted, means.notna().items(), strict=True)
     }
