@@ -426,7 +426,7 @@ def first_plan(
     beam = Beam(
         np.empty((w + 1, m)), np.empty((w + 1, m)), np.empty((w + 1, m)), np.empty((w + 1, m), np.int64)
     )
-    beam.paid[:], beam.hope[:] = np.inf, -np.inf
+    beam.paid[:], beam.hope[:], beam.parent[:] = np.inf, -np.inf, 0
     for i in range(w):
         if i == 0:
             for j in range(m):
