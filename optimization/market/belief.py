@@ -124,7 +124,7 @@ def forgotten(states: np.ndarray, size: int, half_life_slots: float) -> np.ndarr
 
 def _states(counts: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """State of each count of rows (m, k): -1 where unknown."""
-    found = np.searchsorted(levels, np.nan_to_num(counts, nan=0.0), side="right") - 1
+    found = np.searchsorted(levels, counts, side="right") - 1
     return np.where(np.isnan(counts), -1, found)
 
 
@@ -176,9 +176,7 @@ def price_chain(
     middle = (levels[1:] + levels[:-1]) / 2.0
     state = np.searchsorted(middle, np.minimum(recent, on_demand_usd))
     if dear:
-        state = np.where(
-            np.nan_to_num(recent, nan=0.0) >= on_demand_usd, size - 1, np.minimum(state, max(size - 2, 0))
-        )
+        state = np.where(recent >= on_demand_usd, size - 1, np.minimum(state, max(size - 2, 0)))
     state = np.where(np.isnan(recent), -1, state)
     counted = forgotten(state[None, :], size, forgetting.price_hours / slot_hours) + 2.0 * np.eye(size) + 0.02
     return PriceChain(level_usd=levels, transition=counted / counted.sum(axis=1, keepdims=True), dear=dear)

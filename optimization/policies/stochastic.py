@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -111,17 +112,24 @@ class ValueTables:
         levels[self.prices.index(price)] = 1.0
         for i in range(slot - game.slot, end - 1 - game.slot):
             states, levels = states @ game.chain[i], levels @ game.price_chain[i]
-        points = np.unique(
-            np.round(np.linspace(0, game.points - 1, min(game.points, END_POINTS))).astype(int)
-        )
+        points = end_points(game.points)
         # Thinned before it is averaged: a look ahead asks for thousands of these.
-        thinned = self.after[end - 1 - game.slot][..., points[::-1]]
+        thinned = self.after[end - 1 - game.slot][..., points]
         table = np.tensordot(np.outer(states, levels), thinned, axes=2)
-        work = self.job.workload - points[::-1] * game.step
+        work = self.job.workload - points * game.step
         value = table[self.near].T
         # The tables are kept in single precision; rounding must not lift a value above the job's.
         value = np.minimum(np.maximum.accumulate(value, axis=0), self.job.value)
         return ExpectedToGo(work=work, value_usd=value)
+
+
+@lru_cache(maxsize=64)
+def end_points(points: int) -> np.ndarray:
+    """The points of a grid that the end rule's table is thinned to, the most work left first; one array for all who ask."""
+    spread = np.linspace(0, points - 1, min(points, END_POINTS))
+    kept: np.ndarray = np.unique(np.round(spread).astype(int))[::-1]
+    kept.flags.writeable = False
+    return kept
 
 
 def make_tables(job: Job, belief: Belief, *, keep: int, anywhere: bool = True) -> ValueTables:

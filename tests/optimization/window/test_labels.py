@@ -9,7 +9,7 @@ from window_cases import OWING, SHARES, by_enumeration, end_worth, programs, ran
 
 import optimization.window.twin as labels
 from optimization.job.definition import Job, Linear
-from optimization.kernels.labels import end_value, least_loss, optimistic_at, solve
+from optimization.kernels.labels import end_value, least_loss, optimistic_at, priced_at, solve
 from optimization.kernels.labels import slot_costs as kernel_costs
 from optimization.market.window import market_window
 from optimization.window.audit import audit_plan
@@ -108,7 +108,10 @@ def test_optimistic_bound_is_never_below_what_a_sequence_gets(end_rule, mus):
     for _ in range(150):
         case = random_problem(rng, w=4, n_max=5, end_rule=end_rule, mus=mus)
         job, cost, terms = case.job, slot_costs(case.job, case.window), terms_of(case)
-        curves, gains = least_loss(terms, cost), slot_gains(job, case.window.slot_hours)
+        curves, gains = (
+            least_loss(terms, cost, terms.line - case.done),
+            slot_gains(job, case.window.slot_hours),
+        )
         chosen = rng.integers(0, gains.size, 4)
         z, before, paid = case.done, case.n_previous, [0.0]
         states = []
@@ -121,8 +124,10 @@ def test_optimistic_bound_is_never_below_what_a_sequence_gets(end_rule, mus):
         total = end_worth(case, z, before, case.slot + 4)
         for i, at in states:
             if at < terms.line:
-                bound = optimistic_at(terms, curves, i, terms.line - at)
-                assert bound >= total - (paid[-1] - paid[i]) - 1e-9 * (1 + job.value)
+                rest, got = terms.line - at, total - (paid[-1] - paid[i]) - 1e-9 * (1 + job.value)
+                assert optimistic_at(terms, curves, i, rest) >= got
+                if i > 0:
+                    assert max(priced_at(curves, i, chosen[i - 1], rest), curves.floor_usd) >= got
 
 
 @pytest.mark.parametrize("end_rule", RULES)
