@@ -75,7 +75,7 @@ def _each(session: Session, names: list[str], options: argparse.Namespace) -> in
             outcome, lines = (
                 make(name, session.cases[name], whole, options)
                 if options.verb == "make"
-                else check(name, whole, options)
+                else check(session.cases[name], whole, options)
             )
         counts[outcome] += 1
         print(
@@ -104,8 +104,9 @@ def make(name: str, case: Case, whole: object, options: argparse.Namespace) -> t
     return "made", [f"    {len(written) / 1000:.1f} kB"]
 
 
-def check(name: str, whole: object, options: argparse.Namespace) -> tuple[str, list[str]]:
+def check(case: Case, whole: object, options: argparse.Namespace) -> tuple[str, list[str]]:
     """Compare with the answer written down; entry by entry where the whole of it was kept."""
+    name = case.name
     file = ANSWERS / f"{name}.json"
     if not file.exists():
         return "different", [f"    no {file.name} to compare with; `make {name}` writes it"]
@@ -119,7 +120,11 @@ def check(name: str, whole: object, options: argparse.Namespace) -> tuple[str, l
         )
     found = list(
         differences(
-            old, new, relative=options.tolerance, absolute=options.absolute, added_ok=options.added_ok
+            old,
+            new,
+            relative=max(options.tolerance, case.relative),
+            absolute=options.absolute,
+            added_ok=options.added_ok,
         )
     )
     if not found:

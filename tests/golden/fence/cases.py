@@ -66,7 +66,7 @@ class Case:
 
     `seconds` is roughly the CPU it takes by itself, by which cases are put in order. `copies` are files copied in the
     scene first, so that a command that stores does not change what others read. `{data}`, `{small}` and `{checkout}` in
-    the words are folders.
+    the words are folders. `relative` is how far figures of two machines may be apart: fits hang on the processor.
     """
 
     name: str
@@ -78,6 +78,7 @@ class Case:
     files: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
     codes: tuple[int, ...] = (0,)
+    relative: float = 1e-9
     read: Callable[[Path, Any], Any] = lambda folder, answer: answer
 
     @property
@@ -244,7 +245,7 @@ def quick_cases() -> list[Case]:
     fill = f"fill {{checkout}}/examples/requests/three-fields.toml {told} --out job.toml"
     count = "--market */us-east5-a/* --variable count --step 1h --workers 1"
     return [
-        _of("few", "few-1", f"{first} --job long.toml --job short.toml", 45, files=simulated),
+        _of("few", "few-1", f"{first} --job long.toml --job short.toml", 45, files=simulated, relative=2e-8),
         _of("few", "few-2", second, 30, "few-1"),
         _of("few", "job-report", report, 3, "few-2"),
         _of("few", "few-3", third, 30, "job-report"),
@@ -253,7 +254,15 @@ def quick_cases() -> list[Case]:
         _of("few", "job-show", "job show long --db turns.duckdb", 5, "few-3"),
         _of("few", "leaderboard", "leaderboard --db turns.duckdb", 5, "few-3"),
         _of("few", "status", "status --db turns.duckdb", 4, "few-3", codes=(0, 3, 4, 5)),
-        _of("few", "export", "export exported --db turns.duckdb", 3, "few-3", read=exported_to("exported")),
+        _of(
+            "few",
+            "export",
+            "export exported --db turns.duckdb",
+            3,
+            "few-3",
+            read=exported_to("exported"),
+            relative=2e-8,
+        ),
         _of("few", "import", "import exported --db again.duckdb", 3, "export"),
         _of("plan-stochastic", "plan-stochastic", f"{plan} Stochastic(72)", 10, files=jobs_on_data()),
         _of(
@@ -261,7 +270,7 @@ def quick_cases() -> list[Case]:
         ),
         _of("forecast", "forecast", f"forecast {told} --db forecast.duckdb --market {EAST5}", 12),
         _of("accuracy-count", "accuracy-count", f"accuracy --data {{small}} {count}", 13),
-        _of("fill", "fill-three-fields", fill, 18, read=with_toml("job.toml")),
+        _of("fill", "fill-three-fields", fill, 18, read=with_toml("job.toml"), relative=1e-4),
         _of("rent", "rent", "rent {checkout}/examples/types.toml --budget 24", 5),
         _of("schema", "decision-schema", "schema decision", 1),
     ]

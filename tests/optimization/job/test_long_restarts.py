@@ -48,12 +48,13 @@ def cases(draw: st.DrawFn) -> tuple[Job, MarketWindow]:
     )  # fmt: skip
     reach = pace(job, slot_hours).reach[d][0]
     # Where changes are so long that nothing can be done by d the job is hopeless; it must still run to its end.
-    workload = reach * draw(st.sampled_from([1.0, 0.99, 0.7, 0.3])) if reach > 0 else slot_hours
+    # So it is where what is in reach is too small a number to have a share.
+    workload = reach * draw(st.sampled_from([1.0, 0.99, 0.7, 0.3])) if reach > 0 else 0.0
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     count = np.clip(rng.integers(0, n_max + 1) + rng.integers(-3, 4, d).cumsum(), 0, n_max).astype(float)
     price = rng.uniform(0.1, 1.2, d)
     price[rng.random(d) < 0.1] = np.nan
-    return replace(job, workload=workload), market_window(
+    return replace(job, workload=workload or slot_hours), market_window(
         price, count, on_demand_usd=1.0, slot_hours=slot_hours
     )
 
