@@ -245,7 +245,7 @@ def quick_cases() -> list[Case]:
     fill = f"fill {{checkout}}/examples/requests/three-fields.toml {told} --out job.toml"
     count = "--market */us-east5-a/* --variable count --step 1h --workers 1"
     return [
-        _of("few", "few-1", f"{first} --job long.toml --job short.toml", 45, files=simulated, relative=2e-8),
+        _of("few", "few-1", f"{first} --job long.toml --job short.toml", 45, files=simulated, relative=1e-8),
         _of("few", "few-2", second, 30, "few-1"),
         _of("few", "job-report", report, 3, "few-2"),
         _of("few", "few-3", third, 30, "job-report"),
@@ -261,7 +261,7 @@ def quick_cases() -> list[Case]:
             3,
             "few-3",
             read=exported_to("exported"),
-            relative=2e-8,
+            relative=1e-8,
         ),
         _of("few", "import", "import exported --db again.duckdb", 3, "export"),
         _of("plan-stochastic", "plan-stochastic", f"{plan} Stochastic(72)", 10, files=jobs_on_data()),
@@ -270,7 +270,7 @@ def quick_cases() -> list[Case]:
         ),
         _of("forecast", "forecast", f"forecast {told} --db forecast.duckdb --market {EAST5}", 12),
         _of("accuracy-count", "accuracy-count", f"accuracy --data {{small}} {count}", 13),
-        _of("fill", "fill-three-fields", fill, 18, read=with_toml("job.toml"), relative=1e-4),
+        _of("fill", "fill-three-fields", fill, 18, read=with_toml("job.toml"), relative=3e-5),
         _of("rent", "rent", "rent {checkout}/examples/types.toml --budget 24", 5),
         _of("schema", "decision-schema", "schema decision", 1),
     ]
