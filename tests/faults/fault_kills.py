@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fault_moments import Child, Ended, done
+from fault_moments import FILE_OPERATIONS, Child, Ended, done
 from fault_stages import AT, CHUNK, DB, OPTIONS, SLOT, Stage, copied, preview
 from fault_tables import (
     TABLES,
@@ -37,12 +37,13 @@ PAUSE = 0.02
 
 @dataclass(slots=True)
 class Tally:
-    """What became of a stage that was killed; ``shortest``: seconds of the fastest whole run."""
+    """What became of a stage that was killed; ``shortest``: seconds of the fastest whole run, ``again``: kills by `kill_again`."""
 
     shortest: float
     kills: int = 0
     at_a_moment: int = 0
     after_a_time: int = 0
+    again: int = 0
     reruns: int = 0
     rounds: int = 0
     lost: int = 0
@@ -119,13 +120,15 @@ def _found(stage: Stage) -> dict[str, object]:
 
 
 def kill_stage(
-    stage: Stage, base: Path, folder: Path, *, kills: int, rng: random.Random, say: Callable[[str], None]
+    stage: Stage, base: Path, folder: Path, *, kills: int, again: bool, rng: random.Random, say: Callable[[str], None]
 ) -> Tally:
-    """At least ``kills`` kills of a stage, in rounds of one to three, each round run to its end and compared."""
+    """At least ``kills`` kills of a stage, in rounds of one to three, each round run to its end and compared; first `kill_again`."""
     whole = undisturbed(stage, base, folder / f"{stage.name}-whole")
     tally = Tally(shortest=whole.ended.seconds)
     if stage.files:
         tally.failures += done(folder / f"{stage.name}-whole", unaccounted).answer
+    if again:
+        kill_again(stage, whole, folder, tally)
     while tally.kills < kills and tally.rounds < 3 * kills:
         work = copied(base, folder / f"{stage.name}-{tally.rounds}")
         _one_round(stage, whole, work, tally, rng, min(rng.randint(1, IN_A_ROW), kills - tally.kills))
@@ -135,6 +138,26 @@ def kill_stage(
         f"{stage.name}: {tally.kills} kills, {tally.rounds} rounds, {tally.reads} reads, {len(tally.failures)} failures"
     )
     return tally
+
+
+def kill_again(stage: Stage, whole: Undisturbed, folder: Path, tally: Tally) -> None:
+    """Kill a stage halfway, and its next run at every file operation: what the first left is no whole state to any reader."""
+    commits = [at for at, name in enumerate(whole.ended.moments, 1) if name == "after COMMIT"]
+    if len(commits) < 2:  # what is kept at once has no half
+        return
+    half = copied(whole.base, folder / f"{stage.name}-half")
+    Child(half, stage.work, kill_at=commits[(len(commits) - 1) // 2]).wait()
+    moments = done(copied(half, folder / f"{stage.name}-next"), stage.work).moments
+    for at, name in enumerate(moments, 1):
+        if name.removeprefix("after ") in FILE_OPERATIONS:
+            work = copied(half, folder / f"{stage.name}-{at}")
+            tally.again += Child(work, stage.work, kill_at=at).wait().killed
+            wrong = done(work, seen_whole(stage, whole)).answer
+            tally.reads += 1
+            if wrong:
+                tally.half_seen += 1
+                tally.failures.append(f"{stage.name}: killed halfway, then {name}, a reader saw {wrong}")
+            shutil.rmtree(work)
 
 
 def _one_round(
@@ -162,7 +185,7 @@ def _one_round(
 def _kill_once(stage: Stage, whole: Undisturbed, folder: Path, rng: random.Random, tally: Tally) -> Ended:
     """One kill, before or after a statement or file operation, or after a share of the time that a whole run takes."""
     if rng.random() < 0.5:
-        ended = Child(folder, stage.work, kill_at=rng.randint(1, whole.ended.moments)).wait()
+        ended = Child(folder, stage.work, kill_at=rng.randint(1, len(whole.ended.moments))).wait()
         tally.at_a_moment += ended.killed
     else:
         ended = Child(folder, stage.work).wait(kill_after=rng.random() * tally.shortest)

@@ -10,7 +10,7 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,40 +24,41 @@ STATEMENTS = ("execute", "arrays", "arrow")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a child ended: killed, or with what it answered; ``moments`` counts where it could have been killed."""
+    """How a child ended: killed, or with what it answered; ``moments`` are those at which it could have been killed, by name."""
 
     killed: bool
     answer: object = None
     error: str = ""
-    moments: int = 0
+    moments: Sequence[str] = ()
     seconds: float = 0.0
 
 
 class Moments:
-    """Counts the moments of this process, before and after every statement and file operation, and ends it at one of them."""
+    """Keeps the moments of this process, before and after every statement and file operation, and ends it at one of them."""
 
     def __init__(self, last: int | None) -> None:
-        self.seen = 0
+        self.seen: list[str] = []
         self.last = last
 
     def install(self) -> None:
         """From now on every statement of a store and every file operation has a moment before and after it."""
         for owner, names in ((Store, STATEMENTS), (os, FILE_OPERATIONS)):
             for name in names:
-                setattr(owner, name, self._watched(getattr(owner, name)))
+                setattr(owner, name, self._watched(getattr(owner, name), name))
 
-    def _watched(self, function):
+    def _watched(self, function, name):
         def watched(*words, **options):
-            self._pass()
+            what = str(words[1]).split(" ")[0] if name in STATEMENTS else name
+            self._pass(f"before {what}")
             answer = function(*words, **options)
-            self._pass()
+            self._pass(f"after {what}")
             return answer
 
         return watched
 
-    def _pass(self) -> None:
-        self.seen += 1
-        if self.seen == self.last:
+    def _pass(self, what: str) -> None:
+        self.seen.append(what)
+        if len(self.seen) == self.last:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

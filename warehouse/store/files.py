@@ -320,7 +320,7 @@ class WriterLock:
     @property
     def unfinished(self) -> bool:
         """Whether the holder before was stopped in the middle."""
-        return self._before not in (b"", FREE)
+        return bool(self._before) and self._before.rstrip() != FREE.rstrip()
 
     @property
     def signed(self) -> bool:
@@ -401,7 +401,7 @@ class WriterLock:
         """Let the lock go; a log that could not be brought into the file (a full disk) is work that is not finished."""
         with _GUARD:
             _HELD.pop(self._key, None)
-        if content is not None and not (self._signed and has_wal(self.database)):
+        if content is not None and self._signed and not has_wal(self.database):
             with suppress(OSError):
                 _rewrite(self._descriptor, content)
         self.close()
@@ -419,8 +419,13 @@ _HELD: dict[str, WriterLock] = {}
 
 
 def _rewrite(descriptor: int, content: bytes) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, content, 0)
+    """Replace what the lock file says by one write over all of it.
+
+    Never emptied first: killed between the two, a writer would leave a file that says nobody was ever here, and the half turn of
+    the one before it would be published as whole.
+    """
+    os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
+    os.ftruncate(descriptor, len(content))
 
 
 def _forget_in_child() -> None:
