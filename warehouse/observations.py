@@ -134,10 +134,11 @@ def places_sql(variable: Variable, schema: pa.Schema) -> str:
     )
 
 
-def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL) -> str:
+def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, told: bool = True) -> str:
     """SELECT over ``incoming`` and ``places``: n, pid, tsid, line, times, value, sides, reason (null if usable), raw (JSON).
 
-    ``incoming`` has the columns of the schema and two more: n, the number of the row, and pid, that of its place.
+    ``incoming`` has the columns of the schema and two more: n, the number of the row, and pid, that of its place. Where it is not
+    to be ``told`` why rows cannot be used, reasons are without words and raw is left out, which are half of the statement.
     """
     found = _Found(schema)
     columns = [
@@ -153,15 +154,20 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL) -> s
         columns += [f"{found.text('kind')} AS kind", f"{found.flag('truncated')} AS truncated"]
     own = _price_reasons(found, bounds) if variable is PRICE else _count_reasons(found)
     reasons = _time_reasons(found, bounds) + own
+    case = _case(reasons) if told else _first([(test, "''") for test, _ in reasons])
     raw = ", ".join(["n", "pid", *(f"{name} AS raw_{name}" for name in schema.names)])
     whole = ", ".join(f"'{name}': raw_{name}" for name in schema.names)
+    found_as = (
+        f", CASE WHEN reason IS NOT NULL THEN CAST(to_json({{{whole}}}) AS VARCHAR) END AS raw"
+        if told
+        else ""
+    )
     return (
         f"WITH found AS (SELECT i.*, p.tsid, p.reason AS place_reason, p.listed_usd, {', '.join(columns)} "
         f"FROM (SELECT {raw} FROM incoming) AS i JOIN places AS p USING (pid)), "
-        f"judged AS (SELECT *, coalesce(place_reason, {_case(reasons)}) AS reason FROM found) "
+        f"judged AS (SELECT *, coalesce(place_reason, {case}) AS reason FROM found) "
         f"SELECT n, pid, tsid, line, observed_at, stated_known_at, "
-        f"{_typed_price() if variable is PRICE else _typed_count()}, reason, "
-        f"CASE WHEN reason IS NOT NULL THEN CAST(to_json({{{whole}}}) AS VARCHAR) END AS raw FROM judged"
+        f"{_typed_price() if variable is PRICE else _typed_count()}, reason{found_as} FROM judged"
     )
 
 
@@ -212,8 +218,12 @@ def _case(reasons: list[tuple[str, str]]) -> str:
 
     Once around all of them: DuckDB reads the long class of characters anew for every place where it stands.
     """
-    first = "CASE " + " ".join(f"WHEN {test} THEN {words}" for test, words in reasons) + " END"
-    return f"regexp_replace({first}, '{_UNPRINTABLE}', '?', 'g')"
+    return f"regexp_replace({_first(reasons)}, '{_UNPRINTABLE}', '?', 'g')"
+
+
+def _first(reasons: list[tuple[str, str]]) -> str:
+    """The words of the first test that is true."""
+    return "CASE " + " ".join(f"WHEN {test} THEN {words}" for test, words in reasons) + " END"
 
 
 class _Found:
@@ -248,7 +258,7 @@ class _Found:
 
     def says(self, name: str, words: str) -> str:
         """The reason ``<name> <text found> <words>``."""
-        return f"'{name} ' || {self.shown(name)} || ' {words}'"
+        return f"concat('{name} ', {self.shown(name)}, ' {words}')"
 
     def _is_text(self, name: str) -> bool:
         kind = self._types[name]
@@ -476,7 +486,7 @@ class Stage:
         self._store = store
         self._bounds = bounds
         self._rule = rule
-        self._rows = 0
+        self._rows = self._places = 0
         names = " VARCHAR NOT NULL, ".join(IDENTITY)
         store.execute(
             f"CREATE OR REPLACE TEMP TABLE staged_series (tsid INTEGER, sid INTEGER, file VARCHAR, {names} VARCHAR, kind VARCHAR)"
@@ -519,40 +529,30 @@ class Stage:
         pid, places = numbered_places(table)
         with store.registered("found_places", places):
             store.execute(
-                "CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd, NULL::INTEGER AS tsid "
+                f"CREATE OR REPLACE TEMP TABLE places AS SELECT *, NULL::DOUBLE AS listed_usd, pid + {self._places} AS tsid "
                 f"FROM ({places_sql(variable, schema)})"
             )
+        self._places += places.num_rows
         if variable is PRICE:
             self._list_prices()
-        self._add_series(variable)
+        store.execute(
+            f"INSERT INTO staged_series SELECT tsid, NULL, file, {', '.join(IDENTITY)}, $kind FROM places WHERE reason IS NULL",
+            {"kind": variable.kind},
+        )
         numbers = pa.array(np.arange(self._rows + 1, self._rows + 1 + table.num_rows))
-        cast = f"({cast_sql(variable, schema, self._bounds)})"
         columns = ", ".join(variable.columns)
         with store.registered("incoming", table.append_column("n", numbers).append_column("pid", pid)):
             ((usable,),) = store.execute(
                 f"INSERT INTO staged_{variable.kind} SELECT tsid, n, line, observed_at, "
-                f"coalesce(stated_known_at, {self._rule}), {columns} FROM {cast} WHERE reason IS NULL"
+                f"coalesce(stated_known_at, {self._rule}), {columns} "
+                f"FROM ({cast_sql(variable, schema, self._bounds, told=False)}) WHERE reason IS NULL"
             )
             # Cast once more where some are refused: the columns as they were found are read for these only.
             if usable < table.num_rows:
                 store.execute(
-                    f"INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason FROM {cast} AS c "
-                    "JOIN places USING (pid) WHERE c.reason IS NOT NULL"
+                    "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason "
+                    f"FROM ({cast_sql(variable, schema, self._bounds)}) AS c JOIN places USING (pid) WHERE c.reason IS NOT NULL"
                 )
-
-    def _add_series(self, variable: Variable) -> None:
-        """Stage the series of the usable places that are not yet, and tell every place its own."""
-        keys, kind = ", ".join(("file", *IDENTITY)), {"kind": variable.kind}
-        self._store.execute(
-            "INSERT INTO staged_series SELECT (SELECT count(*) FROM staged_series) + row_number() OVER (ORDER BY "
-            f"{keys}), NULL, {keys}, $kind FROM (SELECT DISTINCT {keys} FROM places WHERE reason IS NULL) AS new "
-            f"ANTI JOIN (SELECT * FROM staged_series WHERE kind = $kind) AS old USING ({keys})",
-            kind,
-        )
-        same = " AND ".join(f"places.{name} = s.{name}" for name in ("file", *IDENTITY))
-        self._store.execute(
-            f"UPDATE places SET tsid = s.tsid FROM staged_series AS s WHERE s.kind = $kind AND {same}", kind
-        )
 
     def _list_prices(self) -> None:
         """The on-demand price on the list beside every place, the dearest where there is none of its type."""
@@ -622,6 +622,9 @@ class Merged:
 def keep_series(store: Store) -> None:
     """Give every staged series its market and series id, making those that are new."""
     place = "provider, region, zone, instance_type"
+    _find_series(store)
+    if not store.execute("SELECT 1 FROM staged_series WHERE sid IS NULL LIMIT 1"):
+        return  # as every time but the first that a feed is asked
     store.execute(
         "INSERT INTO markets SELECT (SELECT coalesce(max(mid), 0) FROM markets) + "
         f"row_number() OVER (ORDER BY {place}), * "
@@ -633,6 +636,11 @@ def keep_series(store: Store) -> None:
         f"FROM (SELECT DISTINCT mid, source, kind, product FROM staged_series JOIN markets USING ({place})) AS s "
         "ANTI JOIN series USING (mid, source, kind, product)"
     )
+    _find_series(store)
+
+
+def _find_series(store: Store) -> None:
+    """Give those staged series their ids that have one."""
     store.execute(
         "UPDATE staged_series AS s SET sid = k.sid FROM (SELECT * FROM series JOIN markets USING (mid)) AS k "
         "WHERE " + " AND ".join(f"s.{name} = k.{name}" for name in (*IDENTITY, "kind"))
@@ -647,13 +655,13 @@ def merge(store: Store, variable: Variable, batch: int) -> Merged:
     added = rejected = 0
     if not store.execute(f"SELECT 1 FROM staged_{variable.kind} LIMIT 1"):
         return Merged(added=0, repeated=0)
-    read = _sort(store, variable)
-    _find_contested(store, variable)
+    read, bounds = _sort(store, variable)
+    contested = _find_contested(store, variable, bounds)
     columns = ", ".join(variable.columns)
     new = (
         f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) SELECT {_KEY}, {columns}, $batch FROM sorted"
     )
-    if store.execute("SELECT 1 FROM contested LIMIT 1"):
+    if contested:
         added += _inserted(
             store, f"{new} ANTI JOIN contested USING (sid, observed_at) ORDER BY {_KEY}", batch
         )
@@ -677,11 +685,11 @@ def merge(store: Store, variable: Variable, batch: int) -> Merged:
     return Merged(added=added, repeated=read - added - rejected)
 
 
-def _sort(store: Store, variable: Variable) -> int:
+def _sort(store: Store, variable: Variable) -> tuple[int, dict[str, object]]:
     """``sorted``: the staged rows in the order of the table, each with whether its observation is that of the row before.
 
-    Their number is returned. The rows are looked at as they leave the sort, which costs a tenth of grouping them;
-    raises `StoreError` should they not leave it in order.
+    Their number is returned, and between which series and times they are. The rows are looked at as they leave the sort, which
+    costs a tenth of grouping them; raises `StoreError` should they not leave it in order.
     """
     before = "lag(sid) OVER () AS last_sid, lag(observed_at) OVER () AS last_at"
     store.execute(
@@ -691,12 +699,14 @@ def _sort(store: Store, variable: Variable) -> int:
         f"FROM (SELECT *, {before} FROM (SELECT s.sid, t.* FROM staged_{variable.kind} AS t JOIN staged_series AS s USING (tsid) "
         f"ORDER BY {_KEY}))"
     )
-    read, astray = store.execute("SELECT count(*), count(*) FILTER (WHERE astray) FROM sorted")[0]
+    read, astray, *bounds = store.execute(
+        "SELECT count(*), count(*) FILTER (WHERE astray), min(sid), max(sid), min(observed_at), max(observed_at) FROM sorted"
+    )[0]
     if astray:
         raise StoreError(
             f"{astray} of {read} rows left a sort out of order", expected="rows by series and time"
         )
-    return int(read)
+    return int(read), dict(zip(("first_sid", "last_sid", "start", "stop"), bounds, strict=True))
 
 
 def _parts(store: Store) -> list[dict[str, object]]:
@@ -737,18 +747,16 @@ def _inserted(store: Store, sql: str, batch: int) -> int:
     return int(store.execute(sql, {"batch": batch})[0][0])
 
 
-def _find_contested(store: Store, variable: Variable) -> None:
-    """Observations that the import states more than once, or that the store has already."""
-    first_sid, last_sid, start, stop = store.execute(
-        "SELECT min(sid), max(sid), min(observed_at), max(observed_at) FROM sorted"
-    )[0]
-    store.execute(
+def _find_contested(store: Store, variable: Variable, bounds: dict[str, object]) -> int:
+    """Observations that the import states more than once, or that the store has already; returns how many there are."""
+    ((contested,),) = store.execute(
         "CREATE OR REPLACE TEMP TABLE contested AS SELECT sid, observed_at FROM sorted WHERE again UNION "
         f"SELECT sid, observed_at FROM sorted SEMI JOIN (SELECT sid, observed_at FROM {variable.kind} "
         "WHERE sid BETWEEN $first_sid AND $last_sid AND observed_at BETWEEN $start AND $stop) AS stored "
         "USING (sid, observed_at)",
-        {"first_sid": first_sid, "last_sid": last_sid, "start": start, "stop": stop},
+        bounds,
     )
+    return int(contested)
 
 
 def _choose_winners(store: Store, variable: Variable) -> None:
@@ -855,13 +863,15 @@ def _add_versions(store: Store, variable: Variable, batch: int) -> int:
 
 def keep_rejected(store: Store, batch: int, content: str) -> int:
     """Keep the rejected rows that were not kept from the same content before; returns how many there are in all."""
-    store.execute(
-        "INSERT INTO rejected SELECT $batch, file, line, raw, reason FROM staged_rejected AS r ANTI JOIN "
-        "(SELECT line, raw, reason FROM rejected JOIN imports USING (batch) WHERE content = $content) AS old "
-        "USING (line, raw, reason) ORDER BY n",
-        {"batch": batch, "content": content},
-    )
-    return int(store.execute("SELECT count(*) FROM staged_rejected")[0][0])
+    ((rejected,),) = store.execute("SELECT count(*) FROM staged_rejected")
+    if rejected:
+        store.execute(
+            "INSERT INTO rejected SELECT $batch, file, line, raw, reason FROM staged_rejected AS r ANTI JOIN "
+            "(SELECT line, raw, reason FROM rejected JOIN imports USING (batch) WHERE content = $content) AS old "
+            "USING (line, raw, reason) ORDER BY n",
+            {"batch": batch, "content": content},
+        )
+    return int(rejected)
 
 
 def keep_assumptions(store: Store, texts: tuple[str, ...]) -> None:

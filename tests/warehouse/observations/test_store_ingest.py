@@ -410,7 +410,7 @@ def test_an_import_that_breaks_inside_a_turn_says_what_broke(store):
     def fail():
         with store.transaction():
             store.execute("DROP TABLE rejected")
-            append(store, prices(price_row(T0, 1.0)), source="t")
+            append(store, prices(price_row(T0, 1.0), price_row(T0 + MINUTE, -1.0)), source="t")
 
     with pytest.raises(StoreError, match="rejected"):
         fail()
