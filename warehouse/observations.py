@@ -472,11 +472,12 @@ def counted_reasons(found: Iterable[tuple[str, int]]) -> dict[str, int]:
 # ---
 # Observations in: each file is staged in chunks, cast and judged in SQL, and merged in one transaction.
 
-#: Contested rows merged at a time: what is grouped and joined of a part stays well inside the store's memory limit.
+#: Rows merged at a time: what is grouped and joined of a part stays well inside the store's memory limit.
 PART_ROWS = 1_000_000
 #: Bytes of found rows that are cast at a time.
 STAGED_BYTES = 64 << 20
 _KEY = "sid, observed_at, known_at"
+_IN_PART = "sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND observed_at < $stop"
 
 
 class Stage:
@@ -648,38 +649,37 @@ def _find_series(store: Store) -> None:
 
 
 def merge(store: Store, variable: Variable, batch: int) -> Merged:
-    """Merge the staged rows of one variable; rejected ones go to ``staged_rejected``.
-
-    Rows of observations that nobody contests are added in one go, the others in parts of bounded size.
-    """
+    """Merge the staged rows of one variable, in parts of bounded size; rejected ones go to ``staged_rejected``."""
     added = rejected = 0
     if not store.execute(f"SELECT 1 FROM staged_{variable.kind} LIMIT 1"):
         return Merged(added=0, repeated=0)
-    read, bounds = _sort(store, variable)
-    contested = _find_contested(store, variable, bounds)
+    read, whole = _sort(store, variable)
     columns = ", ".join(variable.columns)
-    new = (
-        f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) SELECT {_KEY}, {columns}, $batch FROM sorted"
-    )
-    if contested:
-        added += _inserted(
-            store, f"{new} ANTI JOIN contested USING (sid, observed_at) ORDER BY {_KEY}", batch
+    keys = "SELECT sid, observed_at FROM"
+    for part in _parts(store) if read > PART_ROWS else [whole]:
+        # Observations that the import states more than once, or that the store has already.
+        ((contested,),) = store.execute(
+            f"CREATE OR REPLACE TEMP TABLE contested AS {keys} sorted WHERE again AND {_IN_PART} UNION ALL "
+            f"SELECT * FROM ({keys} sorted WHERE {_IN_PART}) AS s SEMI JOIN ({keys} {variable.kind} WHERE {_IN_PART}) AS stored "
+            "USING (sid, observed_at)",
+            part,
         )
-        for part in _parts(store):
-            store.execute(
-                "CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM sorted SEMI JOIN contested USING (sid, observed_at) "
-                "WHERE sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND observed_at < $stop",
-                part,
-            )
+        hard = f"JOIN contested USING (sid, observed_at) WHERE {_IN_PART}"
+        ((new,),) = store.execute(
+            f"INSERT INTO {variable.kind} ({_KEY}, {columns}, batch) SELECT {_KEY}, {columns}, $batch FROM sorted "
+            + (f"ANTI {hard} ORDER BY {_KEY}" if contested else f"WHERE {_IN_PART}"),
+            {**part, "batch": batch},
+        )
+        added += new
+        if contested:
+            store.execute(f"CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM sorted SEMI {hard}", part)
             _choose_winners(store, variable)
             rejected += _reject_superseded(store, variable)
             _complete_stored(store, variable)
             rejected += _reject_conflicts(store, variable)
             added += _add_versions(store, variable, batch)
-        for table in ("hard", "winners", "chain"):
-            store.execute(f"DROP TABLE IF EXISTS temp.{table}")
-    else:
-        added += _inserted(store, new, batch)
+            for table in ("hard", "winners", "chain"):
+                store.execute(f"DROP TABLE IF EXISTS temp.{table}")
     for table in ("sorted", "contested"):
         store.execute(f"DROP TABLE IF EXISTS temp.{table}")
     return Merged(added=added, repeated=read - added - rejected)
@@ -700,7 +700,8 @@ def _sort(store: Store, variable: Variable) -> tuple[int, dict[str, object]]:
         f"ORDER BY {_KEY}))"
     )
     read, astray, *bounds = store.execute(
-        "SELECT count(*), count(*) FILTER (WHERE astray), min(sid), max(sid), min(observed_at), max(observed_at) FROM sorted"
+        "SELECT count(*), count(*) FILTER (WHERE astray), "
+        "min(sid), max(sid), min(observed_at), max(observed_at) + to_microseconds(1) FROM sorted"
     )[0]
     if astray:
         raise StoreError(
@@ -710,13 +711,11 @@ def _sort(store: Store, variable: Variable) -> tuple[int, dict[str, object]]:
 
 
 def _parts(store: Store) -> list[dict[str, object]]:
-    """Ranges of series ids, and of times where one series is long, that hold about `PART_ROWS` contested rows each.
+    """Ranges of series ids, and of times where one series is long, that hold about `PART_ROWS` staged rows each.
 
     All rows of an observation fall into one part, and parts are in the order of the tables.
     """
-    sizes = store.execute(
-        "SELECT sid, count(*) FROM sorted SEMI JOIN contested USING (sid, observed_at) GROUP BY sid ORDER BY sid"
-    )
+    sizes = store.execute("SELECT sid, count(*) FROM sorted GROUP BY sid ORDER BY sid")
     parts: list[dict[str, object]] = []
     room = 0
     for sid, size in sizes:
@@ -745,18 +744,6 @@ def _time_parts(store: Store, sid: int, size: int) -> list[dict[str, object]]:
 
 def _inserted(store: Store, sql: str, batch: int) -> int:
     return int(store.execute(sql, {"batch": batch})[0][0])
-
-
-def _find_contested(store: Store, variable: Variable, bounds: dict[str, object]) -> int:
-    """Observations that the import states more than once, or that the store has already; returns how many there are."""
-    ((contested,),) = store.execute(
-        "CREATE OR REPLACE TEMP TABLE contested AS SELECT sid, observed_at FROM sorted WHERE again UNION "
-        f"SELECT sid, observed_at FROM sorted SEMI JOIN (SELECT sid, observed_at FROM {variable.kind} "
-        "WHERE sid BETWEEN $first_sid AND $last_sid AND observed_at BETWEEN $start AND $stop) AS stored "
-        "USING (sid, observed_at)",
-        bounds,
-    )
-    return int(contested)
 
 
 def _choose_winners(store: Store, variable: Variable) -> None:
