@@ -120,9 +120,16 @@ def _found(stage: Stage) -> dict[str, object]:
 
 
 def kill_stage(
-    stage: Stage, base: Path, folder: Path, *, kills: int, again: bool, rng: random.Random, say: Callable[[str], None]
+    stage: Stage,
+    base: Path,
+    folder: Path,
+    *,
+    kills: int,
+    again: bool,
+    rng: random.Random,
+    say: Callable[[str], None],
 ) -> Tally:
-    """At least ``kills`` kills of a stage, in rounds of one to three, each round run to its end and compared; first `kill_again`."""
+    """At least ``kills`` kills of a stage, in rounds of one to three, each run to its end and compared; first `kill_again`."""
     whole = undisturbed(stage, base, folder / f"{stage.name}-whole")
     tally = Tally(shortest=whole.ended.seconds)
     if stage.files:

@@ -32,7 +32,18 @@ from fault_writers import writers_at_once  # noqa: E402
 
 #: Kills of each stage out of 210.
 SHARES = {"ingest": 45, "feed": 30, "forecast": 30, "score": 25, "allocate": 25, "turn": 30, "backfill": 25}
-SUMMED = ("kills", "again", "at_a_moment", "after_a_time", "reruns", "rounds", "lost", "doubled", "reads", "half_seen")
+SUMMED = (
+    "kills",
+    "again",
+    "at_a_moment",
+    "after_a_time",
+    "reruns",
+    "rounds",
+    "lost",
+    "doubled",
+    "reads",
+    "half_seen",
+)
 ROWS = ("added", "repeated", "rejected")
 #: Of a full run: writers that meet in each round; fetches; rounds without room; megabytes of small disks.
 WRITERS, FETCHES, ROOMLESS, DISKS = [2, 2, 2, 5, 5, 5], 50, 8, (16, 20, 28)
@@ -87,7 +98,9 @@ def killed(run: Harness) -> dict[str, Any]:
         number = round(run.kills * SHARES[stage.name] / sum(SHARES[one.name] for one in run.stages))
         base, rng = run.bases[stage.name], run.rng(stage.name)
         again = stage.whole and (run.share == 1.0 or stage.name == "feed")
-        tally = plain(kill_stage(stage, base, run.folder, kills=max(number, 1), again=again, rng=rng, say=say))
+        tally = plain(
+            kill_stage(stage, base, run.folder, kills=max(number, 1), again=again, rng=rng, say=say)
+        )
         if stage.name == "backfill":
             tally["failures"] += preview_is_what_is_done(base, run.folder / "preview", stage.work)
         total += Counter({name: tally[name] for name in SUMMED}) + Counter(tally["rows"])
