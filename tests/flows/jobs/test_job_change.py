@@ -473,7 +473,7 @@ KILLED = """
 
     whole = done(fresh("whole"), change)
     wanted, answers = done(folder / "whole", rows).answer, []
-    for kill in range(1, whole.moments + 1, every):
+    for kill in range(1, len(whole.moments) + 1, every):
         here = fresh(kill)
         assert Child(here, change, kill_at=kill).wait().killed, kill
         before = done(here, rows).answer
