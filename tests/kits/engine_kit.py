@@ -22,6 +22,8 @@ def own_engine(home: Path, tables: Path | None = None):
         os.environ.pop(name, None)
     try:
         prepare_engine(home)
+        # What has become of a task is asked for at once here; by itself the server writes it down every five seconds.
+        os.environ["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"] = "0.3"
         Path(os.environ["PREFECT_HOME"]).mkdir()
         if tables is not None and tables.exists():
             shutil.copyfile(tables, _tables_of_engine())

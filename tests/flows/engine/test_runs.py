@@ -29,10 +29,12 @@ def server(tmp_path_factory, tables):
     ):
         keep_tables(tables)
         os.environ["PREFECT_API_URL"] = url
+        from prefect.logging.handlers import APILogHandler
         from prefect.settings import PREFECT_API_URL, temporary_settings
 
         with temporary_settings({PREFECT_API_URL: url}):  # Prefect may have been imported before
             yield home
+            APILogHandler().flush()  # else the last lines are tried again and again when there is no server any more
 
 
 @pytest.fixture(scope="module")
@@ -115,67 +117,33 @@ def decided(db: Path) -> int:
         return len(read_rows(store, "decisions", where={"slot": AT}))
 
 
-@pytest.fixture(scope="module")
-def orphan(server, client, settings_file, tmp_path_factory):
-    """A turn of the schedule that nobody listened to, and whose first try failed, as the server knows it."""
+@pytest.fixture(scope="module", autouse=True)
+def begun(server, client, settings_file, tmp_path_factory):
+    """A turn of the schedule that nobody listens to, in a process of its own, whose first try has failed.
+
+    It waits ten seconds before the next one: begun before the first test of this file and looked at in the last ones.
+    """
     from flows.engine.flows import pipeline
 
-    folder = tmp_path_factory.mktemp("orphan")
-    given = {"db": folder / "later" / "w.duckdb", "report": folder / "r.html", "settings": settings_file}
-    run = scheduled_run(client, pipeline, AT + pd.Timedelta("7min"), **given)
+    db = tmp_path_factory.mktemp("orphan") / "later" / "w.duckdb"
+    run = scheduled_run(
+        client,
+        pipeline,
+        AT + pd.Timedelta("7min"),
+        db=db,
+        report=db.parents[1] / "r.html",
+        settings=settings_file,
+    )
     process = as_a_worker_starts_it(run)
     try:
         wait_for(
             lambda: "AwaitingRetry" in task_states(client, run).values() or process.poll() is not None, 200
         )
-        (folder / "later").mkdir()
-        assert process.wait(300) == 0
+        db.parent.mkdir()
+        yield run, process, db
     finally:
         process.kill()
-    return client.read_flow_run(run.id), folder / "later" / "w.duckdb"
-
-
-def test_a_turn_that_nobody_listens_to_is_tried_again_and_decides(orphan):
-    run, db = orphan
-    assert run.state.is_completed()
-    assert decided(db) == 2
-
-
-def test_a_turn_is_named_by_its_slot_and_shows_its_stages(client, orphan):
-    run, _ = orphan
-    assert run.name == "turn 2026-03-10T06:00Z"
-    found = task_runs(client, run)
-    assert {name: found[name] for name in ("ingest", "forecast", "allocate", "score")} == dict.fromkeys(
-        ("ingest", "forecast", "allocate", "score"), "Completed"
-    )
-    assert found["forecast market 1 of 2"] == "Completed"
-
-
-def log_lines(client, run) -> list:
-    """The log of a run, when it is there."""
-    from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
-
-    for _ in range(50):
-        lines = client.read_logs(log_filter=LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run.id])))
-        if any("Finished in state" in one.message for one in lines):
-            return lines
-        time.sleep(0.2)
-    raise AssertionError(lines)
-
-
-def test_a_run_has_a_log(client, orphan):
-    lines = log_lines(client, orphan[0])
-    told = [one.message for one in lines]
-    assert any(line.startswith("failed, to be tried again: ") and "no folder" in line for line in told)
-    for line in (
-        "ingest",
-        "forecast 2 markets",
-        "decide for 2 jobs",
-        "report",
-    ):
-        assert line in told
-    # Each in the place of its stage.
-    assert next(one for one in lines if one.message == "ingest").task_run_id is not None
+        process.wait()
 
 
 def test_a_turn_that_fails_leaves_its_stages_done(server, client, settings_file, tmp_path):
@@ -355,3 +323,54 @@ def test_a_run_whose_process_has_died_is_ended_by_the_server(server, client, set
     ended = wait_for(lambda: (found := client.read_flow_run(run.id).state).is_final() and found, 200)
     assert ended.is_crashed()
     assert "nothing was heard" in ended.message
+
+
+@pytest.fixture(scope="module")
+def orphan(client, begun):
+    """That turn when it is over, as the server knows it."""
+    run, process, db = begun
+    assert process.wait(300) == 0
+    return client.read_flow_run(run.id), db
+
+
+def test_a_turn_that_nobody_listens_to_is_tried_again_and_decides(orphan):
+    run, db = orphan
+    assert run.state.is_completed()
+    assert decided(db) == 2
+
+
+def test_a_turn_is_named_by_its_slot_and_shows_its_stages(client, orphan):
+    run, _ = orphan
+    assert run.name == "turn 2026-03-10T06:00Z"
+    found = task_runs(client, run)
+    assert {name: found[name] for name in ("ingest", "forecast", "allocate", "score")} == dict.fromkeys(
+        ("ingest", "forecast", "allocate", "score"), "Completed"
+    )
+    assert found["forecast market 1 of 2"] == "Completed"
+
+
+def log_lines(client, run) -> list:
+    """The log of a run, when it is there."""
+    from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+
+    for _ in range(50):
+        lines = client.read_logs(log_filter=LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run.id])))
+        if any("Finished in state" in one.message for one in lines):
+            return lines
+        time.sleep(0.2)
+    raise AssertionError(lines)
+
+
+def test_a_run_has_a_log(client, orphan):
+    lines = log_lines(client, orphan[0])
+    told = [one.message for one in lines]
+    assert any(line.startswith("failed, to be tried again: ") and "no folder" in line for line in told)
+    for line in (
+        "ingest",
+        "forecast 2 markets",
+        "decide for 2 jobs",
+        "report",
+    ):
+        assert line in told
+    # Each in the place of its stage.
+    assert next(one for one in lines if one.message == "ingest").task_run_id is not None

@@ -15,10 +15,11 @@ from warehouse.store.connection import open_store
 WAIT = 120
 
 
-#: The command with less patience for requests that never become whole.
+#: The command with less patience for requests that never become whole, and for silence after an answer.
 IMPATIENT = (
-    "import sys, flows.ui.connections as connections\n"
-    "connections.REQUEST_SECONDS = 2.0\n"
+    "import functools, sys, uvicorn, flows.ui.connections as connections\n"
+    "connections.REQUEST_SECONDS = 0.8\n"
+    "uvicorn.Config = functools.partial(uvicorn.Config, timeout_keep_alive=1)\n"
     "from flows.cli import main\n"
     "main()"
 )
