@@ -23,7 +23,7 @@ def own_engine(home: Path, tables: Path | None = None):
     try:
         prepare_engine(home)
         # What has become of a task is asked for at once here; by itself the server writes it down every five seconds.
-        os.environ["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"] = "0.3"
+        os.environ["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"] = "1"  # whole seconds
         Path(os.environ["PREFECT_HOME"]).mkdir()
         if tables is not None and tables.exists():
             shutil.copyfile(tables, _tables_of_engine())
