@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from dripping import WAYS, dripping
@@ -40,9 +41,8 @@ def ended(what: str = "request") -> bool:
     return all(thread.name != what for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_server_that_drips_is_given_up_in_time(way, scheme):
+def given_up(way: str, scheme: str) -> None:
+    """One server that drips in its way, asked once."""
     with dripping(way) as server:
         made = transport()
         began = time.monotonic()
@@ -50,13 +50,20 @@ def test_a_server_that_drips_is_given_up_in_time(way, scheme):
             FetchError, match=r"did not answer in 0\.3 s|cannot be reached|cut the conn|answered"
         ):
             made.ask_json("GET", server.url.replace("http:", f"{scheme}:"))
-        assert time.monotonic() - began < SECONDS + PATIENCE
-        assert ended(), "the thread of a request that was given up goes on"
+        assert time.monotonic() - began < SECONDS + PATIENCE, way
         made.close()
         until = time.monotonic() + PATIENCE
         while not server.cut and time.monotonic() < until:
             time.sleep(0.02)
-        assert server.cut, "the connection was left open"
+        assert server.cut, f"{way}: the connection was left open"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_that_drips_is_given_up_in_time(scheme):
+    with ThreadPoolExecutor(len(WAYS)) as all_at_once:
+        for way, done in [(way, all_at_once.submit(given_up, way, scheme)) for way in WAYS]:
+            assert done.exception() is None, way
+    assert ended(), "the thread of a request that was given up goes on"
 
 
 @pytest.mark.parametrize("way", ["headers", "the body", "trailers after the last chunk"])
