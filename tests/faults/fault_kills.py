@@ -32,7 +32,7 @@ from warehouse.store.connection import open_reader, open_store
 #: Kills between two runs to the end, at most.
 IN_A_ROW = 3
 #: A reader looks again after so many seconds.
-PAUSE = 0.02
+PAUSE = 0.1
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fence.differences import differences
+from fence.differences import differences, is_fitted
 from fence.normal import normal, packed, summary, text, unpacked
 
 CHECKOUT = Path(__file__).parents[2]
@@ -68,3 +68,13 @@ def test_what_is_written_is_what_is_read():
 
 def test_what_is_volatile_is_dropped():
     assert normal({"seconds": 1.2, "at": "/tmp/x/a"}, {"/tmp/x": "<scenes>"}) == {"at": "<scenes>/a"}
+
+
+def test_a_figure_that_hangs_on_the_processor_is_named_and_no_other_may_differ():
+    old = {"rate": {"fitted": 1.0, "cost": 1.0}}
+    near, far = ({"rate": {"fitted": 1.0 + gap, "cost": 1.0 + gap}} for gap in (1e-6, 1e-3))
+    left = [
+        [one.path for one in differences(old, new) if not is_fitted({"$.rate.fit*": 1e-5}, one)]
+        for new in (near, far)
+    ]
+    assert left == [["$.rate.cost"], ["$.rate.fitted", "$.rate.cost"]]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from .cases import BrokenError, Case, NoDataError, Session, all_cases, needs, new_root
-from .differences import differences
+from .differences import differences, is_fitted
 from .normal import packed, summary, text, unpacked
 
 HERE = Path(__file__).resolve().parent
@@ -118,15 +118,13 @@ def check(case: Case, whole: object, options: argparse.Namespace) -> tuple[str, 
         (options.keep / f"{name}.json").write_text(
             json.dumps(whole, ensure_ascii=False) + "\n", encoding="utf-8"
         )
-    found = list(
-        differences(
-            old,
-            new,
-            relative=max(options.tolerance, case.relative),
-            absolute=options.absolute,
-            added_ok=options.added_ok,
+    found = [
+        difference
+        for difference in differences(
+            old, new, relative=options.tolerance, absolute=options.absolute, added_ok=options.added_ok
         )
-    )
+        if not is_fitted(case.fitted, difference)
+    ]
     if not found:
         return "same", []
     lines = [f"    {difference.line()}" for difference in found[: options.lines]]

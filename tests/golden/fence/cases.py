@@ -48,6 +48,13 @@ history_days = 7.0
 CLOCK = frozenset({"imported_at", "made", "measured_at", "created_at", "state", "file", "fingerprint"})
 
 
+#: Figures of a fitted throughput and memory, and how far those of two processors are apart.
+SPEEDS = {
+    **dict.fromkeys(("*.tokens_per_second*", "*.low*", "*.high*", "*.throughput.rates*"), 3e-5),
+    "*.memory_gb": 1e-7,
+}
+
+
 class NoDataError(Exception):
     """The case reads measured prices and counts, and where they are is not told."""
 
@@ -66,7 +73,8 @@ class Case:
 
     `seconds` is roughly the CPU it takes by itself, by which cases are put in order. `copies` are files copied in the
     scene first, so that a command that stores does not change what others read. `{data}`, `{small}` and `{checkout}` in
-    the words are folders. `relative` is how far figures of two machines may be apart: fits hang on the processor.
+    the words are folders. `fitted` are the figures, by a pattern of their path, that hang on the processor because a fit
+    does, with how far apart those of two machines may be, relatively.
     """
 
     name: str
@@ -78,7 +86,7 @@ class Case:
     files: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
     codes: tuple[int, ...] = (0,)
-    relative: float = 1e-9
+    fitted: Mapping[str, float] = field(default_factory=dict)
     read: Callable[[Path, Any], Any] = lambda folder, answer: answer
 
     @property
@@ -245,7 +253,14 @@ def quick_cases() -> list[Case]:
     fill = f"fill {{checkout}}/examples/requests/three-fields.toml {told} --out job.toml"
     count = "--market */us-east5-a/* --variable count --step 1h --workers 1"
     return [
-        _of("few", "few-1", f"{first} --job long.toml --job short.toml", 45, files=simulated, relative=1e-8),
+        _of(
+            "few",
+            "few-1",
+            f"{first} --job long.toml --job short.toml",
+            45,
+            files=simulated,
+            fitted={"$.answer.accuracy.columns.rmse.*": 1e-8},
+        ),
         _of("few", "few-2", second, 30, "few-1"),
         _of("few", "job-report", report, 3, "few-2"),
         _of("few", "few-3", third, 30, "job-report"),
@@ -261,7 +276,7 @@ def quick_cases() -> list[Case]:
             3,
             "few-3",
             read=exported_to("exported"),
-            relative=1e-8,
+            fitted={"$.contents.accuracy.columns.rmse.*": 1e-8},
         ),
         _of("few", "import", "import exported --db again.duckdb", 3, "export"),
         _of("plan-stochastic", "plan-stochastic", f"{plan} Stochastic(72)", 10, files=jobs_on_data()),
@@ -270,7 +285,7 @@ def quick_cases() -> list[Case]:
         ),
         _of("forecast", "forecast", f"forecast {told} --db forecast.duckdb --market {EAST5}", 12),
         _of("accuracy-count", "accuracy-count", f"accuracy --data {{small}} {count}", 13),
-        _of("fill", "fill-three-fields", fill, 18, read=with_toml("job.toml"), relative=3e-5),
+        _of("fill", "fill-three-fields", fill, 18, read=with_toml("job.toml"), fitted=SPEEDS),
         _of("rent", "rent", "rent {checkout}/examples/types.toml --budget 24", 5),
         _of("schema", "decision-schema", "schema decision", 1),
     ]
@@ -339,6 +354,7 @@ def slow_cases() -> list[Case]:
             6,
             "turns-3",
             read=exported_to("exported"),
+            fitted={"$.contents.accuracy.columns.rmse.*": 1e-8},
         ),
         _of("run-data", "run-data", f"run {told} --db data.duckdb {JOBS}", 200, files=jobs_on_data()),
         _of("accuracy", "accuracy", "accuracy --data {small} --workers 1", 200),

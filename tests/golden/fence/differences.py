@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,14 @@ def differences(
             yield Difference(path, old, new, (new - old) / abs(old) if old else float("inf"))
     elif type(old) is not type(new) or old != new:
         yield Difference(path, old, new)
+
+
+def is_fitted(fitted: Mapping[str, float], difference: Difference) -> bool:
+    """Whether it is one that a fit on another processor may make: ``fitted`` tells how far apart, by a pattern of the path."""
+    return any(
+        abs(difference.relative) <= apart and fnmatch.fnmatchcase(difference.path, pattern)
+        for pattern, apart in fitted.items()
+    )
 
 
 def _lists(old: list[Any], new: list[Any], path: str, options: dict[str, Any]) -> Iterator[Difference]:
