@@ -475,7 +475,7 @@ def counted_reasons(found: Iterable[tuple[str, int]]) -> dict[str, int]:
 #: Rows merged at a time: what is grouped and joined of a part stays well inside the store's memory limit.
 PART_ROWS = 1_000_000
 #: Bytes of found rows that are cast at a time.
-STAGED_BYTES = 64 << 20
+STAGED_BYTES = 32 << 20
 _KEY = "sid, observed_at, known_at"
 _IN_PART = "sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND observed_at < $stop"
 

@@ -426,12 +426,12 @@ def test_an_import_that_breaks_inside_a_turn_says_what_broke(store):
     ],
 )
 def test_a_large_file_is_taken_in_bounded_memory(tmp_path, rows, suffix):
-    """The process may grow by half more than the memory limit of the store (1 GB), however large the file: 1,524 MiB measured."""
+    """The process may grow by half more than the memory limit of the store (1 GB), however large the file is."""
     figures = run_ingest(rows, suffix=suffix, folder=tmp_path)
     assert (figures["first"]["added"], figures["again"]["repeated"]) == (rows, rows)
     for turn in ("first", "again"):
         assert figures[turn]["rows_kept"] == rows
-        assert figures[turn]["peak_mib"] - figures[turn]["before_mib"] < 1600
+        assert figures[turn]["peak_mib"] - figures[turn]["before_mib"] < 1500
 
 
 def test_what_cannot_be_kept_says_so(tmp_path):
