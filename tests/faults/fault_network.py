@@ -15,6 +15,8 @@ from fault_moments import Child, done
 from fault_stages import AT, DB, HOUR, credentials, ec2, fetch
 from loopback import Loopback, Reply, ec2_error, price_history, serve
 
+from warehouse.sources.live.aws import AwsAccess, AwsClients
+from warehouse.sources.live.transport import Transport
 from warehouse.store.connection import open_store
 
 REGION = "us-east-1"
@@ -45,6 +47,9 @@ class FeedServer:
         os.close(stopped)
         with os.fdopen(urls) as pipe:
             self.url = pipe.readline().strip()
+        # boto keeps EC2's description, which takes longer to parse than to use: once here, and not in every child that fetches.
+        access = AwsAccess(endpoint_url=self.url)
+        AwsClients(access, Transport(seed=0)).call(REGION, "describe_regions")
 
     def _serve(self, url: int, stopped: int) -> None:
         os.close(self._stop)
