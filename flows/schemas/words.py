@@ -35,7 +35,8 @@ HEADINGS: Final = {
 SENTENCES: Final = {
     "hold 3 on-demand instances and 4 spot instances": "What to have in the slot from start to end, over all jobs decided.",
     "0.4 slots ahead of uniform progress": "How much more is done than an even pace from start to deadline would give, in slots "
-    "of that pace.",
+    "of that pace; *level with* it where that is none.",
+    "first of 22 slots": "The job begins with this slot and has so many to its deadline: it is neither ahead nor behind yet.",
     "slack is 10 slots": "So many slots could pass without work before only on-demand at full size would be in time.",
     "price 0.18 of on-demand": "The spot price of this slot over the on-demand price.",
     "P(spot >= 4 in the next slot) = 0.92": "The chance, by the belief about the market, that at least so many spot instances can "

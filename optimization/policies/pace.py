@@ -333,9 +333,13 @@ def slots_ahead(view: View) -> float:
 
 
 def pace_text(view: View) -> str:
-    """``1.3 slots ahead of uniform progress`` or behind it."""
+    """``1.3 slots ahead of uniform progress`` or behind it; in the first slot, when no job is either, how many there are."""
+    if view.slot == 0:
+        return f"first of {_slots(slots_left(view), 0)}"
     ahead = slots_ahead(view)
-    return f"{_slots(abs(ahead), 1)} {'ahead of' if ahead >= 0 else 'behind'} uniform progress"
+    if round(abs(ahead), 1) == 0.0:
+        return "level with uniform progress"
+    return f"{_slots(abs(ahead), 1)} {'ahead of' if ahead > 0 else 'behind'} uniform progress"
 
 
 def spot_text(view: View) -> str:
