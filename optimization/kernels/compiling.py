@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from numba import config, njit
 from numba.core.caching import IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.types import unliteral
 from numba.extending import register_jitable
 
 from optimization.kernels.rules import RULES
@@ -81,8 +82,10 @@ for _rule in RULES:
 def _in_turn(made: Any, compiled: Callable[[Any], Any], signature: Any) -> Any:
     """Compile one signature of a kernel, or read it: processes that start cold side by side do it one after the other.
 
-    The second one waits and then finds the code, instead of spending the same seconds beside the first.
+    The second one waits and then finds the code, instead of spending the same seconds beside the first. A number that stands in
+    another kernel's call is an argument like others: numba would compile the kernel once more for that number.
     """
+    signature = tuple(map(unliteral, signature))
     if signature in made.overloads:
         return compiled(signature)
     # numba's own lock first: the thread that has it may ask for this kernel while another one compiles it.

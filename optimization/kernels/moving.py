@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba.typed import List
 
 from optimization.kernels.compiling import fast_part, kernel, part
 from optimization.kernels.induction import (
@@ -868,7 +869,9 @@ def walk_futures(
     paid, finish, value = np.zeros(paths), np.full(paths, -1, np.int64), np.zeros(paths)
     seen = np.full(count, True)
     deadline = ground.value.deadline
-    now = [np.zeros(1) for _ in range(count)]
+    now = List()  # as callers from Python give it: `options` is compiled once
+    for _ in range(count):
+        now.append(np.zeros(1))
     none = np.zeros(count, np.int64)
     for p in range(paths):
         place, before, rest, done = begin.place, begin.before, begin.rest, False
@@ -876,9 +879,9 @@ def walk_futures(
             t = begin.slot + k
             stand = Stand(place, before, rest, t, value_at(ground.value, t + 1))
             available, price, level = (
-                futures.available[p, :, k],
-                futures.price[p, :, k],
-                futures.level[p, :, k],
+                futures.available[p, :, k].copy(),
+                futures.price[p, :, k].copy(),
+                futures.level[p, :, k].copy(),
             )
             worth, _ = options(
                 full,

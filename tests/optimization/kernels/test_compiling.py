@@ -12,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from numba import float64, int64
+from numba.core.types import literal
 
 from optimization.kernels import compiling
 
@@ -167,7 +169,7 @@ def test_one_process_at_a_time_compiles_a_kernel(tmp_path):
     """The lock is held while it is compiled, however that ends, and nobody waits for what is there."""
     index = tmp_path / "solve.nbi"
     files = SimpleNamespace(_cache_file=SimpleNamespace(_index_path=str(index)))
-    made = SimpleNamespace(overloads={"(float64,)": "code"}, _cache=files)
+    made = SimpleNamespace(overloads={(float64,): "code"}, _cache=files)
 
     def is_free(*_):
         with open(f"{index}.lock", "w") as other:
@@ -177,14 +179,20 @@ def test_one_process_at_a_time_compiles_a_kernel(tmp_path):
                 return False
         return True
 
-    assert not compiling._in_turn(made, is_free, "(int64,)")
+    assert not compiling._in_turn(made, is_free, (int64,))
     assert is_free()
     with pytest.raises(ZeroDivisionError):
-        compiling._in_turn(made, lambda _: 1 // 0, "(int64,)")
+        compiling._in_turn(made, lambda _: 1 // 0, (int64,))
     assert is_free()
-    assert compiling._in_turn(made, is_free, "(float64,)")
+    assert compiling._in_turn(made, is_free, (float64,))
     files._cache_file._index_path = str(tmp_path / "gone" / "solve.nbi")
-    assert compiling._in_turn(made, str, "(int64,)") == "(int64,)"
+    assert compiling._in_turn(made, tuple, (int64,)) == (int64,)
+
+
+def test_a_number_in_the_call_of_another_kernel_is_compiled_for_as_any_other(tmp_path):
+    files = SimpleNamespace(_cache_file=SimpleNamespace(_index_path=str(tmp_path / "solve.nbi")))
+    made = SimpleNamespace(overloads={(int64, float64): "code"}, _cache=files)
+    assert compiling._in_turn(made, tuple, (literal(7), float64)) == (int64, float64)
 
 
 def test_a_part_is_plain_python_to_whoever_is_not_a_kernel():
