@@ -1,13 +1,12 @@
 """Feeds that harm nobody else: a row costs a row, a feed itself, and a wait for the network keeps no one from writing."""
 
 import json
-import subprocess
-import sys
 from copy import deepcopy
 
 import pandas as pd
 import pytest
 from loopback import AT, Reply, serve
+from storeprocess import run_python
 
 from flows.config import Feed
 from flows.feeds.fetch import fetch_due, fetch_feed, last_fetches
@@ -152,10 +151,9 @@ def test_another_process_writes_while_the_network_is_waited_for(tmp_path):
 
     def answer(seen):
         page = int(seen.query["page"])
-        done = subprocess.run(
-            [sys.executable, "-c", WRITER, str(db), str(page)], capture_output=True, text=True, timeout=60
-        )
-        told.append((done.returncode, done.stderr))
+        other = run_python(WRITER, db, page)
+        _, said = other.communicate()
+        told.append((other.returncode, said))
         return Reply([row(zone=f"z{page}")] if page < 4 else [])
 
     with serve(answer) as server, open_store(db) as store:

@@ -61,7 +61,7 @@ def kept(store):
     }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 4))])
 @pytest.mark.parametrize(
     "how", [{"row_group_size": 37}, {"use_dictionary": False}, {"dictionary_pagesize_limit": 64}]
 )

@@ -57,29 +57,31 @@ def test_rows_are_cast_from_text_as_from_numbers():
         assert [r[5] for r in tables(typed)["price"]] == ["Linux/UNIX", "unspecified"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_times_are_iso_8601_and_utc_when_they_name_no_zone(store):
+    forms = (
         "2023-03-01",
         "2023-03-01T00:00:00Z",
         "2023-03-01 02:00:00+02:00",
         "2023-03-01T00:00Z",
         "2023-03-01T00:00:00.000000000",
-    ],
-)
-def test_times_are_iso_8601_and_utc_when_they_name_no_zone(store, text):
-    append(store, prices(price_row(text, "1")), source="t")
-    assert store.execute("SELECT epoch_us(observed_at) FROM price") == [(T0.value // 1000,)]
+    )
+    rows = [price_row(text, "1", line, zone=f"z{line}") for line, text in enumerate(forms)]
+    assert append(store, prices(*rows), source="t") == done(added=len(forms))
+    assert store.execute("SELECT DISTINCT epoch_us(observed_at) FROM price") == [(T0.value // 1000,)]
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
-def test_arrow_timestamps_of_every_unit(store, unit, zone):
-    rows = pa.Table.from_pylist([price_row(None, 1.0)])
-    at = pa.array([T0.value // 10 ** {"s": 9, "ms": 6, "us": 3, "ns": 0}[unit]], pa.timestamp(unit, zone))
-    rows = rows.set_column(rows.column_names.index("observed_at"), "observed_at", at)
-    append(store, [Batch(kind="price", table=rows)], source="t")
-    assert store.execute("SELECT epoch_us(observed_at) FROM price") == [(T0.value // 1000,)]
+def test_arrow_timestamps_of_every_unit(store, zone):
+    digits = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+    for unit, more in digits.items():
+        rows = pa.Table.from_pylist([price_row(None, 1.0, zone=unit)])
+        at = pa.array([T0.value // 10**more], pa.timestamp(unit, zone))
+        rows = rows.set_column(rows.column_names.index("observed_at"), "observed_at", at)
+        append(store, [Batch(kind="price", table=rows)], source="t")
+    found = store.execute(
+        "SELECT zone, epoch_us(observed_at) FROM price JOIN series USING (sid) JOIN markets USING (mid)"
+    )
+    assert sorted(found) == sorted((unit, T0.value // 1000) for unit in digits)
 
 
 BAD_PRICES = {
@@ -118,20 +120,22 @@ BAD_COUNTS = {
 }
 
 
-@pytest.mark.parametrize("reason", BAD_PRICES)
-def test_a_price_that_cannot_be_used_is_kept_with_its_reason(store, reason):
-    rows = text_rows([price_row(T0, 1.0, 7) | BAD_PRICES[reason], price_row(T0 + HOUR, 1.0, 8)])
-    assert append(store, prices(*rows), source="t") == done(added=1, rejected=1)
-    (kept,) = read_rows(store, "rejected").to_dict("records")
-    assert (kept["file"], kept["line"], kept["reason"]) == ("f.csv", 7, reason)
-    assert '"instance_type":' in kept["raw"]
+def test_a_price_that_cannot_be_used_is_kept_with_its_reason(store):
+    """Each beside a good row of its series, all in one file: what is wrong with one row is said of no other."""
+    rows = [price_row(T0, 1.0, line) | wrong for line, wrong in enumerate(BAD_PRICES.values())]
+    good = [price_row(T0 + HOUR, 1.0, 100, **own) for own in ({}, {"zone": "us-west-2b"})]
+    assert append(store, prices(*text_rows(rows + good)), source="t") == done(added=2, rejected=len(rows))
+    kept = read_rows(store, "rejected")
+    assert dict(zip(kept["line"], kept["reason"], strict=True)) == dict(enumerate(BAD_PRICES))
+    assert set(kept["file"]) == {"f.csv"}
+    assert all('"instance_type":' in raw for raw in kept["raw"])
 
 
-@pytest.mark.parametrize("reason", BAD_COUNTS)
-def test_a_count_that_cannot_be_used_is_kept_with_its_reason(store, reason):
-    rows = text_rows([count_row(T0, 1, 7) | BAD_COUNTS[reason], count_row(T0 + HOUR, 1, 8)])
-    assert append(store, counts(*rows), source="t") == done(added=1, rejected=1)
-    assert reasons(store) == [reason]
+def test_a_count_that_cannot_be_used_is_kept_with_its_reason(store):
+    rows = [count_row(T0, 1, line) | wrong for line, wrong in enumerate(BAD_COUNTS.values())]
+    good = count_row(T0 + HOUR, 1, 100)
+    assert append(store, counts(*text_rows([*rows, good])), source="t") == done(added=1, rejected=len(rows))
+    assert reasons(store) == list(BAD_COUNTS)
 
 
 def test_missing_numbers_of_floating_columns_are_missing(store):
@@ -327,10 +331,10 @@ def by_kind(rows):
     return [batch(kind, [row for k, row in rows if k == kind]) for kind in ("price", "availability")]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    cuts=st.lists(st.integers(1, 20), max_size=6),
+    cuts=st.lists(st.integers(1, 20), min_size=1, max_size=4),
     order=st.randoms(use_true_random=False),
 )
 def test_any_order_and_any_split_give_the_same_tables(seed, cuts, order):
@@ -351,7 +355,7 @@ def test_any_order_and_any_split_give_the_same_tables(seed, cuts, order):
         assert total == len(tables(many)["price"]) + len(tables(many)["availability"])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(
@@ -394,8 +398,8 @@ def test_contradicting_rows_are_all_counted_and_never_double(rows, cut):
 @pytest.mark.parametrize("part_rows", [pytest.param(1, marks=pytest.mark.slow), 4, 25])
 def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
     """Large files are merged in parts, by series and, where one series is long, by time."""
-    rows = random_observations(3, size=120) + random_observations(3, size=40)
-    rows += [("price", price_row(T0 + k * MINUTE, 1.0, k, source="long")) for k in range(60)]
+    rows = random_observations(3, size=40) + random_observations(3, size=20)
+    rows += [("price", price_row(T0 + k * MINUTE, 1.0, k, source="long")) for k in range(30)]
     rows += [("price", price_row(T0 + k * MINUTE, 2.0, 100 + k, source="long")) for k in range(5)]
     with open_store(":memory:") as whole, open_store(":memory:") as parts:
         expected = append(whole, by_kind(rows), source="t")
@@ -420,7 +424,7 @@ def test_an_import_that_breaks_inside_a_turn_says_what_broke(store):
 @pytest.mark.parametrize(
     ("rows", "suffix"),
     [
-        (60_000, ".csv"),
+        (10_000, ".csv"),
         pytest.param(10_000_000, ".csv", marks=pytest.mark.slow),
         pytest.param(10_000_000, ".parquet", marks=pytest.mark.slow),
     ],

@@ -71,20 +71,23 @@ def test_a_type_that_no_list_has_is_measured_by_the_dearest(store):
     assert put(store, prices(*rows)).rejected == 1
 
 
-@pytest.mark.parametrize("text", ["2023-03-01", "2023-03-01T00:00:00", "2023-03-01 00:00"])
-def test_a_time_without_a_zone_is_none_where_nobody_says_which_it_is(store, text):
-    (row,) = text_rows([price_row(T0, 1.0)])
+def test_a_time_without_a_zone_is_none_where_nobody_says_which_it_is(store):
+    def rows(*texts):
+        made = [price_row(text, 1.0, line, zone=f"z{line}") for line, text in enumerate(texts)]
+        return prices(*text_rows(made))
+
     none = Bounds(time_zone="")
-    assert put(store, prices(row | {"observed_at": text}), none).rejected == 1
-    assert reasons(store) == [f"observed_at {text} names no time zone"]
-    for stated in (
+    unsaid = ("2023-03-01", "2023-03-01T00:00:00", "2023-03-01 00:00")
+    assert put(store, rows(*unsaid), none).rejected == len(unsaid)
+    assert reasons(store) == [f"observed_at {text} names no time zone" for text in unsaid]
+    stated = (
         "2023-03-01T00:00:00Z",
         "2023-03-01T01:00:00+01:00",
         "2023-03-01 00:00Z",
         "2023-02-28 19:00:00-05",
-    ):
-        assert put(store, prices(row | {"observed_at": stated}), none).rejected == 0, stated
-    assert put(store, prices(row | {"observed_at": text})).rejected == 0
+    )
+    assert put(store, rows(*stated), none).added == len(stated)
+    assert put(store, rows(*unsaid)).rejected == 0
 
 
 def test_a_timestamp_without_a_zone_is_none_likewise(store):
@@ -92,25 +95,25 @@ def test_a_timestamp_without_a_zone_is_none_likewise(store):
     assert put(store, prices(row), Bounds(time_zone="")).rejected == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("a\x1b[31mb", "contains a character that cannot be printed"),
-        ("a\nb", "contains a character that cannot be printed"),
-        ("a\u202eb", "contains a character that cannot be printed"),
-        ("a\x00b", "contains a character that cannot be printed"),
-        ("x" * 201, "is longer than 200"),
-    ],
-)
+UNPRINTABLE = {
+    "a\x1b[31mb": "contains a character that cannot be printed",
+    "a\nb": "contains a character that cannot be printed",
+    "a\u202eb": "contains a character that cannot be printed",
+    "a\x00b": "contains a character that cannot be printed",
+    "x" * 201: "is longer than 200",
+}
+
+
 @pytest.mark.parametrize("column", ["region", "instance_type", "source", "product"])
-def test_a_name_that_cannot_be_printed_is_no_name(store, column, name, words):
-    done = put(store, prices(price_row(T0, 1.0) | {column: name}, price_row(T0, 1.0, 2)))
-    assert (done.added, done.rejected) == (1, 1)
-    (reason,) = reasons(store)
-    assert reason.endswith(words)
-    assert reason.isprintable()
-    assert len(reason) < 200
-    assert kind_of_reason(reason) == f"{column} {words.removesuffix(' 200')}"
+def test_a_name_that_cannot_be_printed_is_no_name(store, column):
+    rows = [price_row(T0, 1.0, line) | {column: name} for line, name in enumerate(UNPRINTABLE)]
+    done = put(store, prices(*rows, price_row(T0, 1.0, 100)))
+    assert (done.added, done.rejected) == (1, len(rows))
+    for reason, words in zip(reasons(store), UNPRINTABLE.values(), strict=True):
+        assert reason.endswith(words)
+        assert reason.isprintable()
+        assert len(reason) < 200
+        assert kind_of_reason(reason) == f"{column} {words.removesuffix(' 200')}"
 
 
 def test_names_of_any_language_are_names(store):

@@ -1,17 +1,13 @@
 """The warehouse as a file: who may open it, what is refused, and that a kill leaves whole imports or none."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 
 import duckdb
 import pytest
 from storekit import HOUR, T0, count_row, counts, price_row, prices, tables
+from storeprocess import run_python, writer
 
 from warehouse.errors import DamagedStoreError, SchemaError, SettingsError, StoreError, StoreLockedError
 from warehouse.observations import append, list_markets
@@ -164,36 +160,12 @@ def test_steps_out_of_order_are_refused():
     assert pending_steps([]) == list(MIGRATIONS)
 
 
-def run_python(code, *arguments, **options):
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        **options,
-    )
-
-
 def test_a_second_process_is_told_who_holds_the_file(path):
     fill(path)
-    holder = run_python(
-        """
-        import sys, time
-        from warehouse.store.connection import open_store
-        with open_store(sys.argv[1]):
-            print("open", flush=True)
-            time.sleep(60)
-        """,
-        path,
-    )
-    try:
-        assert holder.stdout.readline() == "open\n"
+    with writer(path) as holder:
         for read_only in (False, True):
             with pytest.raises(StoreLockedError, match=str(holder.pid)):
                 open_store(path, read_only=read_only, wait=0)
-    finally:
-        holder.kill()
-        holder.wait()
     open_store(path).close()
 
 
@@ -264,7 +236,6 @@ def test_a_killed_ingest_leaves_whole_files_and_the_rerun_completes_it(
             if printed.startswith(line):
                 break
         time.sleep(delay)  # where in the merge the kill falls does not matter: every outcome must hold
-        process.send_signal(signal.SIGKILL)
     finally:
         process.kill()
         process.wait()
