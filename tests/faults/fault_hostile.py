@@ -131,6 +131,8 @@ class Fuzzed:
     rows: Counter[str] = field(default_factory=Counter)
     changes: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    digest: dict[str, list[str]] | None = None
+    """Of the warehouse after a file that was refused; None where it is another one since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +185,7 @@ def fuzz_form(folder: Path, sample: Sample, *, files: int, seed: int) -> Fuzzed:
     """``files`` broken files of one form, `TOGETHER` into each warehouse."""
     told, rng = Fuzzed(), random.Random(f"{seed} {sample.form}")
     for start in range(0, files, TOGETHER):
+        told.digest = None
         with open_store(":memory:") as store, tempfile.TemporaryDirectory(dir=folder) as own:
             for number in range(start, min(start + TOGETHER, files)):
                 _broken(store, Path(own), sample, rng, told, f"file {number} of seed {seed}")
@@ -209,12 +212,13 @@ def _broken(store: Store, folder: Path, sample: Sample, rng: random.Random, told
 def _ingest_one(store: Store, source: str, path: Path, told: Fuzzed, where: str) -> None:
     """Ingest a file under a label of its own: refused it leaves nothing, read it leaves every row accounted for."""
     options = SourceOptions(values={**OPTIONS[source], "source": "hostile"})
-    before = digest_of(store)
+    before, told.digest = told.digest or digest_of(store), None
     try:
         done = ingest_file(store, SOURCES[source], path, options=options)
     except SlackwaterError as error:
         told.refused += 1
-        if digest_of(store) != before or not str(error).strip() or len(str(error)) > 5000:
+        told.digest = digest_of(store)
+        if told.digest != before or not str(error).strip() or len(str(error)) > 5000:
             told.failures.append(f"{where}: refused ({str(error)[:200]}), but something of it stayed")
         if not isinstance(error, InputError):
             told.failures.append(f"{where}: refused by {type(error).__name__} ({str(error)[:200]})")

@@ -33,7 +33,7 @@ def rows(rng, zone, kind):
     return batch("availability", counts), batch("price", prices) if prices else None
 
 
-@pytest.fixture(scope="module", params=range(2))
+@pytest.fixture(scope="module", params=[0, pytest.param(1, marks=pytest.mark.slow)])
 def store(request):
     """Read by all, written by none."""
     rng = np.random.default_rng(request.param)

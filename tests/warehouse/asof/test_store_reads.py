@@ -169,7 +169,7 @@ def slow_twin(rows, grid, known_at, age, column):
     return np.array(values, dtype=float)
 
 
-@settings(max_examples=7, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     step=st.sampled_from([5, 17, 60]),

@@ -1,5 +1,7 @@
 """A smaller file with the same rows, put in the old one's place at once or not at all."""
 
+import shutil
+
 import pandas as pd
 import pytest
 from storekit import DAY, HOUR, T0, price_row, prices
@@ -25,11 +27,22 @@ def state(day):
     )
 
 
-def fill(path, days=30):
-    with open_store(path) as store:
-        append(store, prices(*(price_row(T0 + k * HOUR, 1.0 + k % 7, k) for k in range(500))), source="t")
-        for day in range(days):
-            save_fitted(store, [state(day)])
+@pytest.fixture(scope="module")
+def fill(tmp_path_factory):
+    """Puts a copy of a warehouse with some days of fitted models at a path; it is made once."""
+    made = {}
+
+    def filled(path, days=30):
+        if days not in made:
+            made[days] = tmp_path_factory.mktemp("filled")
+            with open_store(made[days] / path.name) as store:
+                rows = (price_row(T0 + k * HOUR, 1.0 + k % 7, k) for k in range(500))
+                append(store, prices(*rows), source="t")
+                for day in range(days):
+                    save_fitted(store, [state(day)])
+        shutil.copytree(made[days], path.parent, dirs_exist_ok=True)
+
+    return filled
 
 
 def rows(path, skip=()):
@@ -41,7 +54,7 @@ def names(path):
     return sorted(p.name for p in path.parent.iterdir())
 
 
-def test_the_same_rows_in_a_smaller_file(path):
+def test_the_same_rows_in_a_smaller_file(path, fill):
     fill(path)
     before, there = rows(path), names(path)
     with open_reader(path) as reader:
@@ -62,7 +75,7 @@ def test_the_same_rows_in_a_smaller_file(path):
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(0, 1), (3, 4), (500, 5)])
-def test_how_much_is_kept(path, keep, kept):
+def test_how_much_is_kept(path, fill, keep, kept):
     fill(path, days=5)
     assert compact(open_store(path), keep_fitted=pd.Timedelta(days=keep)).fitted_dropped == 5 - kept
     assert len(rows(path)["fitted"]) == kept
@@ -70,8 +83,8 @@ def test_how_much_is_kept(path, keep, kept):
         compact(store, keep_fitted=-DAY)
 
 
-def test_constraints_and_defaults_are_kept(path):
-    fill(path, days=1)
+def test_constraints_and_defaults_are_kept(path, fill):
+    fill(path, days=2)
     compact(open_store(path))
     with open_store(path) as store:
         store.execute(
@@ -84,8 +97,8 @@ def test_constraints_and_defaults_are_kept(path):
             store.execute("INSERT INTO series VALUES (1, 1, 'a', 'b', 'c')")
 
 
-def test_not_under_the_feet_of_another(path):
-    fill(path, days=1)
+def test_not_under_the_feet_of_another(path, fill):
+    fill(path, days=2)
     with writer(path), pytest.raises(StoreLockedError):
         compact(open_store(path, wait=0))
     with open_store(path), open_store(path) as second, pytest.raises(StoreLockedError, match="this process"):
@@ -94,7 +107,7 @@ def test_not_under_the_feet_of_another(path):
 
 
 @pytest.mark.parametrize("where", ["sync_file", "_compare"])
-def test_a_failure_leaves_the_file_as_it_was(path, monkeypatch, where):
+def test_a_failure_leaves_the_file_as_it_was(path, fill, monkeypatch, where):
     fill(path, days=2)
     before, there = rows(path), names(path)
     error = OSError(28, "No space left on device") if where == "sync_file" else DamagedStoreError("differs")
@@ -109,7 +122,7 @@ def test_a_failure_leaves_the_file_as_it_was(path, monkeypatch, where):
     assert names(path) == there
 
 
-def test_a_copy_that_lost_rows_is_noticed(path, monkeypatch):
+def test_a_copy_that_lost_rows_is_noticed(path, fill, monkeypatch):
     fill(path, days=2)
     before = rows(path)
     from warehouse.store.connection import Store

@@ -321,6 +321,12 @@ def exported(store, tmp_path):
     return tmp_path / "out"
 
 
+@pytest.fixture(scope="module")
+def exported_once(tmp_path_factory):
+    with open_store(":memory:") as store:
+        return exported(store, tmp_path_factory.mktemp("exported"))
+
+
 def edit(folder, **changes):
     found = json.loads((folder / MANIFEST).read_text())
     found |= changes
@@ -337,8 +343,8 @@ def rewrite(folder, name, change):
     edit(folder, tables=found)
 
 
-def test_what_is_not_what_was_exported_is_refused_before_anything_is_touched(store, tmp_path):
-    folder = exported(store, tmp_path)
+def test_what_is_not_what_was_exported_is_refused_before_anything_is_touched(exported_once, tmp_path):
+    folder = shutil.copytree(exported_once, tmp_path / "copy")
     with open_store(":memory:") as other:
         price = folder / "price.parquet"
         whole = price.read_bytes()
@@ -362,8 +368,8 @@ def test_what_is_not_what_was_exported_is_refused_before_anything_is_touched(sto
         import_folder(other, folder)
 
 
-def test_a_newer_schema_is_refused_and_an_older_one_taken(store, tmp_path):
-    folder = exported(store, tmp_path)
+def test_a_newer_schema_is_refused_and_an_older_one_taken(exported_once, tmp_path):
+    folder = shutil.copytree(exported_once, tmp_path / "copy")
     steps = list(read_manifest(folder).steps)
     with open_store(":memory:") as other:
         edit(folder, schema_steps=[*steps, "0099_from_the_future"])
@@ -373,12 +379,6 @@ def test_a_newer_schema_is_refused_and_an_older_one_taken(store, tmp_path):
         rewrite(folder, "runs", lambda table: table.drop_columns(["made"]))
         import_folder(other, folder)
         assert read_rows(other, "runs")["made"].tolist() == ["live"]
-
-
-@pytest.fixture(scope="module")
-def exported_once(tmp_path_factory):
-    with open_store(":memory:") as store:
-        return exported(store, tmp_path_factory.mktemp("exported"))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,11 @@ from warehouse.store.files import lock_path
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def new_warehouses():
+    """Made as the program makes them, not copied as for other tests."""
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "w.duckdb"
@@ -131,6 +136,15 @@ def random_bytes(content):
     return bytes((7 * place) % 251 for place in range(20_000))
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A warehouse with rows of several blocks, to be copied."""
+    path = tmp_path_factory.mktemp("filled") / "w.duckdb"
+    with open_store(path) as store:
+        append(store, prices(*(price_row(T0 + k * HOUR, 1.0 + k, k) for k in range(3000))), source="t")
+    return path
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -143,11 +157,9 @@ def random_bytes(content):
     ],
     ids=["zero length", "random bytes", "part of a header", "one header", "half", "without headers"],
 )
-def test_readers_and_writers_say_what_is_wrong_and_change_nothing(path, change):
-    with open_store(path) as store:
-        append(store, prices(*(price_row(T0 + k * HOUR, 1.0 + k, k) for k in range(3000))), source="t")
-    damaged = change(path.read_bytes())
-    shutil.rmtree(path.with_name("w.duckdb.read"))
+def test_readers_and_writers_say_what_is_wrong_and_change_nothing(path, filled, change):
+    shutil.copy(lock_path(filled), lock_path(path))
+    damaged = change(filled.read_bytes())
     path.write_bytes(damaged)
     for opener in (open_store, open_reader):
         with pytest.raises(DamagedStoreError, match="never rebuilt"), opener(path) as store:

@@ -11,6 +11,11 @@ from warehouse.store.schema import MIGRATIONS, migrate
 TEXT = "CREATE OR REPLACE VIEW cheap AS SELECT sid FROM price;\nCOMMENT ON COLUMN price.price_usd IS '{}';"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def new_warehouses():
+    """Made as the program makes them, not copied as for other tests."""
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "w.duckdb"

@@ -44,6 +44,8 @@ def test_a_second_writer_fails_at_once_with_the_holders_name(path):
     said = []
     with writer(path) as other:
         holder = rf"held by PID {other.pid} \(python -c\) since 20.*UTC"
+        with pytest.raises(StoreLockedError, match=str(other.pid)):
+            open_store(path, read_only=True, wait=0, say=said.append)
         with pytest.raises(StoreLockedError, match=holder) as caught:
             open_store(path, wait=0, say=said.append)
     assert "SLACKWATER_LOCK_WAIT" in caught.value.remedy

@@ -12,6 +12,11 @@ from warehouse.store.schema import MIGRATIONS, applied_steps, migrate
 RUN = "INSERT INTO runs VALUES ('run-{}', '2026-01-01 00:00:00+00', 'ingest', 'done', '{{}}')"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def new_warehouses():
+    """Made as the program makes them, not copied as for other tests."""
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "w.duckdb"

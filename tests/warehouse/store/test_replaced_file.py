@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from storeprocess import writer
+from storeprocess import let_go, writer
 
 from warehouse.errors import StoreError, StoreLockedError
 from warehouse.exchange import compact
@@ -144,7 +144,8 @@ def test_a_link_to_a_file_that_is_not_there_makes_that_file(tmp_path):
     link = tmp_path / "link.duckdb"
     (tmp_path / "real").mkdir()
     link.symlink_to(tmp_path / "real" / "w.duckdb")
-    made(link, 5)
+    with writer(link, INSERT.format(5)) as other:
+        let_go(other)
     assert mids(tmp_path / "real" / "w.duckdb") == [5]
 
 

@@ -16,6 +16,11 @@ from warehouse.store.schema import MIGRATIONS, migrate
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def new_warehouses():
+    """Made as the program makes them, not copied as for other tests."""
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "w.duckdb"

@@ -22,6 +22,11 @@ needs_other = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def new_warehouses():
+    """Made as the program makes them, not copied as for other tests."""
+
+
 def write(path, hour):
     with open_store(path) as store:
         append(store, prices(price_row(T0 + hour * HOUR, 1.0 + hour)), source="t")
