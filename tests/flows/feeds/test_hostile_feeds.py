@@ -80,13 +80,13 @@ def test_a_value_that_cannot_be_costs_its_row_only():
     "name", [name for name, one in LIVE_SOURCES.items() if one.example.answer.startswith(("{", "["))]
 )
 def test_no_answer_of_a_source_stops_the_turn(name, values):
-    """Every value of its example in turn, by something absurd or by everything."""
+    """Every value of its example in turn: by something absurd, and of those alike in a list the first; or all by everything."""
     source, example = LIVE_SOURCES[name], LIVE_SOURCES[name].example
     whole = json.loads(example.answer)
     with open_store(":memory:") as store, serve(lambda _: Reply("{}")) as server:
         feed = Feed(name="f", source=source.name, options={**example.options, "url": server.url})
         at = AT
-        for number, path in enumerate(leaves(whole)):
+        for number, path in enumerate(leaves(whole) if values > 1 else unlike(whole)):
             for more in range(values):
                 value = ABSURD[(number + more) % len(ABSURD)]
                 text = json.dumps(changed(whole, path, value))
@@ -104,6 +104,19 @@ def leaves(value, path=()):
         yield path
     for key, one in inner:
         yield from leaves(one, (*path, key))
+
+
+def unlike(whole):
+    """The leaves without those that an earlier place of the same list has with the same value."""
+    seen = set()
+    for path in leaves(whole):
+        value = whole
+        for key in path:
+            value = value[key]
+        same = str([key for key in path if isinstance(key, str)]), json.dumps(value)
+        if same not in seen:
+            seen.add(same)
+            yield path
 
 
 def changed(whole, path, value):
