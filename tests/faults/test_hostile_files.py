@@ -90,21 +90,29 @@ SAMPLES = [
 ]
 
 
-@cache
-def taken_in(source, name, content):
-    """What becomes of a file of that name in a warehouse of its own: its rows counted, and those set aside."""
-    options = SourceOptions(values={**OPTIONS[source], "source": "own"})
-    with tempfile.TemporaryDirectory() as folder, open_store(":memory:") as fresh:
-        path = Path(folder) / name
-        path.write_bytes(content)
-        return ingest_file(fresh, SOURCES[source], path, options=options), rejected_rows(fresh)
+@pytest.fixture(scope="module")
+def taken_in():
+    """What becomes of a file of that name in a warehouse without any other: its rows counted, and those set aside."""
+
+    @cache
+    def found(source, name, content):
+        options = SourceOptions(values={**OPTIONS[source], "source": "own"})
+        for table in ("price", "availability", "rejected", "imports"):
+            emptied.execute(f"DELETE FROM {table}")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            path.write_bytes(content)
+            return ingest_file(emptied, SOURCES[source], path, options=options), rejected_rows(emptied)
+
+    with open_store(":memory:") as emptied:
+        yield found
 
 
 @pytest.mark.parametrize(
     "bad", [b"\xff", b"\xed\xa0\x80", b"\xc3", b"\\ud83d"], ids=["byte", "surrogate", "cut", "escaped"]
 )
 @pytest.mark.parametrize(("source", "name", "text"), SAMPLES, ids=[f"{s}-{n}" for s, n, _ in SAMPLES])
-def test_bytes_that_are_no_text_cost_their_own_rows_only(source, name, text, bad):
+def test_bytes_that_are_no_text_cost_their_own_rows_only(taken_in, source, name, text, bad):
     """A byte that is not UTF-8, half a character as bytes or (in JSON) as an escape: its rows are set aside, counted and shown."""
     if bad.startswith(b"\\") and not name.endswith((".json", ".jsonl")):
         return  # five characters like others
