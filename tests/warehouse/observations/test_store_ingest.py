@@ -173,7 +173,10 @@ def test_within_a_file_the_last_line_wins_and_equal_lines_repeat(store):
     ]
 
 
-def test_the_last_line_wins_across_chunks_of_a_file(store, tmp_path):
+@pytest.mark.parametrize("staged_bytes", [1, 32 << 20])
+def test_the_last_line_wins_across_chunks_of_a_file(store, tmp_path, monkeypatch, staged_bytes):
+    """Whether they are staged one by one or together."""
+    monkeypatch.setattr("warehouse.observations.STAGED_BYTES", staged_bytes)
     path = write_json(tmp_path / "a.json", availability=[count_row(T0, n, n) for n in range(1, 9)])
     assert ingest_file(store, JsonSource(chunk=2), path, options=OPTIONS) == done(added=1, rejected=7)
     assert tables(store)["availability"][0][8] == 8
@@ -298,7 +301,7 @@ def test_the_same_batches_again_add_nothing(store):
     assert tables(store) == before
 
 
-def test_a_file_that_fails_half_way_leaves_nothing(store, tmp_path):
+def test_a_file_that_fails_half_way_leaves_nothing(store, tmp_path, monkeypatch):
     class Breaking(JsonSource):
         def read(self, path, options):
             yield from super().read(path, options)
@@ -307,6 +310,11 @@ def test_a_file_that_fails_half_way_leaves_nothing(store, tmp_path):
     path = write_json(tmp_path / "a.json", price=[price_row(T0, 1.0)])
     with pytest.raises(SourceFileError, match="line 99"):
         ingest_file(store, Breaking(), path, options=OPTIONS)
+    assert tables(store) == {"price": [], "availability": [], "rejected": []}
+    with monkeypatch.context() as patch:
+        patch.setattr("warehouse.observations.keep_assumptions", None)  # the last thing that an import does
+        with pytest.raises(TypeError):
+            ingest_file(store, JsonSource(), path, options=OPTIONS)
     assert tables(store) == {"price": [], "availability": [], "rejected": []}
     assert ingest_file(store, JsonSource(), path, options=OPTIONS) == done(added=1)
 
