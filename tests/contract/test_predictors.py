@@ -6,6 +6,7 @@ A new one in `PREDICTORS` is checked by itself; `others_drift` is one that someb
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ import pytest
 from drift_predictor import drift
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from predictors_kit import installed, registered
+from predictors_kit import PARTS, installed, registered
 from series_kit import HALF_HOUR, START, history, wandering
 from standing import standing as stand
 
@@ -58,6 +59,12 @@ ODD = {
     "daily slots": wandering(70, step=pd.Timedelta(days=1)),
     "slots that do not divide a day": wandering(300, step=pd.Timedelta(minutes=50)),
 }  # fmt: skip
+
+
+@cache
+def odd(name, case):
+    """The predictor of that name on an odd history; estimated once, for nothing changes it."""
+    return standing(name, ODD[case])
 
 
 def same(a, b, *, tolerance=1e-9):
@@ -109,7 +116,7 @@ def fitted(name):
 
 @pytest.mark.parametrize("case", ODD, ids=lambda case: case.replace(" ", "-"))
 def test_any_history_gives_a_forecast(name, case):
-    fitted = standing(name, ODD[case])
+    fitted = odd(name, case)
     assert fitted.name == name
     for horizon in (1, 48):
         forecast = fitted.forecast(horizon=horizon)
@@ -125,7 +132,7 @@ def test_nothing_observed_is_priced_at_on_demand_and_says_so(name):
         ("price only", "c"),
         ("count only", "p"),
     ):
-        forecast = standing(name, ODD[case]).forecast(horizon=5)
+        forecast = odd(name, case).forecast(horizon=5)
         if "p" in blind:
             assert (forecast.price == 3.06).all()
             assert (forecast.price_mean == 3.06).all()
@@ -142,7 +149,7 @@ def test_nothing_observed_is_priced_at_on_demand_and_says_so(name):
 
 def test_an_old_value_is_labelled(name):
     """The newest value lies 40 slots (20 hours) back: nobody may pass it off as the present."""
-    forecast = standing(name, ODD["ends in a long gap"]).forecast(horizon=3)
+    forecast = odd(name, "ends in a long gap").forecast(horizon=3)
     assert forecast.newest_row == ODD["ends in a long gap"].slots[179]
     if name == "seasonal_naive":  # it looks a day back, where there are values
         return
@@ -159,7 +166,7 @@ def test_a_well_observed_history_needs_no_fallback(fitted):
 def test_forecast_many_equals_one_by_one(fitted):
     """M6.4: one pass over all origins gives what a step-by-step life would have given."""
     model, whole = fitted
-    origins = list(whole.slots[[0, 1, 47, 300, 399, 400, 433, 520, 600, 639]])
+    origins = list(whole.slots[[0, 1, 47, 300, 399, 400, 639]])
     made = model.forecast_many(whole, origins, horizon=48)
     assert [forecast.issued_at for forecast in made] == origins
     for origin, forecast in zip(origins, made, strict=True):
@@ -168,10 +175,13 @@ def test_forecast_many_equals_one_by_one(fitted):
 
 def test_origins_may_come_in_any_order_and_repeat(fitted):
     model, whole = fitted
-    order = [600, 450, 600, 401]
+    order = [600, 450, 600]
     made = model.forecast_many(whole, list(whole.slots[order]), horizon=4)
+    alone = {
+        place: model.forecast_many(whole, [whole.slots[place]], horizon=4)[0] for place in sorted(set(order))
+    }
     for place, forecast in zip(order, made, strict=True):
-        same(forecast, model.forecast_many(whole, [whole.slots[place]], horizon=4)[0])
+        same(forecast, alone[place])
     assert model.forecast_many(whole, [], horizon=4) == []
 
 
@@ -189,38 +199,28 @@ def scrambled(whole, place, seed):
 def test_a_scrambled_future_changes_nothing(fitted):
     """M1.2: what comes after an origin cannot be felt at it, in one pass over origins no more than one by one."""
     model, whole = fitted
-    origins = list(whole.slots[380:600:20])
+    origins = list(whole.slots[380:560:20])
     truth = model.forecast_many(whole, origins, horizon=24)
-    for place, seed in ((400, 1), (500, 2), (599, 3)):
+    for place, seed in ((400, 1), (500, 2)):
         noisy = model.forecast_many(scrambled(whole, place, seed), origins, horizon=24)
         reached = whole.slots[place]
         for before, after in zip(truth, noisy, strict=True):
             if before.issued_at <= reached:
                 same(before, after)
-        if place < 580:
-            assert any(
-                not np.array_equal(a.count, b.count)
-                for a, b in zip(truth, noisy, strict=True)
-                if a.issued_at > reached
-            ), "the scramble changed nothing at all: the test would not notice a leak"
+        assert any(
+            not np.array_equal(a.count, b.count)
+            for a, b in zip(truth, noisy, strict=True)
+            if a.issued_at > reached
+        ), "the scramble changed nothing at all: the test would not notice a leak"
 
 
-def test_fit_sees_no_future(name):
-    """M1.2: fitting on `until(T)` of two histories that differ after T gives one and the same model."""
+def test_fit_sees_no_future_and_fitting_twice_gives_the_same(name):
+    """M1.2: fitting on `until(T)` of two histories that differ after T gives one and the same model, to the bit."""
     whole = wandering(420, seed=5)
     at = whole.slots[299]
     first = standing(name, whole.until(at))
     second = standing(name, scrambled(whole, 299, 9).until(at))
-    same(first.forecast(horizon=12), second.forecast(horizon=12))
-
-
-def test_fitting_twice_gives_the_same(name):
-    whole = wandering(300, seed=6)
-    same(
-        standing(name, whole).forecast(horizon=24),
-        standing(name, whole).forecast(horizon=24),
-        tolerance=0,
-    )
+    same(first.forecast(horizon=24), second.forecast(horizon=24), tolerance=0)
 
 
 def test_extend_moves_on_without_estimating_again(fitted):
@@ -241,7 +241,7 @@ def test_what_was_learned_late_is_not_known_early(fitted):
     late = np.arange(500, 510)
     frame.iloc[late, frame.columns.get_loc(ROW_KNOWN_AT)] = whole.slots[560]
     held_back = replace(whole, frame=frame)
-    origins = list(whole.slots[[480, 505, 515, 559, 560, 600]])
+    origins = list(whole.slots[[480, 505, 559, 560]])
     made = model.forecast_many(held_back, origins, horizon=6)
     for origin, forecast in zip(origins, made, strict=True):
         same(forecast, model.extend(held_back.until(origin)).forecast(horizon=6))
@@ -269,7 +269,7 @@ def test_a_capacity_nobody_stated_is_not_learned_from_the_future(name):
 def test_a_model_of_nothing_can_meet_a_market_later(name):
     """Fitted on an empty history, extended to a real one: a labelled forecast around the newest value."""
     whole = wandering(200, seed=3, gaps=0.0)
-    forecast = standing(name, ODD["nothing at all"]).extend(whole).forecast(horizon=12)
+    forecast = odd(name, "nothing at all").extend(whole).forecast(horizon=12)
     check(forecast, whole, 12)
     assert forecast.count_fallback
     assert forecast.median("count")[0] == whole.available[-1]
@@ -288,20 +288,27 @@ def test_origins_between_slots_and_before_all(fitted):
 values = st.one_of(st.none(), st.integers(0, 5))
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([*(one for one in installed() if one not in PARTS), "others_drift"], id="whole"),
+        pytest.param(PARTS, id="parts", marks=pytest.mark.slow),
+    ],
+)
 @settings(max_examples=25, deadline=None)
 @given(
     data=st.lists(st.tuples(values, values), min_size=1, max_size=70),
     horizon=st.integers(1, 30),
     split=st.floats(0, 1),
 )
-def test_arbitrary_short_histories(data, horizon, split):
+def test_arbitrary_short_histories(names, data, horizon, split):
     """Whatever the gaps, every predictor answers within bounds, and one pass equals one by one."""
     price, count = (
         np.array([NAN if v is None else v for v in column], dtype=float) for column in zip(*data, strict=True)
     )
     whole = history(price, count, capacity=5)
     cut = whole.slots[int(split * (len(data) - 1))]
-    for each in [*installed(), "others_drift"]:
+    for each in names:
         model = standing(each, whole.until(cut))
         (forecast,) = model.forecast_many(whole, [whole.slots[-1]], horizon=horizon)
         check(forecast, whole, horizon)

@@ -1,6 +1,7 @@
 """Whether an answer keeps to its published schema, and says nothing that the schema does not know."""
 
 import json
+from functools import cache
 
 import jsonschema
 
@@ -20,8 +21,14 @@ def closed(form):
     return own | {"additionalProperties": False} if isinstance(form.get("properties"), dict) else own
 
 
-def keeps_to(name, value):
-    """Raise if a value, as ``--json`` prints it, is not of the published form."""
+@cache
+def checker(name):
+    """The checker of a published schema that is one itself."""
     form = closed(schema(name))
     CHECKER.check_schema(form)
-    CHECKER(form, format_checker=CHECKER.FORMAT_CHECKER).validate(json.loads(as_json(value)))
+    return CHECKER(form, format_checker=CHECKER.FORMAT_CHECKER)
+
+
+def keeps_to(name, value):
+    """Raise if a value, as ``--json`` prints it, is not of the published form."""
+    checker(name).validate(json.loads(as_json(value)))
