@@ -9,27 +9,31 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from command_kit import printed
 from published import keeps_to
 from tidy_folder import write_tidy
 
 from flows import cli
+from flows.accuracy.command import accuracy
 from flows.accuracy.report import AccuracyOptions, course_of, earlier_course, read_measured, with_left_out
-from flows.accuracy.units import run_course
+from flows.accuracy.units import BacktestPlan, run_course
 from flows.command import Session
+from flows.show.formats import as_json
 
 #: Each learns from its own market alone.
 OWN = ("last_value", "seasonal_naive", "markov")
+#: As few as leave two estimations to either half.
+DAYS = 5
 
 
-def measured(folder: Path):
+def measured(folder: Path) -> BacktestPlan:
     options = AccuracyOptions(models=OWN, variable="count", horizon=4, leave_out="zone")
     session = Session(data=folder)
     series = read_measured(options, session.config, session)
     return course_of(series, options, session.config, keep=None)
 
 
-def choices(folder: Path) -> dict[str, tuple[str, float]]:
-    course = measured(folder)
+def choices(course: BacktestPlan) -> dict[str, tuple[str, float]]:
     made = with_left_out(run_course(course), course, by="zone", processes=1).left_out
     rows = made.choices[made.choices["class"] == "16 and more"]
     return {row["left_out"]: (row["model"], row["skill"]) for row in rows.to_dict("records")}
@@ -37,7 +41,7 @@ def choices(folder: Path) -> dict[str, tuple[str, float]]:
 
 def scrambled(folder: Path, to: Path, zone: str) -> Path:
     """The same table with the earlier half of one zone, and the later halves of all, in another order."""
-    write_tidy(to)
+    write_tidy(to, days=DAYS)
     table = pd.read_parquet(folder / "availability.parquet")
     rng = np.random.default_rng(8)
     for name, own in table.groupby("zone"):
@@ -55,11 +59,15 @@ def scrambled(folder: Path, to: Path, zone: str) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return write_tidy(tmp_path_factory.mktemp("tidy"))
+    return write_tidy(tmp_path_factory.mktemp("tidy"), days=DAYS)
 
 
-def test_the_earlier_halves_hold_nothing_of_the_later_ones(folder):
-    course = measured(folder)
+@pytest.fixture(scope="module")
+def course(folder) -> BacktestPlan:
+    return measured(folder)
+
+
+def test_the_earlier_halves_hold_nothing_of_the_later_ones(course):
     earlier = earlier_course(course)
     for panel, before, origins, first in zip(
         course.rolling.panels,
@@ -77,8 +85,10 @@ def test_the_earlier_halves_hold_nothing_of_the_later_ones(folder):
 
 
 @pytest.mark.parametrize("zone", ["z1", pytest.param("z2", marks=pytest.mark.slow)])
-def test_the_choice_stays_when_the_own_past_and_all_later_halves_are_scrambled(folder, tmp_path, zone):
-    before, after = choices(folder), choices(scrambled(folder, tmp_path / "scrambled", zone))
+def test_the_choice_stays_when_the_own_past_and_all_later_halves_are_scrambled(
+    folder, course, tmp_path, zone
+):
+    before, after = choices(course), choices(measured(scrambled(folder, tmp_path / "scrambled", zone)))
     assert before[f"lab/r1/{zone}"] == after[f"lab/r1/{zone}"]
     assert before != after
 
@@ -92,9 +102,8 @@ def call(monkeypatch, capsys, *words: object) -> tuple[int, str, str]:
 
 
 def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_path, monkeypatch, capsys):
+    kept = tmp_path / "kept"
     words = (
-        "--data",
-        folder,
         "--model",
         "markov",
         "--model",
@@ -106,8 +115,9 @@ def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_p
         "--workers",
         1,
     )
-    keep = ("--keep", tmp_path / "kept")
-    code, out, err = call(monkeypatch, capsys, *words, *keep, "--leave-out", "zone", "--json")
+    code, out, err = call(
+        monkeypatch, capsys, "--data", folder, *words, "--keep", kept, "--leave-out", "zone", "--json"
+    )
     assert code == 0, err
     found = json.loads(out)
     keeps_to("accuracy", found)
@@ -125,16 +135,15 @@ def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_p
         ]  # fmt: skip
         assert row["skill_pinball"] == pytest.approx(same[0]["skill_pinball"])
         assert row["coverage_80"] == pytest.approx(same[0]["coverage_80"])
-    files = sorted((tmp_path / "kept").rglob("*.parquet"))
-    code, again, _ = call(monkeypatch, capsys, *words, *keep, "--leave-out", "zone", "--json")
-    assert code == 0
-    assert json.loads(again) == found
-    assert sorted((tmp_path / "kept").rglob("*.parquet")) == files
-    code, shown, _ = call(monkeypatch, capsys, *words, *keep, "--leave-out", "zone")
-    assert code == 0
-    assert "Models chosen with each zone left out" in shown
-    code, out, _ = call(monkeypatch, capsys, *words, *keep, "--json")
-    assert "left_out" not in json.loads(out)
+    files = {path: path.stat().st_mtime_ns for path in kept.rglob("*.parquet")}
+    assert files
+    again = accuracy(
+        models=["markov", "seasonal_naive"], variable="count", horizon=4, keep=kept, workers=1, leave_out="zone",
+        session=Session(data=folder),
+    )  # fmt: skip
+    assert json.loads(as_json(again.value)) == found
+    assert {path: path.stat().st_mtime_ns for path in kept.rglob("*.parquet")} == files
+    assert "Models chosen with each zone left out" in printed(again.blocks)
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ def test_no_registered_model_reads_the_future(name, variable):
     )
     models = {"last_value": LAST, name: make_predictor(name)}
     whole = a_rolling([panel], models)
-    cut = panel.series[0].first_slot + 300
+    cut = panel.series[0].first_slot + 270
     other = replace_panel(whole, scrambled(panel, cut, np.random.default_rng(5)))
     before, after = (
         {key: value for key, value in by_origin(_of(name, rolling, cut)).items() if _slot(panel, key) <= cut}
