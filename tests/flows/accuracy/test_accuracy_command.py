@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from accuracy_demo import same_tables
+from command_kit import call as in_process
 from published import keeps_to
 from tidy_folder import START, write_tidy
 
@@ -54,6 +55,18 @@ def call(monkeypatch, capsys):
     return run
 
 
+def called(*words: object) -> tuple[int, str, str]:
+    """The same for an answer that several tests look at."""
+    done = in_process(*words)
+    return done.code, done.out, done.err
+
+
+@pytest.fixture(scope="module")
+def whole(folder) -> dict:
+    """The answer on the whole folder."""
+    return answer(called, "--data", folder, "--model", "seasonal_naive", *FAST)
+
+
 def answer(call, *words) -> dict:
     code, out, err = call("accuracy", *words, "--json")
     assert code == 0, err
@@ -61,11 +74,12 @@ def answer(call, *words) -> dict:
     return json.loads(out)
 
 
-def test_the_answer_is_one_object_of_the_form_asked_for(call, folder):
-    found = answer(call, "--data", folder, "--model", "seasonal_naive", *FAST)
+def test_the_answer_is_one_object_of_the_form_asked_for(whole, folder):
+    found = whole
     assert list(found)[:5] == ["data", "step_minutes", "models", "pooled", "markets"]
     assert (found["data"], found["step_minutes"]) == (str(folder), 30)
     assert found["models"] == ["last_value", "seasonal_naive", "markov"]
+    assert "left_out" not in found
     for row in found["pooled"]:
         assert tuple(row)[: len(ROW)] == ROW
     for row in found["markets"]:
@@ -83,13 +97,13 @@ def test_the_answer_is_one_object_of_the_form_asked_for(call, folder):
     assert all(row["mase"] is None and row["skill_pinball"] is None and row["mae"] == 0 for row in flat)
 
 
-def test_markets_are_pooled_by_class_too(call, folder):
-    found = answer(call, "--data", folder, *FAST)
+def test_markets_are_pooled_by_class_too(whole):
+    found = whole
     classes = {(row["variable"], row["class"]) for row in found["classes"]}
     assert classes == {(row["variable"], row["class"]) for row in found["markets"]}
     assert ("count", "16 and more") in classes
-    whole = {(row["variable"], row["model"], row["step"]): row["n"] for row in found["pooled"]}
-    for key, n in whole.items():
+    pooled = {(row["variable"], row["model"], row["step"]): row["n"] for row in found["pooled"]}
+    for key, n in pooled.items():
         rows = [row for row in found["classes"] if (row["variable"], row["model"], row["step"]) == key]
         assert sum(row["n"] for row in rows) == n
     assert set(found["pooled"][0]) | {"class"} == set(found["classes"][0])
@@ -100,8 +114,12 @@ def test_markets_are_pooled_by_class_too(call, folder):
 
 def test_the_horizon_may_be_half_a_day_of_short_slots(call, folder):
     words = ("--data", folder, "--market", "*/z1/*", "--variable", "count", *FAST)
-    found = answer(call, *words, "--step", "10min", "--horizon", 72)
+    since = ("--since", (START + pd.Timedelta(days=6)).isoformat())
+    found = answer(call, *words, *since, "--step", "10min", "--horizon", 72)
+    assert found["step_minutes"] == 10
+    assert {row["variable"] for row in found["pooled"]} == {"count"}
     assert {row["step"] for row in found["pooled"]} == set(range(1, 73))
+    assert found["pooled"][0]["n"] == pytest.approx(2 * 144, rel=0.05)
 
 
 @pytest.mark.slow
@@ -114,7 +132,7 @@ def test_the_default_model_appears_under_both_its_names(call, folder):
 
 
 def test_what_cannot_be_tested_is_left_out_and_said(call, folder):
-    found = answer(call, "--data", folder, "--step", "5min", *FAST)
+    found = answer(call, "--data", folder, "--step", "5min", "--horizon", 2, *FAST)
     assert {row["variable"] for row in found["markets"]} == {"price"}
     assert (
         "lab:counts: 3 count series left out: read every 0 days 00:10:00, less often than once a slot"
@@ -126,27 +144,29 @@ def test_what_cannot_be_tested_is_left_out_and_said(call, folder):
     assert "shorter than 96 slots" in err
 
 
-@pytest.mark.parametrize(("step", "minutes"), [("10min", 10), ("1h", 60)])
-def test_other_steps(call, folder, step, minutes):
-    found = answer(call, "--data", folder, "--step", step, "--variable", "count", "--horizon", 3, *FAST)
-    assert found["step_minutes"] == minutes
+def test_another_step(call, folder):
+    found = answer(call, "--data", folder, "--step", "1h", "--variable", "count", "--horizon", 3, *FAST)
+    assert found["step_minutes"] == 60
     assert {row["variable"] for row in found["pooled"]} == {"count"}
     assert {row["step"] for row in found["pooled"]} == {1, 2, 3}
-    assert found["pooled"][0]["n"] == pytest.approx(4 * 4 * 24 * 60 / minutes, rel=0.05)
+    assert found["pooled"][0]["n"] == pytest.approx(4 * 4 * 24, rel=0.05)
 
 
 def test_globs_choose_markets_and_sources(call, folder):
-    by_type = answer(call, "--data", folder, "--market", "lab/*/*/a3-highgpu-1g", *FAST)
+    words = ("--data", folder, "--horizon", 2, *FAST)
+    by_type = answer(call, *words, "--market", "lab/*/*/a3-highgpu-1g")
     assert {row["market"].split("/")[2] for row in by_type["markets"]} == {"z1", "z2", "z3"}
-    by_source = answer(call, "--data", folder, "--market", "*@lab:prices", *FAST)
+    by_source = answer(call, *words, "--market", "*@lab:prices")
     assert {row["variable"] for row in by_source["markets"]} == {"price"}
 
 
-def test_since_restricts_the_origins(call, folder):
+def test_since_restricts_the_origins(call, folder, whole):
     since = (START + pd.Timedelta(days=6)).isoformat()
-    whole = answer(call, "--data", folder, "--market", "*/z1/*", *FAST)
-    late = answer(call, "--data", folder, "--market", "*/z1/*", "--since", since, *FAST)
-    assert late["markets"][0]["n"] == pytest.approx(whole["markets"][0]["n"] / 2, abs=4)
+    late = answer(call, "--data", folder, "--market", "*/z1/*", "--since", since, "--horizon", 2, *FAST)
+    key = ("variable", "model", "market", "step")
+    n = {tuple(row[name] for name in key): row["n"] for row in whole["markets"]}
+    for row in late["markets"]:
+        assert row["n"] == pytest.approx(n[tuple(row[name] for name in key)] / 2, abs=4)
     code, _, err = call("accuracy", "--data", folder, "--since", "2031-01-01", *FAST)
     assert code == 2
     assert "no origin at or after --since" in err
@@ -179,7 +199,7 @@ def test_what_became_known_after_its_slot_is_a_gap(call, folder, tmp_path):
 
 
 def test_a_table_is_printed_for_people(call, folder):
-    code, out, _ = call("accuracy", "--data", folder, "--market", "*/z1/*", *FAST)
+    code, out, _ = call("accuracy", "--data", folder, "--market", "*/z1/*", "--horizon", 4, *FAST)
     assert code == 0
     assert "pooled over markets; slots of 30 min" in out
     assert "Mean absolute error of the median, instances, by slots ahead" in out
@@ -262,32 +282,40 @@ def test_what_is_kept_is_what_was_forecast(made):
             assert one.outlook.law is None or (one.outlook.law == other.outlook.law).all()
 
 
-@pytest.mark.parametrize("harm", ["cut", "flip", "empty", "other"])
-def test_a_damaged_file_is_made_again_with_a_note(made, harm):
+def test_damaged_files_are_made_again_with_a_note_each(made):
+    """One cut, one with a turned byte, an empty one, and one that holds another unit's forecasts, of which there are more."""
     course, serial = made
     units = units_of(course.rolling)
-    path = kept_path(course.keep, units[3], course.rolling)
-    whole = path.read_bytes()
-    middle = len(whole) // 3
-    path.write_bytes(
-        {
-            "cut": whole[:middle],
-            "flip": whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :],
-            "empty": b"",
-            "other": kept_path(course.keep, units[0], course.rolling).read_bytes(),
-        }[harm]
+    first, *paths = (kept_path(course.keep, units[i], course.rolling) for i in (0, 4, 5, 6, 3))
+    whole = [path.read_bytes() for path in paths]
+    middle = len(whole[1]) // 3
+    harmed = (
+        whole[0][: len(whole[0]) // 3],
+        whole[1][:middle] + bytes([whole[1][middle] ^ 255]) + whole[1][middle + 1 :],
+        b"",
+        first.read_bytes(),
     )
+    assert all(own != other for own, other in zip(whole, harmed, strict=True))
+    for path, text in zip(paths, harmed, strict=True):
+        path.write_bytes(text)
     again = run_course(course)
     same_tables(again, serial)
-    assert any(path.name in note and "damaged" in note for note in again.notes)
-    assert path.read_bytes() == whole
+    told = [note for note in again.notes if "damaged" in note]
+    assert len(told) == len(paths)
+    for path, own in zip(paths, whole, strict=True):
+        assert sum(path.name in note for note in told) == 1
+        assert path.read_bytes() == own
 
 
 def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path):
     """Blocks in row groups of their own, the last one harmed: those before it are read, and none of their scores counts."""
-    course, serial = made
+    course, _ = made
+    rolling = course.rolling
+    place = next(i for i, panel in enumerate(rolling.panels) if len(panel) > 1)
+    one = replace(rolling, panels=(rolling.panels[place],), origins=(rolling.origins[place],))
+    serial = run_course(replace(course, rolling=one, keep=None))
     monkeypatch.setattr("flows.accuracy.units.GROUP_ROWS", 1)
-    course = replace(course, keep=tmp_path)
+    course = replace(course, rolling=one, keep=tmp_path)
     same_tables(run_course(course), serial)
     unit = next(unit for unit in units_of(course.rolling) if len(unit.origins) > 1)
     path = kept_path(tmp_path, unit, course.rolling)
@@ -361,7 +389,7 @@ if __name__ == "__main__":
 
 def test_a_run_that_ends_in_the_middle_goes_on_where_it_was(call, folder, tmp_path, monkeypatch):
     """The third file of forecasts is not written: the next run leaves the two as they are and gives the whole answer."""
-    words = ("--data", folder, "--variable", "count", "--market", "*/z1/*", *FAST)
+    words = ("--data", folder, "--variable", "count", "--market", "*/z1/*", "--horizon", 4, *FAST)
     kept = ("--keep", tmp_path / "keep")
     true, written = scoring.writer, []
 
