@@ -51,6 +51,7 @@ from flows.accuracy.page.sections import (
 from flows.accuracy.units import BacktestPlan, panels_of, run_course
 from flows.experiments.material import history_of, read_tapes
 from flows.show import Figures, Fold, Section, Table
+from flows.show import Page as PageOf
 from flows.show.page import asset, render_page
 from forecasting.accuracy.tables import Accuracy
 from forecasting.diagnosis.drift import drift_sentences, drift_table
@@ -134,14 +135,30 @@ def small() -> Accuracy:
 
 
 @pytest.fixture(scope="module")
-def whole(accuracy: Accuracy) -> str:
-    return render_accuracy_page(
+def bare(small: Accuracy) -> str:
+    """The page of the scores alone."""
+    return render_accuracy_page(small, about=About(data="x"))
+
+
+def everything(accuracy: Accuracy) -> PageOf:
+    """The page of the scores with all that may stand beside them."""
+    return accuracy_page(
         accuracy,
         about=ABOUT,
         predictability=demo_predictability(markets=3, steps=6),
         drift=demo_drift(3),
         cost=demo_cost(),
     )
+
+
+@pytest.fixture(scope="module")
+def made(accuracy: Accuracy) -> PageOf:
+    return everything(accuracy)
+
+
+@pytest.fixture(scope="module")
+def whole(made: PageOf) -> str:
+    return render_page(made)
 
 
 @pytest.fixture(scope="module")
@@ -192,9 +209,8 @@ def test_every_market_stands_in_every_table_of_markets(page: Page, accuracy: Acc
             assert key in page.text(section), (section, key)
 
 
-def test_every_market_has_the_compared_models_side_by_side(accuracy: Accuracy) -> None:
-    blocks = accuracy_page(accuracy, about=ABOUT).blocks
-    found = [b for b in all_blocks(blocks) if isinstance(b, Table) and ", errors in " in b.title]
+def test_every_market_has_the_compared_models_side_by_side(made: PageOf, accuracy: Accuracy) -> None:
+    found = [b for b in all_blocks(made.blocks) if isinstance(b, Table) and ", errors in " in b.title]
     assert len(found) == accuracy.scores.groupby(["variable", "market"]).ngroups
     for table in found:
         assert {row["model"] for row in table.rows} >= {
@@ -202,11 +218,8 @@ def test_every_market_has_the_compared_models_side_by_side(accuracy: Accuracy) -
         }  # fmt: skip
 
 
-def test_every_chart_has_a_name_and_stands_beside_words_or_a_table(accuracy: Accuracy) -> None:
-    page = accuracy_page(
-        accuracy, about=ABOUT, predictability=demo_predictability(markets=3, steps=6), cost=demo_cost()
-    )
-    for section in (block for block in page.blocks if isinstance(block, Section)):
+def test_every_chart_has_a_name_and_stands_beside_words_or_a_table(made: PageOf) -> None:
+    for section in (block for block in made.blocks if isinstance(block, Section)):
         own = list(all_blocks(section.blocks))
         figures = [block for block in own if getattr(block, "kind", "") == "figure"]
         assert all(figure.label for figure in figures)
@@ -217,26 +230,16 @@ def test_every_chart_has_a_name_and_stands_beside_words_or_a_table(accuracy: Acc
         )
 
 
-def test_same_tables_same_bytes(whole: str) -> None:
-    again = render_accuracy_page(
-        demo_accuracy(markets=3, steps=6),
-        about=ABOUT,
-        predictability=demo_predictability(markets=3, steps=6),
-        drift=demo_drift(3),
-        cost=demo_cost(),
-    )
-    assert again == whole
-
-
-def test_order_of_rows_does_not_matter(small: Accuracy) -> None:
+def test_same_tables_same_bytes_whatever_the_order_of_rows(whole: str) -> None:
+    again = demo_accuracy(markets=3, steps=6)
     turned = replace(
-        small,
-        scores=small.scores.iloc[::-1],
-        pooled=small.pooled.iloc[::-1],
-        daily=small.daily.iloc[::-1],
-        fans=small.fans.iloc[::-1],
+        again,
+        scores=again.scores.iloc[::-1],
+        pooled=again.pooled.iloc[::-1],
+        daily=again.daily.iloc[::-1],
+        fans=again.fans.iloc[::-1],
     )
-    assert render_accuracy_page(turned, about=ABOUT) == render_accuracy_page(small, about=ABOUT)
+    assert render_page(everything(turned)) == whole
 
 
 def test_hostile_names_are_escaped(small: Accuracy) -> None:
@@ -271,7 +274,7 @@ def test_a_good_default_is_not_called_weak(accuracy: Accuracy) -> None:
 
 
 def test_a_default_that_loses_everywhere_is_called_weak() -> None:
-    lost = demo_accuracy(markets=2, steps=4, shift=-0.6)
+    lost = demo_accuracy(markets=2, steps=2, days=3, shift=-0.6)
     sentences = answer("count", *of(lost, "count"))
     assert sentences[0].weak
     assert sentences[0].text.startswith(
@@ -417,10 +420,10 @@ def test_beyond_chance_counts_markets(accuracy: Accuracy) -> None:
     assert beyond_chance(of(accuracy, "price")[0])[2].loc[2] == 2  # one market is flat
 
 
-def test_calibration_before_and_after_where_both_were_scored(page: Page, whole: str, small: Accuracy) -> None:
+def test_calibration_before_and_after_where_both_were_scored(page: Page, whole: str, bare: str) -> None:
     assert "combined_raw: before calibration" in whole
     assert "combined_raw" in page.text("calibration")
-    without = Page(render_accuracy_page(small, about=About(data="x")))
+    without = Page(bare)
     assert "before calibration" not in without.text("calibration")
     assert "without calibration it was not scored" in without.text("calibration")
     models = Models.of(["combined", "uncalibrated", "last_value"], "combined")
@@ -428,8 +431,8 @@ def test_calibration_before_and_after_where_both_were_scored(page: Page, whole: 
     assert before_name(models, "") == ""
 
 
-def test_what_was_not_measured_is_said(small: Accuracy) -> None:
-    page = Page(render_accuracy_page(small, about=About(data="x")))
+def test_what_was_not_measured_is_said(small: Accuracy, bare: str) -> None:
+    page = Page(bare)
     assert "What the errors cost was not measured" in page.text("money")
     assert "Drift was not looked for" in page.text("daily")
     why = About(
@@ -583,7 +586,7 @@ def test_marks_without_their_columns_are_an_error(accuracy: Accuracy) -> None:
 
 def test_page_of_a_real_backtest(tmp_path) -> None:
     """Real series, models, scores, predictability and drift; the answer on the page is the table's."""
-    tapes = read_tapes(write_tidy(tmp_path / "tidy"))
+    tapes = read_tapes(write_tidy(tmp_path / "tidy", days=5))
     series = [series_of(history_of(tape), tape.variable) for tape in (*tapes.counts, *tapes.paths)]
     panels = tuple(panels_of(series))
     rolling = Rolling(
