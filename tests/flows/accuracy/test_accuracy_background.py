@@ -38,19 +38,22 @@ def course(tmp_path_factory):
     return BacktestPlan(rolling=rolling, default="markov")
 
 
-def test_kept_forecasts_are_those_that_would_be_made(course, tmp_path):
+@pytest.fixture(scope="module")
+def beside(course):
+    return background_of(course, plan=PLAN)
+
+
+def test_kept_forecasts_are_those_that_would_be_made(course, beside, tmp_path):
     kept = replace(course, keep=tmp_path / "kept")
     assert kept_medians(kept).table == {}
     run_course(kept)
     medians = kept_medians(kept)
     series = next(one for panel in course.rolling.panels for one in panel.series if one.variable == "count")
     assert medians.at("markov", series, len(series) // 2 + 3).shape == (12,)
-    from_kept, made_now = background_of(kept, plan=PLAN), background_of(course, plan=PLAN)
-    np.testing.assert_array_equal(from_kept.cost.utility, made_now.cost.utility)
+    np.testing.assert_array_equal(background_of(kept, plan=PLAN).cost.utility, beside.cost.utility)
 
 
-def test_all_of_it_is_there(course):
-    beside = background_of(course, plan=PLAN)
+def test_all_of_it_is_there(course, beside):
     assert list(beside.predictability.columns) == predictability_columns(12)
     assert tuple(beside.drift.columns) == DRIFT_COLUMNS
     assert tuple(beside.cost.table.columns) == COST_COLUMNS

@@ -49,7 +49,7 @@ def choice(result, left, kind="16 and more"):
     return rows["model"].item(), rows["skill"].item(), rows["others"].item()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("by", ["zone", "source"])
 def test_the_choice_is_that_of_a_slow_twin(seed, by):
     earlier, later = table(seed), table(seed + 100)
@@ -81,16 +81,15 @@ def test_the_choice_is_that_of_a_slow_twin(seed, by):
             assert np.isnan(row["skill"])
 
 
-@pytest.mark.parametrize("left", ["c/r/a", "c/r/b", "c/r/c"])
-def test_neither_the_own_past_nor_anything_later_is_in_the_choice(left):
-    earlier, later = table(1), table(2)
-    own = earlier["market"].str.startswith(left + "/")
-    scrambled = pd.concat([table(77)[own], earlier[~own]])
-    before, after = found(earlier, later), found(scrambled, table(88))
-    assert choice(before, left) == choice(after, left)
-    # It is not that nothing is read: what the others chose on has changed.
-    others = [zone for zone in ("c/r/a", "c/r/b", "c/r/c") if zone != left]
-    assert any(choice(before, zone) != choice(after, zone) for zone in others)
+def test_neither_the_own_past_nor_anything_later_is_in_the_choice():
+    earlier, zones = table(1), ("c/r/a", "c/r/b", "c/r/c")
+    before = found(earlier, table(2))
+    for left in zones:
+        own = earlier["market"].str.startswith(left + "/")
+        after = found(pd.concat([table(77)[own], earlier[~own]]), table(88))
+        assert choice(before, left) == choice(after, left)
+        # It is not that nothing is read: what the others chose on has changed.
+        assert any(choice(before, zone) != choice(after, zone) for zone in zones if zone != left)
 
 
 def test_what_was_best_elsewhere_and_before_may_not_be_what_is_best():

@@ -59,8 +59,19 @@ def rolling():
 
 
 @pytest.fixture(scope="module")
-def accuracy(rolling):
-    return accuracy_by(rolling, default="markov")
+def blocks(rolling):
+    """All forecasts, made once: what scores them changes none."""
+    return blocks_of(rolling)
+
+
+def scored(rolling, blocks):
+    tallies = (tally(block, rolling, fans=block.model == "markov") for block in blocks)
+    return accuracy_of(rolling, tallies, default="markov")
+
+
+@pytest.fixture(scope="module")
+def accuracy(rolling, blocks):
+    return scored(rolling, blocks)
 
 
 def test_the_tables_have_the_columns_they_are_said_to_have(accuracy):
@@ -141,12 +152,10 @@ def test_days_are_those_of_the_origins(rolling, accuracy):
     assert rows["day"].tolist() == sorted(set(origins.floor("D")))
 
 
-def test_the_test_of_equal_accuracy_is_that_of_the_losses_in_order(rolling, accuracy):
+def test_the_test_of_equal_accuracy_is_that_of_the_losses_in_order(rolling, blocks, accuracy):
     found = {}
     for model in ("last_value", "markov"):
-        tallies = [
-            tally(b, rolling) for b in blocks_of(rolling) if b.model == model and (b.panel, b.which) == (0, 0)
-        ]
+        tallies = [tally(b, rolling) for b in blocks if b.model == model and (b.panel, b.which) == (0, 0)]
         found[model] = np.concatenate([t.losses for t in sorted(tallies, key=lambda t: t.places[0])])[
             :, 2, 0
         ].astype(float)
@@ -324,8 +333,8 @@ def test_markets_are_classed_by_what_was_known_at_their_test_start():
         assert yardstick_of(price, second_half(price), DAILY).kind == kind
 
 
-def test_tallies_in_any_order_of_units_give_the_same_numbers(rolling, accuracy):
-    tallies = [tally(b, rolling, fans=b.model == "markov") for b in blocks_of(rolling)]
+def test_tallies_in_any_order_of_units_give_the_same_numbers(rolling, blocks, accuracy):
+    tallies = [tally(b, rolling, fans=b.model == "markov") for b in blocks]
     rng = np.random.default_rng(0)
     mixed = []
     for panel in range(len(rolling.panels)):
@@ -336,9 +345,9 @@ def test_tallies_in_any_order_of_units_give_the_same_numbers(rolling, accuracy):
     pd.testing.assert_frame_equal(again.fans, accuracy.fans)
 
 
-def test_models_are_compared_over_the_origins_that_both_forecast_at(rolling):
+def test_models_are_compared_over_the_origins_that_both_forecast_at(rolling, blocks):
     """As if a model had been followed later: what it was not asked about counts neither for it nor against it."""
-    blocks = [b for b in blocks_of(rolling) if b.panel == 2]
+    blocks = [b for b in blocks if b.panel == 2]
     late = [b for b in blocks if b.model != "markov" or b.origins[0] > 1000]
     assert len(late) < len(blocks)
     table = accuracy_of(rolling, [tally(b, rolling) for b in late], default="markov").scores
@@ -363,9 +372,9 @@ def test_a_backtest_without_the_floor_is_refused(rolling):
         accuracy_of(without, [], default="markov")
 
 
-def test_long_blocks_are_scored_in_pieces_alike(rolling, accuracy, monkeypatch):
+def test_long_blocks_are_scored_in_pieces_alike(rolling, blocks, accuracy, monkeypatch):
     monkeypatch.setattr("forecasting.accuracy.tables._CHUNK", 37)
-    again = accuracy_by(rolling, default="markov")
+    again = scored(rolling, blocks)
     pd.testing.assert_frame_equal(again.scores, accuracy.scores, rtol=1e-9)
     pd.testing.assert_frame_equal(again.daily, accuracy.daily, rtol=1e-9)
 

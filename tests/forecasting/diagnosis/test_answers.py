@@ -76,14 +76,15 @@ def test_a_flat_market_is_undecided():
 
 def test_nulls_are_called_predictable_rarely():
     rng = np.random.default_rng(0)
-    wrong = []
-    for _ in range(300):
-        p = rng.random(24)
-        sign = rng.choice([-1, 1], 24)
-        pair = [scores(0.1 * sign[:12], p[:12]), scores(0.1 * sign[12:], p[12:], model="lightgbm")]
-        found = one(answers(pd.concat(pair), models=["arima", "lightgbm"]), ANY)
-        wrong.append(len(found["steps"]) > 0)
-    assert np.mean(wrong) < 0.05
+    markets = [f"m{i}@s" for i in range(300)]
+    rows = pd.MultiIndex.from_product([["arima", "lightgbm"], markets, range(1, 13)]).to_frame(index=False)
+    rows.columns = ["model", "market", "step"]
+    sign = rng.choice([-1, 1], len(rows))
+    null = rows.assign(variable="count", skill_pinball=0.1 * sign, dm=3.0 * sign, dm_p=rng.random(len(rows)))
+    found = answers(null, models=["arima", "lightgbm"])
+    found = found[found["model"] == ANY]
+    assert len(found) == len(markets)
+    assert (found["steps"].map(len) > 0).mean() < 0.05
 
 
 def test_the_table_and_its_sentences():
