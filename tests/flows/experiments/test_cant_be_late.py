@@ -128,7 +128,7 @@ def test_tables_for_a_person(answer):
 
 
 def test_the_command_on_one_year_splits_it_in_time_and_says_so(tmp_path):
-    series(1, "2021-05-01", "a", slots=1700).to_parquet(tmp_path / "availability.parquet")
+    series(1, "2021-05-01", "a", slots=1000).to_parquet(tmp_path / "availability.parquet")
     page = tmp_path / "deep" / "report.html"
     with coarse_tables():
         found = call(

@@ -49,7 +49,7 @@ from warehouse.errors import InputError
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[4] / "shared" / "data"))
 SHARES = tuple((width, 0.25) for width in WIDTHS)
 TINY = StudyScale(
-    jobs=25, streams=3, loads=(0.5, 0.7), side_streams=2, side_loads=(0.7,), folds=2, shares=(0.0, 1.0), machines=2,
+    jobs=20, streams=2, loads=(0.5, 0.7), side_streams=2, side_loads=(0.7,), folds=2, shares=(0.0, 1.0), machines=2,
     expected_over=150,
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ from warehouse.errors import SettingsError
 ARMS = ("last_value", "markov", "combined", NONE)
 
 
-def made_up(best: str, jobs: int = 200, *, accurate: str = "markov") -> PredictorRounds:
+def made_up(best: str, jobs: int, *, accurate: str = "markov") -> PredictorRounds:
     """Jobs on which planning with ``best`` earns most, and ``accurate`` errs least; two markets, no overlap."""
     rng = np.random.default_rng(4)
     skill = np.array([0.1 * (arm == best) for arm in ARMS])
@@ -74,7 +74,7 @@ def test_the_numbers_are_those_of_the_rounds(replayed):
 
 
 def test_a_forecaster_that_earns_more_is_found_and_accuracy_can_mislead():
-    answer = predictors_answer(made_up("combined"), data="d", seed=2, fast=False)
+    answer = predictors_answer(made_up("combined", 200), data="d", seed=2, fast=False)
     own = answer["policies"]["p"]
     ways = {row["way"]: row["mean_utility"] for row in own["ways"]}
     top = max(row["mean_utility"] for row in own["arms"])

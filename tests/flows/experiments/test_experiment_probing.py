@@ -56,7 +56,7 @@ def table(tmp_path, **changes):
 def results():
     series = [
         ProbedSeries(
-            label=f"m{top}", capacity=top, step=pd.Timedelta(minutes=10), counts=moving(6000, top, top=top)
+            label=f"m{top}", capacity=top, step=pd.Timedelta(minutes=10), counts=moving(4000, top, top=top)
         )
         for top in (1, 4)
     ]

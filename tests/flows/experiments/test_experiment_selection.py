@@ -56,8 +56,18 @@ def answer(result):
 
 
 @pytest.fixture(scope="module")
-def page(result, answer):
-    return rendered(selection_report(result, answer))
+def report(result, answer):
+    return selection_report(result, answer)
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return rendered(report)
+
+
+@pytest.fixture(scope="module")
+def text(report):
+    return printed(report.blocks)
 
 
 def test_the_answer_is_one_object_of_plain_values(answer):
@@ -120,7 +130,7 @@ def test_findings_say_what_the_numbers_say(answer):
     assert "NOT kept" in said
 
 
-def test_bandits_are_shown_beside_the_learner_that_sees_all(result, answer, page, capsys):
+def test_bandits_are_shown_beside_the_learner_that_sees_all(answer, page, text):
     told = json.loads(json.dumps(plain(answer["bandits"]), allow_nan=False))
     assert set(told["bandits"]) == set(BANDITS)
     for name, one in told["bandits"].items():
@@ -140,7 +150,7 @@ def test_bandits_are_shown_beside_the_learner_that_sees_all(result, answer, page
     assert told["few_policies"] == [NAMES[i] for i in best]
     assert all(any(line.startswith(f"{name} makes") for line in told["findings"]) for name in BANDITS)
     assert 'id="bandits"' in page
-    assert "drawn at random" in printed(selection_report(result, answer).blocks)
+    assert "drawn at random" in text
 
 
 def test_one_policy_best_everywhere_leaves_no_hostile_switch():
@@ -181,8 +191,7 @@ def test_the_page_needs_no_network_and_escapes_names(answer, page):
         assert line.split(",")[0].split("<")[0] in page.replace("&#39;", "'")
 
 
-def test_the_tables_for_people(result, answer):
-    text = printed(selection_report(result, answer).blocks)
+def test_the_tables_for_people(answer, text):
     assert "random order" in text
     assert "Jobs through a switch of market" in text
     assert answer["findings"][0] in text.replace("\n", " ")

@@ -24,14 +24,17 @@ from forecasting.quantiles import LEVELS
 NAN = float("nan")
 
 
-def test_importing_the_predictors_loads_no_heavy_library():
-    """The command line's felt speed: statsmodels and lightgbm load when one is made, not before."""
+def test_importing_the_predictors_loads_no_heavy_library_and_making_them_no_jax():
+    """The command line's felt speed: statsmodels and lightgbm load when one is made, not before, and JAX for `dva` alone."""
     code = (
-        "import sys; import forecasting, forecasting.predictors, forecasting.origins; "
-        "print([m for m in ('statsmodels', 'lightgbm', 'sklearn') if m in sys.modules])"
+        "import sys; import forecasting, forecasting.predictors, forecasting.origins\n"
+        "print([m for m in ('statsmodels', 'lightgbm', 'sklearn') if m in sys.modules])\n"
+        "from forecasting.predictors import PREDICTORS, make_predictor\n"
+        "[make_predictor(n).fit for n, e in PREDICTORS.items() if e.installed]; import flows.cli\n"
+        "print([m for m in sys.modules if m.split('.')[0] in ('jax', 'jaxlib')])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    assert out.stdout.split() == ["[]", "[]"]
 
 
 def test_last_value_spreads_by_past_changes_over_as_many_slots():
