@@ -126,14 +126,14 @@ def test_no_registered_model_reads_the_future(name, variable):
     """Scramble everything after an origin, the forecasts up to it stay; over two fits, so estimations are tried too (M4.9)."""
     panel = Panel(
         series=(
-            a_series(420, variable=variable),
-            a_series(400, variable=variable, zone="b", seed=3, later=15),
-            a_series(420, variable=variable, zone="c", seed=4, gaps=0.3),
+            a_series(420, variable=variable, later=32),
+            a_series(400, variable=variable, zone="b", seed=3, later=47),
+            a_series(420, variable=variable, zone="c", seed=4, gaps=0.3, later=32),
         )
     )
     models = {"last_value": LAST, name: make_predictor(name)}
     whole = a_rolling([panel], models)
-    cut = panel.series[0].first_slot + 270
+    cut = panel.series[0].first_slot + 264  # soon after the second estimation, which stands at 256
     other = replace_panel(whole, scrambled(panel, cut, np.random.default_rng(5)))
     before, after = (
         {key: value for key, value in by_origin(_of(name, rolling, cut)).items() if _slot(panel, key) <= cut}
