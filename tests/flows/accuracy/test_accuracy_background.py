@@ -27,7 +27,7 @@ PLAN = CostPlan(grid=Grid(deadlines=(8,), loads=(0.5,), mu_ups=(0.9,), n_maxes=(
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    tapes = read_tapes(write_tidy(tmp_path_factory.mktemp("tidy")))
+    tapes = read_tapes(write_tidy(tmp_path_factory.mktemp("tidy"), days=5))
     panels = tuple(
         panels_of([series_of(history_of(tape), tape.variable) for tape in (*tapes.counts, *tapes.paths)])
     )

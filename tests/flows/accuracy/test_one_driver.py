@@ -180,7 +180,7 @@ def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_p
     for accuracy in (report, stored):
         assert set(accuracy.scores["model"]) == {"last_value", "others_drift"}
     rounds = replay_forecasters(
-        write_tidy(tmp_path / "tidy"), ("last_value", "others_drift"), seed=1, per_cell=1,
+        write_tidy(tmp_path / "tidy", days=4), ("last_value", "others_drift"), seed=1, per_cell=1,
         grid=Grid(deadlines=(10,), loads=(0.5,), mu_ups=(0.9,), n_maxes=(4,)),
     )  # fmt: skip
     assert rounds.arms[:2] == ("last_value", "others_drift")
