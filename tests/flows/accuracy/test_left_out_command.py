@@ -22,7 +22,7 @@ from flows.show.formats import as_json
 
 #: Each learns from its own market alone.
 OWN = ("last_value", "seasonal_naive", "markov")
-#: As few as leave two estimations to either half.
+#: Enough for several estimations in either half.
 DAYS = 5
 
 
