@@ -36,11 +36,14 @@ ROW = (
     "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
 )  # fmt: skip
 FAST = ("--model", "markov", "--workers", 1)
+DAYS = 6
+#: The middle of the half that is tested.
+LATE = START + pd.Timedelta(days=0.75 * DAYS)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return write_tidy(tmp_path_factory.mktemp("tidy"))
+    return write_tidy(tmp_path_factory.mktemp("tidy"), days=DAYS)
 
 
 @pytest.fixture
@@ -114,12 +117,12 @@ def test_markets_are_pooled_by_class_too(whole):
 
 def test_the_horizon_may_be_half_a_day_of_short_slots(call, folder):
     words = ("--data", folder, "--market", "*/z1/*", "--variable", "count", *FAST)
-    since = ("--since", (START + pd.Timedelta(days=6)).isoformat())
+    since = ("--since", LATE.isoformat())
     found = answer(call, *words, *since, "--step", "10min", "--horizon", 72)
     assert found["step_minutes"] == 10
     assert {row["variable"] for row in found["pooled"]} == {"count"}
     assert {row["step"] for row in found["pooled"]} == set(range(1, 73))
-    assert found["pooled"][0]["n"] == pytest.approx(2 * 144, rel=0.05)
+    assert found["pooled"][0]["n"] == pytest.approx(DAYS / 4 * 144, rel=0.05)
 
 
 @pytest.mark.slow
@@ -149,7 +152,7 @@ def test_another_step(call, folder):
     assert found["step_minutes"] == 60
     assert {row["variable"] for row in found["pooled"]} == {"count"}
     assert {row["step"] for row in found["pooled"]} == {1, 2, 3}
-    assert found["pooled"][0]["n"] == pytest.approx(4 * 4 * 24, rel=0.05)
+    assert found["pooled"][0]["n"] == pytest.approx(4 * DAYS / 2 * 24, rel=0.05)
 
 
 def test_globs_choose_markets_and_sources(call, folder):
@@ -161,7 +164,7 @@ def test_globs_choose_markets_and_sources(call, folder):
 
 
 def test_since_restricts_the_origins(call, folder, whole):
-    since = (START + pd.Timedelta(days=6)).isoformat()
+    since = LATE.isoformat()
     late = answer(call, "--data", folder, "--market", "*/z1/*", "--since", since, "--horizon", 2, *FAST)
     key = ("variable", "model", "market", "step")
     n = {tuple(row[name] for name in key): row["n"] for row in whole["markets"]}
