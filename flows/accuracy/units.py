@@ -33,12 +33,14 @@ from warehouse.times import microseconds
 # One Parquet file a unit, named by the fingerprint of everything its forecasts depend on: the model and its settings,
 # the program's forecasting code, the data up to the last origin, the fit slot, the origins and the horizon. A file is
 # written under another name and renamed, so it is there whole or not at all. Rows are vintages: market, issued_at,
-# step, mean, q05..q95 and reason. A damaged file is made again.
+# step, mean, q05..q95 and reason. A damaged file is made again, and one that says it is another one's.
 
 #: Folders of the forecasting layer that no forecast depends on.
 AFTERWARDS = frozenset({"accuracy", "configurations", "diagnosis"})
 #: So many rows are written and read at once, or the next block's if they are more.
 GROUP_ROWS = 50_000
+#: Where a file says its own name: under another one it holds what it is not asked for.
+NAME = b"forecasts"
 #: Libraries whose version may change a number.
 LIBRARIES = ("numpy", "scipy", "statsmodels", "lightgbm")
 
@@ -98,7 +100,9 @@ def writer(path: Path, rolling: Rolling) -> Iterator[Callable[[Block], None]]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _RowGroups(part) as groups:
-            yield lambda block: groups.add(_table(block, rolling))
+            yield lambda block: groups.add(
+                _table(block, rolling).replace_schema_metadata({NAME: path.stem.encode()})
+            )
         os.replace(part, path)
     except OSError as error:
         raise InputError(
@@ -179,7 +183,9 @@ def read_blocks(path: Path, unit: Unit, rolling: Rolling) -> Iterator[Block]:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             wanted = sum(origins.size for _, origins in unit.origins) * rolling.horizon
             columns = {"market", "issued_at", "mean", *QUANTILES, "reason"}
-            if file.metadata.num_rows != wanted or not columns <= set(file.schema_arrow.names):
+            schema = file.schema_arrow
+            named = (schema.metadata or {}).get(NAME) == path.stem.encode()
+            if file.metadata.num_rows != wanted or not columns <= set(schema.names) or not named:
                 raise DamagedStoreError(f"{path} does not hold the forecasts of its name")
             yield from _blocks(file, unit, rolling)
     except (OSError, pa.ArrowException) as error:

@@ -301,17 +301,19 @@ def turned(whole: bytes) -> bytes:
 
 
 def test_damaged_files_are_made_again_with_a_note_each(made):
-    """One cut, one with a turned byte, an empty one, and one that holds another unit's forecasts, of which there are more."""
+    """One cut, one with a turned byte, an empty one, and two that hold another unit's forecasts, of which there are as many or more."""
     course, serial = made
     units = units_of(course.rolling)
-    first, *paths = (kept_path(course.keep, units[i], course.rolling) for i in (0, 4, 5, 6, 3))
+    first, alike, *paths = (kept_path(course.keep, units[i], course.rolling) for i in (0, 2, 4, 5, 8, 3, 6))
     whole = [path.read_bytes() for path in paths]
     harmed = (
         whole[0][: len(whole[0]) // 3],
         turned(whole[1]),
         b"",
         first.read_bytes(),
+        alike.read_bytes(),
     )
+    assert len({pq.read_metadata(path).num_rows for path in (alike, paths[-1])}) == 1
     assert all(own != other for own, other in zip(whole, harmed, strict=True))
     for path, text in zip(paths, harmed, strict=True):
         path.write_bytes(text)
