@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -41,7 +40,7 @@ def call(monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    tidy_tables(folder, AT - pd.Timedelta(days=5), AT)
+    tidy_tables(folder, AT - pd.Timedelta(days=3), AT)
     return folder
 
 
@@ -59,15 +58,6 @@ def test_every_command_is_there_and_documented(call):
     for command in COMMANDS:
         assert command in out
         assert re.search(rf"slackwater {command}\b", readme), f"README does not show `slackwater {command}`"
-        code, text, _ = call(command, "--help")
-        assert code == 0
-        assert "Usage" in text
-
-
-def test_help_does_not_load_the_heavy_libraries():
-    code = "import sys, flows.cli; print([m for m in ('pandas', 'prefect', 'duckdb', 'pyomo', 'numba') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
@@ -198,8 +188,9 @@ def test_a_replay_says_nothing_of_the_value_that_a_job_does_not_have(call, data,
             market.rpartition("/")[0].rpartition("/")[0] + "/*/" + market.rpartition("/")[2],
         ),
     }
+    # What is told of one with a value: `test_replay_answers_for_any_policy`.
     for name in ("one", "all", "mover"):
-        files = (without,) if name == "all" else (valued, without)
+        files = (valued, without) if name == "mover" else (without,)
         told = {file: json.loads(call("replay", "--job", file, *where, *more[name])[1]) for file in files}
         for file, value in told.items():
             keeps_to("replay", value)

@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 from command_kit import call
+from rich.cells import cell_len
 
 from flows.cli import COMMANDS, EXAMPLES, GROUPS, PROGRAM
 from flows.command import Answer, Output, deliver, progress, say
@@ -33,11 +34,20 @@ def test_every_command_says_what_it_does_and_what_each_option_is(words):
     assert app.help or app.default_command.__doc__
 
 
+@cache
+def help_of(words):
+    """The help of a command or a group, as narrow as a terminal may be: made once, looked at by several tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        called = call(*words.split(), "--help")
+    assert called.code == 0
+    assert "Usage" in called.out
+    return called.out
+
+
 @pytest.mark.parametrize("words", COMMANDS)
 def test_every_help_ends_with_a_call_that_can_be_made_and_names_no_rule(words):
-    called = call(*words.split(), "--help")
-    assert called.code == 0
-    help_text = called.out
+    help_text = help_of(words)
     example = EXAMPLES[words]
     assert squeezed(f"Example: {example}") in squeezed(help_text)
     name, *given = shlex.split(example)
@@ -60,12 +70,20 @@ def test_a_shell_is_given_what_completes_commands_and_options(tmp_path):
 
 
 def test_overviews_name_every_command():
-    out = call("--help").out
+    out = help_of("")
     for words in COMMANDS:
         assert f" {words.split()[0]} " in out
     for group in GROUPS:
-        listed = call(group, "--help").out
+        listed = help_of(group)
         assert all(words.split()[1] in listed for words in COMMANDS if words.startswith(f"{group} "))
+
+
+def test_no_help_is_wider_than_80_columns_or_cropped():
+    for words in ("", *PROGRAM.commands, *PROGRAM.groups):
+        said = help_of(words)
+        assert said.count("\n") > 5, words
+        assert max(map(cell_len, said.split("\n"))) <= 80, words
+        assert "…" not in said, words
 
 
 def test_no_command_is_an_overview_and_a_user_error():
