@@ -28,10 +28,12 @@ def job_of(case):
 
 
 @pytest.mark.parametrize("end_rule", [EndRule.TARGET, EndRule.ON_DEMAND_TO_GO])
-@pytest.mark.parametrize("solve", [solve_window, plan_problem])
-def test_windows(solve, end_rule):
+@pytest.mark.parametrize(
+    ("solve", "every"), [(solve_window, 1), (plan_problem, 2), pytest.param(plan_problem, 1, marks=pytest.mark.slow)]
+)  # fmt: skip
+def test_windows(solve, every, end_rule):
     assert len(WINDOWS) == 80
-    for number, case in enumerate(WINDOWS):
+    for number, case in list(enumerate(WINDOWS))[::every]:
         job, window = job_of(case)
         problem = HorizonProblem(
             job=job,

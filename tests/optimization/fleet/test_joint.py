@@ -83,7 +83,7 @@ def test_the_exact_program_is_the_best_of_all_plans(caps):
 @pytest.mark.parametrize("caps", [False, True])
 def test_prices_come_to_the_exact_plan_and_never_below_one_by_one(caps):
     rng, gaps = np.random.default_rng(3), []
-    for _ in range(12):
+    for _ in range(8):
         problem = random_joint(rng, jobs=4, markets=2, w=4, n_max=3, caps=caps)
         exact, plan = plan_exactly(problem), plan_jointly(problem, THOROUGH)
         audit_joint(problem, plan)

@@ -67,16 +67,15 @@ def ask(package: Path, **environment: str) -> tuple[float, int, Path]:
 
 
 def test_a_changed_callee_in_another_file_gives_the_new_answer(package):
-    assert ask(package)[:2] == (1.5, 0)
     value, found, before = ask(package)
-    assert (value, found) == (1.5, 1)
+    assert (value, found) == (1.5, 0)
     assert before.parent == package / "__pycache__"
     (package / "called.py").write_text(CALLED.replace("2.0", "4.0"))
     value, found, after = ask(package)
     assert (value, found) == (3.0, 0)
     assert after != before
     (package / "called.py").write_text(CALLED)
-    assert ask(package) == (1.5, 1, before)
+    assert ask(package) == (1.5, 1, before), "what the first process compiled is found again"
 
 
 def test_numbas_own_setting_says_where(package, tmp_path):

@@ -152,14 +152,14 @@ def test_off_the_grid_the_error_vanishes_with_the_step():
             "price": [0.1, 0.3], "price_chain": np.array([[0.8, 0.2], [0.3, 0.7]]), "slot": 0,
         }  # fmt: skip
         errors = []
-        for parts in (2, 16, 128):
+        for parts in (2, 16, 64):
             game = game_of(job, 0.3 / parts, **market)
             kept, (_, after) = induct(game, 4), by_tree(job, game, on_grid=False)
             wrong = [
                 abs(np.interp(rest, np.arange(game.points), kept[i, s, x, j]) - after(i, rest, int(n), s, x))
                 for i, s, x in np.ndindex(kept.shape[:3])
                 for j, n in enumerate(game.sizes)
-                for rest in np.linspace(0.01, job.workload, 17) / game.step
+                for rest in np.linspace(0.01, job.workload, 13) / game.step
             ]
             errors.append(float(np.mean(wrong)))
         assert errors[1] < 0.4 * errors[0]

@@ -14,7 +14,7 @@ from optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
 from optimization.selection.rounds import select_over, select_with_bandit
 from warehouse.errors import SettingsError
 
-M, K, SEEDS = 4, 400, 8
+M, K, SEEDS = 4, 400, 5
 NAMES = tuple(f"p{i}" for i in range(M))
 ALL = [*BANDITS.values(), Exp3(haste=0.5)]
 PROVEN = [Exp3(), Exp3(haste=4.0), Exp3IX(), Exp3S(rounds=K)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -83,10 +84,16 @@ def switching_rounds(rng, learner):
 SEQUENCES = [random_rounds, close_rounds, hostile_rounds, duel_rounds, trap_rounds, switching_rounds]
 
 
+@cache
+def played_on(rounds, learner):
+    """Played once for all bounds that are held against it."""
+    return play(learner, NAMES, rounds(np.random.default_rng(5), learner))
+
+
 @pytest.mark.parametrize("rounds", SEQUENCES)
 @pytest.mark.parametrize("learner", ALL, ids=name_of)
 def test_static_regret_stays_under_its_bound_at_every_round(learner, rounds):
-    played = play(learner, NAMES, rounds(np.random.default_rng(5), learner))
+    played = played_on(rounds, learner)
     bounds = learner.static_bounds(played)
     assert np.isfinite(bounds).all()
     assert (played.static_regret <= bounds + 1e-9).all()
@@ -96,7 +103,7 @@ def test_static_regret_stays_under_its_bound_at_every_round(learner, rounds):
 @pytest.mark.parametrize("learner", SHIFTING, ids=name_of)
 @pytest.mark.parametrize("shifts", [1, 2, 6])
 def test_shifting_regret_stays_under_its_bound_at_every_round(learner, rounds, shifts):
-    played = play(learner, NAMES, rounds(np.random.default_rng(6), learner))
+    played = played_on(rounds, learner)
     regret = best_sequence(played.utilities, shifts) - played.expected.cumsum()
     bounds = learner.shifting_bounds(played, shifts)
     assert np.isfinite(bounds).all()
@@ -105,7 +112,7 @@ def test_shifting_regret_stays_under_its_bound_at_every_round(learner, rounds, s
 
 @given(table=arrays(float, st.tuples(st.integers(1, 25), st.integers(1, 6)), elements=st.floats(0, 1)))
 @example(table=np.array([[0.0, 5e-324], [5e-324, 5e-324]]))  # a gap so small that a rate over it is no number
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_bounds_hold_on_any_rounds(table):
     names = tuple(map(str, range(table.shape[1])))
     for learner in LEARNERS.values():
@@ -119,7 +126,7 @@ def test_bounds_hold_on_any_rounds(table):
 @pytest.mark.parametrize("learner", ALL, ids=name_of)
 def test_bounds_are_not_slack_by_orders(learner):
     """Played against, each learner pays a sizeable part of its bound, so that a bound too small would show."""
-    played = play(learner, NAMES, duel_rounds(None, learner))
+    played = played_on(duel_rounds, learner)
     part = played.static_regret[-1] / learner.static_bounds(played)[-1]
     assert part > (0.1 if learner.name != "blend" else 0.05)
 

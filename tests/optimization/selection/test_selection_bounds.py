@@ -42,7 +42,7 @@ class Written:
     mu_down=st.sampled_from([1.0, 0.9, 0.5]),
     value=st.floats(0.0, 60.0),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_decisions_leave_the_attainable_bounds(data, workload, mu_up, mu_down, value):
     """Whatever is decided, as long as nothing is dearer than on-demand."""
     slots = data.draw(st.integers(1, 7))

@@ -17,7 +17,7 @@ def alone(values):
 
 def test_standard_error_of_a_mean_is_the_closed_form():
     values = np.random.default_rng(0).normal(3.0, 2.0, size=(400, 1))
-    draws = resampled(values, blocks=alone(values), rng=np.random.default_rng(1), repeats=20_000)
+    draws = resampled(values, blocks=alone(values), rng=np.random.default_rng(1), repeats=8_000)
     assert draws.means.mean() == pytest.approx(values.mean(), abs=0.01)
     assert draws.means.std() == pytest.approx(values.std() / np.sqrt(400), rel=0.03)
     low, high = draws.interval()
@@ -101,11 +101,11 @@ def test_the_interval_covers_where_jobs_of_a_day_hang_together(days, series):
     """At least 90 % for a nominal 95 %; drawing single jobs, as if they told something each, falls far below."""
     rng = np.random.default_rng(6)
     inside = {"blocks": 0, "jobs": 0}
-    runs = 300
+    runs = 150
     for _ in range(runs):
         values, blocks = days_of_jobs(rng, days=days, jobs=20, series=series)
         for name, drawn in (("blocks", blocks), ("jobs", alone(values))):
-            low, high = resampled(values, blocks=drawn, rng=rng, repeats=400).interval()
+            low, high = resampled(values, blocks=drawn, rng=rng, repeats=300).interval()
             inside[name] += bool(low[0] <= 0.0 <= high[0])
     assert inside["blocks"] / runs >= 0.9
     assert inside["jobs"] / runs < 0.75

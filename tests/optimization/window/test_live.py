@@ -18,7 +18,7 @@ from optimization.window.twin import solve_window
 def _problem(end_rule=EndRule.ON_DEMAND_TO_GO) -> HorizonProblem:
     rng = np.random.default_rng(5)
     window = market_window(
-        rng.uniform(0.2, 0.9, 5), rng.integers(0, 17, 5), on_demand_usd=1.0, slot_hours=0.5
+        rng.uniform(0.2, 0.9, 4), rng.integers(0, 17, 4), on_demand_usd=1.0, slot_hours=0.5
     )
     job = Job(
         name="j", workload=60, deadline_slots=20, n_min=1, n_max=16, throughput=Linear(beta=0.5),
@@ -85,7 +85,7 @@ def test_a_twin_that_is_wrong_is_found_out_as_well(end_rule, monkeypatch):
 def test_live_plans_of_a_flat_future_are_the_best_ones():
     """Where nothing later is worth anything the best plan is often to hold nothing: HiGHS once held instances at "gap 0"."""
     rng = np.random.default_rng(0)
-    for _ in range(40):
+    for _ in range(15):
         case, solver = flat_problem(rng), LiveSolver(seconds=30)
         assert solver(case).objective == pytest.approx(
             solve_window(case).objective, abs=1e-6 * (1 + case.job.value)
@@ -96,6 +96,6 @@ def test_live_plans_of_a_flat_future_are_the_best_ones():
 def test_live_plans_settle_ties_as_replays_do():
     """Flat prices and no spot: when to buy is the same to HiGHS, so the plan is the twin's."""
     case = replace(
-        _problem(), window=market_window(np.full(5, 0.4), np.zeros(5, int), on_demand_usd=1.0, slot_hours=0.5)
+        _problem(), window=market_window(np.full(3, 0.4), np.zeros(3, int), on_demand_usd=1.0, slot_hours=0.5)
     )
     assert LiveSolver(seconds=30)(case).allocations == solve_window(case).allocations

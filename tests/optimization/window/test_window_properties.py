@@ -14,7 +14,7 @@ from optimization.window.plan import EndRule, HorizonProblem
 from optimization.window.twin import solve_window
 
 RULES = st.sampled_from(list(EndRule))
-QUICK = settings(max_examples=150, deadline=None)
+QUICK = settings(max_examples=70, deadline=None)
 
 
 @st.composite
