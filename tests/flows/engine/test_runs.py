@@ -167,16 +167,16 @@ def test_a_turn_that_fails_leaves_its_stages_done(server, client, settings_file,
 def test_a_backfill_shows_its_pieces(server, client, settings_file, tmp_path, monkeypatch):
     from flows.backfill.flow import backfill
 
-    monkeypatch.setattr("flows.backfill.run.PIECE", 4)
-    start = AT - 4 * pd.Timedelta("30min")  # one slot more than a piece
+    monkeypatch.setattr("flows.backfill.run.PIECE", 2)
+    start = AT - 2 * pd.Timedelta("30min")  # one slot more than a piece
     state = backfill(
         start=start.to_pydatetime(), end=AT.to_pydatetime(), db=tmp_path / "w.duckdb", settings=settings_file,
         stages=["ingest", "forecast", "allocate"], return_state=True,
     )  # fmt: skip
     assert state.is_completed()
     run = client.read_flow_run(state.state_details.flow_run_id)
-    assert run.name == "backfill 2026-03-10T04:00Z 2026-03-10T06:00Z"
-    pieces = ("2026-03-10T04:00Z to 2026-03-10T05:30Z", "2026-03-10T06:00Z to 2026-03-10T06:00Z")
+    assert run.name == "backfill 2026-03-10T05:00Z 2026-03-10T06:00Z"
+    pieces = ("2026-03-10T05:00Z to 2026-03-10T05:30Z", "2026-03-10T06:00Z to 2026-03-10T06:00Z")
     assert task_runs(client, run) == {
         f"{part} {piece}": "Completed" for part in ("prepare", "forecast", "allocate") for piece in pieces
     }
