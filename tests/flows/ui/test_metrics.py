@@ -8,14 +8,13 @@ import httpx
 import pandas as pd
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from test_turn import AT, one_turn, small_settings
-from test_ui import HOSTILE, MARKET, request_of
+from test_turn import AT
+from test_ui import HOSTILE, MARKET
 
-from flows.config import read_settings
 from flows.ledger.seconds import TurnSeconds, save_seconds, seconds_file
 from flows.ui.app import make_app
 from flows.ui.reading import Snapshots
-from warehouse.issued import read_rows, write_rows
+from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta(minutes=30)
@@ -23,19 +22,8 @@ NOW = AT + STEP + pd.Timedelta(minutes=10)
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    return read_settings(small_settings(tmp_path_factory.mktemp("settings")))
-
-
-@pytest.fixture(scope="module")
-def db(tmp_path_factory, settings) -> Path:
-    db = tmp_path_factory.mktemp("metrics") / "w.duckdb"
-    one_turn(db, settings, requests=[request_of(HOSTILE, 8), request_of("hopeless", 500)])
-    one_turn(db, settings, at=AT + STEP)
-    with open_store(db) as store:
-        alarm = {"kind": "stale source", "subject": MARKET, "severity": "serious", "text": "old"}
-        alarm |= {"raised_at": AT, "began_at": AT}
-        write_rows(store, "alarms", [alarm])
+def db(tmp_path_factory, watched) -> Path:
+    db = Path(shutil.copy(watched, tmp_path_factory.mktemp("metrics") / "w.duckdb"))
     save_seconds(db, TurnSeconds(run="run", stages={"ingest": 0.5, "forecast": 2.0}, whole=3.25))
     return db
 
