@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import botocore.session
@@ -49,11 +50,17 @@ def on(decision, provider="aws", zone="us-east-1a", on_demand=2, spot=3, instanc
     return decision | {"market_parts": parts, "on_demand": on_demand, "spot": spot}
 
 
-def checked(request, operation):
-    """The request, if the EC2 API's own model takes it."""
+@cache
+def ec2_model():
+    """The EC2 API as botocore knows it: read once, it is large."""
     model = botocore.session.get_session().get_service_model("ec2")
     assert model.api_version == "2016-11-15"
-    shape = model.operation_model(operation).input_shape
+    return model
+
+
+def checked(request, operation):
+    """The request, if the EC2 API's own model takes it."""
+    shape = ec2_model().operation_model(operation).input_shape
     found = ParamValidator().validate(request, shape)
     assert not found.has_errors(), found.generate_report()
     _check_enums(request, shape)
