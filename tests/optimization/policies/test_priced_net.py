@@ -295,7 +295,7 @@ def test_chances_of_being_late_have_shades_and_are_right_where_the_belief_is():
         window, record = market(walk(chain, 412, rng))
         view = see(job, window, None, record).view(job, Progress(), 0)
         said.append(
-            look_ahead(policy, None, view, paths=30, rng=np.random.default_rng(seed)).late_probability
+            look_ahead(policy, None, view, paths=60, rng=np.random.default_rng(seed)).late_probability
         )
         late.append(not replay(policy, job, window, record=record).on_time)
     shades = [p for p in said if 0.05 < p < 0.95]

@@ -123,7 +123,7 @@ def test_jobs_overcome_a_prior_that_is_wrong():
     assert {led[-1] for led in leaders.values()} == {"b"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     kind=st.sampled_from(["random", "hostile", "switch"]),

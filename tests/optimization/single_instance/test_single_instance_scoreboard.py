@@ -166,12 +166,13 @@ def test_learned_on_the_same_law_it_beats_what_is_published(scored):
     assert np.mean(shares) > 0.5
 
 
-def test_what_one_test_trace_shows_teaches_the_others_nothing(scored):
+def test_what_one_test_trace_shows_teaches_the_others_nothing(scored, monkeypatch):
     first = scored[0]
     other = Split(
         label="s", train=first.split.train,
         test=(first.split.test[0], trace("short", "2022-01-01", ~first.split.test[1].up)),
     )  # fmt: skip
+    monkeypatch.setattr("optimization.single_instance.OVERHEAD_MINUTES", (first.setting.overhead_minutes,))
     with coarse_tables():
         again = score_split(other, every_hours=24)[0]
     kept = [i for i, w in enumerate(first.windows) if w.trace.name == "u"]
