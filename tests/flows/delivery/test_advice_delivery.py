@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import socket
 import socketserver
 import threading
@@ -21,6 +22,7 @@ from flows.turn import stages
 from flows.turn.context import Turn
 from flows.turn.stages import Found, whole_turn
 from warehouse.errors import SettingsError
+from warehouse.store.connection import open_store
 
 TOKEN, SECRET = "tok-4f2c8a", "key-91bb07"
 
@@ -125,12 +127,18 @@ def rows(tmp_path_factory):
         return [decided_row(store, slot, decided={}) for slot in range(3)]
 
 
-@pytest.fixture
-def store(tmp_path):
-    from warehouse.store.connection import open_store
-
-    with open_store(tmp_path / "w.duckdb") as opened:
+@pytest.fixture(scope="module")
+def with_job(tmp_path_factory):
+    """A warehouse with the job, to be copied."""
+    file = tmp_path_factory.mktemp("job") / "w.duckdb"
+    with open_store(file) as opened:
         add_job(opened)
+    return file
+
+
+@pytest.fixture
+def store(with_job, tmp_path):
+    with open_store(Path(shutil.copy(with_job, tmp_path / "w.duckdb"))) as opened:
         yield opened
 
 
