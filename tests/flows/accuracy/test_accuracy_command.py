@@ -301,7 +301,7 @@ def turned(whole: bytes) -> bytes:
 
 
 def test_damaged_files_are_made_again_with_a_note_each(made):
-    """One cut, one with a turned byte, an empty one, and two that hold another unit's forecasts, of which there are as many or more."""
+    """Cut, with a turned byte, empty, and two that hold another unit's forecasts, of which there are as many or more."""
     course, serial = made
     units = units_of(course.rolling)
     first, alike, *paths = (kept_path(course.keep, units[i], course.rolling) for i in (0, 2, 4, 5, 8, 3, 6))
