@@ -1,5 +1,10 @@
 """A small warehouse, a job on its market, and decisions for it of every kind, without an engine and without a whole turn."""
 
+import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pandas as pd
 from tidy_folder import START, write_tidy
 
@@ -32,14 +37,25 @@ def request(name="demo", *, market=MARKET, source=SOURCE, **changes):
     return parse_request({**terms, **changes}, "test").placed(at=BEGIN, market=market, source=source)
 
 
-def new_store(folder):
-    """An open warehouse with the tidy folder's observations in it."""
-    store = open_store(folder / "w.duckdb")
+@cache
+def _observed() -> TemporaryDirectory:
+    """A tidy folder and a warehouse with its observations, made once a process and only copied."""
+    made = TemporaryDirectory()
+    folder = Path(made.name)
     tidy = write_tidy(folder / "data")
-    ingest_paths(
-        store, "tabular", [tidy], options={}, known_at=None, imported_at=BEGIN, progress=lambda _: None
-    )
-    return store
+    with open_store(folder / "w.duckdb") as store:
+        ingest_paths(
+            store, "tabular", [tidy], options={}, known_at=None, imported_at=BEGIN, progress=lambda _: None
+        )
+    return made
+
+
+def new_store(folder):
+    """An open warehouse of one's own with the tidy folder's observations in it."""
+    made = Path(_observed().name)
+    shutil.copytree(made / "data", folder / "data")
+    shutil.copyfile(made / "w.duckdb", folder / "w.duckdb")
+    return open_store(folder / "w.duckdb")
 
 
 def add_job(store, **changes):
