@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -32,6 +33,8 @@ from warehouse.errors import JobError
 from warehouse.store.connection import open_store
 
 LATER = pd.Timedelta("10min")
+#: What is forecast is not asked here.
+QUICK = SETTINGS.model_copy(update={"models": ("last_value",), "planner": "last_value"})
 
 
 def report(slot=2.0, **terms):
@@ -256,8 +259,9 @@ def test_many_turns_at_once_start_from_reports_as_turns_one_by_one_do(tmp_path):
             text = f"{stored.request.market}@{SOURCE}"
             rows = []
             for first in range(0, 6, size):
-                turns = [turn_at(store, slot) for slot in range(first, first + size)]
-                found = [find_market(store, text, at=turn.at, settings=SETTINGS) for turn in turns]
+                slots = range(first, first + size)
+                turns = [replace(turn_at(store, slot), settings=QUICK) for slot in slots]
+                found = [find_market(store, text, at=turn.at, settings=QUICK) for turn in turns]
                 works = [Work(markets=(one,), running=((stored, one),), ended=()) for one in found]
                 rows += [one.rows for one in decide_jobs(turns, works, read_pool(turns[0]))]
             answers.append(rows)
