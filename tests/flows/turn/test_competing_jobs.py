@@ -17,7 +17,7 @@ from warehouse.history import AVAILABLE
 from warehouse.store.connection import open_store
 
 NAMES = ("a-patient", "b-roaming", "c-pressed", "d-pressed")
-TURNS = 3
+TURNS = 2
 HOME = "simulated/east/east-a/h100"
 
 
@@ -102,7 +102,7 @@ def test_a_turn_that_lacks_one_decision_gives_it_what_the_others_leave(live, set
     slot = AT + (TURNS - 1) * STEP
     with open_store(db) as store:
         before = rows_of(store)
-        for name in NAMES:
+        for name in NAMES[:3]:  # the fourth is one like the third
             store.execute("DELETE FROM decisions WHERE job = ? AND slot = ?", [name, slot])
             turn = turn_on(store, settings, slot)
             decide_jobs([turn], [find_work(turn, (), scored=())], read_pool(turn))

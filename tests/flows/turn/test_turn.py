@@ -300,7 +300,7 @@ def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, set
         if name == "scrambled":
             scramble_after(folder, AT)
         db = folder / "w.duckdb"
-        answer = one_turn(db, settings, data=folder, requests=past_jobs(4, before=AT)).answer()
+        answer = one_turn(db, settings, data=folder, requests=past_jobs(2, before=AT)).answer()
         tables = dump(db)
         assert len(answer["decisions"]) >= 3
         answers.append(
@@ -311,37 +311,18 @@ def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, set
 
 
 def test_the_stochastic_policy_decides_live_as_a_plan_would_and_is_blind_to_the_future(tmp_path, settings):
-    """It decides from the record: the same whether the record goes on after the logical time or not."""
-    blind = settings.model_copy(update={"first_policy": "Stochastic", "prior_jobs": 0})
+    """It decides from the record: the same whether the record goes on after the logical time, into nonsense, or not."""
+    blind = settings.model_copy(update={"first_policy": "Stochastic", "prior_jobs": 0, "measured_origins": 0})
     answers = []
-    for name, days in (("ends", 0), ("goes on", 1), ("goes on otherwise", 1)):
+    for name, days in (("ends", 0), ("goes on", 1)):
         folder = tmp_path / name
         folder.mkdir()
         tidy_tables(folder, AT - pd.Timedelta(days=6), AT + pd.Timedelta(days=days))
-        if name == "goes on otherwise":
-            scramble_after(folder, AT)
+        scramble_after(folder, AT)
         answers.append(one_turn(folder / "w.duckdb", blind, data=folder).decisions)
-    assert answers[0] == answers[1] == answers[2]
+    assert answers[0] == answers[1]
     assert {row["policy"] for row in answers[0]} == {"Stochastic(24)"}
     assert all("P(spot >= " in row["reason"] or "finished" in row["reason"] for row in answers[0])
-
-
-def test_a_job_that_cannot_resume_is_planned_without_spot(after_first, settings):
-    with open_store(after_first) as store:
-        market = read_rows(store, "jobs")["market"].iloc[0]
-    request = parse_request(
-        {
-            "name": "fixed", "deadline_in": "6h", "n_min": 1, "n_max": 4,
-            "workload": {"amount": 8, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
-            "checkpoint": {"resumable": False},
-        },
-        "test",
-    ).placed(at=AT, market=market, source=None)  # fmt: skip
-    result = one_turn(after_first, settings, requests=[request])
-    row = next(row for row in result.decisions if row["job"] == "fixed")
-    assert row["spot"] == 0
-    assert row["policy"] == "OD-only"
-    assert "cannot resume" in row["reason"]
 
 
 def _request(name: str, **changes: object):
@@ -354,23 +335,29 @@ def _request(name: str, **changes: object):
 
 
 def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings):
-    """A job that cannot finish, one on a market that is not there, one on a market that has gone silent."""
+    """A job that cannot finish, one on a market that is not there, one on a market that has gone silent, one that cannot resume."""
     folder = tmp_path / "data"
     folder.mkdir()
     tidy_tables(folder, AT - pd.Timedelta(days=6), AT)
     table = pa.parquet.read_table(folder / "availability.parquet")
-    zone = sorted(set(table["zone"].to_pylist()))[0]
+    zone, other = sorted(set(table["zone"].to_pylist()))[:2]
     silent = AT - pd.Timedelta(hours=5)
     late = pc.greater(table["timestamp"], pa.scalar(silent.to_pydatetime(), table["timestamp"].type))
     gone = pc.and_(pc.equal(table["zone"], zone), late)
-    row = table.filter(pc.equal(table["zone"], zone)).slice(0, 1).to_pylist()[0]
+    there, elsewhere = (
+        "/".join(row[key] for key in ("provider", "region", "zone", "instance_type"))
+        for row in (
+            table.filter(pc.equal(table["zone"], one)).slice(0, 1).to_pylist()[0] for one in (zone, other)
+        )
+    )
     pa.parquet.write_table(table.filter(pc.invert(gone)), folder / "availability.parquet")
-    there = "/".join(row[key] for key in ("provider", "region", "zone", "instance_type"))
     hopeless = _request("hopeless", workload={"amount": 500, "unit": "gpu_hours"})
     requests = [
         hopeless.placed(at=AT, market=there, source=None),
         _request("blind").placed(at=AT, market=there, source=None),
         _request("nowhere").placed(at=AT, market="no/such/market/here", source=None),
+        _request("fixed", checkpoint={"resumable": False}).placed(at=AT, market=elsewhere, source=None),
+        _request("resumed").placed(at=AT, market=elsewhere, source=None),
     ]
     result = one_turn(tmp_path / "w.duckdb", settings, data=folder, requests=requests)
     rows = {row["job"]: row for row in result.decisions}
@@ -378,5 +365,8 @@ def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings)
     assert "best effort" not in rows["hopeless"]["reason"]
     assert rows["hopeless"]["late_probability"] == 1
     assert rows["blind"]["spot"] == 0  # the count of this slot is unknown
+    assert (rows["fixed"]["spot"], rows["fixed"]["policy"]) == (0, "OD-only")
+    assert "cannot resume" in rows["fixed"]["reason"]
+    assert rows["resumed"]["spot"] > 0
     assert "nowhere" not in rows
     assert any("nowhere is left out" in note for note in result.notes)
