@@ -1,8 +1,10 @@
 """The commands on the whole warehouse: a copy out and in again, a rewritten file, and the preview of a backfill."""
 
 import json
+import shutil
 import sys
 
+import command_kit
 import pandas as pd
 import pytest
 from test_turn import AT, tidy_tables
@@ -25,14 +27,17 @@ def call(monkeypatch, capsys):
     return run
 
 
-@pytest.fixture
-def warehouse(call, tmp_path):
-    folder = tmp_path / "data"
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
     tidy_tables(folder, AT - pd.Timedelta(days=1), AT)
-    db = tmp_path / "w.duckdb"
-    assert call("ingest", "tabular", folder, "--db", db)[0] == 0
-    return db
+    assert command_kit.call("ingest", "tabular", folder, "--db", folder / "w.duckdb").code == 0
+    return folder / "w.duckdb"
+
+
+@pytest.fixture
+def warehouse(ingested, tmp_path):
+    return shutil.copy(ingested, tmp_path / "w.duckdb")
 
 
 def rows(db, table):

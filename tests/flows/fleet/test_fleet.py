@@ -78,8 +78,14 @@ def planned(folder: Path, *more: str) -> dict:
     return call(*words, *more).value
 
 
-def test_jobs_are_planned_together_on_all_their_zones(folder):
-    answer = planned(folder)
+@pytest.fixture(scope="module")
+def together(folder):
+    """What is planned for the three alone."""
+    return planned(folder)
+
+
+def test_jobs_are_planned_together_on_all_their_zones(together):
+    answer = together
     assert [row["job"] for row in answer["jobs"]] == ["first", "second", "third"]
     assert len(answer["markets"]) == 3
     assert all(0 <= row["used"] <= row["available"] for row in answer["markets"])
@@ -97,14 +103,14 @@ def test_jobs_are_planned_together_on_all_their_zones(folder):
     assert sum(row["spot"] for row in answer["decisions"]) <= there["cloud/north/a/gpu-1@probe:test"]
 
 
-def test_the_joint_plan_keeps_what_a_job_that_may_move_is_decided_to_hold(folder, tmp_path):
+def test_the_joint_plan_keeps_what_a_job_that_may_move_is_decided_to_hold(folder, together, tmp_path):
     moving = tmp_path / "moving.toml"
     moving.write_text(
         JOB.format(name="moving")
         .replace("amount = 16", "amount = 40")
         .replace("n_max = 8", 'n_max = 8\nmarkets = ["cloud/*/*/gpu-1"]')
     )
-    before = {row["market"]: row["available"] for row in planned(folder)["markets"]}
+    before = {row["market"]: row["available"] for row in together["markets"]}
     answer = planned(folder, "--job", str(moving))
     (decided,) = [row for row in answer["decisions"] if row["job"] == "moving"]
     assert decided["spot"]

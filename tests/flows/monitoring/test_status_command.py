@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -45,6 +46,18 @@ def warehouse(folder: Path, *, end: pd.Timestamp = AT) -> Path:
     return db
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """Such a warehouse that is only read."""
+    return warehouse(tmp_path_factory.mktemp("well"))
+
+
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory) -> Path:
+    """One whose counts ended forty minutes ago, only read too."""
+    return warehouse(tmp_path_factory.mktemp("silent"), end=AT - pd.Timedelta(minutes=40))
+
+
 def run(monkeypatch, capsys, *arguments) -> tuple[int, str]:
     """Exit code and output of a command; the last turn is in the past, so its time is given."""
     monkeypatch.setattr(sys, "argv", ["slackwater", "status", *map(str, arguments)])
@@ -54,9 +67,9 @@ def run(monkeypatch, capsys, *arguments) -> tuple[int, str]:
     return int(ended.value.code), said.out + said.err
 
 
-def test_the_exit_code_says_what_is_wrong(tmp_path, monkeypatch, capsys):
+def test_the_exit_code_says_what_is_wrong(made, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "300")
-    well = warehouse(tmp_path)
+    well = shutil.copy(made, tmp_path / "w.duckdb")
     asked = ("--db", well, "--at", AT.isoformat())
     code, said = run(monkeypatch, capsys, *asked)
     assert code == 0, said
@@ -73,14 +86,13 @@ def test_the_exit_code_says_what_is_wrong(tmp_path, monkeypatch, capsys):
     assert "OSError: no space left" in said
 
 
-def test_an_alarm_alone_is_four(tmp_path, monkeypatch, capsys):
-    db = warehouse(tmp_path, end=AT - pd.Timedelta(minutes=40))
-    code, said = run(monkeypatch, capsys, "--db", db, "--at", AT.isoformat())
+def test_an_alarm_alone_is_four(silent, monkeypatch, capsys):
+    code, said = run(monkeypatch, capsys, "--db", silent, "--at", AT.isoformat())
     assert (code, "stale source" in said) == (4, True)
 
 
-def test_the_answer_is_one_object_and_nothing_is_written(tmp_path, monkeypatch, capsys):
-    db = warehouse(tmp_path, end=AT - pd.Timedelta(minutes=40))
+def test_the_answer_is_one_object_and_nothing_is_written(silent, tmp_path, monkeypatch, capsys):
+    db = silent
     before = hashlib.sha256(db.read_bytes()).digest()
     page = tmp_path / "out" / "status.html"
     code, said = run(monkeypatch, capsys, "--db", db, "--at", AT.isoformat(), "--json", "--html", page)
@@ -99,8 +111,8 @@ def test_the_answer_is_one_object_and_nothing_is_written(tmp_path, monkeypatch, 
     assert hashlib.sha256(db.read_bytes()).digest() == before
 
 
-def test_user_errors_are_two(tmp_path, monkeypatch, capsys):
-    db = warehouse(tmp_path)
+def test_user_errors_are_two(made, tmp_path, monkeypatch, capsys):
+    db = made
     for arguments, words in (
         (("--db", tmp_path / "none.duckdb"), "no warehouse"),
         (("--db", db, "--at", "noon"), "--at 'noon'"),
@@ -114,14 +126,16 @@ def test_user_errors_are_two(tmp_path, monkeypatch, capsys):
     assert code == 0
 
 
-def test_nothing_followed_is_not_well(tmp_path, monkeypatch, capsys):
-    code, said = run(monkeypatch, capsys, "--db", warehouse(tmp_path), "--at", "2026-08-01")
+def test_nothing_followed_is_not_well_and_has_a_page_too(made, tmp_path, monkeypatch, capsys):
+    page = tmp_path / "s.html"
+    code, said = run(monkeypatch, capsys, "--db", made, "--at", "2026-08-01", "--html", page)
     assert code == 3
     assert "No market was followed" in said
+    assert "No market was followed in these slots." in Page(page.read_text()).text
 
 
-def test_without_a_time_a_living_pipeline_is_seen_from_now_and_a_history_from_its_end(tmp_path):
-    db = warehouse(tmp_path)
+def test_without_a_time_a_living_pipeline_is_seen_from_now_and_a_history_from_its_end(made, tmp_path):
+    db = shutil.copy(made, tmp_path / "w.duckdb")
     settings = Settings()
     with open_store(db) as store:
         now = AT + pd.Timedelta(days=2)
@@ -138,8 +152,8 @@ def test_without_a_time_a_living_pipeline_is_seen_from_now_and_a_history_from_it
         present_of(empty, settings, clock=AT)
 
 
-def test_the_command_loads_no_engine_and_no_solver(tmp_path):
-    db = warehouse(tmp_path)
+def test_the_command_loads_no_engine_and_no_solver(made, tmp_path):
+    db = made
     code = (
         "import sys; from flows import cli; "
         f"sys.argv = ['slackwater', 'status', '--db', {str(db)!r}, '--at', '2026-03-20', '--html', {str(tmp_path / 's.html')!r}]\n"
@@ -234,9 +248,3 @@ def test_a_terminal_is_shown_the_same_sections_and_the_verdict_last():
 def test_a_map_without_anything_due_says_so():
     figure = stage_map("score", [], AT, AT, HALF)
     assert (figure.specs, figure.why) == ([], "Nothing was due.")
-
-
-def test_an_empty_map_has_a_page_too(tmp_path, monkeypatch, capsys):
-    target = tmp_path / "s.html"
-    run(monkeypatch, capsys, "--db", warehouse(tmp_path), "--at", "2026-08-01", "--html", target)
-    assert "No market was followed in these slots." in Page(target.read_text()).text

@@ -1,6 +1,7 @@
 """`slackwater fill`: what is chosen, by what rule, what is told of it, and that nothing later is read (M9.1, M9.4, M1.2)."""
 
 import math
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -38,6 +39,7 @@ from optimization.requests.choice import RULES, Misjudged, screened_of, spread
 from optimization.requests.request import completed, parse_tuning_request
 from warehouse.errors import InputError, JobError, MarketError
 from warehouse.history import Market
+from warehouse.store.connection import open_store
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +48,24 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def markets(tmp_path_factory):
+    """A warehouse of markets, to be copied."""
+    folder = tmp_path_factory.mktemp("markets")
+    market_store(folder).close()
+    return folder / "w.duckdb"
+
+
+@pytest.fixture(scope="module")
+def store(markets, tmp_path_factory):
     """Markets that are only read."""
-    with market_store(tmp_path_factory.mktemp("markets")) as opened:
+    with open_store(shutil.copy(markets, tmp_path_factory.mktemp("read") / "w.duckdb")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def own(markets, tmp_path):
+    """Markets that a test may write to."""
+    with open_store(shutil.copy(markets, tmp_path / "w.duckdb")) as opened:
         yield opened
 
 
@@ -336,35 +353,33 @@ def told(answer):
     }
 
 
-def test_what_comes_after_does_not_change_what_is_filled(tmp_path, model, filled):
-    with market_store(tmp_path) as other:
-        scrambled(other, AT)
-        again = fill(turn_at(other), asked(), model)
-        assert told(values(again)) == told(values(filled))
-        later = fill(turn_at(other, AT + pd.Timedelta("6h")), asked(), model)
-        assert values(later)["spot"] != values(filled)["spot"]
+def test_what_comes_after_does_not_change_what_is_filled(own, model, filled):
+    scrambled(own, AT)
+    again = fill(turn_at(own), asked(), model)
+    assert told(values(again)) == told(values(filled))
+    later = fill(turn_at(own, AT + pd.Timedelta("6h")), asked(), model)
+    assert values(later)["spot"] != values(filled)["spot"]
 
 
-def test_a_report_is_fed_back_from_when_it_was_known(tmp_path, model):
-    with market_store(tmp_path) as own:
-        first = fill(turn_at(own), asked(batch_size=32, number_gpus=4), model)
-        request = first.winner.candidate.request
-        save_jobs(own, [request], origin="user", at=AT, step=STEP)
-        n, when = request.n_max, AT + 2 * STEP
-        slower = 0.7 * request.configuration.tokens_per_second[n - 1]
-        known = AT + 4 * STEP
-        stored = find_job(own, request.name)
-        done = slower * (3600 - 60 * request.checkpoint.overhead_minutes)
-        report = Report(job=request.name, reported_at=when, known_at=known, progress=done, spot=n)
-        save_report(own, report, stored)
-        fixed = {"batch_size": 32, "number_gpus": 4, "markets": [f"{request.market}@{request.source}"]}
-        before, after = (fill(turn_at(own, at), asked(**fixed), model) for at in (known - STEP, known))
-        assert (before.measured, after.measured) == (0, 1)
-        wide = -1
-        old, new = (values(one)["widths"][wide]["tokens_per_second"] for one in (before, after))
-        assert old == pytest.approx(request.configuration.tokens_per_second[n - 1])
-        assert abs(math.log(new / slower)) < abs(math.log(old / slower))
-        assert with_measured(model, measured_runs(own, known_at=when)) is model
+def test_a_report_is_fed_back_from_when_it_was_known(own, model):
+    first = fill(turn_at(own), asked(batch_size=32, number_gpus=4), model)
+    request = first.winner.candidate.request
+    save_jobs(own, [request], origin="user", at=AT, step=STEP)
+    n, when = request.n_max, AT + 2 * STEP
+    slower = 0.7 * request.configuration.tokens_per_second[n - 1]
+    known = AT + 4 * STEP
+    stored = find_job(own, request.name)
+    done = slower * (3600 - 60 * request.checkpoint.overhead_minutes)
+    report = Report(job=request.name, reported_at=when, known_at=known, progress=done, spot=n)
+    save_report(own, report, stored)
+    fixed = {"batch_size": 32, "number_gpus": 4, "markets": [f"{request.market}@{request.source}"]}
+    before, after = (fill(turn_at(own, at), asked(**fixed), model) for at in (known - STEP, known))
+    assert (before.measured, after.measured) == (0, 1)
+    wide = -1
+    old, new = (values(one)["widths"][wide]["tokens_per_second"] for one in (before, after))
+    assert old == pytest.approx(request.configuration.tokens_per_second[n - 1])
+    assert abs(math.log(new / slower)) < abs(math.log(old / slower))
+    assert with_measured(model, measured_runs(own, known_at=when)) is model
 
 
 # what a wrong throughput costs
@@ -422,18 +437,21 @@ def test_the_replay_is_that_of_the_job(store, model, filled):
     assert answer["regret_usd"] >= 0
     # What hangs on a value is said of a job that has one.
     told = [*answer["policies"], *answer["runners_up"], answer["at_low"], answer["at_high"]]
-    assert ended.job.must_finish == (filled.winner.candidate.request.value_usd is None)
+    assert ended.job.must_finish
+    assert filled.winner.candidate.request.value_usd is None
     assert {row["utility_usd"] is None for row in told} == {ended.job.must_finish}
     assert (
         (answer["hindsight"]["low"] is None) == (answer["hindsight"]["high"] is None) == ended.job.must_finish
     )
 
 
-@pytest.mark.parametrize("value_usd", [None, 500.0])
-def test_nothing_is_said_of_a_value_that_nobody_gave(store, model, value_usd):
-    one = fill(turn_at(store), asked(value_usd=value_usd), model)
-    answer = score_answer(run_filled(turn_at(store), one, policy_named("UP")), one, STEP)
-    assert {row["utility_usd"] is None for row in answer["policies"]} == {value_usd is None}
+def test_a_value_that_was_given_is_counted(store, model):
+    """Without one nothing is said of it: the test above."""
+    one = fill(turn_at(store), asked(value_usd=500.0), model)
+    ran = run_filled(turn_at(store), one, policy_named("UP"))
+    answer = score_answer(ran, one, STEP)
+    assert not ran.scored.ended.job.must_finish
+    assert {row["utility_usd"] is None for row in answer["policies"]} == {False}
 
 
 def test_a_record_that_ends_too_soon_is_told(store, model):

@@ -18,9 +18,9 @@ def test_the_command_lists_them_and_prints_each():
     listed = call("schema", "--json").value["schemas"]
     assert [row["name"] for row in listed] == names()
     for name in names():
-        printed = call("schema", name)
-        assert json.loads(printed.out) == call("schema", name, "--json").value == schema(name)
+        assert json.loads(call("schema", name).out) == schema(name)
         jsonschema.Draft202012Validator.check_schema(schema(name))
+    assert call("schema", names()[0], "--json").value == schema(names()[0])
     refused = call("schema", "nonsense")
     assert refused.code == 2
     assert "one of decision, run" in refused.err

@@ -16,7 +16,7 @@ from flows.ui.reading import Reading
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
-SETTINGS = Settings(models=("last_value",), planner="markov", max_markets=3)
+SETTINGS = Settings(models=("last_value",), planner="markov", max_markets=3, simulated_days=4)
 
 
 @pytest.fixture

@@ -87,26 +87,27 @@ def test_a_turn_keeps_what_it_said(folder, tmp_path):
     assert [one["stale"] for one in shown["decisions"]] == [TOLD]
 
 
-@pytest.mark.parametrize("moves", [False, True])
 def test_a_job_added_at_the_end_of_an_old_record_says_so_and_the_turn_of_later_why_it_decides_nothing(
-    folder, tmp_path, moves
+    folder, tmp_path
 ):
-    db, file = tmp_path / "w.duckdb", tmp_path / "late.toml"
-    file.write_text(JOB.replace(f'market = "{MARKET}"', f'markets = ["{MARKET}"]') if moves else JOB)
+    """Also one that may move."""
+    db = tmp_path / "w.duckdb"
     where = ("--db", db, "--settings", folder / "slackwater.toml")
     assert call("ingest", "tabular", folder / "data", *where).code == 0
-    added = call("job", "add", file, *where)
-    began = LAST.floor("30min")
-    assert "OLD DATA: the newest count" in added.said
-    assert f"`slackwater run --at {began:%Y-%m-%dT%H:%MZ}` decides that slot" in added.said
-    assert "long over" in call("job", "add", file, *where, "--json").value["stale"]
-    in_time = call("job", "add", file, *where, "--name", "soon", "--at", LAST.ceil("30min").isoformat())
-    assert "OLD DATA" not in in_time.said
+    began, roaming = LAST.floor("30min"), tmp_path / "roaming.toml"
+    roaming.write_text(JOB.replace(f'market = "{MARKET}"', f'markets = ["{MARKET}"]'))
+    for file, name in ((folder / "late.toml", "late"), (roaming, "roaming")):
+        added = call("job", "add", file, *where, "--name", name)
+        assert "OLD DATA: the newest count" in added.said
+        assert f"`slackwater run --at {began:%Y-%m-%dT%H:%MZ}` decides that slot" in added.said
+        assert "long over" in call("job", "add", file, *where, "--name", name, "--json").value["stale"]
+        soon = ("--name", f"{name}-soon", "--at", LAST.ceil("30min").isoformat())
+        assert "OLD DATA" not in call("job", "add", file, *where, *soon).said
     with open_store(db) as store:
         turn = Turn(store=store, at=LATER, settings=read_settings(folder / "slackwater.toml"), run_id="r")
         notes = whole_turn(turn, data=folder / "data", requests=[], report=tmp_path / "r.html").notes
     over = [note for note in notes if "over before any turn decided it" in note]
-    assert [note.split()[1] for note in over] == ["late", "soon"]
+    assert sorted(note.split()[1] for note in over) == ["late", "late-soon", "roaming", "roaming-soon"]
 
 
 def row(job, market, slot="2026-01-05T12:00:00+00:00", stale="old"):
