@@ -287,65 +287,66 @@ def test_summary_and_stretches_add_up():
     assert everything["slots"].sum() == len(done.frame)
 
 
-AT = [pd.Timestamp(text) for text in ("2026-03-10T06:00Z", "2026-03-10T06:30Z", "2026-03-10T08:00Z")]
+BEFORE, AFTER = pd.Timestamp("2026-03-10T06:30Z"), pd.Timestamp("2026-03-10T08:00Z")
 
 
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory):
-    """A warehouse after two turns, after which a slot was skipped and a third turn done; and a copy from before the third."""
+    """A warehouse after a turn, after which two slots were skipped and another turn done; and a copy from before that one."""
     folder = tmp_path_factory.mktemp("status")
     settings = read_settings(small_settings(folder))
     db, before = folder / "w.duckdb", folder / "before.duckdb"
-    one_turn(db, settings, at=AT[0], requests=past_jobs(2, before=AT[0]))
-    one_turn(db, settings, at=AT[1])
+    one_turn(db, settings, at=BEFORE, requests=past_jobs(2, before=BEFORE))
     shutil.copy(db, before)
-    one_turn(db, settings, at=AT[2])
+    one_turn(db, settings, at=AFTER)
     return settings, db, before
 
 
 def test_real_turns_leave_a_map_that_says_what_was_skipped(turns):
     settings, db, _ = turns
     with open_reader(db) as store:
-        done = completeness_of(store, settings, at=AT[2])
-    assert (done.start, done.end) == (AT[0], AT[2])
+        done = completeness_of(store, settings, at=AFTER)
+    assert (done.start, done.end) == (BEFORE, AFTER)
     summary = done.summary().set_index("stage")
     assert (summary.loc["forecast", "complete"] == 1).all()
     assert (summary.loc["ingest", "complete"] == 1).all()
     assert (summary.loc["score", "done"] > 0).any()
     skipped = done.stretches(("missing",))
     assert set(skipped["stage"]) == {"allocate"}
-    assert set(skipped["since"]) == {AT[2] - 2 * HALF}
-    assert set(skipped["until"]) == {AT[2] - HALF}
+    assert set(skipped["since"]) == {AFTER - 2 * HALF}
+    assert set(skipped["until"]) == {AFTER - HALF}
 
 
 def test_what_a_map_says_of_a_time_does_not_change_with_what_came_after(turns):
     settings, db, before = turns
     with open_reader(before) as store:
-        then = completeness_of(store, settings, at=AT[1])
+        then = completeness_of(store, settings, at=BEFORE)
     with open_store(db) as store:
-        store.execute("UPDATE availability SET available = 99 WHERE observed_at > ?", [AT[1].to_pydatetime()])
-        save_failure(store, "later", at=AT[2], stage="ingest", reason="after the fact")
+        store.execute(
+            "UPDATE availability SET available = 99 WHERE observed_at > ?", [BEFORE.to_pydatetime()]
+        )
+        save_failure(store, "later", at=AFTER, stage="ingest", reason="after the fact")
     with open_reader(db) as store:
-        now = completeness_of(store, settings, at=AT[1])
+        now = completeness_of(store, settings, at=BEFORE)
     pd.testing.assert_frame_equal(now.frame, then.frame)
 
 
 def test_an_earlier_window_is_due_only_when_asked_for_and_one_market_can_be_picked(turns):
     settings, db, _ = turns
     with open_reader(db) as store:
-        wide = completeness_of(store, settings, start=AT[0] - pd.Timedelta(days=5), at=AT[1])
+        wide = completeness_of(store, settings, start=BEFORE - pd.Timedelta(days=5), at=BEFORE)
         keys = wide.frame["market"].unique()
-        one = completeness_of(store, settings, start=wide.start, at=AT[1], market=keys[0])
-        late = completeness_of(store, settings, at=AT[2] + pd.Timedelta(hours=12))
+        one = completeness_of(store, settings, start=wide.start, at=BEFORE, market=keys[0])
+        late = completeness_of(store, settings, at=AFTER + pd.Timedelta(hours=12))
         with pytest.raises(SettingsError, match="no slot from"):
-            completeness_of(store, settings, start=AT[2], end=AT[0], at=AT[2])
+            completeness_of(store, settings, start=AFTER, end=BEFORE, at=AFTER)
     forecasts = wide.frame[wide.frame["stage"] == "forecast"]
     assert {"not due", "missing", "done"} <= set(forecasts["state"])
-    assert forecasts.loc[forecasts["state"] == "not due", "slot"].max() < AT[0] - pd.Timedelta(days=3)
+    assert forecasts.loc[forecasts["state"] == "not due", "slot"].max() < BEFORE - pd.Timedelta(days=3)
     expected = wide.frame[wide.frame["market"] == keys[0]].reset_index(drop=True)
     pd.testing.assert_frame_equal(one.frame, expected)
     stopped = late.frame[
-        (late.frame["slot"] > AT[2] + pd.Timedelta(hours=1)) & (late.frame["stage"] == "ingest")
+        (late.frame["slot"] > AFTER + pd.Timedelta(hours=1)) & (late.frame["stage"] == "ingest")
     ]
     assert set(stopped["state"][:-1]) <= {"missing", "not due"}
     assert (stopped["state"] == "missing").sum() > 30
@@ -355,7 +356,7 @@ def test_a_failed_stage_is_failed_with_its_reason_until_it_is_done(turns, tmp_pa
     settings, _, before = turns
     db = tmp_path / "w.duckdb"
     shutil.copy(before, db)
-    at = AT[1] + HALF
+    at = BEFORE + HALF
     with open_store(db) as store:
         save_failure(store, "run-x", at=at, stage="forecast", reason="MarketError: the reason")
     with open_reader(db) as store:

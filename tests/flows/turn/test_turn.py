@@ -243,24 +243,25 @@ def test_a_later_turn_goes_on_from_the_earlier(first, settings):
     assert 0 < later.ingested["simulated"]["added"] < result.ingested["simulated"]["added"] / 10
 
 
-def test_a_turn_that_measures_nothing_still_decides(tmp_path, settings):
-    """The settings allow no measured origins; a market whose record is all gaps has no measured error either."""
-    result = one_turn(tmp_path / "w.duckdb", settings.model_copy(update={"measured_origins": 0}))
-    assert result.accuracy == []
-    assert result.decisions
-    assert result.report.read_text().startswith("<!DOCTYPE html>")
+def test_nothing_is_simulated_beside_what_was_measured_and_a_turn_that_measures_no_error_decides(
+    tmp_path, settings
+):
+    """Somebody ingests tables of their own and then turns without naming them again, with settings that allow no measured origins.
 
-
-def test_nothing_is_simulated_beside_what_was_measured(tmp_path, settings):
-    """Somebody ingests tables of their own and then turns without naming them again."""
+    A market whose record is all gaps has no measured error either.
+    """
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
         ingest(store, "tabular", write_tidy(tmp_path / "mine"))
-    result = one_turn(db, settings, at=START + pd.Timedelta(days=DAYS))
+    unmeasured = settings.model_copy(update={"measured_origins": 0})
+    result = one_turn(db, unmeasured, at=START + pd.Timedelta(days=DAYS))
+    assert result.accuracy == []
     assert result.ingested == {}
     assert {row["market"] for row in result.decisions}
     assert not any(row["market"].startswith("simulated/") for row in result.decisions)
-    assert "This market is SIMULATED" not in result.report.read_text()
+    page = result.report.read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert "Simulated market." not in page
     with open_store(db) as store:
         assert not any(source.startswith("simulated:") for source in observed_sources(store))
 
@@ -274,7 +275,7 @@ def test_a_policy_more_in_the_pool_is_replayed_by_the_next_turn_and_the_others_k
         before = read_rows(store, "weights", order_by=["round", "policy"])
         outcomes = len(read_rows(store, "outcomes"))
     later = AT + pd.Timedelta("30min")
-    wide = settings.model_copy(update={"pool": pool})
+    wide = settings.model_copy(update={"pool": pool, "measured_origins": 0})
     result = one_turn(db, wide, at=later)
     with open_store(db) as store:
         after = read_rows(store, "weights", order_by=["round", "policy"])
