@@ -490,7 +490,7 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize("every", [17, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [23, pytest.param(5, marks=pytest.mark.slow)])
 def test_killed_anywhere_a_rerun_ends_with_the_same_table(busy, tmp_path, every):
     code = "\n".join(line.removeprefix("    ") for line in KILLED.splitlines())
     ran = subprocess.run(
