@@ -235,14 +235,6 @@ def test_the_ledger_knows_what_wrong_forecasts_cost(first, settings):
     assert any(note.startswith("Wrong forecasts cost") for note in first[1].notes)
 
 
-def test_a_later_turn_goes_on_from_the_earlier(first, settings):
-    db, result = first
-    later = one_turn(db, settings, at=AT + pd.Timedelta("30min"))
-    assert {row["job"] for row in later.decisions} <= {row["job"] for row in result.decisions}
-    assert all(pd.Timestamp(row["slot"]) == AT + pd.Timedelta("30min") for row in later.decisions)
-    assert 0 < later.ingested["simulated"]["added"] < result.ingested["simulated"]["added"] / 10
-
-
 def test_nothing_is_simulated_beside_what_was_measured_and_a_turn_that_measures_no_error_decides(
     tmp_path, settings
 ):
@@ -266,9 +258,10 @@ def test_nothing_is_simulated_beside_what_was_measured_and_a_turn_that_measures_
         assert not any(source.startswith("simulated:") for source in observed_sources(store))
 
 
-def test_a_policy_more_in_the_pool_is_replayed_by_the_next_turn_and_the_others_keep_their_rounds(
-    after_first, tmp_path, settings
+def test_the_next_turn_goes_on_from_the_earlier_and_replays_a_policy_that_is_new_in_the_pool(
+    first, after_first, tmp_path, settings
 ):
+    """The other policies keep their rounds."""
     db, pool = after_first, tmp_path / "pool.toml"
     pool.write_text(POOL + '[[family]]\nname = "MSU"\n')
     with open_store(db) as store:
@@ -277,6 +270,10 @@ def test_a_policy_more_in_the_pool_is_replayed_by_the_next_turn_and_the_others_k
     later = AT + pd.Timedelta("30min")
     wide = settings.model_copy(update={"pool": pool, "measured_origins": 0})
     result = one_turn(db, wide, at=later)
+    assert {row["job"] for row in result.decisions} <= {row["job"] for row in first[1].decisions}
+    assert {pd.Timestamp(row["slot"]) for row in result.decisions} == {later}
+    added, before_that = (one.ingested["simulated"]["added"] for one in (result, first[1]))
+    assert 0 < added < before_that / 10
     with open_store(db) as store:
         after = read_rows(store, "weights", order_by=["round", "policy"])
         new = after[after["policy"] == "MSU"]
