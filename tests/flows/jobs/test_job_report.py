@@ -256,14 +256,13 @@ def test_many_turns_at_once_start_from_reports_as_turns_one_by_one_do(tmp_path):
             stored = add_job(store)
             kept(store, report(2, progress=9.0), report(2, progress=1.0, known_at=BEGIN + 3.5 * STEP))
             kept(store, report(4, spot=5, known_at=BEGIN + 5 * STEP))
-            text = f"{stored.request.market}@{SOURCE}"
-            rows = []
+            text, pool, rows = f"{stored.request.market}@{SOURCE}", read_pool(turn_at(store)), []
             for first in range(0, 6, size):
                 slots = range(first, first + size)
                 turns = [replace(turn_at(store, slot), settings=QUICK) for slot in slots]
                 found = [find_market(store, text, at=turn.at, settings=QUICK) for turn in turns]
                 works = [Work(markets=(one,), running=((stored, one),), ended=()) for one in found]
-                rows += [one.rows for one in decide_jobs(turns, works, read_pool(turns[0]))]
+                rows += [one.rows for one in decide_jobs(turns, works, pool)]
             answers.append(rows)
     assert answers[0] == answers[1]
     told = [(row["progress_from"], row["progress_reported_at"] is not None) for (row,) in answers[0]]

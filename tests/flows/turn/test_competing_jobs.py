@@ -35,7 +35,7 @@ def asked(name, gpu_hours, *, markets=()):
 
 @pytest.fixture(scope="module")
 def settings_file(tmp_path_factory):
-    return small_settings(tmp_path_factory.mktemp("settings"))
+    return small_settings(tmp_path_factory.mktemp("settings"), measured_origins=0)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def request(name="mover", *, market=None, at=AT, **changes):
 
 @pytest.fixture(scope="module")
 def settings_file(tmp_path_factory) -> Path:
-    return small_settings(tmp_path_factory.mktemp("settings"))
+    return small_settings(tmp_path_factory.mktemp("settings"), measured_origins=1)
 
 
 @pytest.fixture(scope="module")
@@ -467,9 +467,7 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     file.write_text(text.replace(named, 'gpu_type = "H100"'))
     planned = call("plan", file, *where)
     assert "may move among the 3 markets of h100" in planned.said
-    replayed = call("replay", "--job", file, *where)
-    assert "may move among the 3 markets of h100" in replayed.said
-    assert len(call("replay", "--job", file, *where, "--json").value["markets"]) == 3
+    assert "may move among the 3 markets of h100" in call("replay", "--job", file, *where).said
     added = call("job", "add", file, *where, "--json").value
     assert 'markets = ["simulated/*/*/h100"]' in added["proposed"]
     ranked = added["ranked"]

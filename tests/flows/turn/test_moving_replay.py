@@ -32,7 +32,7 @@ overhead_minutes = 3
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replay")
-    settings = small_settings(folder)
+    settings = small_settings(folder, measured_origins=0)
     one_turn(folder / "w.duckdb", read_settings(settings))
     return (
         "--db",

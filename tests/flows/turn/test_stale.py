@@ -39,7 +39,7 @@ TOLD = f"the newest count of {MARKET} is from {LAST:%Y-%m-%d %H:%M} UTC, 41 hour
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("stale")
     write_tidy(place / "data")
-    small_settings(place)
+    small_settings(place, measured_origins=0)
     (place / "late.toml").write_text(JOB)
     return place
 

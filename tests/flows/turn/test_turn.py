@@ -58,7 +58,6 @@ sigma = 0.9
 SMALL = """
 models = ["last_value", "markov"]
 planner = "markov"
-measured_origins = 4
 horizon = 3
 planning_horizon = 6
 max_markets = 2
@@ -86,11 +85,11 @@ def settings(tmp_path_factory) -> Settings:
     )
 
 
-def small_settings(folder: Path) -> Path:
-    """A settings file for the smallest turn that still does everything."""
+def small_settings(folder: Path, *, measured_origins: int = 4) -> Path:
+    """A settings file for the smallest turn that still does everything; tests of decisions alone need no measured forecasts."""
     (folder / "pool.toml").write_text(LIGHT)
     file = folder / "slackwater.toml"
-    file.write_text(SMALL + f'pool = "{folder / "pool.toml"}"\n')
+    file.write_text(f'{SMALL}measured_origins = {measured_origins}\npool = "{folder / "pool.toml"}"\n')
     return file
 
 
