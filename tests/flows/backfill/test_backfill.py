@@ -45,7 +45,7 @@ def settings(tmp_path_factory) -> Settings:
     pool = tmp_path_factory.mktemp("pool") / "pool.toml"
     pool.write_text(LIGHT)
     return Settings(
-        models=("last_value", "smoothing"), planner="markov", measured_origins=5, horizon=3, planning_horizon=6,
+        models=("last_value", "smoothing"), planner="markov", measured_origins=3, horizon=3, planning_horizon=6,
         max_markets=2, simulated_days=4, history_days=3, refit_hours=2, risk_paths=10, pool=pool,
     )  # fmt: skip
 

@@ -74,7 +74,7 @@ def settings(tmp_path_factory) -> Settings:
     return Settings(
         models=("last_value", "markov"),
         planner="markov",
-        measured_origins=6,
+        measured_origins=4,
         horizon=4,
         planning_horizon=12,
         max_markets=3,
