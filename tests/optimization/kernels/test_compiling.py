@@ -74,7 +74,8 @@ def test_a_changed_callee_in_another_file_gives_the_new_answer(package, tmp_path
     assert before.parent == tmp_path / "told"
     assert any(before.rglob("*.nbi"))
     assert not (package / "__pycache__" / before.name).exists()
-    (package / "called.py").write_text(CALLED.replace("2.0", "4.0"))
+    # Of another length: Python takes its own bytecode again for a file of the same length and second.
+    (package / "called.py").write_text(CALLED.replace("2.0", "4.00"))
     value, found, after = ask(package, **told)
     assert (value, found) == (3.0, 0)
     assert after != before
