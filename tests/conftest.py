@@ -36,11 +36,9 @@ if int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2:
         import_module(name)
 
 #: Files that take long, in the order in which workers take them; the short files after them end about together. The first go
-#: to two workers in turn: one waits for processes of its own, the other compiles the kernels that both need later.
+#: to two workers in turn, which so compile other kernels side by side.
 FIRST = (
-    "warehouse/store/test_store_file.py",
     "contract/test_policies.py",
-    "warehouse/store/test_lock.py",
     "contract/test_predictors.py",
     "warehouse/observations/test_store_ingest.py",
     "warehouse/exchange/test_exchange.py",
@@ -80,8 +78,7 @@ def empty_warehouse(tmp_path_factory):
 def new_warehouses(empty_warehouse):
     """New warehouses of a worker are copies of its first one: the words alone take 50 ms, and the tests make hundreds.
 
-    The tests of the file itself make theirs as the program does (``warehouse/store/conftest.py``), and so does every process that a
-    test starts.
+    Where the making of a file is what is tested it is made as the program does, and so does every process that a test starts.
     """
     from warehouse.store.connection import Opening
 
