@@ -1,5 +1,7 @@
 """M1.2: what a moving reader finds at each of its times is what a new read at that time finds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -78,6 +80,12 @@ def test_every_history_is_the_one_read_at_its_time(store):
                 load_histories(store, wanted, reader=reader), load_histories(store, wanted), strict=True
             ):
                 same(a, b)
+    for end in (SPAN.first, SPAN.first - HOUR):  # earlier than the time it is known at
+        earlier = [replace(asked(zone, SPAN.last, T0 + 15 * HOUR, False), end=end) for zone in ZONES]
+        for a, b in zip(
+            load_histories(store, earlier, reader=reader), load_histories(store, earlier), strict=True
+        ):
+            same(a, b)
 
 
 def test_what_was_learned_late_is_read_time_by_time(store):
