@@ -5,13 +5,16 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from past_jobs import past_jobs
+from past_jobs import MARKETS, past_jobs
+from storekit import count_row, counts
 from test_turn import one_turn, small_settings
 
 from flows.config import Settings, read_settings
 from flows.ledger.records import save_failure
 from flows.monitoring.completeness import STATES, Facts, Promise, SlotMap, classify, completeness_of
+from flows.monitoring.status import status_of
 from warehouse.errors import SettingsError
+from warehouse.observations import append
 from warehouse.store.connection import open_reader, open_store
 
 HALF = pd.Timedelta(minutes=30)
@@ -317,18 +320,26 @@ def test_real_turns_leave_a_map_that_says_what_was_skipped(turns):
     assert set(skipped["until"]) == {AFTER - HALF}
 
 
-def test_what_a_map_says_of_a_time_does_not_change_with_what_came_after(turns):
+def test_what_a_map_says_of_a_time_does_not_change_with_what_came_after(turns, tmp_path):
     settings, db, before = turns
+    changed = shutil.copy(db, tmp_path / "w.duckdb")
     with open_reader(before) as store:
-        then = completeness_of(store, settings, at=BEFORE)
-    with open_store(db) as store:
+        then = status_of(store, settings, at=BEFORE)
+    with open_store(changed) as store:
         store.execute(
-            "UPDATE availability SET available = 99 WHERE observed_at > ?", [BEFORE.to_pydatetime()]
+            "UPDATE availability SET available = 99, gap_seconds = 7200 WHERE known_at > ?",
+            [BEFORE.to_pydatetime()],
         )
+        market = dict(
+            zip(("provider", "region", "zone", "instance_type"), MARKETS[0].split("/"), strict=True)
+        )
+        later = count_row(BEFORE + pd.Timedelta(hours=1), 3, source="a later source", **market)
+        append(store, counts(later), source="t")
         save_failure(store, "later", at=AFTER, stage="ingest", reason="after the fact")
-    with open_reader(db) as store:
-        now = completeness_of(store, settings, at=BEFORE)
-    pd.testing.assert_frame_equal(now.frame, then.frame)
+    with open_reader(changed) as store:
+        now = status_of(store, settings, at=BEFORE)
+    pd.testing.assert_frame_equal(now.completeness.frame, then.completeness.frame)
+    pd.testing.assert_frame_equal(now.freshness, then.freshness)
 
 
 def test_an_earlier_window_is_due_only_when_asked_for_and_one_market_can_be_picked(turns):
