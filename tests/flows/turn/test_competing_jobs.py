@@ -117,10 +117,16 @@ def test_a_turn_that_lacks_one_decision_gives_it_what_the_others_leave(live, set
             }
 
 
-def test_a_turn_made_again_writes_the_same(live, settings):
-    before = dump(live)
-    one_turn(live, settings, at=AT + (TURNS - 1) * STEP)
-    assert dump(live) == before
+def test_a_turn_made_again_writes_the_same_and_says_what_was_decided_first(live, settings, tmp_path):
+    db = shutil.copy(live, tmp_path / "w.duckdb")
+    slot = AT + (TURNS - 1) * STEP
+    with open_store(db) as store:
+        store.execute('UPDATE decisions SET details = json_merge_patch(details, \'{"reason": "as said"}\')')
+        first = sorted((own[-1] for own in rows_of(store).values()), key=lambda row: row["job"])
+    before = dump(db)
+    found = one_turn(db, settings, at=slot)
+    assert dump(db) == before
+    assert [row for row in found.decisions if row["job"] in NAMES] == first
 
 
 def test_the_joint_command_shows_the_decisions_that_the_turn_issues(live, settings_file, tmp_path):
