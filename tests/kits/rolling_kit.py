@@ -83,7 +83,7 @@ class WatchingFit:
     def outlook(self, panel, which, origins, horizon):
         series: Series = panel.series[which]
         self.shown.append(
-            ("outlook", max(one.end for one in panel.series) - 1, series.first_slot + origins[-1])
+            ("outlook", max(one.end for one in panel.series) - 1, series.first_slot + origins[-1], panel)
         )
         mean = np.full((origins.size, horizon), self.level)
         return Outlook(

@@ -111,13 +111,22 @@ def test_every_origin_of_every_model_is_in_one_unit():
 
 def test_a_model_is_shown_the_panel_up_to_its_fit_and_to_its_last_origin_and_no_more():
     shown: list = []
-    panel = Panel(series=(a_series(300), a_series(300, zone="b", seed=1)))
-    rolling = a_rolling([panel], {"last_value": LAST, "watching": Watching(shown)})
+    first, second = a_series(300), a_series(300, zone="b", seed=1, gaps=0)
+    slots = second.first_slot + np.arange(300)
+    late = second.first_slot + 200
+    second = replace(second, learned=np.where(slots == late, slots + 40, slots))
+    rolling = a_rolling([Panel(series=(first, second))], {"last_value": LAST, "watching": Watching(shown)})
     fits = {u.fit_slot for u in units_of(rolling) if u.model == "watching"}
     blocks_of(rolling)
     assert {entry[1] for entry in shown if entry[0] == "fit"} == fits
     assert len(fits) > 2
-    assert all(entry[1] == entry[2] for entry in shown if entry[0] == "outlook")
+    outlooks = [entry for entry in shown if entry[0] == "outlook"]
+    assert all(entry[1] == entry[2] for entry in outlooks)
+    # What a market learned late its neighbour does not see: origins before that are asked in the same call.
+    beside = [panel.series[1] for *_, panel in outlooks if panel.series[0].key == first.key]
+    values = [one.values[late - one.first_slot] for one in beside if one.end > late]
+    assert values
+    assert np.isnan(values).all()
 
 
 @pytest.mark.parametrize("variable", ["count", pytest.param("price", marks=pytest.mark.slow)])
