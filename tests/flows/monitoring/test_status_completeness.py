@@ -335,6 +335,10 @@ def test_what_a_map_says_of_a_time_does_not_change_with_what_came_after(turns, t
         )
         later = count_row(BEFORE + pd.Timedelta(hours=1), 3, source="a later source", **market)
         append(store, counts(later), source="t")
+        store.execute(
+            "UPDATE vintages SET market = 'simulated/west/west-a/v100' WHERE market = ? AND issued_at > ?",
+            [MARKETS[0], BEFORE.to_pydatetime()],
+        )
         save_failure(store, "later", at=AFTER, stage="ingest", reason="after the fact")
     with open_reader(changed) as store:
         now = status_of(store, settings, at=BEFORE)
