@@ -14,6 +14,7 @@ from flows.ledger.records import save_failure
 from flows.monitoring.completeness import STATES, Facts, Promise, SlotMap, classify, completeness_of
 from flows.monitoring.status import status_of
 from warehouse.errors import SettingsError
+from warehouse.issued import write_rows
 from warehouse.observations import append
 from warehouse.store.connection import open_reader, open_store
 
@@ -339,11 +340,39 @@ def test_what_a_map_says_of_a_time_does_not_change_with_what_came_after(turns, t
             "UPDATE vintages SET market = 'simulated/west/west-a/v100' WHERE market = ? AND issued_at > ?",
             [MARKETS[0], BEFORE.to_pydatetime()],
         )
+        store.execute(
+            "INSERT INTO jobs SELECT * REPLACE ('later' AS name, 'simulated/west/west-b/v100' AS market, "
+            "created_at + INTERVAL 1 HOUR AS created_at) FROM jobs WHERE start_at = ? LIMIT 1",
+            [BEFORE.to_pydatetime()],
+        )
         save_failure(store, "later", at=AFTER, stage="ingest", reason="after the fact")
     with open_reader(changed) as store:
         now = status_of(store, settings, at=BEFORE)
     pd.testing.assert_frame_equal(now.completeness.frame, then.completeness.frame)
     pd.testing.assert_frame_equal(now.freshness, then.freshness)
+
+
+def test_work_that_was_done_or_said_to_be_over_later_is_still_to_be_done(turns, tmp_path):
+    settings, _, before = turns
+    db = shutil.copy(before, tmp_path / "w.duckdb")
+    with open_store(db) as store:
+        store.execute("DELETE FROM decisions")
+        store.execute("DELETE FROM runs WHERE stage IN ('allocate', 'score')")
+        store.execute("UPDATE outcomes SET scored_at = scored_at + INTERVAL 1 HOUR")
+        for name, start in store.execute("SELECT name, start_at FROM jobs WHERE deadline_at > created_at"):
+            row = {
+                "job": name,
+                "reported_at": start,
+                "known_at": BEFORE + HALF,
+                "revision": 0,
+                "finished": True,
+            }
+            write_rows(store, "reports", [row | {"note": "", "market": ""}])
+        frame = completeness_of(store, settings, at=BEFORE).frame
+    own = frame[frame["stage"].isin(["allocate", "score"])]
+    assert len(own) == 4
+    assert set(own["state"]) == {"not due"}
+    assert own["reason"].str.startswith("has until").all()
 
 
 def test_an_earlier_window_is_due_only_when_asked_for_and_one_market_can_be_picked(turns):
