@@ -128,6 +128,32 @@ def test_more_effort_buys_a_smaller_gap_and_no_worse_plan():
     assert plan_jointly(problem, QUICK).objective == quick.objective
 
 
+def scarce_spot(seed):
+    """Three jobs that are each worth finishing and all want the same cheap spot."""
+    rng = np.random.default_rng(seed)
+    return contended(rng, random_joint(rng, jobs=3, markets=2, w=3, n_max=3, caps=True))
+
+
+def best_one_by_one(problem):
+    return max(plan_one_by_one(problem, order).objective for order in Order)
+
+
+def test_planning_together_gains_and_the_bound_holds_what_was_not_found():
+    gains = scarce_spot(0)
+    plan = plan_jointly(gains, QUICK)
+    assert plan.objective > best_one_by_one(gains) + 0.01 * scale(gains)
+    misses = scarce_spot(32)
+    plan, exact = plan_jointly(misses, QUICK), plan_exactly(misses)
+    assert plan.objective < exact.objective - 0.01 * scale(misses)
+    assert plan.bound >= exact.objective
+
+
+def test_where_planning_again_finds_less_the_best_plan_one_by_one_is_kept():
+    problem = scarce_spot(69)
+    plan = plan_jointly(problem, replace(QUICK, whole_jobs=0))
+    assert plan.objective == pytest.approx(best_one_by_one(problem))
+
+
 def test_what_is_scarce_has_a_price_and_what_is_not_has_none():
     scarce = plan_jointly(two_on_one_market(), THOROUGH)
     assert scarce.objective == pytest.approx(scarce.bound)
