@@ -271,8 +271,8 @@ def test_refuses_what_the_twin_refuses():
 
 
 def test_the_ladder_links_sizes_as_one_arc_per_change_would():
-    """With sizes fixed, the relaxed model yields exactly the work of M2.4, be it asked for the most or for the least: no cheating on
-    the reason of a change."""
+    """With sizes fixed, the relaxed model yields exactly the work of M2.4, at most and at least: no cheating on the reason of a
+    change."""
     rng = np.random.default_rng(26)
     for _ in range(5):
         case = random_problem(rng, w=4, n_max=5, end_rule=EndRule.TARGET)
