@@ -512,27 +512,33 @@ def _refusal(offer: Offer, terms: Terms, widths: Sequence[Width]) -> str:
 
 
 def _least_missed(knowledge: Knowledge, terms: Sequence[Terms]) -> str:
-    """The configuration that came nearest to its GPU's memory, in words."""
+    """The configuration that came nearest to its GPU's memory, in words; of those estimated to fit, the likeliest to run."""
     asked = [
         one.configuration(n, one.rounds(n)[-1])
         for one in terms
         for n in range(1, MOST_GPUS // one.gpus + 1)
         if one.rounds(n)
     ]
-    near: list[tuple[float, str]] = []
+    near: list[tuple[float, float, str]] = []
     for configuration in asked:
         validity = knowledge.validity(configuration)
         if not validity.valid and validity.memory_gb and validity.limit_gb:
-            over = validity.memory_gb - validity.limit_gb
+            over = max(validity.memory_gb - validity.limit_gb, 0.0)
+            lacks = (
+                f"{over:.1f} GB too much"
+                if over
+                else f"which is estimated to fit, but holds with probability {validity.p_valid:.2f} only"
+            )
             near.append(
                 (
                     over,
+                    -validity.p_valid,
                     f"nearest are {configuration.number_gpus} x {configuration.gpu_model} with a batch of "
                     f"{configuration.batch_size}: {validity.memory_gb:.1f} GB a GPU of {validity.limit_gb:.1f} GB, "
-                    f"{over:.1f} GB too much ({validity.reason})",
+                    f"{lacks} ({validity.reason})",
                 )
             )
     if near:
-        return min(near)[1]
+        return min(near)[2]
     reasons: Mapping[str, None] = dict.fromkeys(knowledge.validity(one).reason for one in asked)
     return "; ".join(list(reasons)[:3]) or "no number of GPUs asked for is a whole number of instances"

@@ -2,6 +2,8 @@
 
 import math
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -316,6 +318,24 @@ def test_no_valid_configuration_says_how_much_memory_lacks(store, model):
     with pytest.raises(JobError, match=r", \d+(\.\d)? GB too much") as told:
         fill(turn_at(store), asked(model="llama3.1-70b", method="full", number_gpus=2, batch_size=8), model)
     assert "80.0 GB" in str(told.value)
+
+
+def test_what_is_estimated_to_fit_but_hardly_runs_is_not_called_too_much(store, model):
+    def doubted(configurations):
+        """Four GPUs are the likeliest to hold it, though others need less."""
+        likeliest, other = ({"p_valid": 0.35, "memory_gb": 76.7}, {"p_valid": 0.1, "memory_gb": 70.0})
+        return [
+            replace(verdict, valid=False, **(likeliest if one.number_gpus == 4 else other))
+            for one, verdict in zip(configurations, model.validity(configurations), strict=True)
+        ]
+
+    with pytest.raises(JobError, match="no valid configuration") as told:
+        fill(turn_at(store), asked(), SimpleNamespace(predict=model.predict, validity=doubted))
+    assert (
+        "nearest are 4 x NVIDIA-H100-SXM5-80GB with a batch of 4: 76.7 GB a GPU of 80.0 GB, "
+        "which is estimated to fit, but holds with probability 0.35 only (" in str(told.value)
+    )
+    assert "too much" not in str(told.value)
 
 
 def test_a_deadline_out_of_reach_says_by_how_much(store, model):
