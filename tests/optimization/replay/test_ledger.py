@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from optimization import Job, PointForecast
@@ -65,7 +66,11 @@ def test_rows_of_a_job():
     assert rows[0].utility == pytest.approx(18.0 / 12.0)
     assert [row.lost_to_forecast_error_usd for row in rows[:2]] == [0.0, 0.0]
     assert rows[2].lost_to_forecast_error_usd > 0.0
-    assert np.isnan(score(JOB, MARKET, issued, hindsight_low=26.0)[0].lost_to_forecast_error_usd)
+    alone = score(JOB, MARKET, issued, hindsight_low=17.0)[0]
+    assert np.isnan(alone.lost_to_forecast_error_usd)
+    assert alone.gap_to_hindsight_usd == pytest.approx(-1.0), (
+        "a low end that is not the optimum may be passed"
+    )
     with pytest.raises(SettingsError, match="same policies"):
         score(JOB, MARKET, issued, hindsight_low=26.0, perfect=perfect[::-1])
 
@@ -76,12 +81,13 @@ def test_what_the_same_policies_make_of_perfect_forecasts():
     memo = PlanMemo()
     replay_pool(POLICIES, JOB, MARKET, forecasts=wrong, memo=memo)
     assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=wrong, memo=memo) == expected
-    some = [wrong[0], None, *wrong[2:]]
-    late = perfect_forecasts(MARKET, 3)
+    brief = PointForecast(price=np.full(1, 0.9), available=np.full(1, 0))
+    two = PointForecast(price=np.full(2, 0.9), available=np.full(2, 0))
+    some, late = [two, None, *[brief] * 4], perfect_forecasts(MARKET, 2)
     late[1] = None
     assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=some) == replay_pool(
         POLICIES, JOB, MARKET, forecasts=late
-    ), "where none was issued there is none to be right"
+    ), "right as far ahead as the longest, and where none was issued there is none to be right"
     assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=[None] * 6) is None
 
 
@@ -112,14 +118,19 @@ def test_the_leaderboard_is_the_mean_per_policy():
     assert 0.0 < board["on_time"].min() < 1.0
     assert leaderboard(frame)["weight"].isna().all()
     assert board["mean_hindsight_usd"].isna().all(), "it was not told"
-    known = frame.assign(hindsight_usd=[1.0, 2.0, np.nan] * 3)
-    told = leaderboard(known.assign(policy=[POLICIES[k % 3].name for k in range(9)])).set_index("policy")
-    assert told["mean_hindsight_usd"].tolist() == pytest.approx(
-        [
-            1.0 if name == POLICIES[0].name else 2.0 if name == POLICIES[1].name else np.nan
-            for name in told.index
-        ],
-        nan_ok=True,
-    )
+    known = frame.assign(hindsight_usd=[1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0, np.nan])
+    told = leaderboard(known).set_index("policy")["mean_hindsight_usd"]
+    assert told[[one.name for one in POLICIES]].tolist() == pytest.approx([1.0, 2.0, np.nan], nan_ok=True)
     with pytest.raises(SettingsError, match="no jobs"):
         leaderboard([])
+
+
+def test_the_best_is_the_best_in_units_of_each_job():
+    """One dear job does not outweigh the cheap ones."""
+    rows = pd.DataFrame(
+        {
+            "policy": ["dear", "cheap", "dear", "cheap"], "utility": [0.7, 0.1, 0.1, 0.9], "utility_usd": [70.0, 10.0, 1.0, 9.0],
+            "cost_usd": 1.0, "on_demand_only_usd": [100.0, 100.0, 10.0, 10.0], "on_time": True, "gap_to_hindsight": 0.0,
+        }
+    )  # fmt: skip
+    assert leaderboard(rows)["policy"].tolist() == ["cheap", "dear"]

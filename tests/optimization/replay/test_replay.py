@@ -10,7 +10,7 @@ import pytest
 
 from optimization import Allocation, Job, PointForecast, Progress, View
 from optimization.job.definition import Linear
-from optimization.market.window import MarketWindow, market_window, record_of
+from optimization.market.window import MarketWindow, Quantiles, market_window, record_of
 from optimization.policies.pool import load_pool, policy_named
 from optimization.replay.run import PlanMemo, catch_up, in_force, replay, replay_pool, see, with_shared_plans
 from optimization.replay.score import hindsight, perfect_forecasts
@@ -104,6 +104,20 @@ def test_what_cannot_be_held_is_refused(answer, what):
         replay(Scripted([answer] * 4), JOB, flat(4))
 
 
+def test_spot_is_refused_to_a_job_that_cannot_resume():
+    with pytest.raises(JobError, match="resume"):
+        replay(Scripted([Allocation(2, 0), Allocation(2, 1)]), replace(JOB, resumable=False), flat(4))
+
+
+def test_a_gap_teaches_beliefs_nothing():
+    """Policies see on-demand's price and no spot in it, which nobody observed."""
+    market = market_window([0.4, np.nan, 0.4, 0.4], [4, 2, np.nan, 4], on_demand_usd=1.0, slot_hours=1.0)
+    seen = see(JOB, market, None)
+    assert seen.observed == (True, False, False, True)
+    for known in (seen.beliefs.price, seen.beliefs.available):
+        assert np.isnan(known).tolist() == [False, True, True, False]
+
+
 def test_numpy_integers_are_whole_numbers():
     answer = Allocation(np.int64(1), np.int32(2))  # type: ignore[arg-type]
     outcome = replay(Scripted([answer] * 4), JOB, flat(4))
@@ -124,7 +138,11 @@ def test_a_longer_market_is_cut_at_the_deadline():
 
 
 def test_forecasts_reach_the_slot_they_speak_of():
-    first = PointForecast(price=np.array([0.1, 0.2, 0.3]), available=np.array([1, 2, 3]))
+    said = np.arange(3.0)[:, None] * np.ones(19)
+    first = PointForecast(
+        price=np.array([0.1, 0.2, 0.3]), available=np.array([1, 2, 3]),
+        quantiles=Quantiles(price=0.1 + said / 10, count=1 + said, capacity=4),
+    )  # fmt: skip
     second = PointForecast(price=np.array([0.9]), available=np.array([9]))
     policy = Scripted([Allocation(0, 0)] * 4)
     replay(policy, JOB, flat(4), forecasts=[first, None, second, None])
@@ -132,6 +150,8 @@ def test_forecasts_reach_the_slot_they_speak_of():
     assert given[0] is first
     assert given[1].price.tolist() == [0.2, 0.3]
     assert given[1].available.tolist() == [2, 3]
+    assert given[1].quantiles.price[:, 0].tolist() == [0.2, pytest.approx(0.3)]
+    assert given[1].quantiles.count[:, 0].tolist() == [2, 3]
     assert given[2] is second
     assert given[3] is None
     assert in_force(None, 2) == (None, None)
