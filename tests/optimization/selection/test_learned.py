@@ -1,5 +1,7 @@
 """What was learned belongs to a policy each: a policy that comes later neither erases it nor gains by having been away."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,9 @@ def test_what_became_known_later_is_asleep_before():
     assert then.jobs == ("j0", "j1")
     assert filled.before(51).begins(filled)
     assert not then.begins(filled)
+    assert not filled.begins(replace(filled, jobs=("other", "j1"))), "alike utilities of another job"
+    assert then.known_us[0].tolist() == [10, 10, 0], "0 where nothing was known yet"
+    assert filled.with_job("j2", {"b": 0.7}, 60).known_us[2].tolist() == [0, 60, 0]
 
 
 def test_what_is_learned_at_a_time_counts_after_it():

@@ -95,7 +95,10 @@ def test_anytime_keeps_its_bound_at_every_round(sequence, seed):
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_fixed_share_keeps_the_shifting_bound(sequence):
     rate, share = shifting_rates(M, K, 3)
-    result = regret(table(sequence(np.random.default_rng(1))), rate=rate, share=share, shifts=3)
+    utilities = sequence(np.random.default_rng(1))
+    result = regret(table(utilities), rate=rate, share=share, shifts=3)
+    against = best_sequence(utilities, 3) - result["expected"].cumsum()
+    assert result["shifting_regret"].tolist() == pytest.approx(against.tolist())
     assert result["shifting_regret"].iloc[-1] <= result["shifting_bound"].iloc[-1] + 1e-9
     assert result["static_bound"].isna().all()
 
@@ -252,6 +255,8 @@ def test_the_regret_of_any_learner_beside_its_bound(name, sequence):
     played = play(learner, NAMES, utilities)
     assert result["static_regret"].tolist() == played.static_regret.tolist()
     assert result["expected"].tolist() == played.expected.tolist()
+    against = best_sequence(utilities, 2) - played.expected.cumsum()
+    assert result["shifting_regret"].tolist() == pytest.approx(against.tolist())
     assert (result["static_regret"] <= result["static_bound"] + 1e-9).all()
     assert (result["shifting_regret"] <= result["shifting_bound"] + 1e-9).all()
     assert (result["shifting_regret"] >= result["static_regret"] - 1e-9).all()
