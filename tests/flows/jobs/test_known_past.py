@@ -16,7 +16,7 @@ from flows.turn.context import MOST_PEERS, Turn, find_market, peers_of, read_his
 from flows.turn.stages import effort_of, ingest_paths
 from forecasting.origins import backtest
 from optimization.job.definition import Progress
-from optimization.job.request import job_on, parse_request
+from optimization.job.request import job_on, parse_request, slot_job
 from optimization.policies.contract import belief_of
 from optimization.policies.pool import policy_named
 from optimization.replay.decision import RECORD_SPAN, decide, market_record, record_start
@@ -84,6 +84,10 @@ def test_a_row_learned_after_its_slot_and_after_the_job_began_is_a_gap():
     assert np.isnan(replayed.available).tolist() == [False, False, True, False]
     assert np.array_equal(np.isnan(replayed.price), np.isnan(replayed.available))
     assert np.array_equal(replayed.peers[0], replayed.available, equal_nan=True)
+    job = replace(slot_job(request(), step=STEP, on_demand_usd=4.0), deadline_slots=3)
+    assert np.array_equal(
+        ended_job(job, slots[1], market, []).record.available, replayed.available, equal_nan=True
+    )
     live = market_record(market, [peer], first=slots[1], last=slots[3], known_by=slots[3])
     assert not np.isnan(live.available).any()
 
