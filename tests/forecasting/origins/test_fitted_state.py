@@ -65,7 +65,10 @@ def test_a_market_that_was_not_there_is_answered_after_restoring_too():
     panel = panel_of("count")
     fitted = EachAlone(model=LastValue()).fit(Panel(series=panel.series[:1]))
     again = restored(state_text(fitted))
-    same(fitted.outlook(panel, 1, np.array([100]), 3), again.outlook(panel, 1, np.array([100]), 3))
+    told = fitted.outlook(panel, 1, np.array([100]), 3)
+    same(told, again.outlook(panel, 1, np.array([100]), 3))
+    past = LastValue().fit(panel.series[1].part(0, 101)).outlook(panel.series[1], np.array([100]), 3)
+    assert np.array_equal(told.quantiles, past.quantiles), "by its past up to and with the origin"
 
 
 def test_odd_numbers_and_spans_come_back():

@@ -22,8 +22,9 @@ from rolling_kit import (
 from series_kit import history
 
 from forecasting.origins import NO_NUMBER, Cohort, Rolling, forecast_blocks, second_half, units_of
-from forecasting.predictor import EachAlone, Outlook, Panel
+from forecasting.predictor import EachAlone, Outlook, Panel, bounded
 from forecasting.predictors import make_predictor
+from forecasting.predictors.last_value import LastValue
 from forecasting.series import series_of
 from warehouse.errors import ForecastError, SettingsError
 
@@ -60,6 +61,19 @@ def test_estimations_stand_at_multiples_of_the_cadence_since_the_epoch():
     assert (slots <= absolute).all()
     assert (slots % 48 == 0).all()
     assert (absolute - slots < 48).all()
+
+
+def test_a_young_market_is_estimated_more_often():
+    """Of 48 slots a cadence, and observed from slot 960 on: at every origin, then every 12 slots, then every 48."""
+    origins = np.array([960, 971, 972, 983, 984, 1007, 1008, 1055, 1056])
+    slots = every(DAY).count.fit_slots(origins, np.arange(960, 1100), HALF_HOUR)
+    assert slots.tolist() == [960, 971, 972, 972, 984, 996, 1008, 1008, 1056]
+
+
+def test_the_lookback_counts_from_a_refit_time_within_the_slot():
+    cadence = every(pd.Timedelta("45min"), lookback=pd.Timedelta("60min")).count
+    # Slot 103 begins after 3,090 minutes; the refit time in it is 3,105, and the first slot after 3,045 is slot 102.
+    assert cadence.start(np.array([103]), HALF_HOUR).tolist() == [102]
 
 
 def test_each_variable_has_a_cadence_of_its_own():
@@ -215,14 +229,17 @@ class Broken:
 
 
 def test_last_value_answers_where_a_model_gives_no_number_and_it_says_so():
-    panel = Panel(series=(a_series(200, gaps=0),))
-    models = {"last_value": LAST, "broken": Broken()}
-    for block in blocks_of(a_rolling([panel], models)):
-        if block.model == "broken":
-            even = block.origins % 2 == 0
-            assert np.isfinite(block.outlook.quantiles).all()
-            assert [why == NO_NUMBER for why in block.outlook.reasons] == even.tolist()
-            assert block.outlook.mean[even, 0] == pytest.approx(panel.series[0].values[block.origins[even]])
+    series = a_series(200, gaps=0)
+    rolling = a_rolling([Panel(series=(series,))], {"broken": Broken()})
+    for unit in units_of(rolling):
+        (block,) = forecast_blocks(unit, rolling)
+        told, even = block.outlook, block.origins % 2 == 0
+        assert np.isfinite(told.quantiles).all()
+        assert [why == NO_NUMBER for why in told.reasons] == even.tolist()
+        known = LastValue().fit(series.until(unit.fit_slot)).outlook(series, block.origins, 3)
+        own, mean = bounded(known.quantiles, known.mean, series, block.origins)
+        assert np.array_equal(told.quantiles[even], own[even]), "as estimated with the others"
+        assert np.array_equal(told.mean[even], mean[even])
 
 
 def test_an_answer_of_a_wrong_shape_is_refused_with_its_model():

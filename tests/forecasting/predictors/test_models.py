@@ -15,6 +15,7 @@ from standing import standing
 
 from forecasting.predictor import bounded
 from forecasting.predictors import PREDICTORS
+from forecasting.predictors.last_value import is_stale
 from forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ahead, error_quantiles, quantiles_of, widest
 from forecasting.predictors.lightgbm import FittedBoostedCount
 from forecasting.predictors.markov import FittedMarkovChain
@@ -199,3 +200,16 @@ def test_quantiles_of_counts_are_rounded_half_up():
     made, mean = bounded(told, np.array([[9.0]]), series, np.array([0]))
     assert made.tolist() == [[[0.0, 0.0, 1.0, 2.0, 2.0, 3.0, 4.0]]]
     assert mean.tolist() == [[4.0]]
+
+
+def test_quantiles_do_not_cross():
+    series = SimpleNamespace(variable="price", upper=np.array([4.0]))
+    made, _ = bounded(np.array([[[1.0, 0.5, 2.0]]]), np.array([[1.0]]), series, np.array([0]))
+    assert made.tolist() == [[[1.0, 1.0, 2.0]]]
+
+
+def test_six_hours_old_is_the_present_and_older_is_not():
+    hours = SimpleNamespace(step=pd.Timedelta(hours=1))
+    assert is_stale(hours, np.array([0, 6, 7])).tolist() == [False, False, True]
+    days = SimpleNamespace(step=pd.Timedelta(days=1))
+    assert is_stale(days, np.array([0, 1, 2])).tolist() == [False, False, True], "at least one slot"
