@@ -143,6 +143,26 @@ def test_a_model_is_shown_the_panel_up_to_its_fit_and_to_its_last_origin_and_no_
     assert np.isnan(values).all()
 
 
+def test_what_was_learned_late_is_estimated_on_from_then_on_and_seen_by_no_peer():
+    """The row of slot 4 was learned in slot 7."""
+    on_time = history([1.0] * 10, [3] * 10)
+    known = on_time.slots.to_series(index=on_time.slots)
+    known.iloc[4] = on_time.slots[7]
+    series = series_of(history([1.0] * 10, [3] * 10, known_at=known), "count")
+    cohort = Cohort(series=(series,), cadence=every(DAY).count)
+
+    class Shown(Watching):
+        def fit(self, panel):
+            self.shown.append(panel.series[0].values)
+            return super().fit(panel)
+
+    for at, gaps in ((6, [4]), (7, [])):
+        watching = Shown([])
+        basis = cohort.basis(watching, series.first_slot + at)
+        assert np.flatnonzero(np.isnan(watching.shown[0])).tolist() == gaps
+        assert np.flatnonzero(np.isnan(basis.peers[0].values)).tolist() == [4]
+
+
 @pytest.mark.parametrize("variable", ["count", pytest.param("price", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", registered())
 def test_no_registered_model_reads_the_future(name, variable):
