@@ -383,9 +383,9 @@ def candidates_of(
     if not found:
         raise JobError(
             f"no valid configuration for {asked.request.model!r} ({asked.method}, {asked.tokens_per_sample} tokens a sample): "
-            f"{_least_missed(knowledge, every)}",
+            f"{_least_missed(knowledge, every, asked.request.number_gpus)}",
             expected="a configuration that divides and fits into memory",
-            remedy="give more GPUs, a smaller batch, shorter samples or another method",
+            remedy="ask for another number of GPUs or another batch, shorter samples or another method",
         )
     return found
 
@@ -511,14 +511,20 @@ def _refusal(offer: Offer, terms: Terms, widths: Sequence[Width]) -> str:
     return f"{what}: {widest.reason if widest else 'the number of GPUs asked for is not reached'}"
 
 
-def _least_missed(knowledge: Knowledge, terms: Sequence[Terms]) -> str:
-    """The configuration that came nearest to its GPU's memory, in words; of those estimated to fit, the likeliest to run."""
+def _least_missed(knowledge: Knowledge, terms: Sequence[Terms], number_gpus: int | None) -> str:
+    """The configuration that came nearest to its GPU's memory, in words; of those estimated to fit, the likeliest to run.
+
+    Where a number of GPUs is asked for it is one of these, or why there is none.
+    """
     asked = [
         one.configuration(n, one.rounds(n)[-1])
         for one in terms
         for n in range(1, MOST_GPUS // one.gpus + 1)
-        if one.rounds(n)
+        if one.rounds(n) and number_gpus in (None, n * one.gpus)
     ]
+    if not asked and terms and number_gpus is not None:
+        largest = max(one.batch_size for one in terms)
+        return f"{number_gpus} GPUs were asked for, and a batch of {largest} has a sample for {largest} at most"
     near: list[tuple[float, float, str]] = []
     for configuration in asked:
         validity = knowledge.validity(configuration)
