@@ -524,7 +524,9 @@ def _least_missed(knowledge: Knowledge, terms: Sequence[Terms], number_gpus: int
     ]
     if not asked and terms and number_gpus is not None:
         largest = max(one.batch_size for one in terms)
-        return f"{number_gpus} GPUs were asked for, and a batch of {largest} has a sample for {largest} at most"
+        return (
+            f"{number_gpus} GPUs were asked for, and a batch of {largest} has a sample for {largest} at most"
+        )
     near: list[tuple[float, float, str]] = []
     for configuration in asked:
         validity = knowledge.validity(configuration)
