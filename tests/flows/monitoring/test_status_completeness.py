@@ -346,10 +346,21 @@ def test_what_a_map_says_of_a_time_does_not_change_with_what_came_after(turns, t
             [BEFORE.to_pydatetime()],
         )
         save_failure(store, "later", at=AFTER, stage="ingest", reason="after the fact")
+        fetch = {
+            "feed": "spot",
+            "logical_at": BEFORE + HALF,
+            "status": "failed",
+            "reason": "no answer",
+            "watermark": "{}",
+        }
+        write_rows(
+            store, "fetches", [fetch | dict.fromkeys(("added", "repeated", "rejected", "requests"), 0)]
+        )
     with open_reader(changed) as store:
         now = status_of(store, settings, at=BEFORE)
     pd.testing.assert_frame_equal(now.completeness.frame, then.completeness.frame)
     pd.testing.assert_frame_equal(now.freshness, then.freshness)
+    pd.testing.assert_frame_equal(now.feeds, then.feeds)
 
 
 def test_work_that_was_done_or_said_to_be_over_later_is_still_to_be_done(turns, tmp_path):
