@@ -9,6 +9,13 @@ from storeprocess import run_python
 from warehouse.store.connection import open_reader, open_store
 
 BIG = "INSERT INTO assumptions SELECT 'm{0}', 's', md5((range + {0})::VARCHAR) || md5((7 * range)::VARCHAR) FROM range(200000)"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def new_warehouses():
+    """Made as the program makes them: how large one is at first decides what a small disk holds."""
+
+
 #: In a process of its own that may not make files larger than a megabyte more than the warehouse is.
 LIMITED = """
     import os, resource, sys
