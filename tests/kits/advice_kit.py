@@ -64,6 +64,20 @@ def add_job(store, **changes):
     return find_job(store, placed.name)
 
 
+@cache
+def _added() -> TemporaryDirectory:
+    """A warehouse with the job and no market, made once a process and only copied."""
+    made = TemporaryDirectory()
+    with open_store(Path(made.name) / "w.duckdb") as store:
+        add_job(store)
+    return made
+
+
+def job_store(folder):
+    """An open warehouse of one's own with one job of twelve slots in it and no market."""
+    return open_store(shutil.copy(Path(_added().name) / "w.duckdb", folder / "w.duckdb"))
+
+
 def opened(store, slot, *, asked=None, decided=None, reports=()):
     """A job at a slot, with the decisions given, or those of the warehouse."""
     asked = asked or request()

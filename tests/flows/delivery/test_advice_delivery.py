@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 import socket
 import socketserver
 import threading
@@ -12,7 +11,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from advice_kit import BEGIN, SETTINGS, STEP, add_job, decided_row, handed, keep, new_store, request, turn_at
+from advice_kit import (
+    BEGIN,
+    SETTINGS,
+    STEP,
+    decided_row,
+    handed,
+    job_store,
+    keep,
+    new_store,
+    request,
+    turn_at,
+)
 from pydantic import ValidationError
 
 from flows.config import Sink, read_settings
@@ -22,7 +32,6 @@ from flows.turn import stages
 from flows.turn.context import Turn
 from flows.turn.stages import Found, whole_turn
 from warehouse.errors import SettingsError
-from warehouse.store.connection import open_store
 
 TOKEN, SECRET = "tok-4f2c8a", "key-91bb07"
 
@@ -127,18 +136,9 @@ def rows(tmp_path_factory):
         return [decided_row(store, slot, decided={}) for slot in range(3)]
 
 
-@pytest.fixture(scope="module")
-def with_job(tmp_path_factory):
-    """A warehouse with the job, to be copied."""
-    file = tmp_path_factory.mktemp("job") / "w.duckdb"
-    with open_store(file) as opened:
-        add_job(opened)
-    return file
-
-
 @pytest.fixture
-def store(with_job, tmp_path):
-    with open_store(Path(shutil.copy(with_job, tmp_path / "w.duckdb"))) as opened:
+def store(tmp_path):
+    with job_store(tmp_path) as opened:
         yield opened
 
 

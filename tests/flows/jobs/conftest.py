@@ -1,25 +1,13 @@
 """Warehouses that the tests of jobs have in common."""
 
-import shutil
-
 import pytest
-from advice_kit import add_job, new_store
-
-from warehouse.store.connection import open_store
-
-
-@pytest.fixture(scope="module")
-def one_job(tmp_path_factory):
-    file = tmp_path_factory.mktemp("job") / "w.duckdb"
-    with open_store(file) as store:
-        add_job(store)
-    return file
+from advice_kit import job_store, new_store
 
 
 @pytest.fixture
-def jobs(one_job, tmp_path):
+def jobs(tmp_path):
     """A warehouse with one job of twelve slots and no market: enough to report to and to change."""
-    with open_store(shutil.copy(one_job, tmp_path / "w.duckdb")) as store:
+    with job_store(tmp_path) as store:
         yield store
 
 
