@@ -62,7 +62,7 @@ def backfill(
     )  # fmt: skip
     if dry_run:
         return _plan(stretch, session)
-    from flows.engine.run import prepare_engine
+    from flows.engine.run import no_heartbeat, prepare_engine
     from warehouse.store.files import check_place
 
     check_place(session.db, read_only=False)
@@ -70,11 +70,12 @@ def backfill(
     prepare_engine(session.db.resolve().parent, quiet=True)
     from flows.backfill import flow
 
-    state = flow.backfill(
-        start=stretch.start.to_pydatetime(), end=stretch.end.to_pydatetime(), db=session.db,
-        step_minutes=round(stretch.step / pd.Timedelta(minutes=1)), reprocess=stretch.reprocess,
-        backwards=backwards, stages=list(stretch.stages), data=session.data, settings=session.settings, strict=False,
-    )  # fmt: skip
+    with no_heartbeat():
+        state = flow.backfill(
+            start=stretch.start.to_pydatetime(), end=stretch.end.to_pydatetime(), db=session.db,
+            step_minutes=round(stretch.step / pd.Timedelta(minutes=1)), reprocess=stretch.reprocess,
+            backwards=backwards, stages=list(stretch.stages), data=session.data, settings=session.settings, strict=False,
+        )  # fmt: skip
     value = state["answer"] | {"changed": state["slots"]}
     return Answer(
         title="Backfill",

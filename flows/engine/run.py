@@ -6,7 +6,8 @@ What a turn needs is imported when it runs: the environment alone costs no impor
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,18 @@ def prepare_engine(folder: Path, *, quiet: bool = False) -> None:
         os.environ.setdefault(name, value)
 
 
+@contextmanager
+def no_heartbeat() -> Iterator[None]:
+    """Runs of this process do not say that they live: for those that somebody waits for, whom no deployment's automation looks at.
+
+    The thread that says so takes up to a second to end, and no variable of the environment turns it off (Prefect 3.8).
+    """
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield
+
+
 # ---
 # What ``run`` does: one turn of the loop on the embedded engine, and its answer as plain values.
 
@@ -89,15 +102,16 @@ def run_turn(
     from flows.engine.flows import SHOW, pipeline
 
     SHOW.set(show)
-    return pipeline.with_options(timeout_seconds=0)(  # who waits for it may stop it
-        db=db,
-        at=when.to_pydatetime(),
-        data=data,
-        jobs=requests,
-        report=report or Path("reports") / f"{run_id_of(when)}.html",
-        settings=settings,
-        own_end=own_end,
-    )
+    with no_heartbeat():
+        return pipeline.with_options(timeout_seconds=0)(  # who waits for it may stop it
+            db=db,
+            at=when.to_pydatetime(),
+            data=data,
+            jobs=requests,
+            report=report or Path("reports") / f"{run_id_of(when)}.html",
+            settings=settings,
+            own_end=own_end,
+        )
 
 
 def _market_words(data: Path | None, settings: Settings) -> str:

@@ -16,6 +16,7 @@ from flows.accuracy.report import AccuracyOptions, course_of, read_measured
 from flows.accuracy.units import run_course
 from flows.command import Session
 from flows.config import Settings, read_settings
+from flows.engine.run import no_heartbeat, run_turn
 from optimization import Job
 from optimization.job.definition import Linear
 from optimization.market.window import market_window
@@ -38,7 +39,8 @@ def engine(tmp_path_factory, tables):
         with get_client(sync_client=True) as client:
             client.api_healthcheck()
         keep_tables(tables)
-        yield home
+        with no_heartbeat():
+            yield home
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +190,26 @@ def test_a_run_that_takes_too_long_is_stopped_and_says_so(on_engine, settings_fi
         tmp_path / "w.duckdb", read_settings(settings_file)
     )  # nothing holds the warehouse, nothing is half done
     assert dump(tmp_path / "w.duckdb") == dump(on_engine[0])
+
+
+def test_a_run_that_somebody_waits_for_has_no_heartbeat(engine, tmp_path, monkeypatch):
+    """Its thread ends up to a second late, and no automation looks at the run."""
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, get_current_settings, temporary_settings
+
+    from flows.engine import flows
+
+    class Pipeline:
+        def with_options(self, **_):
+            return lambda **_: get_current_settings().flows.heartbeat_frequency
+
+    monkeypatch.setattr(flows, "pipeline", Pipeline())
+    terms = dict.fromkeys(("data", "report", "settings"))
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: 30}):
+        assert (
+            run_turn(db=tmp_path / "w.duckdb", at=AT, job_files=[], config=Settings(), show=print, **terms)
+            is None
+        )
+        assert get_current_settings().flows.heartbeat_frequency == 30
 
 
 def test_tables_are_kept_as_artifacts(on_engine):

@@ -12,6 +12,7 @@ import pytest
 from engine_kit import keep_tables, own_engine, process_of
 from test_turn import AT, small_settings
 
+from flows.engine.run import no_heartbeat
 from flows.engine.serving import keep_automation, running_server, zombies
 from warehouse.errors import InputError
 from warehouse.issued import read_rows
@@ -32,7 +33,10 @@ def server(tmp_path_factory, tables):
         from prefect.logging.handlers import APILogHandler
         from prefect.settings import PREFECT_API_URL, temporary_settings
 
-        with temporary_settings({PREFECT_API_URL: url}):  # Prefect may have been imported before
+        with (
+            temporary_settings({PREFECT_API_URL: url}),  # Prefect may have been imported before
+            no_heartbeat(),
+        ):
             yield home
             APILogHandler().flush()  # else the last lines are tried again and again when there is no server any more
 
