@@ -3,6 +3,8 @@
 import gc
 import os
 import shutil
+import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -24,16 +26,9 @@ for name, value in ENGINE_SETTINGS.items():
 # Python looks for garbage after every 700 objects, in all that tests have made: a tenth of their time. It still looks, less often.
 gc.set_threshold(50_000, 20, 20)
 
-# In a new clone the libraries have no bytecode yet, and two workers that collect side by side would compile the same modules at the
-# same time. Every second worker begins with those that the others come to last.
-if int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2:
-    for name in (
-        "flows.engine.flows",
-        "flows.show.page",
-        "optimization.window.solver",
-        "statsmodels.tsa.api",
-    ):
-        import_module(name)
+HERE = Path(__file__).parent
+#: Every second worker of a run begins at the other end where two would do the same work side by side.
+OTHER_END = bool(int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2)
 
 #: Files that take long, in the order in which workers take them; the short files after them end about together. The first go
 #: to two workers in turn, which so compile other kernels side by side.
@@ -92,6 +87,15 @@ def new_warehouses(empty_warehouse):
         yield
 
 
+def pytest_collection():
+    """In a new clone neither the tests nor the libraries have bytecode yet: two workers that import them meet in the middle."""
+    for file in sorted(HERE.rglob("test_*.py"), reverse=True) if OTHER_END else ():
+        if str(file.parent) not in sys.path:
+            sys.path.insert(0, str(file.parent))
+        with suppress(Exception, pytest.skip.Exception):  # said when it is collected
+            import_module(file.stem)
+
+
 def pytest_collection_finish():
     """What has been imported and collected by now stays to the end: no later look for garbage goes through it again."""
     gc.collect()
@@ -100,5 +104,5 @@ def pytest_collection_finish():
 
 def pytest_collection_modifyitems(items):
     """Without this the longest tests, alone in their files, would be the last ones of one worker while the others idle."""
-    places = {Path(__file__).parent / name: place for place, name in enumerate(FIRST)}
+    places = {HERE / name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(FIRST)))
