@@ -145,7 +145,7 @@ def preview() -> list[dict[str, object]]:
         ]
 
 
-def ec2(hours: int = 16) -> Ec2:
+def ec2(hours: int = 8) -> Ec2:
     """The documented form of AWS's answers: two zones, a price an hour, some pages of them."""
     return Ec2({"us-east-1": price_history("us-east-1", hours, start=AT - hours * HOUR)}, page=5)
 
