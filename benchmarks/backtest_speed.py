@@ -3,7 +3,7 @@
 statsforecast's AutoARIMA beside our ARIMA, mlforecast's LightGBM beside ours (whatever the registry has under ``lightgbm``), in
 the order peer, ours, peer, so that a machine that grew slower or faster meanwhile shows. The peers run in an environment of
 their own, made once by uv from ``benchmarks/peers/requirements.txt`` in the folder ``SLACKWATER_PEERS`` (default
-``benchmarks/results/peers``). Their quantiles get the bounds and the rounding of ours, which can only help them. A gap is scored
+``.peers``). Their quantiles get the bounds and the rounding of ours, which can only help them. A gap is scored
 by nobody.
 
 ``SLACKWATER_PEER_SLOTS`` (default 704) keeps the newest so many slots of a series: AutoARIMA takes seconds per estimation.
@@ -98,7 +98,7 @@ def groups_of(data: Path) -> Iterator[Group]:
 
 def peers_environment() -> Path:
     """The interpreter of the peers' environment, made if it is not there."""
-    folder = Path(os.environ.get("SLACKWATER_PEERS", "benchmarks/results/peers"))
+    folder = Path(os.environ.get("SLACKWATER_PEERS", ".peers"))
     python = folder / "bin" / "python"
     if python.exists():
         return python

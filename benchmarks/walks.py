@@ -246,13 +246,10 @@ def all_walked(data: Path, names: Sequence[str] = ()) -> dict[str, dict[str, Any
 
 
 def tree() -> dict[str, dict[str, int]]:
-    """Modules and lines of the product, its tests and benchmarks: in all, and by folder; not what benchmarks leave behind."""
+    """Modules and lines of the product, its tests and benchmarks: in all, and by folder."""
     count: dict[str, Counter[str]] = {}
-    left = ROOT / "benchmarks" / "results"
     for top in (*PRODUCT, "tests", "benchmarks"):
         for file in sorted((ROOT / top).rglob("*.py")):
-            if left in file.parents:
-                continue
             lines = len(file.read_text(encoding="utf-8").splitlines())
             folder = file.parent.relative_to(ROOT).as_posix()
             for place in ("product" if top in PRODUCT else "beside it", f"{top}, all", folder):

@@ -116,12 +116,3 @@ def test_the_tree_adds_up():
         assert tree["product"][figure] == sum(tree[f"{top}, all"][figure] for top in walks.PRODUCT)
         own = [count for place, count in tree.items() if place.partition("/")[0] == "flows"]
         assert tree["flows, all"][figure] == sum(count[figure] for count in own)
-
-
-def test_what_a_benchmark_left_is_not_counted(tmp_path, monkeypatch):
-    for name in ("benchmarks/own.py", "benchmarks/results/peers/lib/theirs.py"):
-        file = tmp_path / name
-        file.parent.mkdir(parents=True)
-        file.write_bytes(b"x = 1  # \xa4\n" if "peers" in name else b"x = 1\n")
-    monkeypatch.setattr(walks, "ROOT", tmp_path)
-    assert walks.tree()["benchmarks, all"] == {"modules": 1, "lines": 1}
