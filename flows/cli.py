@@ -6,52 +6,65 @@ import gc
 import sys
 from typing import Final
 
-from flows.command import Program, open_streams
+from flows.command import Command, Program, open_streams
 
-#: Words -> the function, imported when it is called; overviews show the commands in this order.
+#: Words -> the function and an example of its arguments; overviews show the commands in this order.
 COMMANDS: Final = {
-    "run": "flows.engine.command:run",
-    "plan": "flows.turn.command:plan",
-    "forecast": "flows.turn.command:forecast",
-    "replay": "flows.turn.command:replay",
-    "leaderboard": "flows.turn.command:leaderboard",
-    "report": "flows.turn.command:report",
-    "job add": "flows.jobs.command:add",
-    "job change": "flows.jobs.command:change",
-    "job list": "flows.jobs.command:list_",
-    "job show": "flows.jobs.command:show",
-    "job report": "flows.jobs.command:report",
-    "markets": "flows.exchange:markets",
-    "ingest": "flows.exchange:ingest",
-    "rejected": "flows.exchange:rejected",
-    "feeds": "flows.feeds.command:feeds",
-    "feeds fetch": "flows.feeds.command:fetch",
-    "accuracy": "flows.accuracy.command:accuracy",
-    "backfill": "flows.backfill.command:backfill",
-    "status": "flows.monitoring.command:status",
-    "ui": "flows.ui.command:ui",
-    "serve": "flows.engine.command:serve",
-    "fill": "flows.requests.command:fill",
-    "fit-configurations": "flows.configurations.command:fit_configurations",
-    "rent": "flows.renting.command:rent",
-    "fleet plan": "flows.fleet.command:plan",
-    "export": "flows.exchange:export",
-    "import": "flows.exchange:import_",
-    "compact": "flows.exchange:compact",
-    "publish": "flows.exchange:publish",
-    "schema": "flows.schemas.command:schema",
-    "init": "flows.schemas.command:init",
-    "experiment pool": "flows.experiments.command:pool",
-    "experiment error": "flows.experiments.command:error",
-    "experiment selection": "flows.experiments.command:selection",
-    "experiment cant-be-late": "flows.experiments.command:cant_be_late",
-    "experiment predictors": "flows.experiments.command:predictors",
-    "experiment probing": "flows.experiments.command:probing",
-    "experiment fleet": "flows.experiments.command:fleet",
-    "experiment cluster": "flows.experiments.command:cluster",
-    "experiment renting": "flows.experiments.command:renting",
-    "experiment advice": "flows.experiments.command:advice",
-    "experiment markets": "flows.experiments.command:markets",
+    "run": Command("flows.engine.command:run", "--data data --job job.toml"),
+    "plan": Command(
+        "flows.turn.command:plan", "job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g"
+    ),
+    "forecast": Command(
+        "flows.turn.command:forecast", "--market gcp/us-central1/us-central1-a/a3-highgpu-1g --json"
+    ),
+    "replay": Command(
+        "flows.turn.command:replay",
+        "--job job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g --policy all",
+    ),
+    "leaderboard": Command("flows.turn.command:leaderboard"),
+    "report": Command("flows.turn.command:report", "--at 2026-11-20T14:30Z --html turn.html"),
+    "job add": Command(
+        "flows.jobs.command:add", "job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g"
+    ),
+    "job change": Command("flows.jobs.command:change", "llama-8b-lora --deadline 2026-11-21T18:00Z"),
+    "job list": Command("flows.jobs.command:list_"),
+    "job show": Command("flows.jobs.command:show", "llama-8b-lora"),
+    "job report": Command(
+        "flows.jobs.command:report", "llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6"
+    ),
+    "markets": Command("flows.exchange:markets"),
+    "ingest": Command("flows.exchange:ingest", "tabular data"),
+    "rejected": Command("flows.exchange:rejected", "--source aws-spot"),
+    "feeds": Command("flows.feeds.command:feeds"),
+    "feeds fetch": Command("flows.feeds.command:fetch", "vast"),
+    "accuracy": Command(
+        "flows.accuracy.command:accuracy", "--data data --market 'gcp/*' --html accuracy.html"
+    ),
+    "backfill": Command("flows.backfill.command:backfill", "--from 2026-11-19 --to 2026-11-20 --dry-run"),
+    "status": Command("flows.monitoring.command:status"),
+    "ui": Command("flows.ui.command:ui", "--port 0"),
+    "serve": Command("flows.engine.command:serve", "--every 1h"),
+    "fill": Command("flows.requests.command:fill", "request.toml"),
+    "fit-configurations": Command("flows.configurations.command:fit_configurations", "runs.csv"),
+    "rent": Command("flows.renting.command:rent", "types.toml --budget 100"),
+    "fleet plan": Command("flows.fleet.command:plan"),
+    "export": Command("flows.exchange:export", "folder"),
+    "import": Command("flows.exchange:import_", "folder --db other.duckdb"),
+    "compact": Command("flows.exchange:compact"),
+    "publish": Command("flows.exchange:publish", "shared --form parquet"),
+    "schema": Command("flows.schemas.command:schema", "decision"),
+    "init": Command("flows.schemas.command:init"),
+    "experiment pool": Command("flows.experiments.command:pool", "--data data"),
+    "experiment error": Command("flows.experiments.command:error", "--data data"),
+    "experiment selection": Command("flows.experiments.command:selection", "--data data"),
+    "experiment cant-be-late": Command("flows.experiments.command:cant_be_late", "--data data"),
+    "experiment predictors": Command("flows.experiments.command:predictors", "--data data"),
+    "experiment probing": Command("flows.experiments.command:probing", "--data data"),
+    "experiment fleet": Command("flows.experiments.command:fleet", "--data data"),
+    "experiment cluster": Command("flows.experiments.command:cluster", "--data data"),
+    "experiment renting": Command("flows.experiments.command:renting", "--data data"),
+    "experiment advice": Command("flows.experiments.command:advice", "--data data"),
+    "experiment markets": Command("flows.experiments.command:markets", "--data data"),
 }
 #: First words of commands of two.
 GROUPS: Final = {
@@ -59,51 +72,6 @@ GROUPS: Final = {
     "feeds": "List the live feeds of the settings with their last fetch; fetch one by hand.",
     "fleet": "Plan jobs that compete for the same counts together.",
     "experiment": "Repeat an experiment on a folder of measured prices and counts: train on the past half, test on the later one.",
-}
-#: A call of each command to copy, shown below its help.
-EXAMPLES: Final = {
-    "run": "slackwater run --data data --job job.toml",
-    "plan": "slackwater plan job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g",
-    "forecast": "slackwater forecast --market gcp/us-central1/us-central1-a/a3-highgpu-1g --json",
-    "replay": "slackwater replay --job job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g --policy all",
-    "leaderboard": "slackwater leaderboard",
-    "report": "slackwater report --at 2026-11-20T14:30Z --html turn.html",
-    "job add": "slackwater job add job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g",
-    "job change": "slackwater job change llama-8b-lora --deadline 2026-11-21T18:00Z",
-    "job list": "slackwater job list",
-    "job show": "slackwater job show llama-8b-lora",
-    "job report": "slackwater job report llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6",
-    "markets": "slackwater markets",
-    "ingest": "slackwater ingest tabular data",
-    "rejected": "slackwater rejected --source aws-spot",
-    "feeds": "slackwater feeds",
-    "feeds fetch": "slackwater feeds fetch vast",
-    "accuracy": "slackwater accuracy --data data --market 'gcp/*' --html accuracy.html",
-    "backfill": "slackwater backfill --from 2026-11-19 --to 2026-11-20 --dry-run",
-    "status": "slackwater status",
-    "ui": "slackwater ui --port 0",
-    "serve": "slackwater serve --every 1h",
-    "fill": "slackwater fill request.toml",
-    "fit-configurations": "slackwater fit-configurations runs.csv",
-    "rent": "slackwater rent types.toml --budget 100",
-    "fleet plan": "slackwater fleet plan",
-    "export": "slackwater export folder",
-    "import": "slackwater import folder --db other.duckdb",
-    "compact": "slackwater compact",
-    "publish": "slackwater publish shared --form parquet",
-    "schema": "slackwater schema decision",
-    "init": "slackwater init",
-    "experiment pool": "slackwater experiment pool --data data",
-    "experiment error": "slackwater experiment error --data data",
-    "experiment selection": "slackwater experiment selection --data data",
-    "experiment cant-be-late": "slackwater experiment cant-be-late --data data",
-    "experiment predictors": "slackwater experiment predictors --data data",
-    "experiment probing": "slackwater experiment probing --data data",
-    "experiment fleet": "slackwater experiment fleet --data data",
-    "experiment cluster": "slackwater experiment cluster --data data",
-    "experiment renting": "slackwater experiment renting --data data",
-    "experiment advice": "slackwater experiment advice --data data",
-    "experiment markets": "slackwater experiment markets --data data",
 }
 
 
@@ -122,7 +90,6 @@ PROGRAM: Final = Program(
     version=_version,
     commands=COMMANDS,
     groups=GROUPS,
-    examples=EXAMPLES,
 )
 
 

@@ -510,20 +510,23 @@ HELP: Final = ("--help", "-h")
 COMPLETION: Final = "--install-completion"
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: ``module:function``, imported when it is called, and the ``example`` of arguments that ends its help."""
+
+    function: str
+    example: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """All commands of a program: words -> ``module:function``, imported when the command is called.
-
-    ``groups`` are the first words of commands of two, with their help; ``examples`` gives each command one call that a reader may
-    copy, which ends its help.
-    """
+    """All commands of a program by their words; ``groups`` are the first words of commands of two, with their help."""
 
     name: str
     help: str
     version: Callable[[], str]
-    commands: Mapping[str, str]
+    commands: Mapping[str, Command]
     groups: Mapping[str, str]
-    examples: Mapping[str, str]
 
     def run(self, words: Sequence[str]) -> int:
         """Run one command; returns the exit code, with a user's error in one line on standard error."""
@@ -569,7 +572,7 @@ class Program:
         }
         app = App(name=self.name, help=self.help, version=self.version, **settings)
         inner: dict[str, App] = {}
-        for place, (words, path) in enumerate(self.commands.items()):
+        for place, (words, command) in enumerate(self.commands.items()):
             first, _, second = words.partition(" ")
             if first in self.groups and first not in inner:
                 inner[first] = App(
@@ -577,11 +580,11 @@ class Program:
                 )
                 app.command(inner[first])
             if first in inner and not second:
-                inner[first].default(_function(path))
+                inner[first].default(_function(command.function))
                 inner[first].help_epilogue = self._example(words)
                 continue
             owner, name = (inner[first], second) if second else (app, first)
-            function = _function(path) if known else path
+            function = _function(command.function) if known else command.function
             owner.command(function, name=name, sort_key=place, help_epilogue=self._example(words))
         app.register_install_completion_command(
             name=COMPLETION,
@@ -591,7 +594,8 @@ class Program:
         return app
 
     def _example(self, words: str) -> str:
-        return f"Example: {self.examples[words]}"
+        """A call of a command to copy."""
+        return f"Example: {' '.join(filter(None, (self.name, words, self.commands[words].example)))}"
 
     def _only_overview(self, words: Sequence[str]) -> bool:
         """Whether no command was given: what was printed then is an overview that nobody asked for."""
@@ -617,6 +621,7 @@ def _user_errors() -> type[Exception]:
 
 __all__ = [
     "Answer",
+    "Command",
     "Output",
     "Program",
     "Query",
