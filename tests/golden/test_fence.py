@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fence.cases import all_cases
 from fence.differences import differences, is_fitted
 from fence.normal import normal, packed, summary, text, unpacked
 
@@ -21,6 +22,12 @@ def test_quick_cases_answer_as_before():
     words = [sys.executable, "-m", "tests.golden.fence", "check", "--quick"]
     done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def test_every_case_has_an_answer_and_every_answer_a_case():
+    """A case that has nothing to be compared with referees nothing."""
+    kept = {file.stem for file in (Path(__file__).parent / "fence" / "answers").glob("*.json")}
+    assert kept == set(all_cases())
 
 
 def found(old, new, **options):

@@ -322,6 +322,7 @@ def slow_cases() -> list[Case]:
             3,
             "backfill",
             read=exported_to("filled"),
+            fitted={"$.contents.accuracy.columns.rmse.*": 1e-8},
         ),
         _of("rent-whole", "rent-whole", "rent {checkout}/examples/types.toml --budget 24 --whole", 6),
         _of("rent-market", "rent-market", rent, 10),
@@ -344,9 +345,9 @@ def slow_cases() -> list[Case]:
         _of(
             "fill-all-fields", "fill-all-fields", fill, 40, codes=(2,)
         ),  # names a GPU of which no market is known then
-        _of("turns", "turns-1", first, 110),
-        _of("turns", "turns-2", second, 35, "turns-1"),
-        _of("turns", "turns-3", third, 35, "turns-2"),
+        _of("turns", "turns-1", first, 25),
+        _of("turns", "turns-2", second, 10, "turns-1"),
+        _of("turns", "turns-3", third, 10, "turns-2"),
         _of(
             "turns",
             "export-turns",
@@ -356,8 +357,8 @@ def slow_cases() -> list[Case]:
             read=exported_to("exported"),
             fitted={"$.contents.accuracy.columns.rmse.*": 1e-8},
         ),
-        _of("run-data", "run-data", f"run {told} --db data.duckdb {JOBS}", 200, files=jobs_on_data()),
-        _of("accuracy", "accuracy", "accuracy --data {small} --workers 1", 200),
+        _of("run-data", "run-data", f"run {told} --db data.duckdb {JOBS}", 25, files=jobs_on_data()),
+        _of("accuracy", "accuracy", "accuracy --data {small} --workers 1", 40),
         _of("fitted", "fit-configurations", "fit-configurations {data}/finetune --fast --out model.zip", 90),
         _of("cluster", "experiment-cluster", "experiment cluster --data {data}/finetune --fast", 120),
         *(
