@@ -1,7 +1,6 @@
 """Reports of filled jobs: what throughput they show, beside what was predicted, and never too early (M9.4, M1.2)."""
 
 import json
-import shutil
 import sys
 
 import pandas as pd
@@ -37,17 +36,10 @@ def filled_request(name="demo", **changes):
     return request(name, **{**terms, **changes})
 
 
-@pytest.fixture(scope="module")
-def one_job(tmp_path_factory):
-    file = tmp_path_factory.mktemp("job") / "w.duckdb"
-    with open_store(file) as store:
-        save_jobs(store, [filled_request()], origin="user", at=BEGIN, step=STEP)
-    return file
-
-
 @pytest.fixture
-def jobs(one_job, tmp_path):
-    with open_store(shutil.copy(one_job, tmp_path / "w.duckdb")) as store:
+def jobs(tmp_path):
+    with open_store(tmp_path / "w.duckdb") as store:
+        save_jobs(store, [filled_request()], origin="user", at=BEGIN, step=STEP)
         yield store
 
 
