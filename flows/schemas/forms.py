@@ -299,6 +299,70 @@ class ReplaysAnswer(_Replay):
     replays: list[ReplayedPolicy] | list[MovedPolicy]
 
 
+BACKTEST: Final = "slackwater.backtest/1"
+
+
+class BacktestPolicy(TypedDict):
+    """One policy over all starts of a backtest."""
+
+    policy: str
+    starts: Count
+    mean_cost_usd: float
+    worst_cost_usd: float
+    worst_start: datetime
+    late: Annotated[int, Keys(**NOT_NEGATIVE, description="Starts that missed the deadline.")]
+    given_up: Annotated[int, Keys(**NOT_NEGATIVE, description="Of these, starts that were given up.")]
+    saved_usd: Annotated[float, Keys(description="Mean cost of on-demand only less the mean cost.")]
+    saved_share: Annotated[float, Keys(description="The same as a share of the cost of on-demand only.")]
+    saved_low: Annotated[
+        float | None,
+        Keys(
+            description="Low end of the 95 % interval of that share over blocks of starts; null where there is none."
+        ),
+    ]
+    saved_high: Annotated[float | None, Keys(description="The high end.")]
+    spot_share: Share
+
+
+class BacktestRun(TypedDict):
+    """One policy on one start."""
+
+    start: datetime
+    policy: str
+    cost_usd: float
+    on_time: bool
+    finish: Annotated[datetime | None, Keys(description="Null where it was given up.")]
+    spot_share: Share
+    on_demand_only_usd: float
+    hindsight_usd: Annotated[float, Keys(description="Cost of the optimum with the market known in advance.")]
+
+
+class BacktestAnswer(_From):
+    """A job simulated at many starts: ``slackwater backtest --json``."""
+
+    schema: Literal["slackwater.backtest/1"]
+    job: str
+    markets: list[str]
+    source: str
+    forecaster: str
+    to: datetime
+    every_minutes: float
+    step_minutes: float
+    deadline_slots: int
+    starts: Count
+    left_out: Annotated[
+        int, Keys(**NOT_NEGATIVE, description="Starts whose slots are not all in the record.")
+    ]
+    gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots that were not observed, over all starts.")]
+    blocks: Annotated[int, Keys(**NOT_NEGATIVE, description="Blocks of starts behind the intervals.")]
+    leader: Annotated[str, Keys(description="The policy that a turn would take now.")]
+    on_demand_only_usd: float
+    hindsight_usd: float
+    policies: list[BacktestPolicy]
+    runs: list[BacktestRun]
+    synthetic: Sentences
+
+
 class Measures(TypedDict):
     """What is measured of a model, so many slots ahead."""
 
@@ -917,6 +981,7 @@ FORMS: Final[dict[str, tuple[str, Any]]] = {
         "A job replayed on a market's record: `slackwater replay --json`",
         ReplayAnswer | MovedAnswer | ReplaysAnswer,
     ),
+    "backtest": ("A job simulated at many starts: `slackwater backtest --json`", BacktestAnswer),
     "accuracy": ("How good forecasts are beside last value: `slackwater accuracy --json`", AccuracyAnswer),
     "status": ("What is done, missing, failed or stale: `slackwater status --json`", StatusAnswer),
     "fill": ("A fine-tuning request filled: `slackwater fill --json`", FillAnswer),
