@@ -592,7 +592,7 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
             _said_of(key, one["type"], one["msg"]) for key, one in wrong.items() if one["type"] != "missing"
         ]
         told += [f"missing: {', '.join(missing)}"] if missing else []
-        if "name" in values and not {"n_max", "gpus_max"} & set(values):
+        if not {"n_max", "gpus_max"} & {key.rpartition(".")[2] for key in (*values, *wrong)}:
             told = (
                 [*told[:-1], f"{told[-1]}, n_max or gpus_max"]
                 if missing
