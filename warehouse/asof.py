@@ -709,7 +709,8 @@ def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _Chosen) -
         step = pd.Timedelta(grid.step_us, unit="us")
         later = not_known_yet(store, market, None, at=last, step=step)
         raise later or MarketError(
-            f"{market.key} has no count and no price at {_minute(grid.last_us)}", expected="a range that ends later"
+            f"{market.key} has no count and no price at {_minute(grid.last_us)}",
+            expected="a range that ends later",
         )
     grid = _starting(grid, first)
     if grid.first_us is None or grid.first_us > grid.last_us:

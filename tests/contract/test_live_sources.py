@@ -349,7 +349,16 @@ def answered(name, rows, *, page=2):
 
 def stated(found):
     """All prices and counts without where they stood in the answer, those of the markets of the base rows first."""
-    keys = ("region", "zone", "instance_type", "product", "observed_at", "price_usd", "on_demand_usd", "available")
+    keys = (
+        "region",
+        "zone",
+        "instance_type",
+        "product",
+        "observed_at",
+        "price_usd",
+        "on_demand_usd",
+        "available",
+    )
     return sorted(
         {
             tuple(str(row.get(key)) for key in keys)

@@ -291,7 +291,7 @@ class Vast:
 def gcp_sku(description: str, usage: str, usd: float, regions: list[str], **others: object):
     """A SKU of the Cloud Billing Catalog, as documented: money is whole units and billionths."""
     units = int(usd)
-    group = "GPU" if "GPU" in description else "CPU" if "Core" in description else "RAM"
+    group = "CPU" if "Core" in description else "RAM" if "Ram" in description else "GPU"
     return {
         "name": "services/6F81-5844-456A/skus/0000", "skuId": "0000", "description": description,
         "category": {"serviceDisplayName": "Compute Engine", "resourceFamily": "Compute",

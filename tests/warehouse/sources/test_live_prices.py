@@ -301,6 +301,47 @@ def test_gcp_filters_and_odd_skus():
         assert sum(words in reason for reason in reasons) == 1, words
 
 
+def test_gcp_machines_of_every_series_with_the_names_of_their_parts():
+    """Spot of one SKU each: 8 of the GPU, the cores and memory, and of A3 Ultra the SSD at a 730th of its monthly price."""
+    parts = {
+        "Nvidia H100 80GB Plus GPU": 3.0, "A3Plus Instance Core": 0.01, "A3Plus Instance Ram": 0.001,
+        "H200 141GB GPU": 4.0, "A3Ultra Instance Core": 0.01, "A3Ultra Instance Ram": 0.001,
+        "A4 Nvidia B200 (1 gpu slice)": 5.0,
+        "RTX 6000 96GB": 1.5, "G4 Instance Core": 0.01, "G4 Instance Ram": 0.001,
+        "Nvidia Tesla V100 GPU": 0.7, "N1 Predefined Instance Core": 0.007, "N1 Predefined Instance Ram": 0.001,
+    }  # fmt: skip
+    skus = [gcp_sku(f"Spot Preemptible {name} running in Iowa", "OnDemand", usd, ["us-central1"])
+            for name, usd in parts.items()]  # fmt: skip
+    ssd = gcp_sku(
+        "SSD backed Local Storage attached to Spot Preemptible VMs", "OnDemand", 0.0365, ["us-central1"]
+    )
+    ssd["pricingInfo"][0]["pricingExpression"]["usageUnit"] = "GiBy.mo"
+    with serve(Gcp([*skus, ssd], page=5)) as server:
+        (page,) = items("gcp-catalogue", {"url": server.url})
+    usd = {row["instance_type"]: float(row["price_usd"]) for row in rows_of([page], "price")}
+    assert usd["a3-megagpu-8g"] == pytest.approx(8 * 3 + 208 * 0.01 + 1872 * 0.001 + 6000 * 0.00005)
+    assert usd["a3-ultragpu-8g"] == pytest.approx(8 * 4 + 224 * 0.01 + 2952 * 0.001 + 12_000 * 0.00005)
+    assert usd["a4-highgpu-8g"] == pytest.approx(40.0)
+    assert usd["g4-standard-96"] == pytest.approx(2 * 1.5 + 96 * 0.01 + 360 * 0.001)
+    assert usd["n1-standard-8+v100x1"] == pytest.approx(0.7 + 8 * 0.007 + 30 * 0.001)
+    assert usd["n1-standard-96+v100x8"] == pytest.approx(5.6 + 96 * 0.007 + 360 * 0.001)
+    # One V100 goes with at most 12 vCPUs.
+    assert "n1-standard-16+v100x1" not in usd
+    assert page.notes == ()
+
+
+def test_gcp_a_machine_without_the_price_of_a_part_has_none_and_is_counted():
+    skus = [sku for sku in gcp_skus() if "Core" not in sku["description"]]
+    with serve(Gcp(skus, page=50)) as server:
+        (page,) = items("gcp-catalogue", {"url": server.url, "instance_types": ["a2-highgpu-1g"]})
+    assert rows_of([page], "price") == []
+    assert "no machine type has a complete spot price" in page.notes
+    assert (
+        "2 machine types without the price of a part: a2-highgpu-1g in us-central1 (on demand: core), "
+        "a2-highgpu-1g in us-central1 (spot: core)" in page.notes
+    )
+
+
 def test_gcp_a_page_that_fails_keeps_nothing():
     with serve(Gcp(gcp_skus(), page=3)) as server:
         server.faults = {3: Reply("", status=503), 4: Reply("", status=503)}

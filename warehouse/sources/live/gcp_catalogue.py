@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
@@ -351,7 +351,9 @@ class _Catalogue:
         for machine, found in zip(ways, prices, strict=True):
             missing = [part for part, usd in found.items() if usd is None and part != "ssd"]
             # A part that other series share does not show that this machine is offered in the region.
-            if missing and any(found[part] is not None and machine.parts[part][0] in machine.own for part in found):
+            if missing and any(
+                found[part] is not None and machine.parts[part][0] in machine.own for part in found
+            ):
                 how = "spot" if spot else "on demand"
                 self._incomplete.add(f"{name} ({how}: {', '.join(missing)})")
         return None

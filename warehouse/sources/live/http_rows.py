@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
@@ -126,7 +126,8 @@ class HttpOptions(Options):
         {}, description="table: word in available -> number of instances; true is 1 and false 0"
     )
     several: Literal["reject", "lowest", "highest", "sum"] = Field(
-        "reject", description="rows of one market that differ: reject (default), lowest, highest, or sum of counts"
+        "reject",
+        description="rows of one market that differ: reject (default), lowest, highest, or sum of counts",
     )
     absent: Literal["unknown", "zero"] = Field(
         "unknown", description="counts of a market seen before and not listed now: unknown (default) or zero"
@@ -444,7 +445,9 @@ def _json_rows(whole: Any, options: HttpOptions, answer: Response) -> list[_Entr
         entries = [
             _Entry(value=value, key=key, around=entry)
             for entry in entries
-            for key, value in _each(at_path(entry.value, ".".join(path)), options, answer, keyed=name == _EACH)
+            for key, value in _each(
+                at_path(entry.value, ".".join(path)), options, answer, keyed=name == _EACH
+            )
         ]
         path = []
     return entries
@@ -621,7 +624,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
         return rejection(line, raw, f"{name}: {error}")
     if "available" in values and values["available"] is not None:
         text = str(values["available"])
-        values["available"] = options.words.get(text, {"true": 1, "false": 0}.get(text, text))
+        values["available"] = str(options.words.get(text, {"true": 1, "false": 0}.get(text, text)))
     if "observed_at" in values and options.time in _TIME_UNITS:
         values["observed_at"] = _epoch(values["observed_at"], _TIME_UNITS[options.time])
     return options.kind, values

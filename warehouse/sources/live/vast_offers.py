@@ -37,7 +37,33 @@ QUARTILES = {0.25: "interruptible, quartile 1 over offers", 0.75: "interruptible
 _KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")
 _SEPARATOR = "\t"
 #: Sizes of GPU memory in GB as they are sold. A card reports up to `_LESS` less, as its driver and error correction take some.
-_MEMORY_GB = (2, 3, 4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 72, 80, 94, 96, 128, 141, 180, 192, 256, 288)
+_MEMORY_GB = (
+    2,
+    3,
+    4,
+    6,
+    8,
+    10,
+    11,
+    12,
+    16,
+    20,
+    24,
+    32,
+    40,
+    48,
+    64,
+    72,
+    80,
+    94,
+    96,
+    128,
+    141,
+    180,
+    192,
+    256,
+    288,
+)
 _LESS = 0.08
 _MIB_PER_GIB = 1024
 _MOST_GB = 4096
