@@ -387,6 +387,52 @@ def _decisions() -> Relation:
     )
 
 
+def _costs() -> Relation:
+    reported = (
+        "SELECT job, reported_at, arg_max(on_demand, (known_at, revision)) AS on_demand, "
+        "arg_max(spot, (known_at, revision)) AS spot FROM reports "
+        "WHERE on_demand IS NOT NULL OR spot IS NOT NULL GROUP BY job, reported_at"
+    )
+    held = (
+        "SELECT d.job, d.slot, arg_max(coalesce(r.on_demand, 0), r.reported_at) AS on_demand, "
+        "arg_max(coalesce(r.spot, 0), r.reported_at) AS spot FROM job_decisions AS d "
+        f"JOIN ({reported}) AS r ON r.job = d.job AND r.reported_at >= d.slot AND r.reported_at < d.slot_end GROUP BY d.job, d.slot"
+    )
+    decided = (
+        "SELECT job, slot, market, step_minutes / 60 AS hours, on_demand, spot, spot_usd_per_hour, on_demand_usd_per_hour, "
+        "on_demand_only_usd, progress_share, coalesce(lead(progress_share) OVER (PARTITION BY job ORDER BY slot), "
+        "CASE WHEN job IN (SELECT job FROM reports WHERE finished) THEN 1 END) AS next_share FROM job_decisions"
+    )
+    paid = (
+        "SELECT d.job, d.slot, d.market, coalesce(h.on_demand, d.on_demand) AS on_demand, coalesce(h.spot, d.spot) AS spot, "
+        "CASE WHEN h.job IS NULL THEN 'decided' ELSE 'reported' END AS held_from, hours, spot_usd_per_hour, "
+        "on_demand_usd_per_hour, d.on_demand_only_usd * (next_share - progress_share) AS on_demand_only_usd, "
+        f"next_share - progress_share AS work_share FROM ({decided}) AS d LEFT JOIN ({held}) AS h USING (job, slot)"
+    )
+    return Relation(
+        words="What each job paid in each slot, compared with on-demand only for the same work. Savings by job and week: "
+        "SELECT job, date_trunc('week', slot), sum(saved_usd) FROM job_costs GROUP BY ALL.",
+        key=("job", "slot"),
+        columns={
+            "job": JOB,
+            "slot": "Start of the slot, UTC.",
+            "market": "provider/region/zone/instance_type.",
+            "on_demand": "On-demand instances in the slot.",
+            "spot": "Spot instances in the slot.",
+            "held_from": "`reported` where somebody reported instances in the slot, else `decided`.",
+            "paid_usd": "What they cost at the prices of the decision; null where the spot price is not known.",
+            "on_demand_only_usd": "What the work of the slot costs on on-demand alone: its share of the whole job; null where the "
+            "work is not known yet.",
+            "saved_usd": "The difference; null where either is not known.",
+            "work_share": "Share of the job's work done in the slot; null where it is not known yet.",
+        },
+        sql="SELECT job, slot, market, on_demand, spot, held_from, "
+        "hours * (on_demand * on_demand_usd_per_hour + CASE WHEN spot = 0 THEN 0 ELSE spot * spot_usd_per_hour END) AS paid_usd, "
+        "on_demand_only_usd, on_demand_only_usd - paid_usd AS saved_usd, work_share "
+        f"FROM ({paid}) AS paid",
+    )
+
+
 def _newest(table: str, values: Iterable[str], sides: Iterable[str]) -> str:
     """SQL: of each observation the newest version, and the newest stated value of what is said beside it."""
     chosen = [f"arg_max({value}, known_at) AS {value}" for value in values]
@@ -478,6 +524,7 @@ def views() -> dict[str, Relation]:
             "JOIN market_series USING (sid) WHERE n.kind IS DISTINCT FROM 'score'",
         ),
         "job_decisions": _decisions(),
+        "job_costs": _costs(),
         "forecast_values": Relation(
             words="Forecasts slot by slot: what was said of a slot, and when.",
             key=("vid", "variable", "step_ahead"),
