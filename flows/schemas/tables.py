@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, TIME, Field
 from flows.schemas import forms
-from warehouse.asof import GAPS_UNTIL_STALE, PREFERRED_PRODUCTS, PRICE_MAX_AGE
+from warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from warehouse.products import UNKNOWN_RANK, rank_sql
 from warehouse.store.connection import Store, open_store
 from warehouse.store.schema import TABLES, quoted
 
@@ -399,13 +400,12 @@ def _newest(table: str, values: Iterable[str], sides: Iterable[str]) -> str:
 
 def _actual() -> str:
     """SQL: what was observed of each market and source, and how long it holds (M1.3)."""
-    preferred = ", ".join(f"product <> {quoted(product)}" for product in PREFERRED_PRODUCTS)
     hours = int(PRICE_MAX_AGE.total_seconds() // 3600)
     return (
         "SELECT market, source, 'price' AS variable, observed_at, price_usd AS value, "
         f"to_hours({hours}) AS held FROM market_prices WHERE sid IN "
-        "(SELECT sid FROM market_series WHERE kind = 'price' "
-        f"QUALIFY row_number() OVER (PARTITION BY mid, source ORDER BY {preferred}, product) = 1) "
+        f"(SELECT arg_min(sid, rank) FROM (SELECT *, {rank_sql('product')} AS rank FROM market_series WHERE kind = 'price') "
+        f"WHERE rank IS NOT NULL GROUP BY mid, source HAVING min(rank) < {UNKNOWN_RANK} OR count(*) = 1) "
         "UNION ALL SELECT market, source, 'count', observed_at, available, "
         f"to_microseconds(CAST({GAPS_UNTIL_STALE}e6 * nominal AS BIGINT)) FROM market_counts JOIN ("
         "SELECT sid, coalesce(arg_max(gap_seconds, observed_at) FILTER (WHERE gap_seconds IS NOT NULL), median(apart)) AS nominal "

@@ -72,8 +72,8 @@ def test_records_that_cannot_be_used_are_rejected(tmp_path):
     assert frames["price"]["line"].tolist() == [1]
     assert frames["rejected"]["line"].tolist() == [2, 3, 4]
     assert frames["rejected"]["reason"].tolist()[:2] == [
-        "zone 'mars-1' is not an AWS zone",
-        "record without SpotPrice as text",
+        "unknown zone 'mars-1': no AWS zone or zone ID of a known region",
+        "record without SpotPrice",
     ]
 
 
