@@ -180,8 +180,8 @@ def test_a_table_with_a_repeated_column_is_refused(tmp_path):
 
 def test_unknown_options_are_refused(tmp_path):
     path = write(tmp_path / "prices.csv", PRICES + PRICE_LINE)
-    with pytest.raises(SettingsError, match=r"option 'zone' of the source 'tabular'; expected one of source"):
-        Tabular().read(path, options(zone="x"))
+    with pytest.raises(SettingsError, match=r"option 'colour' of the source 'tabular'; expected one of map"):
+        Tabular().read(path, options(colour="x"))
 
 
 def test_parquet_and_csv_of_the_same_table_say_the_same(tmp_path):
