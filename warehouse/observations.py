@@ -1016,12 +1016,22 @@ class Origin:
     imported_at: pd.Timestamp | None
 
 
-class _Counted:
-    """A source that tells how many rows it has read so far, file by file; otherwise the one it wraps."""
+#: What stands for the name of a file that was read from standard input.
+STANDARD_INPUT = "-"
 
-    def __init__(self, source: Source, rows: Callable[[str, int], None]) -> None:
+
+class _Counted:
+    """A source that tells how many rows it has read so far, file by file; otherwise the one it wraps.
+
+    ``standard_input``: the copy of standard input, whose rows are of the file `STANDARD_INPUT`.
+    """
+
+    def __init__(
+        self, source: Source, rows: Callable[[str, int], None], standard_input: Path | None = None
+    ) -> None:
         self._source = source
         self._rows = rows
+        self._standard_input = standard_input
         self.name = source.name
         self.options = source.options
         self.examples = source.examples
@@ -1035,6 +1045,10 @@ class _Counted:
         for batch in self._source.read(path, options):
             seen += batch.table.num_rows
             self._rows(path.name, seen)
+            if path == self._standard_input:
+                place = batch.table.column_names.index("file")
+                name = pa.repeat(pa.scalar(STANDARD_INPUT), batch.table.num_rows)
+                batch = replace(batch, table=batch.table.set_column(place, "file", name))
             yield batch
 
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
@@ -1065,17 +1079,18 @@ def ingest(
     bounds: Bounds = USUAL,
     progress: Callable[[str], None] = lambda _: None,
     rows: Callable[[str, int], None] = lambda _file, _rows: None,
-    **options: str,
+    standard_input: Path | None = None,
+    **options: str | Mapping[str, str],
 ) -> Appended:
     """Read every file of a source below ``paths`` (files or folders) into the store; a transaction a file, counts summed.
 
     ``options`` are the source's own (`slackwater ingest --list`). ``progress`` is told each file's name, ``rows`` the rows read
-    of it so far; ``bounds``: what a row cannot be beyond.
+    of it so far; ``bounds``: what a row cannot be beyond. ``standard_input`` is the copy of standard input among the paths.
 
     A file that is not of the source's format stops none of the others; it is refused after them, with
     `SourceFileError` (`InputError` of several files). Raises `InputError` for a source that is not known.
     """
-    reader = _Counted(find_source(source), rows)
+    reader = _Counted(find_source(source), rows, standard_input)
     asked = SourceOptions(values=options)
     total = Appended(added=0, repeated=0, rejected=0)
     refused: list[SourceFileError] = []
@@ -1091,9 +1106,10 @@ def ingest(
                 known_at=known_at,
                 imported_at=imported_at,
                 bounds=bounds,
+                name=STANDARD_INPUT if path == standard_input else None,
             )
         except SourceFileError as error:
-            refused.append(error)
+            refused.append(_named(error, "standard input") if path == standard_input else error)
     if len(files) == 1 and refused:
         raise refused[0]
     if refused:
@@ -1102,6 +1118,12 @@ def ingest(
             remedy=f"the others are in: {total.added} rows added, {total.repeated} repeated, {total.rejected} rejected",
         )
     return total
+
+
+def _named(error: SourceFileError, name: str) -> SourceFileError:
+    """The error with another name in the place of the file's."""
+    found = error.found.removeprefix(error.file).removeprefix(f", line {error.line}").removeprefix(": ")
+    return SourceFileError(name, error.line, found, expected=error.expected, remedy=error.remedy)
 
 
 def ingest_file(
@@ -1113,6 +1135,7 @@ def ingest_file(
     known_at: KnownAt = None,
     imported_at: pd.Timestamp | None = None,
     bounds: Bounds = USUAL,
+    name: str | None = None,
 ) -> Appended:
     """Read one file with ``source`` into the store, in one transaction, and count its rows.
 
@@ -1120,12 +1143,12 @@ def ingest_file(
     were in the future then: its usable rows count as repeated, its rejected ones as rejected.
 
     ``known_at`` is for rows that do not state it (M1.2); ``imported_at`` is
-    the logical time of the import. Raises `SourceFileError` if the file is not of the source's format; then nothing of it stays.
+    the logical time of the import; ``name`` stands for the file in the ledger, by default its path. Raises `SourceFileError` if the file is not of the source's format; then nothing of it stays.
     """
     content = _digest(path) if source.has_files else None
     origin = Origin(
         reader=source.name,
-        file=path.as_posix(),
+        file=path.as_posix() if name is None else name,
         options=json.dumps(dict(options.values), sort_keys=True),
         known_at_rule=rule_words(known_at),
         assumptions=(),
@@ -1355,6 +1378,35 @@ def rejected_rows(
         at = row["imported_at"]
         row["imported_at"] = None if at is None else pd.Timestamp(at, unit="us", tz="UTC")
     return Rejected(reasons=counted_reasons(counts), rows=rows)
+
+
+def imported_series(store: Store, batches: Sequence[int]) -> list[dict[str, Any]]:
+    """What some imports brought, a row a market and source: prices and counts (rows), first and last time, products, sorted.
+
+    The keys: market, source, prices, counts, first, last (UTC), products. Rows that repeated others are not among them.
+    """
+    rows = store.execute(
+        "WITH brought AS (SELECT sid, observed_at FROM price WHERE list_contains($batches, batch) "
+        "UNION ALL SELECT sid, observed_at FROM availability WHERE list_contains($batches, batch)) "
+        "SELECT concat_ws('/', provider, region, zone, instance_type) AS market, source, "
+        "count(*) FILTER (WHERE kind = 'price'), count(*) FILTER (WHERE kind = 'availability'), "
+        "epoch_us(min(observed_at)), epoch_us(max(observed_at)), "
+        "list_sort(list(DISTINCT product) FILTER (WHERE kind = 'price')) "
+        "FROM brought JOIN series USING (sid) JOIN markets USING (mid) GROUP BY ALL ORDER BY market, source",
+        {"batches": list(batches)},
+    )
+    return [
+        {
+            "market": market,
+            "source": source,
+            "prices": prices,
+            "counts": counts,
+            "first": pd.Timestamp(first, unit="us", tz="UTC"),
+            "last": pd.Timestamp(last, unit="us", tz="UTC"),
+            "products": products or [],
+        }
+        for market, source, prices, counts, first, last, products in rows
+    ]
 
 
 # ---

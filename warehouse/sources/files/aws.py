@@ -72,10 +72,7 @@ _OTHER_OUTPUT: dict[tuple[bytes, ...], tuple[str, str]] = {
         "look at what the aws command says",
     ),
 }
-_MORE_PAGES = (
-    "NextToken: the answer ends before the history does; ask again without --max-items and --no-paginate, "
-    "or read the further pages too"
-)
+_MORE_PAGES = "NextToken: more pages follow; ask again without --max-items"
 #: A page's token on a line of its own; None stands for no further page.
 _TOKEN_FORM = re.compile(r"^(None|[A-Za-z0-9+/=_-]{24,})$")
 _TIME_FORM = re.compile(r"^\d{4}-\d{2}-\d{2}[T ]\S+")
