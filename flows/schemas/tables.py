@@ -404,13 +404,20 @@ def _actual() -> str:
     return (
         "SELECT market, source, 'price' AS variable, observed_at, price_usd AS value, "
         f"to_hours({hours}) AS held FROM market_prices WHERE sid IN "
-        f"(SELECT arg_min(sid, rank) FROM (SELECT *, {rank_sql('product')} AS rank FROM market_series WHERE kind = 'price') "
-        f"WHERE rank IS NOT NULL GROUP BY mid, source HAVING min(rank) < {UNKNOWN_RANK} OR count(*) = 1) "
+        f"({_planned()}) "
         "UNION ALL SELECT market, source, 'count', observed_at, available, "
         f"to_microseconds(CAST({GAPS_UNTIL_STALE}e6 * nominal AS BIGINT)) FROM market_counts JOIN ("
         "SELECT sid, coalesce(arg_max(gap_seconds, observed_at) FILTER (WHERE gap_seconds IS NOT NULL), median(apart)) AS nominal "
         "FROM (SELECT *, epoch(observed_at) - lag(epoch(observed_at)) OVER (PARTITION BY sid ORDER BY observed_at) AS apart "
         "FROM market_counts) GROUP BY sid) USING (sid)"
+    )
+
+
+def _planned() -> str:
+    """SQL: of each market and source the price series of the product that jobs are planned on (M1.1)."""
+    return (
+        f"SELECT arg_min(sid, rank) FROM (SELECT *, {rank_sql('product')} AS rank FROM market_series WHERE kind = 'price') "
+        f"WHERE rank IS NOT NULL GROUP BY mid, source HAVING min(rank) < {UNKNOWN_RANK} OR count(*) = 1"
     )
 
 
@@ -450,14 +457,15 @@ def views() -> dict[str, Relation]:
             columns={
                 **place,
                 "product": "What the price is of, as the provider names it.",
+                "planned": "Whether jobs are planned on this product of the market: Linux, not Windows.",
                 "observed_at": OBSERVED,
                 "price_usd": "Spot price, USD per instance-hour.",
                 "on_demand_usd": "On-demand price stated beside it, USD per instance-hour; null if none was.",
                 "known_at": KNOWN,
                 "sid": SID,
             },
-            sql="SELECT market, source, product, observed_at, price_usd, on_demand_usd, known_at, sid FROM "
-            f"({_newest('price', ['price_usd'], ['on_demand_usd'])}) JOIN market_series USING (sid)",
+            sql=f"SELECT market, source, product, sid IN ({_planned()}) AS planned, observed_at, price_usd, on_demand_usd, "
+            f"known_at, sid FROM ({_newest('price', ['price_usd'], ['on_demand_usd'])}) JOIN market_series USING (sid)",
         ),
         "market_counts": Relation(
             words="Instances that could be had, as known today: one row a series and time. Placement scores are left out.",
@@ -665,6 +673,7 @@ QUESTIONS: Final[dict[str, str]] = {
     "What does each market cost now, and what share of on-demand is that?": """
 SELECT market, source, observed_at, price_usd, price_usd / on_demand_usd AS share
 FROM market_prices
+WHERE planned
 QUALIFY row_number() OVER (PARTITION BY sid ORDER BY observed_at DESC) = 1
 ORDER BY market, source""",
     "How often could at least four instances be had, by market?": """
@@ -692,7 +701,7 @@ ORDER BY late_probability DESC, job""",
 SELECT job, slot, spot, available, price_usd
 FROM job_decisions AS d
 ASOF LEFT JOIN market_counts AS c ON d.market = c.market AND d.source = c.source AND d.slot >= c.observed_at
-ASOF LEFT JOIN market_prices AS p ON d.market = p.market AND d.source = p.source AND d.slot >= p.observed_at
+ASOF LEFT JOIN (FROM market_prices WHERE planned) AS p ON d.market = p.market AND d.source = p.source AND d.slot >= p.observed_at
 ORDER BY job, slot""",
     "How far off were the forecasts issued in some slots, by model and step ahead?": """
 SELECT market, source, model, variable, step_ahead, count(*) AS n,
