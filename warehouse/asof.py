@@ -673,7 +673,7 @@ def _from_first(grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
     first = chosen.counts or chosen.price
     if first is None and chosen.unplanned:
         raise MarketError(
-            f"{market.key} has prices of {unplanned_words(chosen.unplanned)}; jobs are planned on Linux",
+            f"{market.key} has no price that a job can be planned on ({unplanned_words(chosen.unplanned)}; jobs run on Linux)",
             expected="prices of Linux/UNIX",
             remedy="ingest the prices of Linux/UNIX, or state `--set product=Linux/UNIX` where the table leaves the product out",
         )
