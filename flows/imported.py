@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from flows.command import DEFAULT_DB, Session, counted, say
+from flows.command import DEFAULT_DB, QueryAt, counted, say
 from flows.show.blocks import Block, Column, Notes, Table
 from flows.show.formats import plural, utc, whole
 from flows.turn.context import Turn, why_not_followed
@@ -89,7 +89,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 def import_answer(
-    store: Store, done: Appended, source: str, *, session: Session, clock: pd.Timestamp
+    store: Store, done: Appended, source: str, *, session: QueryAt, clock: pd.Timestamp
 ) -> tuple[dict[str, Any], list[Block]]:
     """The values and blocks that say what an import brought."""
     read = imported_series(store, done.batches)
@@ -107,8 +107,15 @@ def import_answer(
     value["next"] = _next_commands(read, done, session)
     blocks: list[Block] = [_headline(done, source, read)]
     if read:
-        rows = [{**row, "products": "; ".join(row["products"]), "followed": "no" if row["followed"] else "yes"} for row in read]
-        shown = READ_COLUMNS if any(row["counts"] for row in read) else {k: v for k, v in READ_COLUMNS.items() if k != "counts"}
+        rows = [
+            {**row, "products": "; ".join(row["products"]), "followed": "no" if row["followed"] else "yes"}
+            for row in read
+        ]
+        shown = (
+            READ_COLUMNS
+            if any(row["counts"] for row in read)
+            else {k: v for k, v in READ_COLUMNS.items() if k != "counts"}
+        )
         blocks.append(Table("Markets read", rows, shown, most=SHOWN_MARKETS))
     if done.reasons or done.set_aside:
         blocks.append(_set_aside(done))
@@ -119,7 +126,7 @@ def import_answer(
     return value, blocks
 
 
-def _reasons_here(store: Store, read: Sequence[Mapping[str, Any]], session: Session) -> dict[str, str]:
+def _reasons_here(store: Store, read: Sequence[Mapping[str, Any]], session: QueryAt) -> dict[str, str]:
     """Why markets are not followed, each judged at the end of its own record."""
     if not read:
         return {}
@@ -150,7 +157,11 @@ def _set_aside(done: Appended) -> Table:
         *((reason, f"{plural(count, 'value')}, spot price kept") for reason, count in done.set_aside.items()),
     ]
     rows = [
-        {"reason": reason, "what": what, "remedy": next((words for part, words in _REMEDIES.items() if part in reason), "")}
+        {
+            "reason": reason,
+            "what": what,
+            "remedy": next((words for part, words in _REMEDIES.items() if part in reason), ""),
+        }
         for reason, what in found
     ]
     columns: dict[str, Column | str] = {"reason": "reason", "what": "how many"}
@@ -182,7 +193,9 @@ def _product_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
         markets = [
             row["market"]
             for row in read
-            if row["products"] and not _has_planned(row["products"]) and unplanned_words(row["products"]) == words
+            if row["products"]
+            and not _has_planned(row["products"])
+            and unplanned_words(row["products"]) == words
         ]
         notes.append(f"No price that a job can be planned on ({words}; jobs run on Linux): {_some(markets)}.")
     others = sorted({name for row in read for name in row["products"] if product_rank(name) is None})
@@ -205,10 +218,12 @@ def _age_notes(read: Sequence[Mapping[str, Any]], clock: pd.Timestamp) -> list[s
     days = (clock - last).days
     if days < 2:
         return []
-    return [f"The newest row is {plural(days, 'day')} old: commands take a market at the end of its record, `run` at the present."]
+    return [
+        f"The newest row is {plural(days, 'day')} old: commands take a market at the end of its record, `run` at the present."
+    ]
 
 
-def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: Session) -> list[str]:
+def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: QueryAt) -> list[str]:
     db = "" if session.db == DEFAULT_DB else f" --db {session.db}"
     if not read and done.rejected and not done.repeated:
         return [f"slackwater rejected{db}"]

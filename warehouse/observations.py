@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -56,9 +56,12 @@ COUNT_KINDS = ("probe", "held", "offers", "score")
 #: Columns that are judged and not kept: the way to buy, the unit and currency of a price, from when until when it is in force.
 JUDGED = ("mode", "unit", "currency", "valid_from", "valid_until")
 #: What a mode, unit and currency must be, as regular expressions: a spot price in USD per instance-hour.
-_SPOT = "(spot|preemptib(le|ility)|interruptib(le|ility)|bid)([ _-]?(vms?|instances?|price|market|requests?))?"
+_SPOT = (
+    "(spot|preemptib(le|ility)|interruptib(le|ility)|bid)([ _-]?(vms?|instances?|price|market|requests?))?"
+)
 _INSTANCE_HOUR = (
-    "((usd|us)?[ $]*(per|/)? *)?(1 *)?((instance|vm|machine|node|server)s?)?[ /-]*(per *)?(h|hrs?|hours?|hourly|hour\\(s\\))?"
+    "((usd|us)?[ $]*(per|/)? *)?(1 *)?((instance|vm|machine|node|server)s?)?[ /-]*"
+    "(per *)?(h|hrs?|hours?|hourly|hour\\(s\\))?"
 )
 _US_DOLLAR = "usd|us ?\\$|\\$|us dollars?"
 #: Codes of several columns are one 64-bit number as long as there are fewer.
@@ -321,7 +324,9 @@ class _Found:
         text = self.text(name)
         # DuckDB wants capitals, seconds and no space before the offset.
         spaced = f"regexp_replace(upper({text}), ' ?(UTC|GMT|Z)$', '+00:00')"
-        plain = f"regexp_replace(regexp_replace({spaced}, ' ([+-])', '\\1'), '^(.{{16}})([+-].*)$', '\\1:00\\2')"
+        plain = (
+            f"regexp_replace(regexp_replace({spaced}, ' ([+-])', '\\1'), '^(.{{16}})([+-].*)$', '\\1:00\\2')"
+        )
         return (
             f"CASE WHEN regexp_full_match({text}, '{_DATE}[T ]{_CLOCK}[+-]{_OFFSET}') AND {text}[17] = ':' "
             f"THEN TRY_CAST({text} AS TIMESTAMPTZ) "
@@ -402,7 +407,11 @@ def _sale_reasons(found: _Found, schema: pa.Schema) -> list[tuple[str, str]]:
     ]
     for name, test, words in (
         ("valid_from", "valid_from > observed_at", "is after the time of the price: not yet in force"),
-        ("valid_until", "valid_until <= observed_at", "is not after the time of the price: no longer in force"),
+        (
+            "valid_until",
+            "valid_until <= observed_at",
+            "is not after the time of the price: no longer in force",
+        ),
     ):
         if name in schema.names:
             reasons.append((f"NOT {found.empty(name)} AND {name} IS NULL", found.says(name, "is not a time")))
@@ -592,7 +601,9 @@ class Stage:
             return
         variable = PRICE if batch.kind == "price" else AVAILABILITY
         store, table = self._store, batch.table
-        unsaid = [name for name in JUDGED if name in table.column_names and table[name].null_count == len(table)]
+        unsaid = [
+            name for name in JUDGED if name in table.column_names and table[name].null_count == len(table)
+        ]
         table = table.drop_columns(unsaid)
         schema = table.schema
         pid, places = numbered_places(table)
@@ -875,7 +886,9 @@ def _reject_contradicting(store: Store, variable: Variable) -> int:
         "|| ' of the same market and time'",
     )
     if rejected:
-        store.execute(f"DELETE FROM hard AS h WHERE NOT EXISTS (SELECT 1 FROM winners AS w WHERE {_same_key('h', 'w')})")
+        store.execute(
+            f"DELETE FROM hard AS h WHERE NOT EXISTS (SELECT 1 FROM winners AS w WHERE {_same_key('h', 'w')})"
+        )
     return rejected
 
 
@@ -1143,7 +1156,8 @@ def ingest_file(
     were in the future then: its usable rows count as repeated, its rejected ones as rejected.
 
     ``known_at`` is for rows that do not state it (M1.2); ``imported_at`` is
-    the logical time of the import; ``name`` stands for the file in the ledger, by default its path. Raises `SourceFileError` if the file is not of the source's format; then nothing of it stays.
+    the logical time of the import; ``name`` stands for the file in the ledger, by default its path. Raises `SourceFileError` if
+    the file is not of the source's format; then nothing of it stays.
     """
     content = _digest(path) if source.has_files else None
     origin = Origin(
@@ -1447,7 +1461,7 @@ def _listed(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataF
     statement = statement.replace("{unknown_rank}", str(UNKNOWN_RANK))
     frame: pd.DataFrame = store.arrow(statement, bounds).to_pandas()
     frame["real_clock"] = [known_conventions().real_clock(source) for source in frame["source"]]
-    frame["missing"] = [_lacks(row) for row in frame.to_dict("records")]
+    frame["missing"] = [_lacks(row) for row in cast("list[dict[str, Any]]", frame.to_dict("records"))]
     return frame
 
 

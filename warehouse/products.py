@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from warehouse.store.schema import quoted
-
 #: Products that jobs are planned on, most preferred first; compared without regard to case. "" is the product of availability.
 PLANNED_PRODUCTS = (
     "",
@@ -54,9 +52,13 @@ def product_rank(product: str) -> int | None:
 
 def rank_sql(column: str) -> str:
     """Return `product_rank` of a column as a DuckDB expression."""
-    whens = " ".join(f"WHEN {quoted(name)} THEN {rank}" for name, rank in _RANKS.items())
-    other = f"CASE WHEN NOT regexp_matches({column}, {quoted(OTHER_PRODUCTS)}) THEN {UNKNOWN_RANK} END"
+    whens = " ".join(f"WHEN {_literal(name)} THEN {rank}" for name, rank in _RANKS.items())
+    other = f"CASE WHEN NOT regexp_matches({column}, {_literal(OTHER_PRODUCTS)}) THEN {UNKNOWN_RANK} END"
     return f"CASE lower(trim({column})) {whens} ELSE {other} END"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def planned(items: Iterable[ItemT], product: Callable[[ItemT], str]) -> ItemT | None:

@@ -1,4 +1,4 @@
-"""What holds for the rows of every source of files: the order of rows, placeholders of prices, times, and names that are not known."""
+"""What holds for the rows of every source of files: order of rows, placeholders, times, unknown names."""
 
 import json
 import random
@@ -18,7 +18,7 @@ from warehouse.store.connection import open_store
 class Line:
     """One price as somebody has it."""
 
-    at: str = "2026-03-05T12:00:00+00:00"
+    time: str = "2026-03-05T12:00:00+00:00"
     usd: str = "9.83"
     on_demand: str = "21.95"
     product: str = "Linux/UNIX"
@@ -27,7 +27,7 @@ class Line:
 
 def aws_record(line):
     names = ("AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice", "Timestamp")
-    return dict(zip(names, (line.zone, "p4d.24xlarge", line.product, line.usd, line.at), strict=True))
+    return dict(zip(names, (line.zone, "p4d.24xlarge", line.product, line.usd, line.time), strict=True))
 
 
 def aws_json(lines):
@@ -44,7 +44,7 @@ def aws_text(lines):
 
 def aws_csv(lines):
     return "SpotPrice,Timestamp,InstanceType,ProductDescription,AvailabilityZone\n" + "".join(
-        f"{line.usd},{line.at},p4d.24xlarge,{line.product},{line.zone}\n" for line in lines
+        f"{line.usd},{line.time},p4d.24xlarge,{line.product},{line.zone}\n" for line in lines
     )
 
 
@@ -56,7 +56,7 @@ def tabular(lines):
     return (
         "provider,region,zone,instance_type,product,timestamp,spot_price_usd_per_hour,on_demand_price_usd_per_hour\n"
         + "".join(
-            f"aws,us-east-1,{line.zone},p4d.24xlarge,{line.product},{line.at},{line.usd},{line.on_demand}\n"
+            f"aws,us-east-1,{line.zone},p4d.24xlarge,{line.product},{line.time},{line.usd},{line.on_demand}\n"
             for line in lines
         )
     )
@@ -64,17 +64,18 @@ def tabular(lines):
 
 def tabular_named(lines):
     return "Cloud;Region;AvailabilityZone;InstanceType;OS;Time;SpotPrice;OnDemandPrice\n" + "".join(
-        f"aws;us-east-1;{line.zone};p4d.24xlarge;{line.product};{line.at};{line.usd};{line.on_demand}\n" for line in lines
+        f"aws;us-east-1;{line.zone};p4d.24xlarge;{line.product};{line.time};{line.usd};{line.on_demand}\n"
+        for line in lines
     )
 
 
 def vastai(lines):
     rows = []
     for line in lines:
-        day = line.at[:10] if line.at[:4] == "2026" else "2026-03-05"
+        day = line.time[:10] if line.time[:4] == "2026" else "2026-03-05"
         for rental, usd in (("spot", line.usd), ("on_demand", line.on_demand)):
             rows.append(
-                f"{day},vast.ai,A100,8,{line.zone},{rental},{usd},{usd},{usd},3,https://console.vast.ai/,{line.at}"
+                f"{day},vast.ai,A100,8,{line.zone},{rental},{usd},{usd},{usd},3,https://console.vast.ai/,{line.time}"
             )
     return "\n".join([",".join(VAST_COLUMNS), *rows]) + "\n"
 
@@ -83,7 +84,7 @@ def primeintellect(lines):
     return "".join(
         json.dumps(
             {
-                "timestamp": line.at, "gpu_type": "A100_80GB", "socket_type": "SXM4", "price_stats": {"min": line.usd},
+                "timestamp": line.time, "gpu_type": "A100_80GB", "socket_type": "SXM4", "price_stats": {"min": line.usd},
                 "availability": {"total": 3}, "by_provider": {line.zone: {"count": 3, "min": line.usd}}, "by_config": {},
             }
         )
@@ -144,7 +145,12 @@ def place_of(row):
 
 
 def test_every_source_of_files_has_its_rows_here_or_states_none():
-    assert {source for source, _, _ in FORMS.values()} == set(SOURCES) - {"simulated", "bamboo", "skynomad", "skypilot"}
+    assert {source for source, _, _ in FORMS.values()} == set(SOURCES) - {
+        "simulated",
+        "bamboo",
+        "skynomad",
+        "skypilot",
+    }
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -157,8 +163,8 @@ def test_the_order_of_rows_changes_nothing(tmp_path, form):
         Line(zone="us-east-1c", usd="5"),
         Line(zone="us-east-1c", usd="6"),
         Line(zone="us-east-1d", usd="0"),
-        Line(zone="us-east-1e", at="2026-03-05T14:30:00+02:00", usd="4"),
-        Line(zone="us-east-1e", at="2026-03-05T13:30:00+00:00", usd="8", on_demand="22"),
+        Line(zone="us-east-1e", time="2026-03-05T14:30:00+02:00", usd="4"),
+        Line(zone="us-east-1e", time="2026-03-05T13:30:00+00:00", usd="8", on_demand="22"),
     ]
     expected = taken(tmp_path, form, lines)
     for seed in range(3):
@@ -173,7 +179,10 @@ def test_the_order_of_rows_changes_nothing(tmp_path, form):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_placeholder_is_no_spot_price_and_is_counted(tmp_path, form):
     odd = ["0", "0.00", "0.000000", "-1", "N/A", "", "-", "NaN", "nan", "inf", "Infinity", "null", "None"]
-    lines = [Line(), *[Line(zone=f"us-east-1{zone}", usd=text) for zone, text in zip("bcdefghijklmn", odd, strict=True)]]
+    lines = [
+        Line(),
+        *[Line(zone=f"us-east-1{zone}", usd=text) for zone, text in zip("bcdefghijklmn", odd, strict=True)],
+    ]
     prices, _, reasons, done, _ = taken(tmp_path, form, lines)
     assert {place for row in prices if (place := place_of(row))} == {"us-east-1a"}
     assert all(row[5] > 0 for row in prices)
@@ -185,7 +194,10 @@ def test_a_placeholder_of_an_on_demand_price_costs_itself_alone(tmp_path, form):
     odd = ["0", "0.00", "-1", "inf", "nan"]
     if form != "vastai":  # there an on-demand price is a line, and a line without a number is rejected
         odd += ["N/A", "-", ""]
-    lines = [Line(), *[Line(zone=f"us-east-1{zone}", on_demand=text) for zone, text in zip("bcdefghi", odd, strict=False)]]
+    lines = [
+        Line(),
+        *[Line(zone=f"us-east-1{zone}", on_demand=text) for zone, text in zip("bcdefghi", odd, strict=False)],
+    ]
     prices, _, _, done, _ = taken(tmp_path, form, lines)
     kept = [row for row in prices if place_of(row) not in ("", "us-east-1a")]
     each = 2 if form == "vastai" else 1
@@ -195,13 +207,15 @@ def test_a_placeholder_of_an_on_demand_price_costs_itself_alone(tmp_path, form):
 
 
 BAD_TIMES = [
-    "2026-03-05 20:00:00 Asia/Shanghai", "2026-03-05T12:00:00 PST", "2026-03-05T12:00 EST", "03/05/2026", "5 Mar 2026", "Mar 5 2026",
+    "2026-03-05 20:00:00 Asia/Shanghai", "2026-03-05T12:00:00 PST", "2026-03-05T12:00 EST", "03/05/2026", "5 Mar 2026",
+    "Mar 5 2026",
     "20260305", "2026-W10-4", "2026-064", "2026-3-5", "2026-03-05T24:00:00Z", "2026-03-05T23:59:60Z", "2026-02-30T12:00:00Z",
     "2026-13-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T00:00:00Z", "1772712000", "1772712000000", "now", "yesterday", "",
     "2026-03-05T12:00:00+25:00", "2026-03-05T12", "12:00:00",
 ]  # fmt: skip
 GOOD_TIMES = [
-    "2026-03-05T12:00:00Z", "2026-03-05T12:00Z", "2026-03-05 12:00:00+00:00", "2026-03-05T20:00:00+08:00", "2026-03-05T07:00:00-0500",
+    "2026-03-05T12:00:00Z", "2026-03-05T12:00Z", "2026-03-05 12:00:00+00:00", "2026-03-05T20:00:00+08:00",
+    "2026-03-05T07:00:00-0500",
     "2026-03-05T12:00:00.000Z", "2026-03-05T12:00:00.000000+00:00",
 ]  # fmt: skip
 NOON = pd.Timestamp("2026-03-05T12:00Z").timestamp()
@@ -212,7 +226,7 @@ NOON = pd.Timestamp("2026-03-05T12:00Z").timestamp()
 def test_a_time_that_is_not_iso_8601_costs_its_row_and_shifts_no_other(tmp_path, form, zone):
     lines = [Line(), Line(zone="us-east-1c")]
     for text in BAD_TIMES:
-        lines.insert(1, Line(zone="us-east-1b", at=text))
+        lines.insert(1, Line(zone="us-east-1b", time=text))
     prices, counts, reasons, _, _ = taken(tmp_path, form, lines, session_zone=zone)
     assert not [row for row in prices + counts if "us-east-1b" in row and row[-1] != 0]
     assert {row[4] for row in prices} == {NOON}
@@ -224,7 +238,7 @@ def test_a_time_that_is_not_iso_8601_costs_its_row_and_shifts_no_other(tmp_path,
 def test_one_moment_is_one_moment_however_it_is_written(tmp_path, form, zone):
     apart = form != "primeintellect"  # a snapshot states that the other providers have nothing
     lines = [
-        Line(zone=f"us-east-1{letter if apart else 'a'}", at=text)
+        Line(zone=f"us-east-1{letter if apart else 'a'}", time=text)
         for letter, text in zip("abcdefghij", GOOD_TIMES, strict=False)
     ]
     prices, _, reasons, _, _ = taken(tmp_path, form, lines, session_zone=zone)
@@ -235,7 +249,7 @@ def test_one_moment_is_one_moment_however_it_is_written(tmp_path, form, zone):
 @pytest.mark.parametrize("form", TIMED)
 def test_a_time_without_an_offset_is_utc_where_the_source_documents_it_and_else_none(tmp_path, form):
     documented = FORMS[form][0] in ("aws", "tabular")
-    lines = [Line(), Line(zone="us-east-1b", at="2026-03-05T12:00:00")]
+    lines = [Line(), Line(zone="us-east-1b", time="2026-03-05T12:00:00")]
     prices, _, reasons, _, _ = taken(tmp_path, form, lines, session_zone="America/New_York")
     found = [row[4] for row in prices if "us-east-1b" in row]
     assert found == ([NOON] * len(found) if documented else [])
@@ -295,5 +309,8 @@ def test_archives_of_files_are_refused_with_what_to_do(tmp_path):
     path = tmp_path / "history.xlsx"
     path.write_bytes(b"PK\x03\x04 and so on")
     for name in {source for source, _, _ in FORMS.values()}:
-        with open_store(":memory:") as store, pytest.raises(SourceFileError, match=r"ZIP.*save the sheet as CSV"):
+        with (
+            open_store(":memory:") as store,
+            pytest.raises(SourceFileError, match=r"ZIP.*save the sheet as CSV"),
+        ):
             ingest(store, name, path, **({"instance_type": "x"} if name in ("aws", "tabular") else {}))

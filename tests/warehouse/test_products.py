@@ -32,7 +32,9 @@ def test_what_is_not_linux_on_spot_is_never_planned_on(product):
     assert product_rank(product) is None
 
 
-@pytest.mark.parametrize("products", [["Linux/UNIX", "Windows", "Linux/UNIX (Amazon VPC)"], ["b", "Linux/UNIX", "a"]])
+@pytest.mark.parametrize(
+    "products", [["Linux/UNIX", "Windows", "Linux/UNIX (Amazon VPC)"], ["b", "Linux/UNIX", "a"]]
+)
 def test_linux_is_planned_on_whatever_the_order(products):
     assert {planned(order, str) for order in itertools.permutations(products)} == {"Linux/UNIX"}
 
@@ -44,9 +46,20 @@ def test_of_several_unknown_names_none_is_taken():
 
 
 def test_sql_and_python_rank_alike():
-    names = [*OTHERS, "", "Linux/UNIX", "linux", "unspecified", "a name", "it's", "interruptible, min over offers"]
+    names = [
+        *OTHERS,
+        "",
+        "Linux/UNIX",
+        "linux",
+        "unspecified",
+        "a name",
+        "it's",
+        "interruptible, min over offers",
+    ]
     with duckdb.connect() as connection:
-        found = connection.execute(f"SELECT {rank_sql('name')} FROM (SELECT unnest(?) AS name)", [names]).fetchall()
+        found = connection.execute(
+            f"SELECT {rank_sql('name')} FROM (SELECT unnest(?) AS name)", [names]
+        ).fetchall()
     assert [rank for (rank,) in found] == [product_rank(name) for name in names]
 
 
@@ -75,7 +88,9 @@ def test_windows_alone_is_said_and_its_prices_are_used_nowhere():
         assert not row["has_price"]
         assert pd.isna(row["on_demand_usd"])
         assert row["missing"] == "Linux price (only Windows), counts, on-demand price"
-        with pytest.raises(MarketError, match=r"no price that a job can be planned on \(only Windows; jobs run on Linux\)"):
+        with pytest.raises(
+            MarketError, match=r"no price that a job can be planned on \(only Windows; jobs run on Linux\)"
+        ):
             history(store, always_available=4)
         append(store, counts(count_row(T0, 4), count_row(T0 + HOUR, 4)), source="t")
         with pytest.raises(MarketError, match=r"no price \(only Windows\)"):

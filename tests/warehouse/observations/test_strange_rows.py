@@ -200,7 +200,9 @@ def test_a_price_of_another_mode_unit_currency_or_time_is_none(store, column):
     got = put(store, prices(*text_rows(rows)))
     assert (got.added, got.rejected) == (len(good), len(bad))
     assert all(reason.startswith(column) for reason in got.reasons)
-    zones = store.execute("SELECT zone FROM price JOIN series USING (sid) JOIN markets USING (mid) ORDER BY sid")
+    zones = store.execute(
+        "SELECT zone FROM price JOIN series USING (sid) JOIN markets USING (mid) ORDER BY sid"
+    )
     assert [zone for (zone,) in zones] == [f"z{k}" for k in range(len(good))]
 
 

@@ -116,10 +116,16 @@ FORMS = {
     "records after each other (jq)": json.dumps(RECORD, indent=2),
     "a list of lists (--query)": json.dumps([[RECORD[name] for name in reversed(RECORD)]]),
     "PowerShell's ConvertTo-Json": json.dumps(
-        [{k: v for k, v in RECORD.items() if k != "SpotPrice"} | {"Price": "0.9180", "InstanceType": {"Value": "p3.2xlarge"}}]
+        [
+            {k: v for k, v in RECORD.items() if k != "SpotPrice"}
+            | {"Price": "0.9180", "InstanceType": {"Value": "p3.2xlarge"}}
+        ]
     ),
     "text without the word": "\t".join(RECORD.values()) + "\n",
-    "text with the zone ID": "\t".join(["SPOTPRICEHISTORY", "us-east-1a", "use1-az4", *list(RECORD.values())[1:]]) + "\n",
+    "text with the zone ID": "\t".join(
+        ["SPOTPRICEHISTORY", "us-east-1a", "use1-az4", *list(RECORD.values())[1:]]
+    )
+    + "\n",
     "text of --query in another order": "\t".join(reversed(RECORD.values())) + "\n",
     "text with the end of the pages": "None\n" + "\t".join(RECORD.values()) + "\nNEXTTOKEN\tNone\n",
     "CSV with the index of pandas": ",AvailabilityZone,InstanceType,ProductDescription,SpotPrice,Timestamp\n0,"
@@ -141,11 +147,16 @@ def test_every_form_of_the_cli_gives_the_same_row(tmp_path, form):
 def test_what_query_leaves_out_is_stated(tmp_path):
     text = "us-east-1a\t0.9180\t2021-05-30T20:47:31.000Z\n"
     path = write(tmp_path / "text", text)
-    with pytest.raises(SourceFileError, match="record without InstanceType; state it with --set instance_type=NAME"):
+    with pytest.raises(
+        SourceFileError, match="record without InstanceType; state it with --set instance_type=NAME"
+    ):
         price_rows(path)
     assert price_rows(path, instance_type="p3.2xlarge")[0] == [[*ROW[:3], "unspecified", "0.9180"]]
     assert price_rows(path, instance_type="p3.2xlarge", product="Linux/UNIX")[0] == [ROW]
-    table = write(tmp_path / "t.csv", "SpotPrice,AvailabilityZone,Timestamp\n0.9180,us-east-1a,2021-05-30 20:47:31+00:00\n")
+    table = write(
+        tmp_path / "t.csv",
+        "SpotPrice,AvailabilityZone,Timestamp\n0.9180,us-east-1a,2021-05-30 20:47:31+00:00\n",
+    )
     with pytest.raises(SourceFileError, match=r"no column InstanceType.*--set instance_type=NAME"):
         price_rows(table)
     assert price_rows(table, instance_type="p3.2xlarge", product="Linux/UNIX")[0] == [ROW]
@@ -182,7 +193,9 @@ def test_a_line_that_is_no_json_costs_itself(tmp_path):
     assert rejected["line"].tolist() == [2]
 
 
-@pytest.mark.parametrize("zone", ["us-west-2-lax-1a", "us-east-1-wl1-bos-wlz-1", "eusc-de-east-1a", "me-central-1b", "afs1-az2"])
+@pytest.mark.parametrize(
+    "zone", ["us-west-2-lax-1a", "us-east-1-wl1-bos-wlz-1", "eusc-de-east-1a", "me-central-1b", "afs1-az2"]
+)
 def test_zones_of_every_sort_have_a_region(tmp_path, zone):
     rows, rejected = price_rows(write(tmp_path / "h.json", json.dumps([RECORD | {"AvailabilityZone": zone}])))
     assert rejected.empty

@@ -17,8 +17,14 @@ def test_a_line_is_the_spot_price_with_its_on_demand_price_at_the_stated_time(tm
     assert rows["zone"].tolist() == ["us-east-1a", "all"]
     row = rows.iloc[0]
     assert (row["provider"], row["region"], row["product"]) == ("aws", "us-east-1", "Linux/UNIX")
-    assert (row["price_usd"], row["on_demand_usd"], f"{row['observed_at']:%F %H:%M}") == ("9.83", "21.957642", "2026-07-30 12:00")
-    assert SkyPilotCatalogue().assumptions(path, options(**AT)) == ("catalogue taken as true at 2026-07-30T12:00:00+00:00",)
+    assert (row["price_usd"], row["on_demand_usd"], f"{row['observed_at']:%F %H:%M}") == (
+        "9.83",
+        "21.957642",
+        "2026-07-30 12:00",
+    )
+    assert SkyPilotCatalogue().assumptions(path, options(**AT)) == (
+        "catalogue taken as true at 2026-07-30T12:00:00+00:00",
+    )
 
 
 def test_a_catalogue_without_time_or_provider_is_refused_with_the_option(tmp_path):
@@ -31,7 +37,13 @@ def test_a_catalogue_without_time_or_provider_is_refused_with_the_option(tmp_pat
 
 
 def test_zeros_are_no_prices_and_gpus_alone_are_no_instance(tmp_path):
-    text = HEAD + LINE + LINE.replace("9.83", "0.00") + LINE.replace("9.83", "") + LINE.replace("p4d.24xlarge", "")
+    text = (
+        HEAD
+        + LINE
+        + LINE.replace("9.83", "0.00")
+        + LINE.replace("9.83", "")
+        + LINE.replace("p4d.24xlarge", "")
+    )
     with open_store(":memory:") as store:
         done = ingest(store, "skypilot-catalogue", write(tmp_path / "aws.csv", text), **AT)
     assert done.reasons == {
@@ -49,7 +61,7 @@ def test_google_clouds_catalogue_is_refused_as_its_machines_are_split(tmp_path):
 def test_one_type_with_several_gpu_memories_is_several_types(tmp_path):
     info = "\"{{'Gpus': [], 'TotalGpuMemoryInMiB': {}}}\""
     lines = [
-        f"1x-RTX_4090,32,64,RTX4090,1,{info.format(mib)},0.40,{usd},\"Germany, DE, EU\",\n"
+        f'1x-RTX_4090,32,64,RTX4090,1,{info.format(mib)},0.40,{usd},"Germany, DE, EU",\n'
         for mib, usd in ((24564, 0.2), (49140, 0.3))
     ]
     rows = read(SkyPilotCatalogue(), write(tmp_path / "vast.csv", HEAD + "".join(lines)), **AT)["price"]

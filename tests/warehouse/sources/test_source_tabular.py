@@ -234,7 +234,11 @@ def test_common_column_names_are_known_and_what_is_missing_is_stated(tmp_path):
         "aws", "us-west-2", "us-west-2a", "p3.2xlarge"
     )  # fmt: skip
     assert (row["price_usd"], row["on_demand_usd"], row["product"]) == ("0.68", "3.06", "Linux/UNIX")
-    frames = read(Tabular(), write(tmp_path / "moon.csv", NAMED + NAMED_LINE + NAMED_LINE.replace("us-west-2a", "moon")), provider="aws")
+    frames = read(
+        Tabular(),
+        write(tmp_path / "moon.csv", NAMED + NAMED_LINE + NAMED_LINE.replace("us-west-2a", "moon")),
+        provider="aws",
+    )
     assert frames["rejected"]["reason"].tolist() == ["unknown zone 'moon' of aws, whose region is not stated"]
     with pytest.raises(SourceFileError, match="a column 'AvailabilityZone' and a stated zone"):
         read(Tabular(), path, provider="aws", zone="x")
@@ -243,14 +247,32 @@ def test_common_column_names_are_known_and_what_is_missing_is_stated(tmp_path):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_columns_are_mapped(tmp_path, suffix):
     frame = pd.DataFrame(
-        {"when": ["2021-03-02T00:00Z"], "where": ["z1"], "what": ["h100"], "price": [1.5], "region": ["r1"], "count": [3]}
+        {
+            "when": ["2021-03-02T00:00Z"],
+            "where": ["z1"],
+            "what": ["h100"],
+            "price": [1.5],
+            "region": ["r1"],
+            "count": [3],
+        }
     )
     path = tmp_path / f"t{suffix}"
     frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
-    words = {"timestamp": "when", "zone": "where", "instance_type": "what", "price": "price", "available": "count"}
+    words = {
+        "timestamp": "when",
+        "zone": "where",
+        "instance_type": "what",
+        "price": "price",
+        "available": "count",
+    }
     frames = read(Tabular(), path, map=words, provider="lab", kind="held")
     price, count = frames["price"].iloc[0], frames["availability"].iloc[0]
-    assert (price["provider"], price["zone"], price["instance_type"], float(price["price_usd"])) == ("lab", "z1", "h100", 1.5)
+    assert (price["provider"], price["zone"], price["instance_type"], float(price["price_usd"])) == (
+        "lab",
+        "z1",
+        "h100",
+        1.5,
+    )
     assert (int(count["available"]), count["kind"]) == (3, "held")
     with pytest.raises(SourceFileError, match="no column 'gone'"):
         read(Tabular(), path, map=words | {"zone": "gone"}, provider="lab")
@@ -268,10 +290,14 @@ def test_a_bare_price_is_none_until_somebody_says_which_and_two_candidates_are_r
         read(Tabular(), write(tmp_path / "b.csv", twice))
 
 
-@pytest.mark.parametrize(("unit", "text"), [("epoch_s", "1614643200"), ("epoch_ms", "1614643200000"), ("epoch_s", "1614643200.0")])
+@pytest.mark.parametrize(
+    ("unit", "text"), [("epoch_s", "1614643200"), ("epoch_ms", "1614643200000"), ("epoch_s", "1614643200.0")]
+)
 def test_epochs_are_read_where_they_are_stated(tmp_path, unit, text):
     path = write(tmp_path / "a.csv", PRICES + PRICE_LINE.replace("2021-03-02T01:45:29Z", text))
-    assert read(Tabular(), path, time=unit)["price"]["observed_at"].tolist() == [pd.Timestamp("2021-03-02", tz="UTC")]
+    assert read(Tabular(), path, time=unit)["price"]["observed_at"].tolist() == [
+        pd.Timestamp("2021-03-02", tz="UTC")
+    ]
 
 
 def test_gpu_memory_and_number_tell_instances_of_one_name_apart(tmp_path):
@@ -286,4 +312,6 @@ def test_gpu_memory_and_number_tell_instances_of_one_name_apart(tmp_path):
         frames = read(Tabular(), write(tmp_path / "a.csv", head + "".join(order)))
         found = dict(zip(frames["price"]["price_usd"], frames["price"]["instance_type"], strict=True))
         assert found == {"1": "A100_40GB_x1", "2": "A100_80GB_x1", "12": "A100_80GB_x8", "3": "L4"}
-        assert frames["rejected"]["reason"].tolist() == ["no gpu_memory or gpus of an instance type that has several: 'A100'"]
+        assert frames["rejected"]["reason"].tolist() == [
+            "no gpu_memory or gpus of an instance type that has several: 'A100'"
+        ]

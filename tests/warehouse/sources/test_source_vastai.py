@@ -144,7 +144,10 @@ def test_lines_that_cannot_be_used_say_why(tmp_path):
 def test_the_newest_fetch_counts_whatever_the_order_and_contradicting_lines_give_no_sum(tmp_path):
     early = line("2026-01-01", "L40S", 1, "US", "spot", 0.5, 3, at="08:00:00")
     late = line("2026-01-01", "L40S", 1, "US", "spot", 0.4, 4)
-    listed = [line("2026-01-01", "L40S", 1, "US", "on_demand", usd, 5, at=at) for usd, at in ((1.0, "08:00:00"), (2.0, "20:30:00"))]
+    listed = [
+        line("2026-01-01", "L40S", 1, "US", "on_demand", usd, 5, at=at)
+        for usd, at in ((1.0, "08:00:00"), (2.0, "20:30:00"))
+    ]
     for lines in ([early, late, *listed], [late, early, *listed[::-1]]):
         frames = read(VastAi(), table(tmp_path / "v.csv", lines))
         assert frames["availability"].query("region == 'all'")["available"].tolist() == [4]

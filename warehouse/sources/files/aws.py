@@ -152,12 +152,19 @@ class Aws(FileSource[AwsOptions]):
             return pack(self._json_rows(path, options), constants)
         first = start.split(b"\n", 1)[0]
         if ".tsv" in path.suffixes and _TSV_LINE.match(first):
-            return _table(path, constants, csv_chunks(path, check_header=lambda _: None, names=list(_RECORD), delimiter="\t"))
+            return _table(
+                path,
+                constants,
+                csv_chunks(path, check_header=lambda _: None, names=list(_RECORD), delimiter="\t"),
+            )
         names, delimiter = header_of(path)
         if (columns := _columns(names)) is not None:
             if "instance_type" not in columns and options.instance_type is None:
                 raise SourceFileError(
-                    path, 1, f"no column InstanceType among {shown(names)}", remedy="state it with --set instance_type=NAME"
+                    path,
+                    1,
+                    f"no column InstanceType among {shown(names)}",
+                    remedy="state it with --set instance_type=NAME",
                 )
             chunks = csv_chunks(path, check_header=lambda _: None, delimiter=delimiter)
             return _table(path, constants, chunks, columns)
@@ -188,8 +195,10 @@ class Aws(FileSource[AwsOptions]):
 def _records(value: Any) -> Iterator[tuple[Any, object | None]]:
     """The records of a JSON value, each with None; for a page of an answer also its token ("" for the last page)."""
     if isinstance(value, list):
-        if value and all(isinstance(field, str | int | float) for field in value) and any(
-            isinstance(field, str) and _TIME_FORM.match(field) for field in value
+        if (
+            value
+            and all(isinstance(field, str | int | float) for field in value)
+            and any(isinstance(field, str) and _TIME_FORM.match(field) for field in value)
         ):
             yield value, None  # `--query 'SpotPriceHistory[*].[AvailabilityZone,SpotPrice,Timestamp]'`
             return
@@ -230,7 +239,9 @@ def _row(line: int, raw: str, found: Mapping[str, str], options: AwsOptions) -> 
             return rejection(line, raw, f"record without {name}{remedy}")
     region = region_in(found["zone"])
     if region is None:
-        return rejection(line, raw, f"unknown zone {found['zone']!r}: no AWS zone or zone ID of a known region")
+        return rejection(
+            line, raw, f"unknown zone {found['zone']!r}: no AWS zone or zone ID of a known region"
+        )
     return "price", {**found, "region": region, "line": line}
 
 
@@ -287,7 +298,7 @@ def _known_form(field: str) -> str:
 def _columns(names: Sequence[str]) -> dict[str, str] | None:
     """Column of ours -> name in a header, None if it is no header of spot prices."""
     plain = {plain_name(name): name for name in names}
-    found = {}
+    found: dict[str, str] = {}
     for column, name in _RECORD.items():
         for one in (name, *_OTHER_NAMES.get(column, ())):
             if plain_name(one) in plain:
@@ -317,14 +328,20 @@ def region_of_zone_id(zone_id: str) -> str | None:
 
 
 def _table(
-    path: Path, constants: Mapping[str, Any], chunks: Iterator[CsvChunk], columns: Mapping[str, str] | None = None
+    path: Path,
+    constants: Mapping[str, Any],
+    chunks: Iterator[CsvChunk],
+    columns: Mapping[str, str] | None = None,
 ) -> Iterator[Batch]:
     """The rows of a table; ``columns``: column of ours -> column of the table, where they differ."""
     for chunk in chunks:
         if chunk.rejected:
             yield chunk.rejected_batch(path)
         if len(chunk):
-            own = {name: chunk.columns[theirs] for name, theirs in (columns or dict(zip(_RECORD, _RECORD, strict=True))).items()}
+            own = {
+                name: chunk.columns[theirs]
+                for name, theirs in (columns or dict(zip(_RECORD, _RECORD, strict=True))).items()
+            }
             yield from _table_batches(path, own, chunk.lines, constants)
 
 

@@ -197,7 +197,8 @@ def _ordered(events: Sequence[_Event]) -> Iterator[_Event]:
     alive: set[str] = set()
     ordered = sorted(events, key=lambda event: (event.at_ms, event.node, event.change, event.line))
     for (_, node), group in groupby(ordered, key=lambda event: (event.at_ms, event.node)):
-        removed, added = [], []
+        removed: list[_Event] = []
+        added: list[_Event] = []
         for event in group:
             (added if event.change > 0 else removed).append(event)
         first, second = (removed, added) if node in alive else (added, removed)

@@ -18,10 +18,37 @@ _COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Spo
 _OPTIONAL = ("AvailabilityZone", "GpuInfo")
 #: Providers of SkyPilot, as its catalogue names their folders.
 _PROVIDERS = frozenset(
-    ("aws", "azure", "cudo", "do", "fluidstack", "gcp", "hyperbolic", "hyperstack", "ibm", "jarvislabs", "lambda", "lium", "mithril",
-     "nebius", "oci", "ovhcloud", "paperspace", "primeintellect", "runpod", "scaleway", "scp", "seeweb", "shadeform", "simplepod",
-     "spheron", "vast", "verda", "yotta")
-)  # fmt: skip
+    [
+        "aws",
+        "azure",
+        "cudo",
+        "do",
+        "fluidstack",
+        "gcp",
+        "hyperbolic",
+        "hyperstack",
+        "ibm",
+        "jarvislabs",
+        "lambda",
+        "lium",
+        "mithril",
+        "nebius",
+        "oci",
+        "ovhcloud",
+        "paperspace",
+        "primeintellect",
+        "runpod",
+        "scaleway",
+        "scp",
+        "seeweb",
+        "shadeform",
+        "simplepod",
+        "spheron",
+        "vast",
+        "verda",
+        "yotta",
+    ]
+)
 _DATE = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 #: Zone of a row that states none.
 _WHOLE_REGION = "all"
@@ -45,8 +72,9 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
     """Every line is one price row of a Linux instance: ``SpotPrice``, with ``Price`` as its on-demand price, in USD per hour.
 
     The file states no time: it comes from the option, from `ingest --at`, or from a date in a name (``2026-07-30/aws/vms.csv``);
-    without one the file is refused. A spot price of 0 or none stands for "not sold as spot" and is a rejected row. A line without a zone is of zone ``all`` of its
-    region. Where one instance type has lines of several GPU memories (``GpuInfo``), the memory becomes part of its name.
+    without one the file is refused. A spot price of 0 or none stands for "not sold as spot" and is a rejected row. A line without
+    a zone is of zone ``all`` of its region. Where one instance type has lines of several GPU memories (``GpuInfo``), the memory
+    becomes part of its name.
 
     The catalogue of Google Cloud is refused: it prices a machine in two lines, the host and its GPUs, and many of its GPU lines
     hold commitment prices. A line without an instance type, which is of GPUs alone, is rejected in every catalogue.
@@ -56,14 +84,20 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
     form = SkyPilotCatalogueOptions
     expected = f"a CSV with the columns {', '.join(_COLUMNS)} and perhaps AvailabilityZone"
     examples: Mapping[str, str] = {
-        "aws_2026-07-30.csv": "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Price,SpotPrice,Region,AvailabilityZone\n"
+        "aws_2026-07-30.csv": "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Price,SpotPrice,"
+        "Region,AvailabilityZone\n"
         "p4d.24xlarge,96.0,1152.0,A100,8.0,,21.957642,9.83,us-east-1,us-east-1a\n"
     }
 
     def recognised(self, path: Path) -> bool:
         """By the suffix and columns in the first line."""
         first = head(path).split(b"\n", 1)[0]
-        return path.suffix == ".csv" and b"InstanceType" in first and b"SpotPrice" in first and b"Accelerator" in first
+        return (
+            path.suffix == ".csv"
+            and b"InstanceType" in first
+            and b"SpotPrice" in first
+            and b"Accelerator" in first
+        )
 
     def batches(self, path: Path, options: SkyPilotCatalogueOptions) -> Iterator[Batch]:
         """The rows of one catalogue; raises `SourceFileError` for one of Google Cloud, or without a time."""
@@ -104,7 +138,9 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
                 continue
             name = fields["InstanceType"].strip()
             if not name:
-                yield rejection(line, ",".join(fields.values()), "price of GPUs without the instance that has them")
+                yield rejection(
+                    line, ",".join(fields.values()), "price of GPUs without the instance that has them"
+                )
                 continue
             memory = _memory(fields)
             yield (
@@ -125,7 +161,9 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
 
         def check(header: Sequence[str]) -> None:
             plain = {plain_name(name): name for name in header}
-            names.update({one: plain[plain_name(one)] for one in (*_COLUMNS, *_OPTIONAL) if plain_name(one) in plain})
+            names.update(
+                {one: plain[plain_name(one)] for one in (*_COLUMNS, *_OPTIONAL) if plain_name(one) in plain}
+            )
             if missing := [one for one in _COLUMNS if one not in names]:
                 raise self.wrong(path, 1, f"no column {missing[0]!r} among {shown(header)}")
 
@@ -148,7 +186,10 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
 
 def _provider_in(path: Path) -> str | None:
     """The provider that a word of the file name or a whole folder name is, the nearest first."""
-    words = (*re.split(r"[^a-z0-9]+", path.name.lower()), *(part.lower() for part in reversed(path.parts[:-1])))
+    words = (
+        *re.split(r"[^a-z0-9]+", path.name.lower()),
+        *(part.lower() for part in reversed(path.parts[:-1])),
+    )
     return next((word for word in words if word in _PROVIDERS), None)
 
 

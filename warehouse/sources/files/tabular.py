@@ -70,7 +70,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "valid_from": ("valid_from", "effective_from", "effective_date", "effective_start_date"),
     "valid_until": ("valid_until", "valid_to", "effective_until", "effective_to", "effective_end_date"),
     "gpu_memory": (
-        "gpu_memory", "gpu_memory_gib", "gpu_memory_gb", "gpu_mem", "gpu_mem_gb", "gpu_ram", "gpu_ram_gb", "vram", "vram_gb", "vram_gib",
+        "gpu_memory", "gpu_memory_gib", "gpu_memory_gb", "gpu_mem", "gpu_mem_gb", "gpu_ram", "gpu_ram_gb", "vram", "vram_gb",
+        "vram_gib",
     ),
     "gpus": ("gpus", "gpu_count", "num_gpus", "n_gpus", "number_of_gpus", "accelerator_count"),
     "known_at": ("known_at",),
@@ -105,7 +106,9 @@ class TabularOptions(Options):
     )
     zone: str | None = Field(None, description="zone of all rows, where no column has it")
     instance_type: str | None = Field(None, description="instance type of all rows, where no column has it")
-    product: str | None = Field(None, description="product of all rows, where no column has it, such as Linux/UNIX")
+    product: str | None = Field(
+        None, description="product of all rows, where no column has it, such as Linux/UNIX"
+    )
     kind: str | None = Field(
         None, description="kind of all counts, where no column has it: probe, held, offers or score"
     )
@@ -121,7 +124,9 @@ class TabularOptions(Options):
         found = {_ours(name): column for name, column in columns.items()}
         if None in found:
             unknown = next(name for name in columns if _ours(name) is None)
-            raise ValueError(f"names of ours: timestamp, price, on_demand, {', '.join(NAMES)} (not {unknown!r})")
+            raise ValueError(
+                f"names of ours: timestamp, price, on_demand, {', '.join(NAMES)} (not {unknown!r})"
+            )
         return {str(name): column for name, column in found.items()}
 
 
@@ -130,7 +135,10 @@ def _ours(name: str) -> str | None:
     plain = plain_name(name)
     if plain in _IN_A_MAP:
         return _IN_A_MAP[plain]
-    return next((ours for ours, names in NAMES.items() if plain in {ours.replace("_", ""), *map(plain_name, names)}), None)
+    return next(
+        (ours for ours, names in NAMES.items() if plain in {ours.replace("_", ""), *map(plain_name, names)}),
+        None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +162,7 @@ class Layout:
         return [name for name in ("gpu_memory", "gpus") if name in self.columns]
 
 
-def layout_of(path: Path, names: Sequence[str], options: TabularOptions = TabularOptions()) -> Layout:
+def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layout:
     """Which column is which; raises `SourceFileError` where one is missing, or two could be the same."""
     repeated = sorted(name for name, times in Counter(names).items() if times > 1 and name)
     if repeated:
@@ -162,9 +170,7 @@ def layout_of(path: Path, names: Sequence[str], options: TabularOptions = Tabula
     columns = {ours: _column_of(path, ours, names, options.map) for ours in NAMES}
     columns = {ours: column for ours, column in columns.items() if column}
     stated = {
-        name: value
-        for name in (*_KEY, "product", "kind")
-        if (value := getattr(options, name)) is not None
+        name: value for name in (*_KEY, "product", "kind") if (value := getattr(options, name)) is not None
     }
     if options.timestamp is not None:
         stated["observed_at"] = options.timestamp
@@ -273,7 +279,7 @@ class Tabular(FileSource[TabularOptions]):
         if name.split(".", 1)[0] in _NAMED:
             return True
         try:
-            layout_of(path, _columns(path))
+            layout_of(path, _columns(path), TabularOptions.model_validate({}))
         except SourceFileError:
             return False
         return True
@@ -338,7 +344,9 @@ def _canonical(form: Form, table: Mapping[str, Any], layout: Layout) -> dict[str
         if pa.types.is_timestamp(values.type) and values.type.tz is None:
             columns[name] = values.cast(pa.timestamp(values.type.unit, tz="UTC"))
         elif layout.time != "iso":
-            columns[name] = pa.array([_epoch(value, _PER_SECOND[layout.time]) for value in values.to_pylist()], pa.string())
+            columns[name] = pa.array(
+                [_epoch(value, _PER_SECOND[layout.time]) for value in values.to_pylist()], pa.string()
+            )
     return columns
 
 
@@ -434,11 +442,17 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
         named = [layout.names[part] for part in parts]
         table[layout.columns["instance_type"]] = pa.array(named, pa.string())
         lack = f"no {' or '.join(layout.told_apart)} of an instance type that has several"
-        reasons = [None if name or not part[0] else f"{lack}: {part[0]!r}" for part, name in zip(parts, named, strict=True)]
+        reasons = [
+            None if name or not part[0] else f"{lack}: {part[0]!r}"
+            for part, name in zip(parts, named, strict=True)
+        ]
     if layout.region_from_zone:
         zones = [str(zone).strip() for zone in table[layout.columns["zone"]].to_pylist()]
         places = {zone: region_of(zone) for zone in set(zones)}
-        regions = [place[1] if (place := places[zone]) and place[0] == layout.region_from_zone else None for zone in zones]
+        regions = [
+            place[1] if (place := places[zone]) and place[0] == layout.region_from_zone else None
+            for zone in zones
+        ]
         table["\0region"] = pa.array(regions, pa.string())
         layout = replace(layout, columns={**layout.columns, "region": "\0region"})
         unknown = f"of {layout.region_from_zone}, whose region is not stated"
@@ -455,7 +469,9 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
         lines = lines.filter(keep)
     for form, own, at in _by_form(layout, table, lines):
         columns = {**_canonical(form, own, layout), "file": str(path), "line": at}
-        repeated = {name: _repeated(value, len(at)) for name, value in columns.items() if isinstance(value, str)}
+        repeated = {
+            name: _repeated(value, len(at)) for name, value in columns.items() if isinstance(value, str)
+        }
         yield batch_of(form, len(at), {**columns, **repeated})
 
 

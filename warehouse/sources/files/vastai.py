@@ -137,16 +137,16 @@ class VastAi(FileSource[VastAiOptions]):
                 on_demand[offer.key].append(offer)
         for offers in on_demand.values():
             newest = _newest_of(offers)
-            for offer in offers:
-                if offer is not newest:
-                    yield rejection(offer.line, _text(offer), _why_older(offer, newest))
+            for older in offers:
+                if older is not newest:
+                    yield rejection(older.line, _text(older), _why_older(older, newest))
             standard[offers[0].key] = newest
             listed[offers[0].day] += newest.offers if newest is not None else 0
         matched = {offer.key for offer in spot}
-        for key, offer in standard.items():
-            if key not in matched and offer is not None:
+        for key, listing in standard.items():
+            if key not in matched and listing is not None:
                 reason = "on-demand offer without an interruptible offer of the same day, country and size"
-                yield rejection(offer.line, _text(offer), reason)
+                yield rejection(listing.line, _text(listing), reason)
         limits = set(read_data(__package__, "vastai_cut_off_days")["page_limits"])
         cut_off = named_days | {day for day, total in listed.items() if total in limits}
         yield from _price_rows(spot, standard)
@@ -189,7 +189,9 @@ def _offer(line: int, fields: Mapping[str, str]) -> _OfferLine | str:
     except ValueError as error:
         return f"not a date or number ({error})"
     if fetched_at.tzinfo is None or day.isoformat() != fields["date"]:
-        return f"date {fields['date']!r} or fetched_at {fields['fetched_at']!r} is not ISO 8601 with an offset"
+        return (
+            f"date {fields['date']!r} or fetched_at {fields['fetched_at']!r} is not ISO 8601 with an offset"
+        )
     if not 1 <= gpus <= MOST_GPUS or offers < 0:
         return f"expected 1 to {MOST_GPUS} GPUs and at least 0 offers, found {gpus} and {offers}"
     return _OfferLine(
@@ -246,7 +248,7 @@ def _price_rows(
 
 
 def _worldwide(spot: Sequence[_OfferLine]) -> dict[tuple[str, str], list[_OfferLine] | None]:
-    """By day and size the newest line of every country, as sums must not count a repeated line twice; None where lines contradict."""
+    """By day and size the newest line of every country, so that sums count none twice; None where lines contradict."""
     groups: dict[tuple[str, str, str], list[_OfferLine]] = defaultdict(list)
     for offer in spot:
         groups[offer.key].append(offer)
