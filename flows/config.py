@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from flows.paths import SERVED
 from forecasting.predictors import DEFAULT, TURN, predictor_names
 from warehouse.errors import SettingsError, nearest
 
@@ -394,6 +395,7 @@ OTHER_VARIABLES = {
     f"{PREFIX}RUNNER": "who does the tasks of a turn",
     f"{PREFIX}WORKERS": "how many of them",
     f"{PREFIX}DASK_ADDRESS": "the cluster that does them",
+    SERVED: "further files and folders that runs of deployments may use",
     f"{PREFIX}JOB": "the job, in a task that examples/decision_to_skypilot.py makes",
     f"{PREFIX}KEY": "its decision's key, there",
     f"{PREFIX}VALID_UNTIL": "until when it holds, there",

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from warehouse.errors import MarketError, SettingsError
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, UNOBSERVED, History, Market
 from warehouse.packaged import list_prices, read_sql
 from warehouse.products import planned, product_rank, unplanned_words
 from warehouse.sources.contract import Conventions, known_conventions
@@ -780,7 +780,7 @@ def _counts_of(
         return path, max(1, int(series.highest)), False
     if assumptions.always_available is not None:
         count = assumptions.always_available
-        return _constant(grid, count, f"counts not observed: {count} instances always available"), count, True
+        return _constant(grid, count, f"{UNOBSERVED}: {count} instances always available"), count, True
     raise MarketError(
         f"{request.market.key} has a price but no counts",
         remedy="allow an assumption: always_available (instances that are always there) or counts_from (another market's counts)",

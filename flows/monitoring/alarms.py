@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from flows.show.formats import rows_of
 from flows.turn.context import Followed, read_histories, step_of
 from forecasting.diagnosis.drift import RULE, drift_table
 from forecasting.series import series_of
+from warehouse.documents import read_object
 from warehouse.errors import MarketError
 from warehouse.history import AVAILABLE, PRICE, History, Market
 from warehouse.issued import read_rows, write_rows
@@ -96,7 +96,7 @@ def _ingests(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFra
     found = [
         {
             "slot": pd.Timestamp(slot, unit="us", tz="UTC"),
-            "added": sum(int(counts.get("added", 0)) for counts in json.loads(details).values()
+            "added": sum(int(counts.get("added", 0)) for counts in (read_object(details) or {}).values()
                          if isinstance(counts, dict)),
         }
         for slot, details in rows

@@ -17,38 +17,11 @@ from warehouse.sources.files.reading import FileSource, csv_chunks, head, plain_
 _COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
 _OPTIONAL = ("AvailabilityZone", "GpuInfo")
 #: Providers of SkyPilot, as its catalogue names their folders.
-_PROVIDERS = frozenset(
-    [
-        "aws",
-        "azure",
-        "cudo",
-        "do",
-        "fluidstack",
-        "gcp",
-        "hyperbolic",
-        "hyperstack",
-        "ibm",
-        "jarvislabs",
-        "lambda",
-        "lium",
-        "mithril",
-        "nebius",
-        "oci",
-        "ovhcloud",
-        "paperspace",
-        "primeintellect",
-        "runpod",
-        "scaleway",
-        "scp",
-        "seeweb",
-        "shadeform",
-        "simplepod",
-        "spheron",
-        "vast",
-        "verda",
-        "yotta",
-    ]
-)
+_PROVIDERS = frozenset((
+    "aws", "azure", "cudo", "do", "fluidstack", "gcp", "hyperbolic", "hyperstack", "ibm", "jarvislabs", "lambda",
+    "lium", "mithril", "nebius", "oci", "ovhcloud", "paperspace", "primeintellect", "runpod", "scaleway", "scp",
+    "seeweb", "shadeform", "simplepod", "spheron", "vast", "verda", "yotta",
+))  # fmt: skip
 _DATE = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 #: Zone of a row that states none.
 _WHOLE_REGION = "all"
