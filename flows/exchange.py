@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from flows.command import Answer, Query, QueryAt, Session, counted, option, parsed_time, progress, say
-from flows.show.blocks import Column, Table, keyed
+from flows.show.blocks import Block, Column, Table, keyed
 from flows.show.formats import percent, price, usd, utc, whole
 
 MARKET_COLUMNS: dict[str, Column | str] = {
