@@ -122,7 +122,7 @@ def taken(tmp_path, form, lines, *, session_zone="UTC"):
     source, name, write = FORMS[form]
     path = tmp_path / name
     path.write_text(write(lines))
-    with open_store(":memory:") as store:
+    with open_store(":memory:", sealed=False) as store:
         store.execute(f"SET TimeZone = '{session_zone}'")
         done = ingest(store, source, path)
         store.execute("SET TimeZone = 'UTC'")
@@ -269,7 +269,7 @@ def test_a_price_of_windows_alone_is_no_price_of_the_market(tmp_path, form):
     for lines in ([Line(product="Windows"), Line(usd="3")], [Line(usd="3"), Line(product="Windows")]):
         source, name, write = FORMS[form]
         (tmp_path / name).write_text(write(lines))
-        with open_store(":memory:") as store:
+        with open_store(":memory:", sealed=False) as store:
             ingest(store, source, tmp_path / name)
             (row,) = list_markets(store).to_dict("records")
         assert row["has_price"]

@@ -226,7 +226,7 @@ def test_a_time_is_read_in_the_same_way_whatever_zone_the_session_is_in():
         naive.column_names.index("observed_at"), "observed_at", pa.array([plain], pa.timestamp("us"))
     )
     for zone in ("UTC", "America/New_York", "Asia/Kolkata"):
-        with open_store(":memory:") as store:
+        with open_store(":memory:", sealed=False) as store:
             store.execute(f"SET TimeZone = '{zone}'")
             put(store, prices(*text_rows(rows)))
             put(store, [Batch(kind="price", table=naive)])
