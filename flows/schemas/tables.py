@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, TIME, Field
 from flows.schemas import forms
-from warehouse.asof import GAPS_UNTIL_STALE, PREFERRED_PRODUCTS, PRICE_MAX_AGE
+from warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from warehouse.products import UNKNOWN_RANK, rank_sql
 from warehouse.store.connection import Store, open_store
 from warehouse.store.schema import TABLES, quoted
 
@@ -445,18 +446,24 @@ def _newest(table: str, values: Iterable[str], sides: Iterable[str]) -> str:
 
 def _actual() -> str:
     """SQL: what was observed of each market and source, and how long it holds (M1.3)."""
-    preferred = ", ".join(f"product <> {quoted(product)}" for product in PREFERRED_PRODUCTS)
     hours = int(PRICE_MAX_AGE.total_seconds() // 3600)
     return (
         "SELECT market, source, 'price' AS variable, observed_at, price_usd AS value, "
         f"to_hours({hours}) AS held FROM market_prices WHERE sid IN "
-        "(SELECT sid FROM market_series WHERE kind = 'price' "
-        f"QUALIFY row_number() OVER (PARTITION BY mid, source ORDER BY {preferred}, product) = 1) "
+        f"({_planned()}) "
         "UNION ALL SELECT market, source, 'count', observed_at, available, "
         f"to_microseconds(CAST({GAPS_UNTIL_STALE}e6 * nominal AS BIGINT)) FROM market_counts JOIN ("
         "SELECT sid, coalesce(arg_max(gap_seconds, observed_at) FILTER (WHERE gap_seconds IS NOT NULL), median(apart)) AS nominal "
         "FROM (SELECT *, epoch(observed_at) - lag(epoch(observed_at)) OVER (PARTITION BY sid ORDER BY observed_at) AS apart "
         "FROM market_counts) GROUP BY sid) USING (sid)"
+    )
+
+
+def _planned() -> str:
+    """SQL: of each market and source the price series of the product that jobs are planned on (M1.1)."""
+    return (
+        f"SELECT arg_min(sid, rank) FROM (SELECT *, {rank_sql('product')} AS rank FROM market_series WHERE kind = 'price') "
+        f"WHERE rank IS NOT NULL GROUP BY mid, source HAVING min(rank) < {UNKNOWN_RANK} OR count(*) = 1"
     )
 
 
@@ -496,14 +503,15 @@ def views() -> dict[str, Relation]:
             columns={
                 **place,
                 "product": "What the price is of, as the provider names it.",
+                "planned": "Whether jobs are planned on this product of the market: Linux, not Windows.",
                 "observed_at": OBSERVED,
                 "price_usd": "Spot price, USD per instance-hour.",
                 "on_demand_usd": "On-demand price stated beside it, USD per instance-hour; null if none was.",
                 "known_at": KNOWN,
                 "sid": SID,
             },
-            sql="SELECT market, source, product, observed_at, price_usd, on_demand_usd, known_at, sid FROM "
-            f"({_newest('price', ['price_usd'], ['on_demand_usd'])}) JOIN market_series USING (sid)",
+            sql=f"SELECT market, source, product, sid IN ({_planned()}) AS planned, observed_at, price_usd, on_demand_usd, "
+            f"known_at, sid FROM ({_newest('price', ['price_usd'], ['on_demand_usd'])}) JOIN market_series USING (sid)",
         ),
         "market_counts": Relation(
             words="Instances that could be had, as known today: one row a series and time. Placement scores are left out.",
@@ -714,6 +722,7 @@ QUESTIONS: Final[dict[str, str]] = {
     "What does each market cost now, and what share of on-demand is that?": """
 SELECT market, source, observed_at, price_usd, price_usd / on_demand_usd AS share
 FROM market_prices
+WHERE planned
 QUALIFY row_number() OVER (PARTITION BY sid ORDER BY observed_at DESC) = 1
 ORDER BY market, source""",
     "How often could at least four instances be had, by market?": """
@@ -741,7 +750,7 @@ ORDER BY late_probability DESC, job""",
 SELECT job, slot, spot, available, price_usd
 FROM job_decisions AS d
 ASOF LEFT JOIN market_counts AS c ON d.market = c.market AND d.source = c.source AND d.slot >= c.observed_at
-ASOF LEFT JOIN market_prices AS p ON d.market = p.market AND d.source = p.source AND d.slot >= p.observed_at
+ASOF LEFT JOIN (FROM market_prices WHERE planned) AS p ON d.market = p.market AND d.source = p.source AND d.slot >= p.observed_at
 ORDER BY job, slot""",
     "How far off were the forecasts issued in some slots, by model and step ahead?": """
 SELECT market, source, model, variable, step_ahead, count(*) AS n,
