@@ -538,6 +538,8 @@ class Program:
             _user_errors()
         ) as error:  # looked up when something is raised: what it needs is more than a help needs
             return self._complain(str(error))
+        except MemoryError as error:
+            return self._complain(_no_memory(error))
         except KeyboardInterrupt:
             return self._complain("stopped", STOPPED)
         except BrokenPipeError:  # `| head`: who reads has enough
@@ -611,6 +613,12 @@ def _function(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function
+
+
+def _no_memory(error: MemoryError) -> str:
+    from warehouse.errors import why_raised
+
+    return f"{why_raised(error)}; use a machine with more memory, or ask for less at a time"
 
 
 def _user_errors() -> type[Exception]:

@@ -26,7 +26,15 @@ from warehouse.amounts import duration
 from warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
 from warehouse.packaged import list_prices, listed_price, read_sql
 from warehouse.sources import SOURCES
-from warehouse.sources.contract import LARGEST_COUNT, Batch, Source, SourceOptions, known_conventions
+from warehouse.sources.contract import (
+    LARGEST_COUNT,
+    LONGEST_GAP,
+    SHORTEST_GAP,
+    Batch,
+    Source,
+    SourceOptions,
+    known_conventions,
+)
 from warehouse.store.connection import Store
 from warehouse.times import microseconds
 
@@ -386,8 +394,7 @@ def _price_reasons(found: _Found, bounds: Bounds) -> list[tuple[str, str]]:
 def _whole(name: str) -> str:
     number = f"{name}_number"
     return (
-        f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) "
-        f"AND {number} BETWEEN 0 AND {LARGEST_COUNT})"
+        f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) AND {number} >= 0)"
     )
 
 
@@ -400,6 +407,10 @@ def _count_reasons(found: _Found) -> list[tuple[str, str]]:
             f"NOT {found.absent('capacity')} AND NOT {_whole('capacity')}",
             found.says("capacity", "is not a whole number >= 0"),
         ),
+        *(
+            (f"{name}_number > {LARGEST_COUNT} AND NOT isnan({name}_number)", found.says(name, _TOO_MANY))
+            for name in ("available", "capacity")
+        ),
         (
             "isfinite(capacity_number) AND available_number > capacity_number",
             f"{found.says('available', 'is above the capacity ')} || {found.shown('capacity')}",
@@ -407,6 +418,10 @@ def _count_reasons(found: _Found) -> list[tuple[str, str]]:
         (
             f"NOT {found.absent('gap_seconds')} AND ({gap} IS NULL OR NOT isfinite({gap}) OR {gap} <= 0)",
             found.says("gap_seconds", "is not a positive number"),
+        ),
+        (
+            f"{gap} NOT BETWEEN {SHORTEST_GAP} AND {LONGEST_GAP} AND NOT isnan({gap})",
+            found.says("gap_seconds", "is not within a second and a year"),
         ),
         (
             f"NOT {found.empty('truncated')} AND truncated IS NULL",
@@ -439,11 +454,13 @@ def _typed_count() -> str:
 
 #: The end of the reason of a row that said to be from later than it was read.
 IN_THE_FUTURE = "is in the future"
+#: What is said of a count that no market has.
+_TOO_MANY = f"is more than {LARGEST_COUNT:,} instances"
 #: What reasons say of a column, behind the text that was found in it.
 _SAID = (
     "contains / or @", "contains a character that cannot be printed", "is longer than", "is not a time", "names no time zone",
     IN_THE_FUTURE, "is outside", "is before observed_at", "is not a number", "is not finite", "is negative",
-    "is not a positive number", "is not a whole number", "is above the capacity", "is far above on-demand", "is not true or false",
+    "is not a positive number", "is not a whole number", "is more than", "is not within a second and a year", "is above the capacity", "is far above on-demand", "is not true or false",
 )  # fmt: skip
 _OF_A_COLUMN = re.compile(rf"([a-z_]+) (?:.*) ({'|'.join(map(re.escape, _SAID))}).*", re.S)
 _OWN_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|(?<![\w.-])-?\d[\w.:+-]*")

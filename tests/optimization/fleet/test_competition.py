@@ -319,7 +319,8 @@ def test_a_policy_that_takes_more_than_is_left_to_it_has_no_decision():
     grasping = Course(slots=(lives[1],), policies=(Greedy(),), markets=("m",))
     (_,), (b,) = decide_all([course(lives[0]), grasping], EFFORT, promised={(START, "m"): 1})
     assert isinstance(b, Undecided)
-    assert PolicyError.__name__ in b.why
+    assert "PolicyError" not in b.why
+    assert "spot" in b.why
 
 
 def stretch(seed, names, slots):

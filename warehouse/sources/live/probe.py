@@ -22,7 +22,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from warehouse.errors import FetchError, MarketError
 from warehouse.history import Market
-from warehouse.sources.contract import Kind, Options, Row, Texts, label_option, pack
+from warehouse.sources.contract import LARGEST_COUNT, Kind, Options, Row, Texts, label_option, pack
 from warehouse.sources.live.contract import Example, FetchedPage, FetchRequest, LiveSource, PartFailed
 from warehouse.sources.live.transport import Transport
 from warehouse.times import steady_seconds
@@ -49,7 +49,7 @@ class ProbeOptions(Options):
         (), validate_default=True, description="markets to ask for, provider/region/zone/instance_type"
     )
     capacity: int = Field(
-        0, ge=0, le=2**31 - 1, description="largest count the probe can see, if it does not say itself"
+        0, ge=0, le=LARGEST_COUNT, description="largest count the probe can see, if it does not say itself"
     )
     kind: Literal["probe", "held"] = Field(
         "probe", description="probe: what could be launched (default), or held: what is held"
