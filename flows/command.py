@@ -408,7 +408,7 @@ def parsed_time(text: str | None, name: str) -> pd.Timestamp | None:
     """The time an option gives, None for none; raises `SettingsError` naming the option ``name``."""
     from flows.clock import parse_time
 
-    return parse_time(text, name) if text else None
+    return None if text is None else parse_time(text, name)
 
 
 def parsed_duration(text: str, name: str) -> pd.Timedelta:

@@ -15,10 +15,11 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
+from warehouse.amounts import LARGEST_COUNT
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 from warehouse.packaged import list_prices, read_sql
-from warehouse.sources.contract import LARGEST_COUNT, Conventions, known_conventions
+from warehouse.sources.contract import Conventions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
 

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from pyarrow import types
 
+from warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP
 from warehouse.documents import why_unreadable
 from warehouse.errors import InputError
-from warehouse.sources.contract import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP
 from warehouse.store.connection import Store
 from warehouse.store.folders import EXPORT_AGAIN
 

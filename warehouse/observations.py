@@ -22,19 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from warehouse.amounts import duration
+from warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP, duration
 from warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
 from warehouse.packaged import list_prices, listed_price, read_sql
 from warehouse.sources import SOURCES
-from warehouse.sources.contract import (
-    LARGEST_COUNT,
-    LONGEST_GAP,
-    SHORTEST_GAP,
-    Batch,
-    Source,
-    SourceOptions,
-    known_conventions,
-)
+from warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds
 

@@ -223,7 +223,7 @@ def _issued(course: BacktestPlan, measured: Measured, options: AccuracyOptions, 
             horizon=options.horizon,
             timetable=course.rolling.timetable,
             default=course.default,
-            since=parse_time(options.since, "--since") if options.since else None,
+            since=parsed_time(options.since, "--since"),
             progress=tell,
         )
 
@@ -245,7 +245,7 @@ def read_measured(options: AccuracyOptions, settings: Settings, session: Session
     asked = SeriesChoice(
         market=options.market,
         variables=[one for one in VARIABLES if options.variable in (None, one)],
-        since=parse_time(options.since, "--since") if options.since else None,
+        since=parsed_time(options.since, "--since"),
     )
     with session.market_data() as store, progress("reading series") as tell:
         return measured_panels(store, settings, asked, progress=tell)

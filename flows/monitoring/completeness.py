@@ -821,6 +821,12 @@ def window_of(
         raise SettingsError(
             f"no slot from {start} to {last}", expected="--since before --until and before the time of --at"
         )
+    if (slots := (last - first) // step + 1) > MOST_SLOTS:
+        raise SettingsError(
+            f"{slots:,} slots from {start} to {last}",
+            expected=f"at most {MOST_SLOTS:,}",
+            remedy="give a later --since",
+        )
     return SlotMap(first=first, last=last, step=step, at=at)
 
 

@@ -41,9 +41,6 @@ AVAILABILITY_COLUMNS = (
 )  # fmt: skip
 #: Columns of a ``rejected`` batch: rows that could not even be taken apart.
 REJECTED_COLUMNS = ("file", "line", "raw", "reason")
-#: No market has more instances than this, and none is read less often or more often than so many seconds apart (M1.2).
-LARGEST_COUNT = 1_000_000
-SHORTEST_GAP, LONGEST_GAP = 1.0, 366 * 86_400.0
 #: Why a row with half a surrogate pair in a text is rejected.
 HALF_CHARACTER = "has half a character in it"
 #: The reason of a row with bytes that are no text. Until it is set aside they stand in its texts as `surrogateescape` has them.

@@ -20,9 +20,10 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from warehouse.amounts import LARGEST_COUNT
 from warehouse.errors import FetchError, MarketError
 from warehouse.history import Market
-from warehouse.sources.contract import LARGEST_COUNT, Kind, Options, Row, Texts, label_option, pack
+from warehouse.sources.contract import Kind, Options, Row, Texts, label_option, pack
 from warehouse.sources.live.contract import Example, FetchedPage, FetchRequest, LiveSource, PartFailed
 from warehouse.sources.live.transport import Transport
 from warehouse.times import steady_seconds
